@@ -4,6 +4,11 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
+# `make demo STACK=cluster`, `up`, `down`, `status`: tables in an object store behind a REST catalog, tasks on a Spark cluster of this machine.
+ifdef STACK
+export LIFECYCLE_STACK := $(STACK)
+endif
+
 # Where the shell forbids byte code, every process that a test starts would compile the project anew.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -13,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1@\2/p' Makefile | while IFS=@ read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
 
-demo: install ## load real topics, let Airflow remove what is old, show what went and why, stop everything
+demo: install ## load real topics, let Airflow remove what is old, show what went and why, stop everything; STACK=cluster: on a cluster
 	@$(BIN)/lifecycle demo
 
 up: install ## start PostgreSQL and Airflow and leave them running; prints address and login

@@ -4,7 +4,6 @@ store of this machine, which nobody but the catalog has keys for: it gives out o
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -17,15 +16,17 @@ from py4j import java_gateway, protocol
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from message_lifecycle.app.lake_server import GivesKeys
 from message_lifecycle.local import postgres
+from message_lifecycle.local.cluster import store_settings
 from message_lifecycle.local.java import STORE_JARS, ensure_jars, find_java
 from message_lifecycle.local.layout import Layout, write_private
 from message_lifecycle.local.processes import only_one
+from message_lifecycle.local.s3_server import S3Server
 from message_lifecycle.stores.iceberg import java, session
-from message_lifecycle.stores.iceberg.java import PROPERTIES, Java, Jvm
+from message_lifecycle.stores.iceberg.java import PROPERTIES
 from message_lifecycle.stores.iceberg.layout import CATALOG
-from tests.rest_catalog import RestCatalog, serving
-from tests.s3_server import REGION, Key, S3Server
+from message_lifecycle.stores.iceberg.rest_server import RestCatalog, serving
 
 _BUCKET, _CLASS_PATH = "lake", "spark.driver.extraClassPath"
 
@@ -94,38 +95,6 @@ def _named(place: Any, name: str) -> str:
     return f"{place.__name__}.{name}"
 
 
-class GivesKeys(RestCatalog):
-    """With each table that it answers goes a key for its files alone. `seconds`: how long it says that it is good; None: it says nothing."""
-
-    def __init__(self, jvm: Jvm, *, token: str, s3: S3Server) -> None:
-        super().__init__(jvm, token=token)
-        self._s3 = s3
-        self.seconds: float | None = None
-
-    def _text(self, response: Java) -> str:
-        if response.getClass().getSimpleName() != "LoadTableResponse":
-            return super()._text(response)
-        found = response.tableMetadata()
-        below = str(found.location()).removeprefix("s3:/")
-        given = settings_of(self._s3, self._s3.key(f"{below}/"))
-        if self.seconds is not None:
-            given["s3.session-token-expires-at-ms"] = str(int((time.time() + self.seconds) * 1000))
-        return super()._text(response.builder().withTableMetadata(found).addAllConfig(given).build())
-
-
-def settings_of(s3: S3Server, key: Key) -> dict[str, str]:
-    """How Java and PyIceberg are told of the store and the key."""
-    told = {
-        "s3.endpoint": s3.uri,
-        "s3.path-style-access": "true",
-        "s3.access-key-id": key.name,
-        "s3.secret-access-key": key.secret,
-        "client.region": REGION,
-        "s3.region": REGION,
-    }
-    return told if key.token is None else {**told, "s3.session-token": key.token}
-
-
 @contextmanager
 def rest_lake(layout: Layout, folder: Path, s3: S3Server | None = None) -> Iterator[RestLake]:
     """`layout`: the embedded default, whose PostgreSQL runs and keeps what the catalog says; `folder`: of the lake and its settings, empty."""
@@ -142,7 +111,7 @@ def rest_lake(layout: Layout, folder: Path, s3: S3Server | None = None) -> Itera
         # Iceberg waits two seconds before it asks again, and then twice as long each time.
         waits = {"s3.retry.min-wait-ms": "10", "s3.retry.max-wait-ms": "100"}
         of_files = {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO", **waits}
-    own = of_files if s3 is None else {**of_files, **settings_of(s3, s3.root)}
+    own = of_files if s3 is None else {**of_files, **store_settings(s3.uri, s3.root)}
     warehouse = str(folder / "lake") if s3 is None else f"s3://{_BUCKET}/{token_hex(4)}"
     of_server = {"uri": address.jdbc(database), "warehouse": warehouse, **own}
     jvm = java._start({**found, **_of_catalog(of_server)})

@@ -12,11 +12,11 @@ from message_lifecycle.app.scenario import MakeWorld as MakeWorld
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.wiring import WORLDS
 from message_lifecycle.local.layout import find_layout
+from message_lifecycle.local.s3_server import s3_server
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.topic import NO_OPTIONS, Backend, StoreOptions
 from tests.effort import far, hunt
 from tests.rest_lake import RestLake, rest_lake
-from tests.s3_server import s3_server
 
 NEEDS = {"iceberg": (pytest.mark.spark, pytest.mark.postgres), "redis_streams": (pytest.mark.redis,)}
 """Marks of the stores whose tests start something."""

@@ -13,10 +13,14 @@ import pytest
 
 from message_lifecycle.app import receipts, views
 from message_lifecycle.app.erasures import carry_out
+from message_lifecycle.app.lake_server import GivesKeys
 from message_lifecycle.app.reading import read_compacted
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.topics import alter_topic
 from message_lifecycle.app.wiring import WORLDS
+from message_lifecycle.local.s3_server import Asked as S3Asked
+from message_lifecycle.local.s3_server import Refused, S3Server
+from message_lifecycle.local.s3_server import Serve as S3Serve
 from message_lifecycle.model.erasure import ErasureRequest
 from message_lifecycle.model.message import is_marker
 from message_lifecycle.model.outcome import Outcome
@@ -24,6 +28,7 @@ from message_lifecycle.model.request import PurgeKey, RemoveMessages, UndoPlan
 from message_lifecycle.model.topic import NO_OPTIONS
 from message_lifecycle.stores.iceberg.catalog import Tables, documents
 from message_lifecycle.stores.iceberg.compaction import kernel
+from message_lifecycle.stores.iceberg.rest_server import Answer, Asked, Serve
 from message_lifecycle.stores.iceberg.tasks import in_tasks
 from tests.contract.conftest import REST_LAKES
 from tests.contract.test_deleted_reclaim import named, reclaim
@@ -33,11 +38,7 @@ from tests.contract.test_undo_after_erasure import erased
 from tests.contract.test_undo_view import compacted, view
 from tests.effort import hunt, sample
 from tests.errors import raises
-from tests.rest_catalog import Answer, Asked, Serve
-from tests.rest_lake import GivesKeys, RestLake
-from tests.s3_server import Asked as S3Asked
-from tests.s3_server import Refused, S3Server
-from tests.s3_server import Serve as S3Serve
+from tests.rest_lake import RestLake
 from tests.undone import published, run, sealed_segments, stored, undone
 from tests.undone_documents import made, purged
 

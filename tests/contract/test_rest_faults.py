@@ -17,11 +17,12 @@ from message_lifecycle.app.erasures import ask, carry_out
 from message_lifecycle.app.requests import delete_topic
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.wiring import WORLDS
+from message_lifecycle.local import s3_server
 from message_lifecycle.model.errors import LifecycleError, UnknownTopic
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.request import PurgeKey, UndoPlan
 from message_lifecycle.model.topic import NO_OPTIONS
-from tests import rest_catalog, s3_server
+from message_lifecycle.stores.iceberg import rest_server
 from tests.contract.test_deleted_reclaim import named, reclaim
 from tests.contract.test_requests import append, topic_of
 from tests.contract.test_topic_delete import deleted
@@ -135,19 +136,19 @@ DEEDS: tuple[Callable[[World], Deed], ...] = (
 # What a catalog's server does wrong, and an object store.
 
 
-def _status(status: HTTPStatus, kind: str = "Fault") -> rest_catalog.Answer:
-    return rest_catalog.told(status, "by the test", kind)
+def _status(status: HTTPStatus, kind: str = "Fault") -> rest_server.Answer:
+    return rest_server.told(status, "by the test", kind)
 
 
-def _served(answer: rest_catalog.Answer | None) -> Callable[[rest_catalog.Asked, rest_catalog.Serve], rest_catalog.Answer | None]:
-    def fault(asked: rest_catalog.Asked, serve: rest_catalog.Serve) -> rest_catalog.Answer | None:
+def _served(answer: rest_server.Answer | None) -> Callable[[rest_server.Asked, rest_server.Serve], rest_server.Answer | None]:
+    def fault(asked: rest_server.Asked, serve: rest_server.Serve) -> rest_server.Answer | None:
         serve(asked)
         return answer
 
     return fault
 
 
-OF_CATALOG: Mapping[str, rest_catalog.Around] = {
+OF_CATALOG: Mapping[str, rest_server.Around] = {
     "line breaks before": lambda *_: None,
     "line breaks after": _served(None),
     "502 after": _served(_status(HTTPStatus.BAD_GATEWAY)),
@@ -211,7 +212,7 @@ class Harness:
         """All that an undisturbed run has."""
         asked: list[bool] = []
 
-        def noted(one: rest_catalog.Asked, serve: rest_catalog.Serve) -> rest_catalog.Answer:
+        def noted(one: rest_server.Asked, serve: rest_server.Serve) -> rest_server.Answer:
             asked.append(one.method in ("GET", "HEAD"))
             return serve(one)
 
@@ -228,7 +229,7 @@ class Harness:
         if point.of == "catalog":
             fault = OF_CATALOG[point.fault]
 
-            def catalog(asked: rest_catalog.Asked, serve: rest_catalog.Serve) -> rest_catalog.Answer | None:
+            def catalog(asked: rest_server.Asked, serve: rest_server.Serve) -> rest_server.Answer | None:
                 if next(numbers) != point.at:
                     return serve(asked)
                 self.met += 1

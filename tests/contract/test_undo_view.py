@@ -388,7 +388,7 @@ def test_where_another_writer_came_between_the_commits_the_rest_comes_back_by_an
         raise PlanConflict(plan_id, "the compacted view was changed first")
 
     with monkeypatch.context() as patched:
-        patched.setattr(type(s.stores.view), "publish", refuse)
+        patched.setattr(s.stores.view, "publish", refuse)
         assert run(world, name, 11).name == "no_op"
     (known,) = s.ledger.undone(name)
     assert known.ranges == ((0, 0, 0), (0, 2, 2)), "what is back is left alone"

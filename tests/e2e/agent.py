@@ -19,6 +19,7 @@ from message_lifecycle.app.ingest import ingest
 from message_lifecycle.app.operations.registry import Work
 from message_lifecycle.app.topics import copy_topic, create_topic
 from message_lifecycle.app.wiring import lake as wired
+from message_lifecycle.local.stack import landed
 from message_lifecycle.model.errors import code_of
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.request import RemoveMessages
@@ -26,6 +27,7 @@ from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.columns import APPEND_TIME
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.session import forget_cached, java_table, spark_session, sql_table
+from message_lifecycle.stores.iceberg.table_files import listed
 from tests.spark.lake import Lake, Rows
 
 
@@ -66,7 +68,7 @@ class Agent:
 
     def ingest(self, topic: str, folder: str) -> dict[str, Any]:
         """The files of a folder, with the fields `k`, `v` and `at`; which rows were refused, by code."""
-        taken = ingest(topic, folder, key="k", value="v", append_time="at")
+        taken = ingest(topic, landed(Path(folder)), key="k", value="v", append_time="at")
         forget_cached(self.session, TopicName.parse(topic))
         return {"rows": taken.rows, "quarantined": taken.quarantined}
 
@@ -109,13 +111,15 @@ class Agent:
         forget_cached(self.session, TopicName.parse(topic))
 
     def look(self, topic: str) -> dict[str, Any]:
-        """What a reader sees, by PyIceberg; `digest`: over the bytes of every file that the table's newest state names."""
+        """What a reader sees, by PyIceberg; `digest`: over the bytes of every file that the table's newest state names; `all_files`: with
+        their bytes, of its folder."""
         name = TopicName.parse(topic)
         table = Tables().load(name)
         paths = sorted(task.file.file_path for task in table.scan().plan_files())
         digest = hashlib.sha256()
         for path in paths:
-            digest.update(Path(path.removeprefix("file:")).read_bytes())
+            with table.io.new_input(path).open() as file:
+                digest.update(file.read())
         snapshot = table.current_snapshot()
         return {
             "offsets": self.lake.offsets(name),
@@ -124,7 +128,7 @@ class Agent:
             "files": [path.rsplit("/", 1)[-1] for path in paths],
             "digest": digest.hexdigest(),
             "branches": sorted(table.refs()),
-            "location": table.location(),
+            "all_files": {file.name: file.size_bytes for file in listed(table.io, table.location())},
         }
 
     def history(self, topic: str) -> list[dict[str, Any]]:

@@ -15,29 +15,32 @@ import pytest
 from message_lifecycle.local.airflow import connect
 from message_lifecycle.local.environment import applied, read_environment
 from message_lifecycle.local.guard import stopped_after
-from message_lifecycle.local.layout import Layout, find_layout, venv_bin, venv_python
+from message_lifecycle.local.layout import CLUSTER, DISK, STACK, Layout, find_layout, venv_bin, venv_python
 from message_lifecycle.local.postgres import find_place
 from message_lifecycle.local.stack import down
 from tests.e2e.stack import DAG, KEPT, Agent, Days, Stack
+from tests.effort import hunt
 
 OTHER_STACKS = ("LIFECYCLE_", "AIRFLOW_", "SPARK_", "PYSPARK_", "PYICEBERG_")
 
 
-@pytest.fixture(scope="package")
-def stack() -> Iterator[Stack]:
+@pytest.fixture(scope="package", params=[DISK, pytest.param(CLUSTER, marks=hunt)])
+def stack(request: pytest.FixtureRequest) -> Iterator[Stack]:
     """With an empty lake and the DAG still paused; everything that was started is stopped, all data go.
 
     After the last test here, not of the session: an idle Airflow parses and polls, and takes its share of the other tests' time.
     """
-    users = find_layout()
+    users, kind = find_layout(), request.param
     users.prepare()
-    layout = Layout(project=users.project, state=users.state / "e2e", shared_tools=users.tools)
+    state = users.state / ("e2e" if kind == DISK else f"e2e-{kind}")
+    layout = Layout(project=users.project, state=state, shared_tools=users.tools, is_cluster=kind == CLUSTER)
     layout.prepare()
     config = layout.state / "lifecycle.toml"
     environ = {name: value for name, value in os.environ.items() if not name.startswith(OTHER_STACKS)} | {
         "LIFECYCLE_HOME": str(layout.state),
         "LIFECYCLE_TOOLS": str(layout.tools),
         "LIFECYCLE_CONFIG": str(config),
+        STACK: kind,
     }
     with (users.state / "e2e.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # two test runs at once would stop each other's stack

@@ -16,8 +16,8 @@ from message_lifecycle.local.layout import AirflowRefused, Layout, venv_bin
 
 DAG = "message_cleaner"
 DAY = 86_400
-# What is found or made by looking for Java; the jars and the class archive are the clone's.
-KEPT = ("java", "ivy")
+# What is found or made by looking for Java, and what the machines of a cluster have; the jars and the class archive are the clone's.
+KEPT = ("java", "ivy", "machines")
 # Generous: the machine may be busy with other tests; each task is given up much earlier by Airflow itself.
 RUN_SECONDS = 420.0
 

@@ -11,17 +11,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from secrets import token_bytes
+from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow.fs import copy_files
 from sqlalchemy import NullPool, create_engine, make_url, text
 
+from message_lifecycle.local import cluster
 from message_lifecycle.local.environment import LEDGER
 from message_lifecycle.local.postgres import DATABASES, find_place
-from message_lifecycle.stores.iceberg.table_folder import local_path
 from tests.e2e.stack import KEPT, Stack
 from tests.spark.key_search import files_with, tables_with
 
@@ -61,11 +63,14 @@ def places_with(stack: Stack, key: bytes) -> dict[str, list[str]]:
     found = {f"database {name}": rows_with(stack, name, key) for name in DATABASES}
     found |= {folder.name: files_with(folder, key) for folder in state.iterdir() if folder.is_dir() and folder.name not in KEPT}
     found["server"] = files_with(find_place(stack.layout).folder, key)
+    if stack.layout.is_cluster:
+        for machine in (state / "machines").glob("spark-*"):
+            found[machine.name] = files_with(machine, key)
+        with TemporaryDirectory() as folder:
+            store = cluster.files(stack.layout, cluster.root_key(stack.layout))
+            copy_files(cluster.BUCKET, folder, source_filesystem=store)
+            found["warehouse"] = files_with(Path(folder), key)
     return {place: names for place, names in found.items() if names}
-
-
-def sizes(location: str) -> dict[str, int]:
-    return {str(path): path.stat().st_size for path in local_path(location).rglob("*") if path.is_file()}
 
 
 def land(stack: Stack, key: bytes, folder: Path) -> None:
@@ -93,7 +98,7 @@ def asked(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Asked:
     words = ["--later", "--base64", "--by", "ada", "--text", "a letter"]
     request = stack.lifecycle("erase", *topics, *words, stdin=b64encode(key))
     # Past the undo window of what was removed first.
-    space, now = sizes(stack.agent("look", SPACE)["location"]), datetime.now(UTC).isoformat()
+    space, now = stack.agent("look", SPACE)["all_files"], datetime.now(UTC).isoformat()
     conf: dict[str, dict[str, object]] = {
         "erasure": {"request_id": request["request_id"]},
         "storage_reclaim": {"topics": [SPACE], "as_of": now},
@@ -130,7 +135,7 @@ def test_space_comes_back_when_a_person_says_so(stack: Stack, asked: Asked) -> N
     (outcome,) = stack.agent("outcomes", f"storage_reclaim/{run_id}")
     assert outcome["outcome"] == "published"
     seen = stack.agent("look", SPACE)
-    left = sizes(seen["location"])
+    left = seen["all_files"]
     gone = {path: size for path, size in asked.space.items() if path not in left}
     assert any(path.endswith(".parquet") for path in gone)
     assert outcome["reclaimed_bytes"] == sum(gone.values()) > 0, question.body

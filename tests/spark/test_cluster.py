@@ -10,8 +10,6 @@ from tests.contract.test_requests import append, topic_of
 from tests.contract.test_undo_view import compacted
 from tests.effort import hunt
 from tests.rest_lake import RestLake, rest_lake
-from tests.s3_server import s3_server
-from tests.spark_cluster import spark_cluster
 from tests.undone import published
 from tests.undone_documents import made, purged
 
@@ -19,8 +17,11 @@ from message_lifecycle.app.doctor import examine
 from message_lifecycle.app.reading import read_compacted
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.wiring import WORLDS, iceberg_world
+from message_lifecycle.local import spark_cluster
+from message_lifecycle.local.guard import stopped_after
 from message_lifecycle.local.java import JARS, STORE_JARS, ensure_jars, find_java
-from message_lifecycle.local.layout import find_layout, project_root
+from message_lifecycle.local.layout import Layout, find_layout, project_root
+from message_lifecycle.local.s3_server import s3_server
 from message_lifecycle.model.topic import NO_OPTIONS
 from message_lifecycle.stores.iceberg.compaction import kernel
 from message_lifecycle.stores.iceberg.executors import pack
@@ -42,11 +43,18 @@ def lake(embedded: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[R
     (folder / "rest").mkdir()
     with s3_server() as store, rest_lake(layout, folder / "rest", store) as rest:
         jars = ensure_jars(layout, java, jars=(*JARS, *STORE_JARS))
-        with spark_cluster(java, jars, folder / "machines", workers=MACHINES) as settings:
+        machines = Layout(project=layout.project, state=folder / "state", shared_tools=layout.tools)
+        machines.prepare()
+        with stopped_after(_stop, machines):
+            settings = spark_cluster.start(machines, java, jars, workers=MACHINES)
             (folder / "conf").mkdir()
             found = rest.on_cluster(folder / "conf", {**settings, **packages})
             yield found
             found.end()
+
+
+def _stop(machines: Layout) -> None:
+    spark_cluster.stop(machines, workers=MACHINES)
 
 
 @pytest.fixture

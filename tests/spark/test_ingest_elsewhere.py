@@ -18,12 +18,12 @@ import pytest
 from pyarrow import parquet
 from tests.effort import sample
 from tests.errors import raises
-from tests.rest_lake import settings_of
-from tests.s3_server import Asked, Refused, S3Server, Serve, s3_server
 from tests.spark.lake import Lake
 from tests.spark.landing import KEYED, Landing
 from tests.spark.test_ingest import ROWS, as_csv, as_json, as_parquet
 
+from message_lifecycle.local.cluster import store_settings
+from message_lifecycle.local.s3_server import Asked, Refused, S3Server, Serve, s3_server
 from message_lifecycle.sources import elsewhere
 from message_lifecycle.sources.messages import FieldMapping
 from message_lifecycle.stores.iceberg.tasks import Store
@@ -67,7 +67,7 @@ def store() -> Iterator[S3Server]:
 @pytest.fixture
 def landing(lake: Lake, tmp_path: Path, store: S3Server, monkeypatch: pytest.MonkeyPatch) -> Landing:
     """The lake's catalog has a key for one folder of the store."""
-    found = Store(settings=tuple(settings_of(store, store.key("/landing/")).items()))
+    found = Store(settings=tuple(store_settings(store.uri, store.key("/landing/")).items()))
     monkeypatch.setattr(Store, "of_catalog", lambda _: found)
     return Landing(lake, tmp_path)
 

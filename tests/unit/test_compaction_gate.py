@@ -223,7 +223,7 @@ def test_a_cleaner_that_would_bring_an_older_value_back_is_blocked(
     s = behind.world.services
     behind.world.set_now(AS_OF)
     right = s.stores.view.outlived
-    monkeypatch.setattr(type(s.stores.view), "outlived", lambda _self, view, plan: replace(right(view, plan), **forgotten))
+    monkeypatch.setattr(s.stores.view, "outlived", lambda view, plan: replace(right(view, plan), **forgotten))
     plan = steps.plan(s, behind.name, as_of=AS_OF).plan
     steps.stage(s, plan.plan_id)
     assert {check.id for check in steps.gate(s, plan.plan_id).blocking} == wanted

@@ -36,6 +36,17 @@ def test_several_states_share_their_tools_where_somebody_says_so(tmp_path: Path)
     assert one.jars.stat().st_mode & 0o777 == 0o700
 
 
+def test_the_clusters_state_lies_beside_the_other_and_has_its_tools(tmp_path: Path) -> None:
+    found, usual = find_layout({"LIFECYCLE_STACK": "cluster"}), find_layout({})
+    assert found.is_cluster
+    assert not usual.is_cluster
+    assert (found.state, found.jars, found.class_archives) == (usual.state / "cluster", usual.jars, usual.class_archives)
+    named = find_layout({"LIFECYCLE_STACK": "cluster", "LIFECYCLE_HOME": str(tmp_path)})
+    assert (named.state, named.tools, named.is_cluster) == (tmp_path, tmp_path, True)
+    with raises("UnknownStack", match="'clouds'. Allowed: disk .*, cluster"):
+        find_layout({"LIFECYCLE_STACK": "clouds"})
+
+
 def test_nobody_else_can_read_it(tmp_path: Path) -> None:
     layout = layout_in(tmp_path)
     layout.prepare()

@@ -18,6 +18,7 @@ from message_lifecycle.local.environment import (
     DURABLE_FILES,
     LOG_SETTINGS,
     find_archive,
+    lake_on_disk,
     record_archive,
     training_conf,
     write_pyiceberg_conf,
@@ -44,12 +45,12 @@ def properties(text: str) -> dict[str, str]:
 
 @pytest.fixture
 def conf(layout: Layout) -> dict[str, str]:
-    write_spark_conf(layout, ADDRESS, (layout.jars / "a.jar", layout.jars / "b.jar"), layout.class_archives / "x.jsa")
+    write_spark_conf(layout, lake_on_disk(layout, ADDRESS), (layout.jars / "a.jar", layout.jars / "b.jar"), layout.class_archives / "x.jsa")
     return properties((layout.spark_conf / "spark-defaults.conf").read_text())
 
 
 def test_the_files_are_private(layout: Layout, conf: dict[str, str]) -> None:
-    write_pyiceberg_conf(layout, ADDRESS)
+    write_pyiceberg_conf(layout, lake_on_disk(layout, ADDRESS))
     for file in (layout.spark_conf / "spark-defaults.conf", layout.spark_conf / "log4j2.properties", layout.state / ".pyiceberg.yaml"):
         assert file.stat().st_mode & 0o777 == 0o600, file
 
@@ -82,7 +83,7 @@ def test_a_driver_asks_for_a_secret_which_stands_nowhere(layout: Layout, conf: d
 
 
 def test_without_an_archive_no_option_names_one(layout: Layout) -> None:
-    write_spark_conf(layout, ADDRESS, (), None)
+    write_spark_conf(layout, lake_on_disk(layout, ADDRESS), (), None)
     assert "SharedArchiveFile" not in (layout.spark_conf / "spark-defaults.conf").read_text()
 
 
@@ -92,7 +93,7 @@ def test_the_recorded_run_leaves_the_users_catalog_alone(layout: Layout) -> None
 
 
 def test_pyiceberg_has_the_same_catalog(layout: Layout) -> None:
-    write_pyiceberg_conf(layout, ADDRESS)
+    write_pyiceberg_conf(layout, lake_on_disk(layout, ADDRESS))
     assert (layout.state / ".pyiceberg.yaml").read_text() == (
         "catalog:\n  lake:\n"
         '    type: "sql"\n'

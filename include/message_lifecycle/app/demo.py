@@ -13,7 +13,6 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any, Literal
 
 from message_lifecycle.app import demo_data, documents, embedded, erasures, receipts, steps, tasks
@@ -29,6 +28,7 @@ from message_lifecycle.model.erasure import Receipt
 from message_lifecycle.model.errors import EpochMismatch, LifecycleError
 from message_lifecycle.model.message import is_marker
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.plan_content import content_digest
 from message_lifecycle.model.request import UndoPlan
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import Policy
@@ -124,19 +124,16 @@ def main() -> int:
         _explain_two(lake(), progress, FLIGHTS)
         _report_document(lake(), progress, purged)
         _take_back(lake(), progress, WITH_TTL)
-        on_disk = _bytes_below(layout.warehouse)
+        on_disk = stack.bytes_of_tables(layout)
         _report_space(lake(), progress, _run(api, progress, RECLAIM), FLIGHTS, on_disk=on_disk)
         _erase_one(lake(), progress, WITH_TTL)
     finally:
         if not ran_before.address:
-            with progress.step("Everything that was started is stopped; the data stays"):
+            kept = "what was in the store is gone" if layout.is_cluster else "the data stays"
+            with progress.step(f"Everything that was started is stopped; {kept}"):
                 stack.down(layout)
     progress.say(f"Done in {time.monotonic() - started:.0f} s: it all came out as it must.\n{LOOK}")
     return 0
-
-
-def _bytes_below(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +188,7 @@ def _run(api: airflow.AirflowApi, progress: Progress, dag: Shown) -> list[dict[s
     if state != "success":
         for task in api.tasks(dag_id, run_id):
             progress.say(f"  {task.task_id}: {task.state}")
-        raise demo_failed(f"the run {run_id} of {dag_id} ended as {state}; its logs are under .lifecycle/logs")
+        raise demo_failed(f"the run {run_id} of {dag_id} ended as {state}; its logs are under {find_layout().logs}")
     return [outcome for one in (run_id, *beside) for outcome in tasks.outcomes_of_run(run=f"{dag_id}/{one}")]
 
 
@@ -220,7 +217,7 @@ def _scheduled_run(api: airflow.AirflowApi, dag_id: str, before: set[str]) -> st
             if run["run_type"] == "scheduled" and run["dag_run_id"] not in before:
                 return str(run["dag_run_id"])
         time.sleep(0.5)
-    raise demo_failed(f"the scheduler started no run of {dag_id} in time; see .lifecycle/logs/scheduler.log")
+    raise demo_failed(f"the scheduler started no run of {dag_id} in time; see {find_layout().logs}/scheduler.log")
 
 
 def _report_view(progress: Progress, outcomes: list[dict[str, Any]], landed: Landed) -> None:
@@ -237,7 +234,9 @@ def _report_view(progress: Progress, outcomes: list[dict[str, Any]], landed: Lan
     since = (
         "" if any(outcome["outcome"] == "published" for outcome in outcomes) else "; nothing was new since, and nothing in the view was due"
     )
-    progress.say(f"{FLIGHTS}: compacted: {view.rows:,} messages in the view, left out {reasons(dict(last.removed))}{since}")
+    progress.say(
+        f"{FLIGHTS}: compacted: {view.rows:,} messages in the view, left out {reasons(dict(last.removed))}{_content(s, last.plan_id)}{since}"
+    )
     rows = [row.message for row in s.stores.view.view_rows(FLIGHTS, view) if not row.remembered]
     there = demo_data.latest_found(rows)
     policy = Policy.of_values(s.ledger.record(last.plan_id).plan.policy)
@@ -263,7 +262,8 @@ def _report(progress: Progress, outcomes: list[dict[str, Any]], landed: dict[Top
     for name, before in ((name, topic.end_offsets) for name, topic in landed.items()):
         for outcome in (outcome for outcome in outcomes if outcome["topic"] == str(name) and outcome["outcome"] != "no_op"):
             progress.say(f"{name}: {outcome['outcome']}, removed {_removed(s, outcome)}")
-            progress.say(f"  as of {outcome['as_of']}, plan {outcome['plan_id']}, {outcome['detail'] or 'verified'}")
+            told = f"plan {outcome['plan_id']}{_content(s, outcome['plan_id'])}"
+            progress.say(f"  as of {outcome['as_of']}, {told}, {outcome['detail'] or 'verified'}")
             markers[name] = markers.get(name, 0) + outcome["markers"]
         log = s.reader.log(name)
         if not any(outcome["removed"] for outcome in outcomes if outcome["topic"] == str(name)):
@@ -288,6 +288,11 @@ def _removed(s: Services, outcome: dict[str, Any]) -> str:
     if expected.removed_bytes and expected.bytes_in is not None:  # single messages are marked in their files, which stay
         found = f", {size(expected.removed_bytes)} of {size(expected.bytes_in)}"
     return f"{gone:,} of {outcome['rows_in']:,} messages ({reasons(outcome['removed'])}){found}"
+
+
+def _content(s: Services, plan_id: str | None) -> str:
+    """The digest of what the plan does, which is the same on each stack for equal input."""
+    return "" if plan_id is None else f", content {content_digest(s.ledger.record(plan_id).plan)[:16]}"
 
 
 def _markers(s: Services, name: TopicName, count: int) -> str:
@@ -336,7 +341,7 @@ def _report_document(s: Services, progress: Progress, outcomes: list[dict[str, A
     new = any(outcome["plan_id"] == last.plan_id for outcome in outcomes)
     ended = last.detail or "verified" if new else "of an earlier run; nothing was due since"
     gone = f"{last.removed_rows:,} of {demo_data.TRANSACTIONS:,} changes ({reasons(dict(last.removed))})" if last.removed else "nothing"
-    progress.say(f"{COMPONENTS}: {last.name}, removed {gone}, plan {last.plan_id}, {ended}")
+    progress.say(f"{COMPONENTS}: {last.name}, removed {gone}, plan {last.plan_id}{_content(s, last.plan_id)}, {ended}")
     state = found.state
     stored = "no change" if state.first is None else f"changes {state.first:,} to {state.seq:,}"
     progress.say(

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from message_lifecycle.app.ingest import IngestResult, ingest
+from message_lifecycle.local import stack
 from message_lifecycle.local.layout import find_layout
 from message_lifecycle.model.document import Change
 from message_lifecycle.model.errors import Unavailable
@@ -52,9 +53,9 @@ def ingest_flights(topic: TopicName, *, folder: Path | None = None, shift_to: da
     All times are moved by whole days so that the newest ends on `shift_to` (default: today), or as the topic's first
     ingest moved them. `folder`: where the files are kept (default: in the state folder).
     """
-    there = export_flights(folder or flights_folder())
+    there = stack.landed(export_flights(folder or flights_folder()))
     last = shift_to or datetime.now(UTC).date()
-    return ingest(str(topic), str(there), key="tailnum", append_time="time_hour", shift_to=last.isoformat())
+    return ingest(str(topic), there, key="tailnum", append_time="time_hour", shift_to=last.isoformat())
 
 
 def flights_folder() -> Path:
@@ -64,9 +65,9 @@ def flights_folder() -> Path:
 
 def ingest_flights_with_ttl(topic: TopicName, *, folder: Path | None = None, shift_to: date | None = None) -> IngestResult:
     """As `ingest_flights`, of a few airlines alone, each message with a `Nats-TTL` header; the topic must allow that."""
-    there = _export_with_ttl(folder or find_layout().state / "data" / "flights-with-ttl")
+    there = stack.landed(_export_with_ttl(folder or find_layout().state / "data" / "flights-with-ttl"))
     last = shift_to or datetime.now(UTC).date()
-    return ingest(str(topic), str(there), key="tailnum", append_time="time_hour", headers="headers", shift_to=last.isoformat())
+    return ingest(str(topic), there, key="tailnum", append_time="time_hour", headers="headers", shift_to=last.isoformat())
 
 
 def _export_with_ttl(folder: Path) -> Path:

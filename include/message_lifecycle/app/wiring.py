@@ -7,11 +7,11 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from secrets import token_bytes, token_hex
 from tempfile import TemporaryDirectory, mkdtemp
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from message_lifecycle.app.config import CATALOG_HOME, load_config
 from message_lifecycle.app.services import Services, Stores
@@ -23,9 +23,19 @@ from message_lifecycle.model.topic import NO_OPTIONS, Backend, StoreOptions
 
 if TYPE_CHECKING:
     from message_lifecycle.app.scenario import MakeWorld, World  # pydantic comes with it: only where a scenario runs
+    from message_lifecycle.gates.runner import GreatExpectationsGate
     from message_lifecycle.ledger import Ledger
     from message_lifecycle.ports import Groups
     from message_lifecycle.stores.iceberg.catalog import Tables
+    from message_lifecycle.stores.iceberg.compaction.store import IcebergViews
+    from message_lifecycle.stores.iceberg.copying import IcebergCopier
+    from message_lifecycle.stores.iceberg.deleted_reclaim import IcebergDeletedReclaimer
+    from message_lifecycle.stores.iceberg.documents.store import IcebergChanges, IcebergDocuments, IcebergSnapshots
+    from message_lifecycle.stores.iceberg.erasure.store import IcebergEraser
+    from message_lifecycle.stores.iceberg.quarantine import IcebergQuarantine
+    from message_lifecycle.stores.iceberg.reclaiming import IcebergReclaimer
+    from message_lifecycle.stores.iceberg.store import IcebergStore
+    from message_lifecycle.stores.iceberg.topic_delete import IcebergDeleter
     from message_lifecycle.stores.record_log import RecordLogs
     from message_lifecycle.stores.redis_streams.log import Server
 
@@ -48,44 +58,118 @@ def lake(*, app_name: str = "lifecycle", spark_ahead: bool = False) -> Services:
 
 
 def _iceberg(server: Mapping[str, Value], ledger: Ledger, *, app_name: str, scratch: bool) -> Services:
-    from message_lifecycle.app.operations.registry import undoable
-    from message_lifecycle.gates.runner import GreatExpectationsGate
     from message_lifecycle.stores.iceberg.catalog import IcebergTopics
-    from message_lifecycle.stores.iceberg.compaction.store import IcebergViews
-    from message_lifecycle.stores.iceberg.copying import IcebergCopier
-    from message_lifecycle.stores.iceberg.deleted_reclaim import IcebergDeletedReclaimer
-    from message_lifecycle.stores.iceberg.documents.store import IcebergChanges, IcebergDocuments, IcebergSnapshots
-    from message_lifecycle.stores.iceberg.erasure.store import IcebergEraser
-    from message_lifecycle.stores.iceberg.quarantine import IcebergQuarantine
     from message_lifecycle.stores.iceberg.read import IcebergReader
-    from message_lifecycle.stores.iceberg.reclaiming import IcebergReclaimer
-    from message_lifecycle.stores.iceberg.session import spark_session
-    from message_lifecycle.stores.iceberg.store import IcebergStore
-    from message_lifecycle.stores.iceberg.topic_delete import IcebergDeleter
 
     tables = _tables(os.environ.get(CATALOG_HOME))
-    store = IcebergStore(lambda: spark_session(app_name), tables=tables)
-    views = IcebergViews(lambda: spark_session(app_name), tables=tables)
+
+    def session() -> Any:
+        from message_lifecycle.stores.iceberg.session import spark_session
+
+        return spark_session(app_name)
+
+    def log() -> IcebergStore:
+        from message_lifecycle.stores.iceberg.store import IcebergStore
+
+        return IcebergStore(session, tables=tables)
+
+    def view() -> IcebergViews:
+        from message_lifecycle.stores.iceberg.compaction.store import IcebergViews
+
+        return IcebergViews(session, tables=tables)
+
+    def snapshots() -> IcebergSnapshots:
+        from message_lifecycle.stores.iceberg.documents.store import IcebergSnapshots
+
+        return IcebergSnapshots(session, tables=tables)
+
+    def changes() -> IcebergChanges:
+        from message_lifecycle.stores.iceberg.documents.store import IcebergChanges
+
+        return IcebergChanges(session, tables=tables)
+
+    def quarantine() -> IcebergQuarantine:
+        from message_lifecycle.stores.iceberg.quarantine import IcebergQuarantine
+
+        return IcebergQuarantine(session, tables=tables)
+
+    def rewrite() -> IcebergEraser:
+        from message_lifecycle.app.operations.registry import undoable
+        from message_lifecycle.stores.iceberg.erasure.store import IcebergEraser
+
+        return IcebergEraser(tables, undoable=undoable)
+
+    def forget() -> IcebergReclaimer:
+        from message_lifecycle.stores.iceberg.reclaiming import IcebergReclaimer
+
+        return IcebergReclaimer(tables)
+
+    def move() -> IcebergDeleter:
+        from message_lifecycle.stores.iceberg.topic_delete import IcebergDeleter
+
+        return IcebergDeleter(tables, scratch=scratch)
+
+    def gone() -> IcebergDeletedReclaimer:
+        from message_lifecycle.stores.iceberg.deleted_reclaim import IcebergDeletedReclaimer
+
+        return IcebergDeletedReclaimer(tables, scratch=scratch)
+
+    def copier() -> IcebergCopier:
+        from message_lifecycle.stores.iceberg.copying import IcebergCopier
+
+        return IcebergCopier(session, own_lifetimes=_own_lifetimes, tables=tables)
+
+    def documents() -> IcebergDocuments:
+        from message_lifecycle.stores.iceberg.documents.store import IcebergDocuments
+
+        return IcebergDocuments(session, tables=tables)
+
+    def gate() -> GreatExpectationsGate:
+        from message_lifecycle.gates.runner import GreatExpectationsGate
+
+        return GreatExpectationsGate()
+
     return Services(
         topics=IcebergTopics(tables, server=server, scratch=scratch),
         reader=IcebergReader(tables),
         stores=Stores(
-            log=store,
-            view=views,
-            snapshots=IcebergSnapshots(lambda: spark_session(app_name), tables=tables),
-            changes=IcebergChanges(lambda: spark_session(app_name), tables=tables),
-            quarantine=IcebergQuarantine(lambda: spark_session(app_name), tables=tables),
-            rewrite=IcebergEraser(tables, undoable=undoable),
-            forget=IcebergReclaimer(tables),
-            move=IcebergDeleter(tables, scratch=scratch),
-            gone=IcebergDeletedReclaimer(tables, scratch=scratch),
+            log=_later(log),
+            view=_later(view),
+            snapshots=_later(snapshots),
+            changes=_later(changes),
+            quarantine=_later(quarantine),
+            rewrite=_later(rewrite),
+            forget=_later(forget),
+            move=_later(move),
+            gone=_later(gone),
         ),
-        copier=IcebergCopier(lambda: spark_session(app_name), own_lifetimes=_own_lifetimes, tables=tables),
-        documents=IcebergDocuments(lambda: spark_session(app_name), tables=tables),
-        gate=GreatExpectationsGate(),
+        copier=_later(copier),
+        documents=_later(documents),
+        gate=_later(gate),
         ledger=ledger,
         server=server,
     )
+
+
+Part = TypeVar("Part")
+
+
+class _Later:
+    """Made at its first use: a command uses few of what is wired, and to import them all takes longer than most commands do."""
+
+    def __init__(self, make: Callable[[], object]) -> None:
+        self._make = make
+
+    @cached_property
+    def _made(self) -> object:
+        return self._make()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._made, name)
+
+
+def _later(make: Callable[[], Part]) -> Part:
+    return cast("Part", _Later(make))
 
 
 def _own_lifetimes(messages: Any) -> Any:

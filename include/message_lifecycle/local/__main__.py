@@ -37,7 +37,7 @@ def _show(progress: Progress, found: stack.Status) -> None:
     progress.say(f"state          {found.state}")
     progress.say(f"PostgreSQL     {'runs' if found.postgres else 'stopped'}")
     progress.say(f"Redis          {'runs' if found.redis else 'stopped'}")
-    for component, runs in found.components.items():
+    for component, runs in {**found.cluster, **found.components}.items():
         progress.say(f"{component:<15}{'runs' if runs else 'stopped'}")
     if found.address:
         progress.say(f"Airflow        {found.address}   logins: {found.logins}")

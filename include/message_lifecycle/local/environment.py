@@ -9,11 +9,23 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 
 from message_lifecycle.local.java import Java, ensure_base_archive, sha256_of, starts
-from message_lifecycle.local.layout import Layout, StackBusy, find_layout, spark_home, venv_bin, venv_python, write_private
+from message_lifecycle.local.layout import (
+    CLUSTER,
+    DISK,
+    STACK,
+    Layout,
+    StackBusy,
+    find_layout,
+    spark_home,
+    venv_bin,
+    venv_python,
+    write_private,
+)
 from message_lifecycle.local.postgres import ROLE, Address
 from message_lifecycle.local.processes import end, find_process, only_one
 
@@ -61,6 +73,13 @@ logger.plan.name = org.apache.spark.util.SparkStringUtils
 logger.plan.level = error
 logger.window.name = org.apache.spark.sql.execution.window.WindowExec
 logger.window.level = error
+# A driver that ends no longer listens, and a cluster still tells it what has become of its executors.
+logger.handler.name = org.apache.spark.network.server.TransportRequestHandler
+logger.handler.level = fatal
+logger.backend.name = org.apache.spark.scheduler.cluster.StandaloneSchedulerBackend
+logger.backend.level = error
+logger.dispatcher.name = org.apache.spark.rpc.netty.Dispatcher
+logger.dispatcher.level = error
 """
 APPLICATION = Path(__file__).with_name("warm_up.py")
 RECORD_SECONDS = 600.0
@@ -90,9 +109,31 @@ def catalog_settings(name: str, address: Address, warehouse: Path) -> dict[str, 
     }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lake:
+    """How Spark and PyIceberg are told of one lake. `java`: Spark's settings beside those that every session has, `without` some; `python`:
+    PyIceberg's properties of the catalog."""
+
+    java: Mapping[str, str]
+    python: Mapping[str, str]
+    without: tuple[str, ...] = ()
+
+
+def lake_on_disk(layout: Layout, address: Address) -> Lake:
+    """Tables in the state folder, their catalog in our database."""
+    return Lake(
+        java=catalog_settings(CATALOG, address, layout.warehouse),
+        python={"type": "sql", "uri": address.url("lake"), "warehouse": str(layout.warehouse)},
+    )
+
+
+def class_path(jars: tuple[Path, ...]) -> str:
+    """Of Java and Spark, with what is ours."""
+    return ":".join(map(str, (*jars, DURABLE_FILES)))
+
+
 def session_settings(layout: Layout, jars: tuple[Path, ...], options: str) -> dict[str, str]:
     """What every session has, whatever its catalogs."""
-    class_path = ":".join(map(str, (*jars, DURABLE_FILES)))
     return {
         "spark.master": MASTER,
         "spark.driver.memory": DRIVER_MEMORY,
@@ -101,8 +142,8 @@ def session_settings(layout: Layout, jars: tuple[Path, ...], options: str) -> di
         # The driver listens, and Java's objects come in by what it listens to. Where the master is this machine, each driver makes a secret
         # of its own at random, which stands in no setting, file or argument: who has none gets no answer.
         "spark.authenticate": "true",
-        "spark.driver.extraClassPath": class_path,
-        "spark.executor.extraClassPath": class_path,
+        "spark.driver.extraClassPath": class_path(jars),
+        "spark.executor.extraClassPath": class_path(jars),
         "spark.driver.extraJavaOptions": options,
         "spark.log.level": "WARN",
         # Without these two, Spark writes to the system's temporary folder and to wherever it was started.
@@ -126,9 +167,10 @@ def _properties(settings: Mapping[str, str]) -> str:
     return "".join(f"{key} {value.replace(chr(92), chr(92) * 2)}\n" for key, value in settings.items())
 
 
-def write_spark_conf(layout: Layout, address: Address, jars: tuple[Path, ...], archive: Path | None) -> None:
+def write_spark_conf(layout: Layout, lake: Lake, jars: tuple[Path, ...], archive: Path | None) -> None:
     """The folder that SPARK_CONF_DIR names: spark-submit and sessions made in a process both take it."""
-    settings = session_settings(layout, jars, java_options(layout, archive)) | catalog_settings(CATALOG, address, layout.warehouse)
+    every = session_settings(layout, jars, java_options(layout, archive))
+    settings = {name: value for name, value in every.items() if name not in lake.without} | dict(lake.java)
     write_private(layout.spark_conf / "spark-defaults.conf", _properties(settings))
     write_private(layout.spark_conf / LOG_FILE, LOG_SETTINGS)
 
@@ -139,11 +181,10 @@ def training_conf(layout: Layout, address: Address, jars: tuple[Path, ...], reco
     return _properties(settings | catalog_settings(TRAINING_CATALOG, address, warehouse))
 
 
-def write_pyiceberg_conf(layout: Layout, address: Address) -> None:
+def write_pyiceberg_conf(layout: Layout, lake: Lake) -> None:
     """`.pyiceberg.yaml` in the folder that PYICEBERG_HOME names."""
-    settings = {"type": "sql", "uri": address.url("lake"), "warehouse": str(layout.warehouse)}
     # PyIceberg's reader refuses YAML's flow style, so only the values are JSON: that quotes any path right.
-    lines = ["catalog:", f"  {CATALOG}:", *(f"    {key}: {json.dumps(value)}" for key, value in settings.items())]
+    lines = ["catalog:", f"  {CATALOG}:", *(f"    {key}: {json.dumps(value)}" for key, value in lake.python.items())]
     write_private(layout.state / ".pyiceberg.yaml", "\n".join(lines) + "\n")
 
 
@@ -235,12 +276,14 @@ DIRECT = ("127.0.0.1", "localhost")
 NOT_INHERITED = ("AIRFLOW_", "SPARK_", "PYSPARK_", "PYICEBERG_", "PYTHONPATH", "PYTHONHOME", "PGHOST", "PGPORT")
 
 
-def environment(layout: Layout, *, java: Java, address: Address, airflow_port: int) -> dict[str, str]:
-    """What to set; PATH holds only what is to come before the caller's own."""
+def environment(layout: Layout, *, java: Java, address: Address, airflow_port: int, master: str = MASTER) -> dict[str, str]:
+    """What to set; PATH holds only what is to come before the caller's own. `master`: Spark's, for Airflow."""
     return {
         "PATH": str(venv_bin()),
         "TZ": "UTC",
         "LIFECYCLE_HOME": str(layout.state),
+        "LIFECYCLE_TOOLS": str(layout.tools),
+        STACK: CLUSTER if layout.is_cluster else DISK,
         LEDGER: address.url("ledger"),
         "JAVA_HOME": str(java.home),
         "SPARK_HOME": str(spark_home()),
@@ -252,7 +295,7 @@ def environment(layout: Layout, *, java: Java, address: Address, airflow_port: i
         "PYSPARK_DRIVER_PYTHON": str(venv_python()),
         "PYICEBERG_HOME": str(layout.state),
         "AIRFLOW_HOME": str(layout.project),
-        "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": MASTER}),
+        "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": master}),
         # Expanded by airflow.cfg.
         "LIFECYCLE_AIRFLOW_DB_URL": address.url("airflow"),
         "LIFECYCLE_AIRFLOW_PORT": str(airflow_port),

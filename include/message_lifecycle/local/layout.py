@@ -22,6 +22,13 @@ def unusable_place(place: Path, reason: str, remedy: str) -> BadInput:
     return BadInput(f"{place}: {reason}. {remedy}.", code="UnusablePlace")
 
 
+def unknown_stack(found: str) -> BadInput:
+    """There is no embedded default of that kind."""
+    return BadInput(
+        f"{STACK} is {found!r}. Allowed: {DISK} (tables on this machine's disk), {CLUSTER} (see docs/clusters.md).", code="UnknownStack"
+    )
+
+
 def java_missing(found: str) -> Unavailable:
     """No Java that runs Spark: neither the system's nor the one from the package registry."""
     return Unavailable(
@@ -92,8 +99,8 @@ class StackBusy(Unavailable):
 
 
 def component_failed(component: str, what: str, log: Path, last_words: str) -> Unavailable:
-    """A process of Airflow ended or did not become healthy."""
-    return Unavailable(f"Airflow's {component}: {what}: {last_words or 'no message'} (log: {log}).", code="ComponentFailed")
+    """A process of Airflow's or of the cluster's ended or did not become healthy."""
+    return Unavailable(f"{component}: {what}: {last_words or 'no message'} (log: {log}).", code="ComponentFailed")
 
 
 class AirflowRefused(Unavailable):
@@ -115,6 +122,7 @@ def run_not_finished(dag_id: str, run_id: str, state: str, waited_seconds: float
 # Where everything of the embedded default lies: one state folder, its private files, and the installed programs, found without an import.
 
 
+STACK, DISK, CLUSTER = "LIFECYCLE_STACK", "disk", "cluster"
 PRIVATE_FOLDER = 0o700
 # As root, PostgreSQL's user must be able to walk through the state folder to its own; it can list or read nothing else there.
 WALKABLE_FOLDER = 0o711
@@ -144,6 +152,8 @@ class Layout:
     project: Path
     state: Path
     shared_tools: Path | None = None
+    is_cluster: bool = False
+    """Whether tables and tasks are the embedded cluster's, see `local.cluster`."""
 
     jars = _Below("tools", "jars")
     ivy = _Below("state", "ivy")
@@ -216,12 +226,20 @@ def project_root() -> Path:
 
 
 def find_layout(environ: Mapping[str, str] = os.environ) -> Layout:
-    """The layout for this clone; LIFECYCLE_HOME names another state folder, LIFECYCLE_TOOLS one for jars and class archive that others share."""
-    project = project_root()
+    """The layout for this clone; LIFECYCLE_HOME names another state folder, LIFECYCLE_TOOLS one for jars and class archive that others share.
+    LIFECYCLE_STACK=cluster: that of the embedded cluster, beside the other. Raises UnknownStack."""
+    project, kind = project_root(), environ.get(STACK) or DISK
+    if kind not in (DISK, CLUSTER):
+        raise unknown_stack(kind)
     state, tools = (
         Path(named).expanduser().absolute() if (named := environ.get(name)) else None for name in ("LIFECYCLE_HOME", "LIFECYCLE_TOOLS")
     )
-    return Layout(project=project, state=state or project / ".lifecycle", shared_tools=tools)
+    default = project / ".lifecycle"
+    if kind == CLUSTER:
+        return Layout(
+            project=project, state=state or default / CLUSTER, shared_tools=tools or (default if state is None else None), is_cluster=True
+        )
+    return Layout(project=project, state=state or default, shared_tools=tools)
 
 
 def write_private(path: Path, text: str) -> bool:

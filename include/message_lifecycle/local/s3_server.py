@@ -26,7 +26,7 @@ from xml.sax.saxutils import escape
 from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
-from moto.core import DEFAULT_ACCOUNT_ID
+from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.moto_server.werkzeug_app import MotoRequestHandler, create_backend_app
 from moto.s3.models import FakeKey, s3_backends
 from pyarrow.fs import S3FileSystem
@@ -90,9 +90,9 @@ class Refused:
 class S3Server:
     """`asked`: all requests since the last look, oldest first."""
 
-    def __init__(self) -> None:
-        self.root = Key()
-        self.keys = {self.root.name: self.root}
+    def __init__(self, root: Key, *others: Key) -> None:
+        self.root = root
+        self.keys = {key.name: key for key in (root, *others)}
         self.around: Around = lambda _, serve: serve()
         self.asked: list[Asked] = []
         self._moto = create_backend_app("s3")
@@ -223,10 +223,10 @@ class _Handler(MotoRequestHandler):
 
 
 @contextmanager
-def s3_server() -> Iterator[S3Server]:
-    """Served by threads of this process meanwhile; what is stored is in memory."""
-    made = S3Server()
-    server = make_server(LOOPBACK, 0, made, threaded=True, request_handler=_Handler)
+def s3_server(root: Key | None = None, *others: Key, port: int = 0) -> Iterator[S3Server]:
+    """Served by threads of this process meanwhile; what is stored is in memory. `root`: opens all of it; by default one at random."""
+    made = S3Server(root or Key(), *others)
+    server = make_server(LOOPBACK, port, made, threaded=True, request_handler=_Handler)
     made.uri = f"http://{LOOPBACK}:{server.server_port}"
     thread = Thread(target=server.serve_forever, name="s3", daemon=True)
     thread.start()

@@ -1,100 +1,174 @@
-"""A Spark cluster of this machine, for tests: a master, and workers that have neither the driver's folders nor any Python packages."""
+"""A Spark cluster of this machine: a master, and workers that share no folder with the driver.
+
+Each of them lives in mounts of its own. There this clone is gone, with its packages, its settings and whatever lies below it, and so are the
+packages beside Python itself. Java, Spark and the jars are there under other names, as on other machines.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+import tarfile
+import time
+from collections.abc import Sequence
 from pathlib import Path
-from queue import Empty, Queue
-from secrets import token_hex
-from threading import Thread
-from typing import IO
 
+from message_lifecycle.local import processes
 from message_lifecycle.local.java import Java
-from message_lifecycle.local.layout import project_root, spark_home, write_private
-from message_lifecycle.local.processes import LOOPBACK
+from message_lifecycle.local.layout import Layout, component_failed, last_lines, project_root, secret, spark_home, venv_bin, write_private
+from message_lifecycle.local.processes import LOOPBACK, Component, log_file
+from message_lifecycle.model.errors import Unavailable
 
-_START_SECONDS = 60
-_ON = re.compile(rb"(?:Starting Spark master at|Successfully registered with master) (spark://\S+)")
-# Java, Spark and the jars are bound to places of its own, whose names are the same on each machine. Then this clone is gone, with its packages,
-# its settings and its lake, and so are packages that lie beside Python itself.
-# What is started ends when nobody holds the other end of standard input any more, and its executors with it.
+MASTER = "spark-master"
+WORKERS = 2
+START_SECONDS, STOP_SECONDS, POLL_SECONDS = 60.0, 5.0, 0.2
+PACK_SECONDS = 300
+_ON = re.compile(r"(?:Starting Spark master at|Successfully registered with master) (spark://\S+)")
+_ALONE = ("unshare", "--map-root-user", "--mount")
+# The mounts are made within what only its own processes see. The folder of the machines may lie in what is hidden: it is taken along, by the
+# way that the shell stands in it. `--no-canonicalize`: mount would name that way by what is hidden.
 _APART = """
-mount --bind "$1" ../machine/java && mount --bind "$2" ../machine/spark && mount --bind "$3" ../machine/jars && mount -t tmpfs none "$4" && mount -t tmpfs none "$5" || exit 1
-shift 5
-../machine/java/bin/java "$@" 2>&1 &
-cat > /dev/null
-kill -9 0
+cd "$1" && mount --bind "$2" machine/java && mount --bind "$3" machine/spark && mount --bind "$4" machine/jars || exit 1
+mount -t tmpfs none "$5" && mount -t tmpfs none "$6" && mkdir -p "$1" && mount --no-canonicalize --rbind . "$1" && cd "$1/$7" || exit 1
+shift 7
+exec "$JAVA_HOME/bin/java" "$@"
 """
+# Applications come by their driver alone: the other way asks nobody for the secret. What one has left is of no use once it has ended.
+_OWN = {
+    "spark.master.rest.enabled": "false",
+    "spark.worker.cleanup.enabled": "true",
+    "spark.worker.cleanup.interval": "120",
+    "spark.worker.cleanup.appDataTtl": "120",
+}
 
 
-@contextmanager
-def spark_cluster(java: Java, jars: Sequence[Path], folder: Path, *, workers: int = 2) -> Iterator[dict[str, str]]:
-    """Spark's settings for a driver. `jars`: of one folder, which its machines have as well; `folder`: of what is its own, empty. Its servers
-    answer only who knows a secret."""
-    safe = {"spark.authenticate": "true", "spark.authenticate.secret": token_hex(32), "spark.network.crypto.enabled": "true"}
-    python, machine = Path(sys.executable).resolve(), folder / "machine"
-    asked = [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
-    packages = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
-    for part in ("java", "spark", "jars"):
-        (machine / part).mkdir(parents=True)
-    with ExitStack() as ending:
+def no_machines_apart(said: str) -> Unavailable:
+    """This machine lets nobody make mounts of their own."""
+    return Unavailable(
+        f"`{' '.join(_ALONE)}` does not work here: {said or 'no message'}. The cluster's machines are told apart by mounts of their own: run "
+        "this where user namespaces are allowed (in a container often by its option `--privileged`).",
+        code="NoMachinesApart",
+    )
 
-        def start(name: str, kind: str, *arguments: str) -> str:
+
+def _folder(layout: Layout) -> Path:
+    return layout.state / "machines"
+
+
+def _names(workers: int) -> list[str]:
+    return [MASTER, *(f"spark-worker-{at}" for at in range(workers))]
+
+
+def components_running(layout: Layout, *, workers: int = WORKERS) -> dict[str, bool]:
+    """Each component and whether it runs."""
+    return {name: processes.find(layout, name) is not None for name in _names(workers)}
+
+
+def start(
+    layout: Layout, java: Java, jars: Sequence[Path], *, workers: int = WORKERS, cores: int = 1, memory: str = "1g"
+) -> dict[str, str]:
+    """Spark's settings for a driver, which is the only one to know the cluster's secret. What runs already is left as it is.
+
+    `jars`: of one folder, which the machines have as well; `cores`, `memory`: of each worker. Raises NoMachinesApart, ComponentFailed."""
+    folder, names = _folder(layout), _names(workers)
+    machine = folder / "machine"
+    safe = {
+        "spark.authenticate": "true",
+        "spark.authenticate.secret": secret(layout.secrets / "spark-cluster"),
+        "spark.network.crypto.enabled": "true",
+    }
+    if not all(components_running(layout, workers=workers).values()):
+        _require_apart()
+        stop(layout, workers=workers)
+        for part in ("java", "spark", "jars"):
+            (machine / part).mkdir(parents=True, exist_ok=True)
+
+        def begun(name: str, kind: str, *arguments: str) -> str:
             own = folder / name
-            (own / "conf").mkdir(parents=True)
-            write_private(own / "conf" / "spark-defaults.conf", "".join(f"{key} {value}\n" for key, value in safe.items()))
+            (own / "conf").mkdir(parents=True, exist_ok=True)
+            write_private(own / "conf" / "spark-defaults.conf", "".join(f"{key} {value}\n" for key, value in (safe | _OWN).items()))
+            where = folder, java.runtime, spark_home(), jars[0].parent, project_root(), _packages_of_python(), name
             options = ["-cp", f"{own}/conf:{machine}/spark/jars/*", "-Xmx256m", "-XX:+UseSerialGC", f"org.apache.spark.deploy.{kind}"]
-            where = map(str, (java.runtime, spark_home(), jars[0].parent, project_root(), packages))
-            found = subprocess.Popen(
-                ["unshare", "--map-root-user", "--mount", "sh", "-c", _APART, "sh", *where, *options, "--host", LOOPBACK, *arguments],
-                cwd=own,
-                env={
-                    "PATH": f"{python.parent}:/usr/local/bin:/usr/bin:/bin",
-                    "JAVA_HOME": f"{machine}/java",
-                    "SPARK_HOME": f"{machine}/spark",
-                    "SPARK_CONF_DIR": f"{own}/conf",
-                    "SPARK_SCALA_VERSION": "2.13",  # else the launcher looks for it in folders that a build has
-                    "SPARK_LOCAL_IP": LOOPBACK,
-                    "PYTHONNOUSERSITE": "1",
-                },
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                start_new_session=True,
-            )
-            ending.callback(_end, found)
-            return _address(found, own / "log")
+            command: list[str | Path] = [
+                *_ALONE,
+                "sh",
+                "-c",
+                _APART,
+                "sh",
+                *where,
+                *options,
+                "--host",
+                LOOPBACK,
+                "--webui-port",
+                "0",
+                *arguments,
+            ]
+            return _address(layout, processes.launch(layout, name, command, _environment(machine, own), identity=""))
 
-        master = start("master", "master.Master", "--port", "0", "--webui-port", "0")
-        for at in range(workers):
-            given = ("--webui-port", "0", "--cores", "1", "--memory", "1g", "--work-dir", str(folder / f"worker-{at}" / "work"))
-            start(f"worker-{at}", "worker.Worker", *given, master)
-        there = ":".join(f"{machine}/jars/{jar.name}" for jar in jars)
-        yield {**safe, "spark.master": master, "spark.executor.memory": "512m", "spark.executor.extraClassPath": there}
+        master = begun(names[0], "master.Master", "--port", "0")
+        for name in names[1:]:
+            begun(name, "worker.Worker", "--cores", f"{cores}", "--memory", memory, "--work-dir", str(folder / name / "work"), master)
+    there = ":".join(f"{machine}/jars/{jar.name}" for jar in jars)
+    found = _ON.search(log_file(layout, MASTER).read_text(encoding="utf-8"))
+    assert found is not None, "it has told its address before it was taken for started"
+    return {**safe, "spark.master": found[1], "spark.executor.memory": "512m", "spark.executor.extraClassPath": there}
 
 
-def _address(process: subprocess.Popen[bytes], log: Path) -> str:
-    """Of the master, once the server is there. What it says goes to the log, and on."""
-    found: Queue[str] = Queue()
-    Thread(target=_keep, args=(process.stdout, log, found), daemon=True).start()
-    try:
-        return found.get(timeout=_START_SECONDS)
-    except Empty:
-        raise AssertionError(log.read_text()) from None
+def _require_apart() -> None:
+    tried = subprocess.run([*_ALONE, "true"], capture_output=True, text=True, check=False)
+    if tried.returncode:
+        raise no_machines_apart(tried.stderr.strip())
 
 
-def _keep(output: IO[bytes], log: Path, found: Queue[str]) -> None:
-    with log.open("wb", buffering=0) as file:
-        for line in output:
-            file.write(line)
-            if told := _ON.search(line):
-                found.put(told[1].decode())
+def _python() -> Path:
+    return Path(sys.executable).resolve()
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    assert process.stdin is not None
-    process.stdin.close()
-    process.wait()
+def _packages_of_python() -> str:
+    asked: list[str | Path] = [_python(), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+    return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def _environment(machine: Path, own: Path) -> dict[str, str]:
+    return {
+        "PATH": f"{_python().parent}:/usr/local/bin:/usr/bin:/bin",
+        "JAVA_HOME": f"{machine}/java",
+        "SPARK_HOME": f"{machine}/spark",
+        "SPARK_CONF_DIR": f"{own}/conf",
+        "SPARK_SCALA_VERSION": "2.13",  # else the launcher looks for it in folders that a build has
+        "SPARK_LOCAL_IP": LOOPBACK,
+        "PYTHONNOUSERSITE": "1",
+    }
+
+
+def _address(layout: Layout, started: Component) -> str:
+    """Of the master, once the component has told it."""
+    log, deadline = log_file(layout, started.name), time.monotonic() + START_SECONDS
+    while True:
+        if told := _ON.search(log.read_text(encoding="utf-8", errors="replace")):
+            return told[1]
+        if not started.process.alive() or time.monotonic() > deadline:
+            raise component_failed(started.name, "did not start", log, last_lines(log, 3))
+        time.sleep(POLL_SECONDS)  # its log tells when it is ready
+
+
+def stop(layout: Layout, *, workers: int = WORKERS) -> None:
+    """End all of them, and the executors that they have started."""
+    processes.stop(layout, list(reversed(_names(workers))), polite_seconds=STOP_SECONDS)
+
+
+def python_of_machines(layout: Layout) -> str:
+    """For `spark.pyspark.python`: the packages of `lifecycle cluster pack`, as an image of the machines would have them."""
+    target = _folder(layout) / "machine" / "python"
+    made, wanted = target / "made-of", hashlib.sha256((layout.project / "requirements.txt").read_bytes()).hexdigest()
+    if not made.is_file() or made.read_text(encoding="utf-8") != wanted:
+        target.mkdir(parents=True, exist_ok=True)
+        archive = target / "packages.tar.gz"
+        subprocess.run([venv_bin() / "lifecycle", "cluster", "pack", archive], check=True, capture_output=True, timeout=PACK_SECONDS)
+        with tarfile.open(archive) as packed:
+            packed.extractall(target, filter="data")
+        archive.unlink()
+        made.write_text(wanted, encoding="utf-8")
+    return f"{target}/bin/python"

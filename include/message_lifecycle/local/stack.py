@@ -11,19 +11,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 
-from message_lifecycle.local import airflow, postgres, processes, redis
+from message_lifecycle.local import airflow, cluster, postgres, processes, redis
 from message_lifecycle.local.airflow import logins_file
 from message_lifecycle.local.environment import (
+    Lake,
     applied,
     environment,
     find_archive,
+    lake_on_disk,
     read_environment,
     record_archive,
     write_environment,
     write_pyiceberg_conf,
     write_spark_conf,
 )
-from message_lifecycle.local.java import Java, ensure_jars, find_java
+from message_lifecycle.local.java import STORE_JARS, Java, ensure_jars, find_java
 from message_lifecycle.local.layout import Layout, find_layout, venv_python
 from message_lifecycle.local.processes import choose_port, kept_port, only_one
 from message_lifecycle.local.progress import QUIET, Progress
@@ -31,11 +33,12 @@ from message_lifecycle.local.progress import QUIET, Progress
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """What runs now. `address` is the UI's, None when Airflow does not run whole."""
+    """What runs now. `address` is the UI's, None when Airflow does not run whole. `cluster`: what runs beside it, of the embedded cluster."""
 
     state: Path
     postgres: bool
     redis: bool
+    cluster: Mapping[str, bool]
     components: Mapping[str, bool]
     address: str | None
     logins: Path
@@ -46,12 +49,15 @@ class Status:
 class _Tools:
     java: Java
     jars: tuple[Path, ...]
+    store_jars: tuple[Path, ...]
+    """Of a lake in an object store, beside the others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Started:
     tools: _Tools
     address: postgres.Address
+    lake: Lake
     settings: Mapping[str, str]
 
 
@@ -60,7 +66,8 @@ def _tools(layout: Layout, progress: Progress) -> _Tools:
         java = find_java(layout)
     with progress.step("Jars, checked against their pinned hashes"), only_one(layout.jars / "lock"):
         jars = ensure_jars(layout, java)
-    return _Tools(java=java, jars=jars)
+        store_jars = ensure_jars(layout, java, jars=STORE_JARS) if layout.is_cluster else ()
+    return _Tools(java=java, jars=jars, store_jars=store_jars)
 
 
 def _airflow_port(layout: Layout) -> int:
@@ -70,20 +77,27 @@ def _airflow_port(layout: Layout) -> int:
     return choose_port(layout.ports_file, airflow.SERVICE)
 
 
-def _configure(layout: Layout, tools: _Tools, address: postgres.Address) -> dict[str, str]:
-    """Write every file of configuration for the server as it runs now; returns the environment."""
-    write_spark_conf(layout, address, tools.jars, find_archive(layout, tools.java, tools.jars))
-    write_pyiceberg_conf(layout, address)
-    settings = environment(layout, java=tools.java, address=address, airflow_port=_airflow_port(layout))
-    write_environment(layout, settings)
-    return settings
-
-
 def _start_database(layout: Layout, progress: Progress) -> _Started:
+    """The database, and of the cluster all that tables and tasks need; every file of configuration is for them as they run now."""
     tools = _tools(layout, progress)
     with progress.step("PostgreSQL"):
         address = postgres.start(layout)
-    return _Started(tools=tools, address=address, settings=_configure(layout, tools, address))
+    port = _airflow_port(layout)
+    settings = environment(layout, java=tools.java, address=address, airflow_port=port)
+    lake = _lake(layout, tools, address, settings, progress)
+    if layout.is_cluster:
+        settings = environment(layout, java=tools.java, address=address, airflow_port=port, master=lake.java["spark.master"])
+    write_spark_conf(layout, lake, tools.jars, find_archive(layout, tools.java, tools.jars))
+    write_pyiceberg_conf(layout, lake)
+    write_environment(layout, settings)
+    return _Started(tools=tools, address=address, lake=lake, settings=settings)
+
+
+def _lake(layout: Layout, tools: _Tools, address: postgres.Address, settings: Mapping[str, str], progress: Progress) -> Lake:
+    if not layout.is_cluster:
+        return lake_on_disk(layout, address)
+    with progress.step("Object store, REST catalog, Spark's master and workers"):
+        return cluster.start(layout, tools.java, tools.jars, tools.store_jars, settings)
 
 
 def _record_archive(layout: Layout, started: _Started, cancelled: Event) -> None:
@@ -92,7 +106,7 @@ def _record_archive(layout: Layout, started: _Started, cancelled: Event) -> None
     if find_archive(layout, tools.java, tools.jars) is None and record_archive(
         layout, tools.java, tools.jars, address, applied(started.settings), cancelled
     ):
-        write_spark_conf(layout, address, tools.jars, find_archive(layout, tools.java, tools.jars))
+        write_spark_conf(layout, started.lake, tools.jars, find_archive(layout, tools.java, tools.jars))
 
 
 # What makes the class archive where nobody is to wait for it; `down` ends it.
@@ -119,7 +133,7 @@ def archive(layout: Layout | None = None) -> None:
     recorded = record_archive(layout, tools.java, tools.jars, address, applied(settings), Event())
     if recorded is not None:
         with only_one(layout.lock_file):
-            write_spark_conf(layout, address, tools.jars, recorded)
+            write_spark_conf(layout, _lake(layout, tools, address, settings, QUIET), tools.jars, recorded)
 
 
 @contextmanager
@@ -167,6 +181,8 @@ def up(
     layout = layout or find_layout()
     layout.prepare()
     with only_one(layout.lock_file):
+        if layout.is_cluster and not cluster.is_serving(layout):
+            _begin_anew(layout)
         ran = postgres.running(layout) is not None
         redis_ran = redis.running(layout) is not None
         airflow_ran = airflow.any_running(layout)
@@ -190,9 +206,33 @@ def up(
                 redis.stop(layout)
             if not ran:
                 processes.stop(layout, [_RECORDER], polite_seconds=_RECORDER_SECONDS)
+                cluster.stop(layout)
                 postgres.stop(layout)
             raise
     return status(layout)
+
+
+# Of a cluster's state folder, what no table and no ledger knows of.
+_KEPT = ("java", "machines", "lock", "place")
+
+
+def _begin_anew(layout: Layout) -> None:
+    """Its store kept objects in memory, and they are gone: nothing that names one may stay, neither catalog nor ledger."""
+    airflow.stop(layout)
+    redis.stop(layout)
+    cluster.stop(layout)
+    _remove_database(layout)
+    for entry in layout.state.iterdir():
+        if entry.name not in _KEPT:
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+    layout.prepare()
+
+
+def _remove_database(layout: Layout) -> None:
+    """As root the database may lie in a folder of another user's."""
+    postgres.stop(layout)
+    if (layout.state / postgres.PLACE).is_file():  # else no other place was ever chosen
+        shutil.rmtree(postgres.find_place(layout).folder, ignore_errors=True)
 
 
 def start_scratch(layout: Layout, *, base: Layout | None = None, progress: Progress = QUIET) -> dict[str, str]:
@@ -206,16 +246,15 @@ def start_scratch(layout: Layout, *, base: Layout | None = None, progress: Progr
     java = find_java(layout, {**os.environ, "JAVA_HOME": str(tools.java.runtime)})
     with progress.step("PostgreSQL"):
         address = postgres.start(layout)
-    write_spark_conf(layout, address, tools.jars, find_archive(base, java, tools.jars))
-    write_pyiceberg_conf(layout, address)
+    lake = lake_on_disk(layout, address)
+    write_spark_conf(layout, lake, tools.jars, find_archive(base, java, tools.jars))
+    write_pyiceberg_conf(layout, lake)
     return environment(layout, java=java, address=address, airflow_port=0)
 
 
 def remove_scratch(layout: Layout) -> None:
-    """Stop what `start_scratch` has started, and leave nothing of it: as root the database may lie in a folder of another user's."""
-    postgres.stop(layout)
-    if (layout.state / postgres.PLACE).is_file():  # else no other place was ever chosen
-        shutil.rmtree(postgres.find_place(layout).folder, ignore_errors=True)
+    """Stop what `start_scratch` has started, and leave nothing of it."""
+    _remove_database(layout)
     shutil.rmtree(layout.state)
 
 
@@ -230,6 +269,9 @@ def down(layout: Layout | None = None, *, progress: Progress = QUIET) -> None:
             airflow.stop(layout)
         with progress.step("Stopping Redis"):
             redis.stop(layout)
+        if layout.is_cluster:
+            with progress.step("Stopping Spark's machines, REST catalog and object store"):
+                cluster.stop(layout)
         with progress.step("Stopping PostgreSQL"):
             processes.stop(layout, [_RECORDER], polite_seconds=_RECORDER_SECONDS)
             postgres.stop(layout)
@@ -246,8 +288,22 @@ def status(layout: Layout | None = None) -> Status:
         state=layout.state,
         postgres=postgres.running(layout) is not None,
         redis=redis.running(layout) is not None,
+        cluster=cluster.components_running(layout) if layout.is_cluster else {},
         components=components,
         address=f"http://127.0.0.1:{port}" if port and components and all(components.values()) else None,
         logins=logins_file(layout),
         class_archive=any(layout.class_archives.glob("*.jsa")) if layout.class_archives.is_dir() else False,
     )
+
+
+def landed(folder: Path, layout: Layout | None = None) -> str:
+    """Where an ingest finds the files of the folder: there, or in the cluster's store, where they are put."""
+    layout = layout or find_layout()
+    return cluster.land(layout, folder) if layout.is_cluster else str(folder)
+
+
+def bytes_of_tables(layout: Layout) -> int:
+    """Of all files below the tables' folders."""
+    if layout.is_cluster:
+        return cluster.bytes_of_tables(layout)
+    return sum(path.stat().st_size for path in layout.warehouse.rglob("*") if path.is_file())

@@ -43,12 +43,13 @@ def up(
         "state": str(found.state),
         "postgres": found.postgres,
         "redis": found.redis,
+        "cluster": dict(found.cluster),
         "components": dict(found.components),
         "address": found.address,
         "logins": str(found.logins),
     }
 
-    running = {"PostgreSQL": found.postgres, "Redis": found.redis, **found.components}
+    running = {"PostgreSQL": found.postgres, "Redis": found.redis, **found.cluster, **found.components}
     facts = [
         ("state", str(found.state)),
         *((name, "runs" if runs else "stopped") for name, runs in running.items()),

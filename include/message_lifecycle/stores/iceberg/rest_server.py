@@ -20,9 +20,9 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from py4j.protocol import Py4JJavaError
 
-from message_lifecycle.local.processes import LOOPBACK
 from message_lifecycle.stores.iceberg.java import Java, Jvm, java_class, java_message, texts
 
+_LOOPBACK = "127.0.0.1"
 # How parts of a namespace are joined in a path.
 _JOINED = "\x1f"
 _STATUS = {
@@ -255,12 +255,12 @@ def serving(catalog: RestCatalog, *, port: int = 0) -> Iterator[str]:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer((LOOPBACK, port), Handler)
+    server = ThreadingHTTPServer((_LOOPBACK, port), Handler)
     server.daemon_threads = True
     thread = Thread(target=server.serve_forever, name="rest-catalog", daemon=True)
     thread.start()
     try:
-        yield f"http://{LOOPBACK}:{server.server_address[1]}"
+        yield f"http://{_LOOPBACK}:{server.server_address[1]}"
     finally:
         server.shutdown()
         server.server_close()

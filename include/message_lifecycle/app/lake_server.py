@@ -1,0 +1,70 @@
+"""`python -m message_lifecycle.app.lake_server`: the object store and the REST catalog of the embedded cluster, until it is told to end.
+
+The catalog is Iceberg's own, over the embedded PostgreSQL; with each table that it answers goes a key for the table's files alone.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from threading import Event
+
+from message_lifecycle.local import cluster, postgres
+from message_lifecycle.local.cluster import store_settings
+from message_lifecycle.local.environment import session_settings
+from message_lifecycle.local.java import JARS, STORE_JARS, ensure_jars, find_java
+from message_lifecycle.local.layout import find_layout
+from message_lifecycle.local.processes import kept_port
+from message_lifecycle.local.s3_server import S3Server, s3_server
+from message_lifecycle.model.errors import Unavailable
+from message_lifecycle.stores.iceberg import java
+from message_lifecycle.stores.iceberg.java import Java, Jvm
+from message_lifecycle.stores.iceberg.rest_server import RestCatalog, serving
+
+
+class GivesKeys(RestCatalog):
+    """With each table that it answers goes a key for its files alone. `seconds`: how long it says that it is good; None: it says nothing."""
+
+    def __init__(self, jvm: Jvm, *, token: str, s3: S3Server) -> None:
+        super().__init__(jvm, token=token)
+        self._s3 = s3
+        self.seconds: float | None = None
+
+    def _text(self, response: Java) -> str:
+        if response.getClass().getSimpleName() != "LoadTableResponse":
+            return super()._text(response)
+        found = response.tableMetadata()
+        below = str(found.location()).removeprefix("s3:/")
+        given = store_settings(self._s3.uri, self._s3.key(f"{below}/"))
+        if self.seconds is not None:
+            given["s3.session-token-expires-at-ms"] = str(int((time.time() + self.seconds) * 1000))
+        return super()._text(response.builder().withTableMetadata(found).addAllConfig(given).build())
+
+
+def main() -> int:
+    """Serve until the signal to end."""
+    ended = Event()
+    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    layout = find_layout()
+    address = postgres.running(layout)
+    if address is None:
+        raise Unavailable("the embedded PostgreSQL does not run: it keeps what the catalog says. Run `make up STACK=cluster`.")
+    jars = ensure_jars(layout, find_java(layout), jars=(*JARS, *STORE_JARS))
+    keys = (cluster.root_key(layout), cluster.landing_key(layout))
+    with s3_server(*keys, port=kept_port(layout.ports_file, cluster.STORE) or 0) as store:
+        for bucket in (cluster.BUCKET, cluster.LANDING):
+            store.files.create_dir(bucket)
+        jvm = java._start({**session_settings(layout, jars, ""), **cluster.served(layout, address, store.uri)})
+        try:
+            catalog = GivesKeys(jvm, token=cluster.token(layout), s3=store)
+            with serving(catalog, port=kept_port(layout.ports_file, cluster.REST) or 0):
+                print(cluster.READY, flush=True)
+                ended.wait()
+        finally:
+            jvm.end()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,152 @@
+"""The embedded cluster, `LIFECYCLE_STACK=cluster`: tables in an object store behind a REST catalog, tasks on machines that share no folder with
+the driver.
+
+One process serves store and catalog; it keeps all objects in memory, and they go with it. Tables are opened by keys that the catalog gives
+out; the settings hold a key for landing files alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from message_lifecycle.local import processes, spark_cluster
+from message_lifecycle.local.environment import CATALOG, Lake, applied, catalog_settings, class_path
+from message_lifecycle.local.java import Java
+from message_lifecycle.local.layout import Layout, component_failed, last_lines, secret, venv_python
+from message_lifecycle.local.postgres import Address
+from message_lifecycle.local.processes import LOOPBACK, choose_port, kept_port, log_file
+from message_lifecycle.local.s3_server import REGION, Key
+
+if TYPE_CHECKING:
+    from pyarrow.fs import S3FileSystem
+
+SERVER = "lake-server"
+PROGRAM = "message_lifecycle.app.lake_server"
+"""By name: it needs Iceberg's Java library, of which this package knows nothing."""
+READY = "serves store and catalog"
+BUCKET, LANDING = "lake", "landing"
+STORE, REST = "object-store", "rest-catalog"
+"""Under these names their ports are kept."""
+_PREFIX = f"spark.sql.catalog.{CATALOG}"
+_IO = {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO"}
+_START_SECONDS, _STOP_SECONDS, _POLL_SECONDS = 60.0, 5.0, 0.2
+# Several applications at a time, each on both workers: one waits in Airflow while another runs by hand.
+_CORES, _MEMORY = 8, "6g"
+
+
+def components_running(layout: Layout) -> dict[str, bool]:
+    """Each component and whether it runs."""
+    return {SERVER: is_serving(layout), **spark_cluster.components_running(layout)}
+
+
+def is_serving(layout: Layout) -> bool:
+    """Whether the store is there; if not, all that tables and landing folders had is gone."""
+    return processes.find(layout, SERVER) is not None
+
+
+def root_key(layout: Layout) -> Key:
+    """Opens all of the store; the server's own."""
+    return Key(name="root", secret=secret(layout.secrets / "store-root"))
+
+
+def landing_key(layout: Layout) -> Key:
+    """Opens the bucket of landing files."""
+    return Key(name=LANDING, secret=secret(layout.secrets / "store-landing"), below=f"/{LANDING}/")
+
+
+def token(layout: Layout) -> str:
+    """Whoever has it may ask the catalog."""
+    return secret(layout.secrets / "catalog-token")
+
+
+def store_settings(uri: str, key: Key) -> dict[str, str]:
+    """How Java and PyIceberg are told of the store and a key."""
+    told = {
+        "s3.endpoint": uri,
+        "s3.path-style-access": "true",
+        "s3.access-key-id": key.name,
+        "s3.secret-access-key": key.secret,
+        "client.region": REGION,
+        "s3.region": REGION,
+    }
+    return told if key.token is None else {**told, "s3.session-token": key.token}
+
+
+def served(layout: Layout, address: Address, store: str) -> dict[str, str]:
+    """The catalog as its server has it, as Spark's settings. `store`: the URI of the object store."""
+    own = {**_IO, "warehouse": f"s3://{BUCKET}/tables", **store_settings(store, root_key(layout))}
+    return catalog_settings(CATALOG, address, layout.warehouse) | {f"{_PREFIX}.{name}": value for name, value in own.items()}
+
+
+def start(layout: Layout, java: Java, jars: tuple[Path, ...], store_jars: tuple[Path, ...], environment: Mapping[str, str]) -> Lake:
+    """The lake for who uses it, once all of it runs; what runs already is left as it is. `environment`: of the embedded default's processes.
+    Raises ComponentFailed, NoMachinesApart."""
+    if not is_serving(layout):
+        for name in (STORE, REST):
+            choose_port(layout.ports_file, name)
+        _serve(layout, environment)
+    store, catalog = (f"http://{LOOPBACK}:{kept_port(layout.ports_file, name)}" for name in (STORE, REST))
+    settings = spark_cluster.start(layout, java, (*jars, *store_jars), cores=_CORES, memory=_MEMORY)
+    landing = store_settings(store, landing_key(layout))
+    told = {"type": "rest", "uri": catalog, "token": token(layout), **landing}
+    # Else Iceberg warns at each start that it guesses these.
+    of_java = {"rest.auth.type": "oauth2", "oauth2-server-uri": f"{catalog}/v1/oauth/tokens", **_IO}
+    return Lake(
+        java={
+            _PREFIX: "org.apache.iceberg.spark.SparkCatalog",
+            **{f"{_PREFIX}.{name}": value for name, value in {**told, **of_java}.items()},
+            **settings,
+            # In this order: the class archive is tied to what stands first.
+            "spark.driver.extraClassPath": ":".join((class_path(jars), *map(str, store_jars))),
+            "spark.cores.max": f"{spark_cluster.WORKERS}",
+            "spark.executor.cores": "1",
+            "spark.executor.memory": "1g",
+            "spark.pyspark.python": spark_cluster.python_of_machines(layout),
+            "spark.pyspark.driver.python": str(venv_python()),
+        },
+        python=told,
+        # What is of this machine alone.
+        without=("spark.local.dir", "spark.python.daemon.module"),
+    )
+
+
+def _serve(layout: Layout, environment: Mapping[str, str]) -> None:
+    started = processes.launch(layout, SERVER, [venv_python(), "-m", PROGRAM], applied(environment), identity="")
+    log, deadline = log_file(layout, SERVER), time.monotonic() + _START_SECONDS
+    while READY not in log.read_text(encoding="utf-8", errors="replace"):
+        if not started.process.alive() or time.monotonic() > deadline:
+            raise component_failed(SERVER, "did not start", log, last_lines(log, 3))
+        time.sleep(_POLL_SECONDS)  # its log tells when it is ready
+
+
+def land(layout: Layout, folder: Path) -> str:
+    """Put the files of a folder into the bucket of landing files; the URI of the folder there."""
+    store = files(layout, landing_key(layout))
+    for file in sorted(folder.iterdir()):
+        with store.open_output_stream(f"{LANDING}/{folder.name}/{file.name}") as target:
+            target.write(file.read_bytes())
+    return f"s3://{LANDING}/{folder.name}"
+
+
+def bytes_of_tables(layout: Layout) -> int:
+    """Of all objects that tables have."""
+    from pyarrow.fs import FileSelector
+
+    return sum(file.size or 0 for file in files(layout, root_key(layout)).get_file_info(FileSelector(BUCKET, recursive=True)))
+
+
+def files(layout: Layout, key: Key) -> S3FileSystem:
+    """What the store has, as far as the key opens it."""
+    from pyarrow.fs import S3FileSystem
+
+    uri = f"http://{LOOPBACK}:{kept_port(layout.ports_file, STORE)}"
+    return S3FileSystem(access_key=key.name, secret_key=key.secret, endpoint_override=uri, region=REGION)
+
+
+def stop(layout: Layout) -> None:
+    """End all of it. What the store had is gone."""
+    spark_cluster.stop(layout)
+    processes.stop(layout, [SERVER], polite_seconds=_STOP_SECONDS)
