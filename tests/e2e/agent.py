@@ -15,6 +15,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from message_lifecycle.app import steps, tasks
+from message_lifecycle.app.due import due
 from message_lifecycle.app.ingest import ingest
 from message_lifecycle.app.operations.registry import Work
 from message_lifecycle.app.topics import copy_topic, create_topic
@@ -86,6 +87,16 @@ class Agent:
     def _run(self, topic: str, work: Work) -> str:
         s = self.services
         return steps.run(s, TopicName.parse(topic), as_of=s.ledger.now(), approver=lambda *_: (True, "ada", "as asked"), work=work).name
+
+    def look_for_markers(self, topic: str) -> bool:
+        """As each run does: what other writers remove from now on is owed a marker. Whether any is owed now."""
+        s = self.services
+        (found,) = due(s, [TopicName.parse(topic)], as_of=s.ledger.now(), work="marker_generation", named=True)
+        return found.due
+
+    def delete_by_sql(self, topic: str, offset: int) -> None:
+        """As another writer."""
+        self.lake.delete(TopicName.parse(topic), f"offset = {offset}")
 
     def misstate(self, topic: str, segment: int, time: int) -> None:
         """Let the metadata of a segment's file say that its messages are of `time` (seconds since 1970), whatever they are.

@@ -106,6 +106,7 @@ def afterwards_failed(text: str) -> LifecycleError:
 def main() -> int:
     """Run the demo; 0 when all came out as it must."""
     from message_lifecycle.app.wiring import lake
+    from message_lifecycle.stores.iceberg.session import end_session
 
     started = time.monotonic()
     progress = Progress(announced=False)
@@ -129,6 +130,7 @@ def main() -> int:
         _erase_one(lake(), progress, WITH_TTL)
     finally:
         if not ran_before.address:
+            end_session()  # else it misses its cluster, in many lines
             kept = "what was in the store is gone" if layout.is_cluster else "the data stays"
             with progress.step(f"Everything that was started is stopped; {kept}"):
                 stack.down(layout)

@@ -7,7 +7,6 @@ out; the settings hold a key for landing files alone.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,9 +14,9 @@ from typing import TYPE_CHECKING
 from message_lifecycle.local import processes, spark_cluster
 from message_lifecycle.local.environment import CATALOG, Lake, applied, catalog_settings, class_path
 from message_lifecycle.local.java import Java
-from message_lifecycle.local.layout import Layout, component_failed, last_lines, secret, venv_python
+from message_lifecycle.local.layout import Layout, secret, venv_python
 from message_lifecycle.local.postgres import Address
-from message_lifecycle.local.processes import LOOPBACK, choose_port, kept_port, log_file
+from message_lifecycle.local.processes import LOOPBACK, choose_port, kept_port
 from message_lifecycle.local.s3_server import REGION, Key
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ STORE, REST = "object-store", "rest-catalog"
 """Under these names their ports are kept."""
 _PREFIX = f"spark.sql.catalog.{CATALOG}"
 _IO = {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO"}
-_START_SECONDS, _STOP_SECONDS, _POLL_SECONDS = 60.0, 5.0, 0.2
+_START_SECONDS, _STOP_SECONDS = 60.0, 5.0
 # Several applications at a time, each on both workers: one waits in Airflow while another runs by hand.
 _CORES, _MEMORY = 8, "6g"
 
@@ -115,11 +114,7 @@ def start(layout: Layout, java: Java, jars: tuple[Path, ...], store_jars: tuple[
 
 def _serve(layout: Layout, environment: Mapping[str, str]) -> None:
     started = processes.launch(layout, SERVER, [venv_python(), "-m", PROGRAM], applied(environment), identity="")
-    log, deadline = log_file(layout, SERVER), time.monotonic() + _START_SECONDS
-    while READY not in log.read_text(encoding="utf-8", errors="replace"):
-        if not started.process.alive() or time.monotonic() > deadline:
-            raise component_failed(SERVER, "did not start", log, last_lines(log, 3))
-        time.sleep(_POLL_SECONDS)  # its log tells when it is ready
+    processes.wait_for_word(layout, started, READY, seconds=_START_SECONDS)
 
 
 def land(layout: Layout, folder: Path) -> str:

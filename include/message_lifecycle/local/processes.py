@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -23,7 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event
 
-from message_lifecycle.local.layout import Layout, StackBusy, no_free_port, write_private
+from message_lifecycle.local.layout import Layout, StackBusy, component_failed, last_lines, no_free_port, write_private
 
 PROC = Path("/proc")
 POLL_SECONDS = 0.1
@@ -207,6 +208,16 @@ def launch(layout: Layout, name: str, command: Sequence[str | Path], environment
         json.dumps({"process": asdict(process), "environment": identity, "started_at": started_at.isoformat()}) + "\n",
     )
     return Component(name=name, process=process, environment=identity, started_at=started_at)
+
+
+def wait_for_word(layout: Layout, started: Component, pattern: str, *, seconds: float) -> str:
+    """What its log says, by the pattern, when it is ready. Raises ComponentFailed where it ends before, or takes longer."""
+    log, deadline = log_file(layout, started.name), time.monotonic() + seconds
+    while not (found := re.search(pattern, log.read_text(encoding="utf-8", errors="replace"))):
+        if not started.process.alive() or time.monotonic() > deadline:
+            raise component_failed(started.name, "did not start", log, last_lines(log, 3))
+        time.sleep(POLL_SECONDS)  # a log tells nobody that it has grown
+    return found[0]
 
 
 def stop(layout: Layout, names: Sequence[str], *, polite_seconds: float) -> None:

@@ -11,21 +11,22 @@ import re
 import subprocess
 import sys
 import tarfile
-import time
+from base64 import urlsafe_b64encode
 from collections.abc import Sequence
 from pathlib import Path
 
 from message_lifecycle.local import processes
 from message_lifecycle.local.java import Java
-from message_lifecycle.local.layout import Layout, component_failed, last_lines, project_root, secret, spark_home, venv_bin, write_private
-from message_lifecycle.local.processes import LOOPBACK, Component, log_file
+from message_lifecycle.local.layout import Layout, project_root, secret, spark_home, venv_bin, write_private
+from message_lifecycle.local.processes import LOOPBACK, log_file
 from message_lifecycle.model.errors import Unavailable
 
 MASTER = "spark-master"
 WORKERS = 2
-START_SECONDS, STOP_SECONDS, POLL_SECONDS = 60.0, 5.0, 0.2
+START_SECONDS, STOP_SECONDS = 60.0, 5.0
 PACK_SECONDS = 300
-_ON = re.compile(r"(?:Starting Spark master at|Successfully registered with master) (spark://\S+)")
+_ON = r"(?:Starting Spark master at|Successfully registered with master) spark://\S+"
+_FILTER = "org.apache.spark.ui.JWSFilter"
 _ALONE = ("unshare", "--map-root-user", "--mount")
 # The mounts are made within what only its own processes see. The folder of the machines may lie in what is hidden: it is taken along, by the
 # way that the shell stands in it. `--no-canonicalize`: mount would name that way by what is hidden.
@@ -85,10 +86,16 @@ def start(
         for part in ("java", "spark", "jars"):
             (machine / part).mkdir(parents=True, exist_ok=True)
 
+        # Nobody looks at the pages of master and workers without a token signed by this; and nobody gets one.
+        pages = {
+            "spark.ui.filters": _FILTER,
+            f"spark.{_FILTER}.param.secretKey": urlsafe_b64encode(secret(layout.secrets / "spark-pages").encode()).decode(),
+        }
+
         def begun(name: str, kind: str, *arguments: str) -> str:
             own = folder / name
             (own / "conf").mkdir(parents=True, exist_ok=True)
-            write_private(own / "conf" / "spark-defaults.conf", "".join(f"{key} {value}\n" for key, value in (safe | _OWN).items()))
+            write_private(own / "conf" / "spark-defaults.conf", "".join(f"{key} {value}\n" for key, value in (safe | pages | _OWN).items()))
             where = folder, java.runtime, spark_home(), jars[0].parent, project_root(), _packages_of_python(), name
             options = ["-cp", f"{own}/conf:{machine}/spark/jars/*", "-Xmx256m", "-XX:+UseSerialGC", f"org.apache.spark.deploy.{kind}"]
             command: list[str | Path] = [
@@ -105,15 +112,16 @@ def start(
                 "0",
                 *arguments,
             ]
-            return _address(layout, processes.launch(layout, name, command, _environment(machine, own), identity=""))
+            started = processes.launch(layout, name, command, _environment(machine, own), identity="")
+            return processes.wait_for_word(layout, started, _ON, seconds=START_SECONDS).split()[-1]
 
         master = begun(names[0], "master.Master", "--port", "0")
         for name in names[1:]:
             begun(name, "worker.Worker", "--cores", f"{cores}", "--memory", memory, "--work-dir", str(folder / name / "work"), master)
     there = ":".join(f"{machine}/jars/{jar.name}" for jar in jars)
-    found = _ON.search(log_file(layout, MASTER).read_text(encoding="utf-8"))
+    found = re.search(_ON, log_file(layout, MASTER).read_text(encoding="utf-8"))
     assert found is not None, "it has told its address before it was taken for started"
-    return {**safe, "spark.master": found[1], "spark.executor.memory": "512m", "spark.executor.extraClassPath": there}
+    return {**safe, "spark.master": found[0].split()[-1], "spark.executor.memory": "512m", "spark.executor.extraClassPath": there}
 
 
 def _require_apart() -> None:
@@ -141,17 +149,6 @@ def _environment(machine: Path, own: Path) -> dict[str, str]:
         "SPARK_LOCAL_IP": LOOPBACK,
         "PYTHONNOUSERSITE": "1",
     }
-
-
-def _address(layout: Layout, started: Component) -> str:
-    """Of the master, once the component has told it."""
-    log, deadline = log_file(layout, started.name), time.monotonic() + START_SECONDS
-    while True:
-        if told := _ON.search(log.read_text(encoding="utf-8", errors="replace")):
-            return told[1]
-        if not started.process.alive() or time.monotonic() > deadline:
-            raise component_failed(started.name, "did not start", log, last_lines(log, 3))
-        time.sleep(POLL_SECONDS)  # its log tells when it is ready
 
 
 def stop(layout: Layout, *, workers: int = WORKERS) -> None:
