@@ -17,7 +17,7 @@ from message_lifecycle.local.stack import down
 pytestmark = [hunt, pytest.mark.spark, pytest.mark.postgres]
 
 SECONDS = 900
-OPERATIONS = ["compaction", "message_cleaner", "message_cleaner", "undo", "key_purge", "snapshot_with_purge"]
+OPERATIONS = ["compaction", "message_cleaner", "message_cleaner", "undo", "message_request", "snapshot_with_purge"]
 
 
 def contents(kind: str, folder: Path, as_of: str) -> list[str]:

@@ -17,7 +17,16 @@ from pathlib import Path
 
 from message_lifecycle.local import processes
 from message_lifecycle.local.java import Java
-from message_lifecycle.local.layout import Layout, project_root, secret, spark_home, venv_bin, write_private
+from message_lifecycle.local.layout import (
+    Layout,
+    component_failed,
+    last_lines,
+    project_root,
+    secret,
+    spark_home,
+    venv_bin,
+    write_private,
+)
 from message_lifecycle.local.processes import LOOPBACK, log_file
 from message_lifecycle.model.errors import Unavailable
 
@@ -28,12 +37,13 @@ PACK_SECONDS = 300
 _ON = r"(?:Starting Spark master at|Successfully registered with master) spark://\S+"
 _FILTER = "org.apache.spark.ui.JWSFilter"
 _ALONE = ("unshare", "--map-root-user", "--mount")
-# The mounts are made within what only its own processes see. The folder of the machines may lie in what is hidden: it is taken along, by the
+# The mounts are made within what only its own processes see. The folder of the machines lies in what is hidden: it is taken along, by the
 # way that the shell stands in it. `--no-canonicalize`: mount would name that way by what is hidden.
 _APART = """
 cd "$1" && mount --bind "$2" machine/java && mount --bind "$3" machine/spark && mount --bind "$4" machine/jars || exit 1
-mount -t tmpfs none "$5" && mount -t tmpfs none "$6" && mkdir -p "$1" && mount --no-canonicalize --rbind . "$1" && cd "$1/$7" || exit 1
-shift 7
+mount -t tmpfs none "$5" && mount -t tmpfs none "$6" && mkdir -p "$7" && mount -t tmpfs none "$7" || exit 1
+mkdir -p "$1" && mount --no-canonicalize --rbind . "$1" && cd "$1/$8" || exit 1
+shift 8
 exec "$JAVA_HOME/bin/java" "$@"
 """
 # Applications come by their driver alone: the other way asks nobody for the secret. What one has left is of no use once it has ended.
@@ -96,22 +106,10 @@ def start(
             own = folder / name
             (own / "conf").mkdir(parents=True, exist_ok=True)
             write_private(own / "conf" / "spark-defaults.conf", "".join(f"{key} {value}\n" for key, value in (safe | pages | _OWN).items()))
-            where = folder, java.runtime, spark_home(), jars[0].parent, project_root(), _packages_of_python(), name
+            where = folder, java.runtime, spark_home(), jars[0].parent, project_root(), _packages_of_python(), layout.state, name
             options = ["-cp", f"{own}/conf:{machine}/spark/jars/*", "-Xmx256m", "-XX:+UseSerialGC", f"org.apache.spark.deploy.{kind}"]
-            command: list[str | Path] = [
-                *_ALONE,
-                "sh",
-                "-c",
-                _APART,
-                "sh",
-                *where,
-                *options,
-                "--host",
-                LOOPBACK,
-                "--webui-port",
-                "0",
-                *arguments,
-            ]
+            alone: list[str | Path] = [*_ALONE, "sh", "-c", _APART, "sh", *where]
+            command = [*alone, *options, "--host", LOOPBACK, "--webui-port", "0", *arguments]
             started = processes.launch(layout, name, command, _environment(machine, own), identity="")
             return processes.wait_for_word(layout, started, _ON, seconds=START_SECONDS).split()[-1]
 
@@ -125,7 +123,10 @@ def start(
 
 
 def _require_apart() -> None:
-    tried = subprocess.run([*_ALONE, "true"], capture_output=True, text=True, check=False)
+    try:
+        tried = subprocess.run([*_ALONE, "true"], capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise no_machines_apart(str(error)) from error
     if tried.returncode:
         raise no_machines_apart(tried.stderr.strip())
 
@@ -146,6 +147,7 @@ def _environment(machine: Path, own: Path) -> dict[str, str]:
         "SPARK_HOME": f"{machine}/spark",
         "SPARK_CONF_DIR": f"{own}/conf",
         "SPARK_SCALA_VERSION": "2.13",  # else the launcher looks for it in folders that a build has
+        "SPARK_LOCAL_DIRS": f"{own}/local",
         "SPARK_LOCAL_IP": LOOPBACK,
         "PYTHONNOUSERSITE": "1",
     }
@@ -163,7 +165,13 @@ def python_of_machines(layout: Layout) -> str:
     if not made.is_file() or made.read_text(encoding="utf-8") != wanted:
         target.mkdir(parents=True, exist_ok=True)
         archive = target / "packages.tar.gz"
-        subprocess.run([venv_bin() / "lifecycle", "cluster", "pack", archive], check=True, capture_output=True, timeout=PACK_SECONDS)
+        command: list[str | Path] = [venv_bin() / "lifecycle", "cluster", "pack", archive]
+        log = layout.logs / "cluster-pack.log"
+        with log.open("w", encoding="utf-8") as output:
+            try:
+                subprocess.run(command, stdout=output, stderr=output, check=True, timeout=PACK_SECONDS)
+            except subprocess.SubprocessError as error:
+                raise component_failed("lifecycle cluster pack", str(error), log, last_lines(log, 3)) from error
         with tarfile.open(archive) as packed:
             packed.extractall(target, filter="data")
         archive.unlink()
