@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,7 +26,9 @@ from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import COMPACTED, LogSummary
 from message_lifecycle.stores.iceberg.session import forget_cached, java_table, sql_table
-from message_lifecycle.stores.iceberg.table_folder import local_path
+from message_lifecycle.stores.iceberg.table_files import delete_files, listed
+from message_lifecycle.stores.iceberg.table_folder import is_local, local_path
+from message_lifecycle.stores.iceberg.tasks import Store
 
 AS_OF = START + 43_200_000_000
 """After every message of the logs, and before the end of any's own lifetime."""
@@ -51,20 +52,22 @@ class Measured:
         return cls(session, services, name, partitions)
 
     def append(self, log: Log, folder: Path) -> None:
-        """Links to the log's files, in one commit that carries the log's state."""
-        table = java_table(self.session, self.name)
+        """Links to the log's files, or in a store copies of them, in one commit that carries the log's state."""
+        table, store = java_table(self.session, self.name), Store.of(Tables().load(self.name))
         jvm: Java = self.session._jvm
         iceberg = jvm.org.apache.iceberg
         metrics, update = iceberg.MetricsConfig.forTable(table), table.newAppend()
         for file in sorted(folder.glob("*/*.parquet")):
             place = f"partition={file.parent.name}/segment={file.stem}"
-            to = local_path(str(table.location())) / "data" / place / file.name
-            to.parent.mkdir(parents=True)
-            to.hardlink_to(file)
-            found = iceberg.parquet.ParquetUtil.fileMetrics(table.io().newInputFile(str(to)), metrics)
-            described = (
-                iceberg.DataFiles.builder(table.spec()).withPath(str(to)).withFormat("parquet").withFileSizeInBytes(to.stat().st_size)
-            )
+            to = f"{table.location()}/data/{place}/{file.name}"
+            if is_local(to):
+                local_path(to).parent.mkdir(parents=True)
+                local_path(to).hardlink_to(file)
+            else:
+                with store.create(to) as target:
+                    target.write(file.read_bytes())
+            found = iceberg.parquet.ParquetUtil.fileMetrics(table.io().newInputFile(to), metrics)
+            described = iceberg.DataFiles.builder(table.spec()).withPath(to).withFormat("parquet").withFileSizeInBytes(file.stat().st_size)
             update.appendFile(described.withPartitionPath(place).withMetrics(found).build())
         each = range(self.partitions)
         state = LogSummary(
@@ -140,9 +143,11 @@ class Measured:
         place = self.name.namespace, self.name.table(kind)
         location = tables.pointers.one(place)
         if location is not None:
-            folder = local_path(tables.at(place, location).content["location"])
+            table = tables.at(place, location)
+            folder = str(table.content["location"])
+            io = tables.catalog.load_table(place).io
             tables.catalog.drop_table(place)
-            shutil.rmtree(folder)
+            delete_files(io, folder, [file.name for file in listed(io, folder)])
 
 
 @contextmanager

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from message_lifecycle.local.layout import venv_bin
+from message_lifecycle.local.layout import DISK, venv_bin
 from tests.e2e.stack import Stack
 
+# They begin with a folder of this machine, which no machine of a cluster has.
+pytestmark = pytest.mark.parametrize("stack", [DISK], indirect=True)
 ROOT = Path(__file__).parents[2]
 SECTION = "Your own topic, from the command line to the Airflow page"
 # A walk begins in a fresh clone: its `.venv` is linked to, and `make` is called there. What a line has said ends with its status.

@@ -212,19 +212,14 @@ def up(
     return status(layout)
 
 
-# Of a cluster's state folder, what no table and no ledger knows of.
-_KEPT = ("java", "machines", "lock", "place")
-
-
 def _begin_anew(layout: Layout) -> None:
     """Its store kept objects in memory, and they are gone: nothing that names one may stay, neither catalog nor ledger."""
     airflow.stop(layout)
     redis.stop(layout)
     cluster.stop(layout)
     _remove_database(layout)
-    for entry in layout.state.iterdir():
-        if entry.name not in _KEPT:
-            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+    for folder in (layout.postgres, layout.redis, layout.results, layout.scratch):
+        shutil.rmtree(folder, ignore_errors=True)
     layout.prepare()
 
 

@@ -1,5 +1,5 @@
-"""Operations that neither the demo nor the other tests here run from Airflow, on the embedded cluster: a view and the purge behind it, markers that
-are owed, a deletion that is taken back."""
+"""Operations that neither the demo nor the other tests here run from Airflow: a view and the purge behind it, which is taken back, and markers
+that are owed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from message_lifecycle.local.layout import CLUSTER
 from tests.e2e.stack import DAY, Stack
 from tests.effort import hunt
 
