@@ -16,7 +16,6 @@ pytestmark = [
     pytest.mark.airflow,
     pytest.mark.spark,
     pytest.mark.postgres,
-    pytest.mark.parametrize("stack", [CLUSTER], indirect=True),
 ]
 
 VIEW, MARKED = "e2e/view", "e2e/marked"
