@@ -109,7 +109,7 @@ class RestCatalog:
         self._jvm, self._catalog, self._database = jvm, jvm.lake, database
         self._token = token
         self.around: Around = lambda asked, serve: serve(asked)
-        self.at_once: Literal["all or none", "one after the other"] | None = None
+        self.at_once: Literal["all or none", "one after the other", "the last one first"] | None = None
         self.between: Callable[[], None] = lambda: None
         self._handlers: Java = jvm._jvm.org.apache.iceberg.rest.CatalogHandlers
 
@@ -140,7 +140,10 @@ class RestCatalog:
                 return Answer(HTTPStatus.NO_CONTENT)
             case "POST", "transactions", "commit" if self.at_once is not None:
                 changes = list(self._read(asked, "CommitTransactionRequest").tableChanges())
-                (self._all_or_none if self.at_once == "all or none" else self._one_after_the_other)(changes)
+                if self.at_once == "all or none":
+                    self._all_or_none(changes)
+                else:
+                    self._one_after_the_other(changes if self.at_once == "one after the other" else changes[::-1])
                 return Answer(HTTPStatus.NO_CONTENT)
             case _, "namespaces", namespace, *rest:
                 return self._in_namespace(asked, self._namespace(namespace), rest)
