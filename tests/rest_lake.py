@@ -4,9 +4,10 @@ store of this machine, which nobody but the catalog has keys for: it gives out o
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -64,11 +65,13 @@ class RestLake:
 
     def on_cluster(self, folder: Path, settings: Mapping[str, str]) -> RestLake:
         """The same lake for a client of its own, whose tasks run where Spark's settings say. `folder`: of its configuration, empty."""
-        found = dict(java._settings_in((Path(self.environment["SPARK_CONF_DIR"]) / "spark-defaults.conf").read_text(encoding="utf-8")))
         # What is of this machine alone.
-        for name in ("spark.local.dir", "spark.python.daemon.module", "spark.executor.extraClassPath"):
-            found.pop(name, None)
-        _write_settings(folder, {**found, **settings})
+        return self.configured(folder, settings, without=("spark.local.dir", "spark.python.daemon.module", "spark.executor.extraClassPath"))
+
+    def configured(self, folder: Path, settings: Mapping[str, str], *, without: Sequence[str] = ()) -> RestLake:
+        """The same lake for a client of its own. `folder`: of its configuration, empty."""
+        found = dict(java._settings_in((Path(self.environment["SPARK_CONF_DIR"]) / "spark-defaults.conf").read_text(encoding="utf-8")))
+        _write_settings(folder, {**{name: value for name, value in found.items() if name not in without}, **settings})
         return replace(self, environment={**self.environment, "SPARK_CONF_DIR": str(folder)}, engines={})
 
     def end(self) -> None:
@@ -116,7 +119,8 @@ def rest_lake(layout: Layout, folder: Path, s3: S3Server | None = None) -> Itera
     of_server = {"uri": address.jdbc(database), "warehouse": warehouse, **own}
     jvm = java._start({**found, **_of_catalog(of_server)})
     try:
-        catalog = RestCatalog(jvm, token=token) if s3 is None else GivesKeys(jvm, token=token, s3=s3)
+        door = RestCatalog if s3 is None else partial(GivesKeys, s3=s3)
+        catalog = door(jvm, token=token, database=partial(address.connect, database))
         with serving(catalog) as uri:
             told = {"type": "rest", "uri": uri, "token": token}
             others = {name: value for name, value in found.items() if not name.startswith(f"{PROPERTIES}.")}

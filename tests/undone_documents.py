@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -80,11 +81,19 @@ class Topic:
             assert json.loads(state) == text_at(seq)
 
 
-def made(world: World, **settings: Value) -> Topic:
-    name = TopicName.parse(f"{world.scratch}.undone/drafts" if world.scratch else "undone/drafts")
+def made(world: World, topic: str = "drafts", /, **settings: Value) -> Topic:
+    name = TopicName(stream=f"{world.scratch}.undone" if world.scratch else "undone", topic=topic)
     create_topic(world.services, name, settings={**PURGING, "client_deactivate_after": 100_000, **settings})
     world.set_now(Instant(0))
     return Topic(world, name)
+
+
+def due(world: World) -> Topic:
+    """One of its own: a snapshot is due, and seven of ten changes can go."""
+    topic = made(world, f"t{random.getrandbits(64):x}")
+    topic.write("a", range(1, 11))
+    topic.sync("a", 8)
+    return topic
 
 
 def purged(topic: Topic) -> tuple[list[str], Shown]:

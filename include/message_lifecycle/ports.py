@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Literal, NoReturn, Protocol
+from typing import Any, Literal, NoReturn, Protocol, Self
 
 from message_lifecycle.model.change import DocumentsBefore, Effect, Range, Returning, ReturningView, SnapshotDocument
 from message_lifecycle.model.document import Change, DocumentState, DocumentTables, Snapshot
@@ -158,6 +158,14 @@ class Given:
 NOTHING_GIVEN = Given()
 
 
+class Prepared(Protocol):
+    """A change's commit that is ready and not made."""
+
+    def commit_with(self, others: Sequence[Self], /) -> None:
+        """It and the others at once, all or none, where what keeps them is what it is said to be: who made them ready looks for each
+        afterwards. Raises PlanConflict, TableBusy and CommitUnknown, and then none is there."""
+
+
 class ChangeStore(Protocol):
     """How one kind of change is carried out, whatever it is: made where no reader sees it, shown to the gate, committed, found again by the
     tables themselves (DEL-4). Each step again changes nothing."""
@@ -169,6 +177,11 @@ class ChangeStore(Protocol):
 
     def evidence(self, plan: Plan, staged: Staged, policy: Policy, given: Given = NOTHING_GIVEN, /) -> Mapping[str, object]:
         """Frames that the gate judges: what goes or comes, what differs beside the plan, figures."""
+
+    def prepare(self, _verdict: Verdict, _given: Given, /) -> Prepared | None:
+        """The commit that `publish` would make, to be made at once with those of the plan's changes before and behind it; `publish` then
+        finds it. None: it is there, there is none to make, or no two are made at once here. Raises PlanConflict, NoTransactions."""
+        return None
 
     def publish(self, verdict: Verdict, given: Given, /) -> Published:
         """One fenced commit of each table; one that is there already is reported, not repeated. Raises PlanConflict."""

@@ -31,7 +31,7 @@ from tests.effort import hunting, sample
 from tests.logs import SECOND
 from tests.rest_lake import RestLake
 from tests.undone import approved, published, run, sealed_segments, stored
-from tests.undone_documents import made
+from tests.undone_documents import due
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
@@ -79,7 +79,7 @@ def compaction(world: World) -> Deed:
 
 
 def documents(world: World) -> Deed:
-    topic = made(world)
+    topic = due(world)
     return Deed(lambda: topic.run(2), topic.shown)
 
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from message_lifecycle.app import archiving
-from message_lifecycle.app.operations.registry import of_plan, stores
+from message_lifecycle.app.operations.registry import Operation, of_plan, stores
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.topics import latest_view
 from message_lifecycle.model.errors import PlanConflict, TopicBusy, UnknownTopic, code_of
@@ -21,6 +21,7 @@ from message_lifecycle.model.outcome import OutcomeName, PlanRecord, Published, 
 from message_lifecycle.model.plan import PLAN_FORMAT, Plan
 from message_lifecycle.model.settings import Policy, from_to
 from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.ports import Prepared
 
 logger = logging.getLogger(__name__)
 
@@ -39,10 +40,12 @@ def make(s: Services, plan: Plan) -> Staged:
 
 
 def commit(s: Services, verdict: Verdict) -> Published:
-    """One fenced commit each; one that is there already is found. Raises PlanConflict, of the second too: then the first stands."""
+    """One fenced commit each, or one of them all where the catalog can; one that is there already is found. Raises PlanConflict, of the second
+    too: then the first stands."""
     plan, operation = verdict.plan, of_plan(s, verdict.plan)
     done: list[Published] = []
     with operation.alone(s, plan):
+        _commit_at_once(s, verdict, operation)
         for store in stores(s, plan):
             if store.published(plan) is None:
                 operation.before(s, verdict, store)
@@ -50,6 +53,27 @@ def commit(s: Services, verdict: Verdict) -> Published:
             if plan.on_view.back and store is s.stores.view:
                 latest_view(s, plan.topic)  # it names the view as it was
     return operation.published(plan, done)
+
+
+def _commit_at_once(s: Services, verdict: Verdict, operation: Operation) -> None:
+    """Make those commits in one that are ready and follow each other from the first. Whatever comes of it, who walks the changes finds
+    what is there, and makes what is not. Raises PlanConflict, NoTransactions."""
+    found = stores(s, verdict.plan)
+    if len(found) < 2 or operation.comes_between(verdict.plan):
+        return
+    given = operation.given(s, verdict.plan, verdict.staged)
+    ready: list[Prepared] = []
+    for store in found:
+        prepared = store.prepare(verdict, given)
+        if prepared is None:
+            break  # what comes behind it must not be there before it
+        ready.append(prepared)
+    if len(ready) < 2:
+        return
+    for store in found[: len(ready)]:
+        operation.before(s, verdict, store)
+    first, *others = ready
+    first.commit_with(others)
 
 
 def drop(s: Services, plan: Plan, *, ended: OutcomeName | None = None) -> None:

@@ -106,12 +106,13 @@ def _ledger() -> str:
 
 def _catalog() -> str:
     from message_lifecycle.stores.iceberg.catalog import Tables
-    from message_lifecycle.stores.iceberg.reach import one_catalog
+    from message_lifecycle.stores.iceberg.reach import at_once, one_catalog
 
     if not one_catalog(Tables()):
         told = "Java (spark-defaults.conf) made a namespace that Python (.pyiceberg.yaml) does not find: they name two catalogs"
         raise _NotWell(f"{told}. {_WHERE_IT_STANDS}")
-    return "Java and Python name the same: one finds what the other makes"
+    several = ", and commits several tables at once, by its configuration" if at_once() else ""
+    return f"Java and Python name the same: one finds what the other makes{several}"
 
 
 class _Trial:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import signal
 import sys
 import time
+from functools import partial
 from threading import Event
+from typing import Any
 
 from message_lifecycle.local import cluster, postgres
 from message_lifecycle.local.cluster import store_settings
@@ -26,8 +28,8 @@ from message_lifecycle.stores.iceberg.rest_server import RestCatalog, serving
 class GivesKeys(RestCatalog):
     """With each table that it answers goes a key for its files alone. `seconds`: how long it says that it is good; None: it says nothing."""
 
-    def __init__(self, jvm: Jvm, *, token: str, s3: S3Server) -> None:
-        super().__init__(jvm, token=token)
+    def __init__(self, jvm: Jvm, *, s3: S3Server, **given: Any) -> None:
+        super().__init__(jvm, **given)
         self._s3 = s3
         self.seconds: float | None = None
 
@@ -57,7 +59,8 @@ def main() -> int:
             store.files.create_dir(bucket)
         jvm = java._start({**session_settings(layout, jars, ""), **cluster.served(layout, address, store.uri)})
         try:
-            catalog = GivesKeys(jvm, token=cluster.token(layout), s3=store)
+            catalog = GivesKeys(jvm, s3=store, token=cluster.token(layout), database=partial(address.connect, cluster.DATABASE))
+            catalog.at_once = "all or none"
             with serving(catalog, port=kept_port(layout.ports_file, cluster.REST) or 0):
                 print(cluster.READY, flush=True)
                 ended.wait()

@@ -26,7 +26,7 @@ SERVER = "lake-server"
 PROGRAM = "message_lifecycle.app.lake_server"
 """By name: it needs Iceberg's Java library, of which this package knows nothing."""
 READY = "serves store and catalog"
-BUCKET, LANDING = "lake", "landing"
+DATABASE, BUCKET, LANDING = "lake", "lake", "landing"
 STORE, REST = "object-store", "rest-catalog"
 """Under these names their ports are kept."""
 _PREFIX = f"spark.sql.catalog.{CATALOG}"
@@ -93,6 +93,7 @@ def start(layout: Layout, java: Java, jars: tuple[Path, ...], store_jars: tuple[
     told = {"type": "rest", "uri": catalog, "token": token(layout), **landing}
     # Else Iceberg warns at each start that it guesses these.
     of_java = {"rest.auth.type": "oauth2", "oauth2-server-uri": f"{catalog}/v1/oauth/tokens", **_IO}
+    of_java["lifecycle.atomic-transactions"] = "true"  # all tables of a commit are swapped in one transaction of the database
     return Lake(
         java={
             _PREFIX: "org.apache.iceberg.spark.SparkCatalog",

@@ -133,15 +133,15 @@ class SnapshotWithPurge(OfDocuments):
         return replace(super().given(s, plan, staged), behind=lambda: unsynced(s, plan, staged))
 
     def before(self, s: Services, verdict: Verdict, store: ChangeStore) -> None:
-        """Of the purge: the snapshots are there that it rests on. What was published of it by then takes nothing away, and a new plan goes
-        on from it; of one that purges nothing that was all, and `verify` says what of it is wrong."""
+        """Of the purge: the snapshots are there that it rests on, unless they come in the same commit. What was published of it by then takes
+        nothing away, and a new plan goes on from it; of one that purges nothing that was all, and `verify` says what of it is wrong."""
         plan = verdict.plan
         wanted = None if plan.snapshots is None else plan.snapshots.settings_hash
         if settings_hash(s.ledger.own_settings(plan.topic)) != wanted:
             raise PlanConflict(plan.plan_id, "settings of users or documents were changed after it was planned")
         _check_clients(s, plan, verdict.staged)  # what is known to be in the way raises no epoch
         if store is s.stores.changes:
-            wrong = _snapshot_differences(s, plan, verdict.staged)
+            wrong = _snapshot_differences(s, plan, verdict.staged) if s.stores.snapshots.published(plan) is not None else []
             if wrong:
                 raise PlanConflict(plan.plan_id, "; ".join(wrong))
             _deactivate(s, plan)

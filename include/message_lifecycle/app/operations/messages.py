@@ -55,6 +55,10 @@ class OfMessages(Operation):
         of_view = plan.on_view.mark or plan.on_view.back or plan.past_horizon
         return {**of_log, **s.stores.view.evidence(plan, staged, policy)} if of_view else of_log
 
+    def comes_between(self, plan: Plan) -> bool:
+        """The SQL view, which names a snapshot of the compacted one, has to be made anew before anything goes from the log."""
+        return plan.of_log and bool(plan.on_view.mark)
+
     def before(self, s: Services, verdict: Verdict, store: ChangeStore) -> None:
         plan = verdict.plan
         if store is not s.stores.view:

@@ -194,8 +194,13 @@ class Operation:
         """Who is kept out while it commits. Raises TopicBusy."""
         return nullcontext()
 
+    def comes_between(self, plan: Plan) -> bool:
+        """Whether two of its commits cannot be one, as `before` has to do something between them that is no table's commit."""
+        return False
+
     def before(self, s: Services, verdict: Verdict, store: ChangeStore) -> None:
-        """What must be true, or be done, just before the store's commit, which is not there yet. Raises PlanConflict."""
+        """What must be true, or be done, just before the store's commit, which is not there yet; those before it are, or come with it in one
+        commit. Raises PlanConflict."""
 
     def published(self, plan: Plan, done: Sequence[Published]) -> Published:
         """Of all commits the one that the outcome counts."""

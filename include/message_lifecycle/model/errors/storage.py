@@ -54,6 +54,15 @@ class CommitUnknown(Unavailable):
         )
 
 
+def no_transactions(setting: str, reason: str) -> BadInput:
+    """It is configured to commit several tables at once, and offers no way to."""
+    return BadInput(
+        f"{setting} is true in spark-defaults.conf, and {reason}. Nothing was published. Take the setting out, and each table is committed "
+        "by itself, one after another; docs/clusters.md says for which catalogs it is.",
+        code="NoTransactions",
+    )
+
+
 class ForeignTable(BadInput):
     """A table of that name was made by another writer and carries none of our properties."""
 

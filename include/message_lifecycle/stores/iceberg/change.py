@@ -9,21 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from message_lifecycle.model.errors import LifecycleError, PlanConflict, Unavailable, UnknownTopic
 from message_lifecycle.model.outcome import Published
 from message_lifecycle.model.plan import Plan, SnapshotRequirements, ViewRequirements
 from message_lifecycle.operations.verdict import Verdict
-from message_lifecycle.ports import ChangeStore, Given
+from message_lifecycle.ports import ChangeStore, Given, Prepared
 from message_lifecycle.stores.iceberg import fence
 from message_lifecycle.stores.iceberg.branches import StagedChange, branch_of, chain, make_branch, remove_branch, staged_on, undo_ref
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.fence import Judge, Walk
-from message_lifecycle.stores.iceberg.java import Java
+from message_lifecycle.stores.iceberg.java import Java, Jvm
 from message_lifecycle.stores.iceberg.layout import PLAN_ID, UNDOES, commit_that_says, summary_of
 from message_lifecycle.stores.iceberg.read import published_by
-from message_lifecycle.stores.iceberg.session import forget_cached, java_table
+from message_lifecycle.stores.iceberg.session import engine, engine_failures, forget_cached, java_table
+from message_lifecycle.stores.iceberg.transaction import Ready, commits_at_once
 from message_lifecycle.stores.iceberg.undo_sources import has_committed, has_lost
 
 if TYPE_CHECKING:
@@ -85,6 +86,57 @@ class TableStore(ChangeStore):
     def discard(self, plan: Plan) -> None:
         remove_branch(self._tables, plan, branch_of(plan.plan_id), self.kinds)
 
+    def prepare(self, verdict: Verdict, given: Given) -> Prepared | None:
+        with engine_failures():
+            session = engine(self._session)
+            return self._prepared(session, verdict, given) if commits_at_once(cast(Jvm, session)) else None
+
+    def _prepared(self, _session: SparkSession, _verdict: Verdict, _given: Given, /) -> Ready | None:
+        """As `prepare`, where the catalog commits several tables at once."""
+        return None
+
+    def _ready(
+        self,
+        session: SparkSession,
+        table: Java,
+        verdict: Verdict,
+        given: Given,
+        make: Callable[[], Update],
+        *,
+        kind: str = "",
+        of: str = "commit",
+    ) -> Ready | None:
+        """The plan's one commit on main, which `make` gives after its own checks; None: it is there. `kind`: of the table; `of`: what the
+        steps are called. Raises PlanConflict."""
+        plan = verdict.plan
+        if fence.find(table, plan.plan_id) is not None:
+            return None
+        made = make()
+        told = {**fence.properties(verdict, given.ledger(), made.removed), **made.tells}
+
+        def judge(walk: Walk) -> None:
+            self._steps(f"inside_{of}")
+            made.condition(walk)
+
+        def update(on: Java, _walk: Walk) -> Iterator[Java]:
+            one = made.update(on)
+            for key, value in told.items():
+                one.set(key, value)
+            yield one
+
+        return Ready(
+            jvm=cast(Jvm, session),
+            topic=plan.topic,
+            kind=kind,
+            table=table,
+            plan_id=plan.plan_id,
+            judge=judge,
+            make=update,
+            steps=self._steps,
+            of=of,
+            since=made.since,
+        )
+
     def _commit(
         self,
         session: SparkSession,
@@ -96,28 +148,15 @@ class TableStore(ChangeStore):
         kind: str = "",
         of: str = "commit",
     ) -> Published:
-        """The plan's one commit on main: the one that is there, or that which `make` gives, after its own checks. `kind`: of the table; `of`:
-        what the steps are called. Raises PlanConflict, TableBusy, CommitUnknown."""
-        plan_id, found = verdict.plan.plan_id, fence.find(table, verdict.plan.plan_id)
-        if found is None:
-            made = make()
-            told = {**fence.properties(verdict, given.ledger(), made.removed), **made.tells}
-
-            def judge(walk: Walk) -> None:
-                self._steps(f"inside_{of}")
-                made.condition(walk)
-
-            def update(on: Java, _walk: Walk) -> Iterator[Java]:
-                one = made.update(on)
-                for key, value in told.items():
-                    one.set(key, value)
-                yield one
-
-            def commit() -> None:
-                fence.fenced_commit(table, judge, update, what=f"publishing plan {plan_id}")
-
+        """The plan's one commit on main, the one that is there or the one that is ready, as `_ready` has it. Raises PlanConflict, TableBusy,
+        CommitUnknown."""
+        plan_id, ready = verdict.plan.plan_id, self._ready(session, table, verdict, given, make, kind=kind, of=of)
+        if ready is None:
+            found = fence.find(table, plan_id)
+            assert found is not None, "it is ready, or it is there"
+        else:
             try:
-                found = fence.commit_once(table, plan_id, commit, steps=self._steps, of=of, since=made.since)
+                found = ready.commit()
             except LifecycleError:
                 with suppress(Exception):  # of a catalog that has gone: how the commit ended is what counts
                     forget_cached(session, verdict.plan.topic, kind=kind)

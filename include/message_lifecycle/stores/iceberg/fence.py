@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from message_lifecycle.model.errors import CommitRefused, CommitUnknown, LifecycleError, PlanConflict
@@ -30,7 +31,7 @@ from message_lifecycle.stores.iceberg.layout import (
     LogSummary,
     settings_of,
 )
-from message_lifecycle.stores.iceberg.table_metadata import compare_and_swap
+from message_lifecycle.stores.iceberg.table_metadata import Attempt, compare_and_swap
 
 if TYPE_CHECKING:
     from message_lifecycle.operations.verdict import Verdict
@@ -103,7 +104,12 @@ def fenced_commit(table: Java, judge: Judge, make: Make, *, what: str) -> None:
     Raises the judge's own refusal; CommitRefused where Iceberg's own checks saw a conflict; TableBusy when other commits always came first
     (nothing was changed); CommitUnknown when the catalog did not say how it ended (DEL-4: look for the commit, clean nothing up).
     """
-    from py4j.protocol import Py4JError
+    with refusals(what):
+        compare_and_swap(table.operations(), attempt_of(table, judge, make), what=what)
+
+
+def attempt_of(table: Java, judge: Judge, make: Make) -> Attempt:
+    """One attempt of such a commit, made and not committed."""
 
     def attempt() -> tuple[Java, Java]:
         transaction = table.newTransaction()
@@ -117,8 +123,16 @@ def fenced_commit(table: Java, judge: Judge, make: Make, *, what: str) -> None:
             update.commit()  # to the transaction, which alone deletes nothing
         return base, transaction.currentMetadata()
 
+    return attempt
+
+
+@contextmanager
+def refusals(what: str) -> Iterator[None]:
+    """Raises CommitRefused where Iceberg's own checks see a conflict."""
+    from py4j.protocol import Py4JError
+
     try:
-        compare_and_swap(table.operations(), attempt, what=what)
+        yield
     except Py4JError as error:
         if java_class(error) == "ValidationException":
             raise CommitRefused(what, java_message(error)) from error
@@ -181,7 +195,7 @@ def commit_once(
     except AlreadyPublished:
         pass
     except (PlanConflict, CommitUnknown, CommitRefused) as error:
-        if _found_after(error, table, plan_id, since) is None:
+        if found_after(error, table, plan_id, since) is None:
             if not isinstance(error, CommitRefused):
                 raise
             # Iceberg's guard came before ours, and knows no plans: say who was first.
@@ -190,13 +204,15 @@ def commit_once(
             raise PlanConflict(plan_id, error.reason) from error
     steps(f"after_{of}")
     unknown = CommitUnknown(f"publishing plan {plan_id}")
-    found = _found_after(unknown, table, plan_id, since)
+    found = found_after(unknown, table, plan_id, since)
     if found is None:
         raise unknown
     return found
 
 
-def _found_after(error: LifecycleError, table: Java, plan_id: str, since: int | None) -> Ancestor | None:
+def found_after(error: LifecycleError, table: Java, plan_id: str, since: int | None) -> Ancestor | None:
+    """The commit that carries the plan, by a new look after an attempt that ended by the error. Raises CommitUnknown where that was it, and
+    the catalog fails in the look, too."""
     from py4j.protocol import Py4JError
 
     try:

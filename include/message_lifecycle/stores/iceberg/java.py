@@ -36,6 +36,8 @@ START_SECONDS = 120
 DEADLINE_SECONDS = 3600
 """How long a call may take. Iceberg itself takes a commit up again for half an hour at the most: one that is not back after this hangs."""
 PROPERTIES = f"spark.sql.catalog.{CATALOG}"
+ATOMIC = "lifecycle.atomic-transactions"
+"""Setting of the catalog."""
 _HADOOP = "spark.hadoop."
 _DEFAULT_HEAP = "1g"
 ANY_IO = "org.apache.iceberg.io.ResolvingFileIO"
@@ -74,6 +76,12 @@ class Jvm:
         """Whether the catalog is one, with a mind of its own."""
         own = self._of_catalog()
         return "rest" in own.get("type", own.get("catalog-impl", "")).lower()
+
+    @property
+    def is_atomic(self) -> bool:
+        """Whether who configured the catalog says that it commits several tables all or none. That it offers to commit them at once does not
+        tell: Iceberg's own handlers make one commit after the other."""
+        return self._of_catalog().get(ATOMIC, "").lower() == "true"
 
     @cached_property
     def hadoop(self) -> Java:

@@ -12,7 +12,7 @@ from functools import partial
 from importlib import metadata
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from message_lifecycle.model.errors import CatalogUnavailable, SparkUnavailable
 from message_lifecycle.stores.iceberg.executors import NEEDED, python_version, registered
@@ -21,6 +21,7 @@ from message_lifecycle.stores.iceberg.new_table import make_namespace
 from message_lifecycle.stores.iceberg.pointers import reaching_catalog
 from message_lifecycle.stores.iceberg.session import engine, engine_failures, local_cores, spark_session
 from message_lifecycle.stores.iceberg.tasks import Store
+from message_lifecycle.stores.iceberg.transaction import commits_at_once
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,6 +64,12 @@ def one_catalog(tables: Tables) -> bool:
                 java.lake.dropNamespace(java._jvm.org.apache.iceberg.catalog.Namespace.of(texts(java, name)))
         except Exception as error:  # whatever it was, the namespace that stays has to be named
             raise CatalogUnavailable(f"it does not drop the namespace {name}, which was made to look for it: {error}") from error
+
+
+def at_once() -> bool:
+    """Whether the catalog commits several tables at once. Raises NoTransactions, CatalogUnavailable, SparkUnavailable."""
+    with engine_failures():
+        return commits_at_once(cast(Jvm, engine()))
 
 
 def master() -> str | None:

@@ -1,26 +1,32 @@
 """A REST catalog for this machine: Iceberg's own handlers behind an HTTP server, over whatever catalog a JVM has opened.
 
 It serves what the specification of Iceberg's REST catalog asks for tables, views and namespaces, on the loopback, to those who know a token.
-Several tables in one commit are not offered: the handlers commit them one by one, and a client must not take them for one.
+Several tables in one commit are offered where somebody says so: all or none, by one transaction of the database that keeps the catalog, or one
+after the other, as Iceberg's own handlers do, which a client must not take for one.
 """
 
 from __future__ import annotations
 
 import hmac
 import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import parse_qs, unquote, urlsplit
+from uuid import uuid4
 
 from py4j.protocol import Py4JJavaError
 
 from message_lifecycle.stores.iceberg.java import Java, Jvm, java_class, java_message, texts
+from message_lifecycle.stores.iceberg.layout import CATALOG
+
+if TYPE_CHECKING:
+    import psycopg
 
 _LOOPBACK = "127.0.0.1"
 # How parts of a namespace are joined in a path.
@@ -60,6 +66,12 @@ _ENDPOINTS = (
     "POST /v1/{prefix}/namespaces/{namespace}/views/{view}",
     "DELETE /v1/{prefix}/namespaces/{namespace}/views/{view}",
 )
+TRANSACTION = ("transactions", "commit")
+# As JdbcCatalog swaps one.
+_SWAP = """
+    UPDATE iceberg_tables SET metadata_location = %s, previous_metadata_location = %s
+    WHERE catalog_name = %s AND table_namespace = %s AND table_name = %s AND metadata_location = %s
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,16 +97,27 @@ Around = Callable[[Asked, Serve], Answer | None]
 """What is done instead of serving at once; None: the line breaks without an answer."""
 
 
+class CameFirst(Exception):
+    """Another commit to one of the tables."""
+
+
 class RestCatalog:
-    def __init__(self, jvm: Jvm, *, token: str) -> None:
-        self._jvm, self._catalog = jvm, jvm.lake
+    """`database`: that of the `jvm`'s catalog. `at_once`: how it commits several tables; None: it does not offer to. `between`: called within
+    such a commit, after each table but the last."""
+
+    def __init__(self, jvm: Jvm, *, token: str, database: Callable[[], AbstractContextManager[psycopg.Connection]]) -> None:
+        self._jvm, self._catalog, self._database = jvm, jvm.lake, database
         self._token = token
         self.around: Around = lambda asked, serve: serve(asked)
+        self.at_once: Literal["all or none", "one after the other", "the last one first"] | None = None
+        self.between: Callable[[], None] = lambda: None
         self._handlers: Java = jvm._jvm.org.apache.iceberg.rest.CatalogHandlers
 
     def serve(self, asked: Asked) -> Answer:
         try:
             return self._serve(asked)
+        except CameFirst as error:
+            return told(HTTPStatus.CONFLICT, str(error), "CommitFailedException")
         except Exception as error:
             # Where this process has started Spark, PySpark takes each error of Java for one of its own, and stumbles over it.
             of_java = error if isinstance(error, Py4JJavaError) else error.__context__
@@ -105,7 +128,8 @@ class RestCatalog:
     def _serve(self, asked: Asked) -> Answer:
         match asked.method, *asked.path:
             case "GET", "config":
-                return _json({"defaults": {}, "overrides": {}, "endpoints": _ENDPOINTS})
+                offered = () if self.at_once is None else (f"POST /v1/{{prefix}}/{'/'.join(TRANSACTION)}",)
+                return _json({"defaults": {}, "overrides": {}, "endpoints": [*_ENDPOINTS, *offered]})
             case "GET", "namespaces":
                 parent = self._namespace(asked.query.get("parent", ""))
                 return self._told(self._handlers.listNamespaces(self._catalog, parent))
@@ -113,6 +137,13 @@ class RestCatalog:
                 return self._told(self._handlers.createNamespace(self._catalog, self._read(asked, "CreateNamespaceRequest")))
             case "POST", "tables", "rename":
                 self._handlers.renameTable(self._catalog, self._read(asked, "RenameTableRequest"))
+                return Answer(HTTPStatus.NO_CONTENT)
+            case "POST", *path if self.at_once is not None and tuple(path) == TRANSACTION:
+                changes = list(self._read(asked, "CommitTransactionRequest").tableChanges())
+                if self.at_once == "all or none":
+                    self._all_or_none(changes)
+                else:
+                    self._one_after_the_other(changes if self.at_once == "one after the other" else changes[::-1])
                 return Answer(HTTPStatus.NO_CONTENT)
             case _, "namespaces", namespace, *rest:
                 return self._in_namespace(asked, self._namespace(namespace), rest)
@@ -170,6 +201,43 @@ class RestCatalog:
                 return Answer(HTTPStatus.NO_CONTENT)
             case _:
                 return _unknown(asked)
+
+    def _one_after_the_other(self, changes: Sequence[Java]) -> None:
+        """All are looked at first, and then each is committed, as Iceberg's own fixture does."""
+        for change in changes:
+            self._changed(change)
+        for at, change in enumerate(changes):
+            if at:
+                self.between()
+            self._handlers.updateTable(self._catalog, change.identifier(), change)
+
+    def _all_or_none(self, changes: Sequence[Java]) -> None:
+        """What each table's metadata will be is written, and then the database points to all of them, or to none."""
+        swaps = []
+        for change in changes:
+            operations, base, changed = self._changed(change)
+            old, name = str(base.metadataFileLocation()), change.identifier()
+            number = int(old.rpartition("/")[2].partition("-")[0]) + 1
+            new = str(operations.metadataFileLocation(f"{number:05d}-{uuid4()}.metadata.json"))
+            self._iceberg.TableMetadataParser.write(changed, operations.io().newOutputFile(new))
+            swaps.append((new, old, CATALOG, str(name.namespace().toString()), str(name.name()), old))
+        with self._database() as connection, connection.transaction():
+            for at, swap in enumerate(swaps):
+                if at:
+                    self.between()
+                if connection.execute(_SWAP, swap).rowcount != 1:
+                    raise CameFirst(f"another commit to {'.'.join(swap[3:5])} came first")
+
+    def _changed(self, change: Java) -> tuple[Java, Java, Java]:
+        """The table's operations, its metadata, and what the change makes of them."""
+        operations = self._catalog.loadTable(change.identifier()).operations()
+        base = operations.current()
+        for requirement in change.requirements():
+            requirement.validate(base)
+        builder = self._iceberg.TableMetadata.buildFrom(base)
+        for update in change.updates():
+            update.applyTo(builder)
+        return operations, base, builder.build()
 
     @property
     def _iceberg(self) -> Java:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from message_lifecycle.model.change import RemoveRows
 from message_lifecycle.model.errors import LifecycleError, PlanConflict, TableBusy, Unavailable
@@ -18,7 +18,7 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.verdict import Verdict
-from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
+from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given, Prepared
 from message_lifecycle.stores.iceberg import fence
 from message_lifecycle.stores.iceberg.branches import (
     StagedChange,
@@ -34,6 +34,7 @@ from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.change import forget_source, undoing
 from message_lifecycle.stores.iceberg.data_files import delete_rows, planned_files
 from message_lifecycle.stores.iceberg.fence import (
+    Make,
     Steps,
     Walk,
     commit_once,
@@ -44,12 +45,13 @@ from message_lifecycle.stores.iceberg.fence import (
     only_appends_since,
     properties,
 )
-from message_lifecycle.stores.iceberg.java import Java, entries
+from message_lifecycle.stores.iceberg.java import Java, Jvm, entries
 from message_lifecycle.stores.iceberg.layout import CANCELLED_MARKERS, MARKERS, PARENT_PLAN_ID, REMOVED, STAGED_AS, STAGED_PLAN_ID
 from message_lifecycle.stores.iceberg.marks import MarkersNow, sealed
 from message_lifecycle.stores.iceberg.read import IcebergReader, published_by, removed_rows
 from message_lifecycle.stores.iceberg.session import engine, engine_failures, forget_cached, java_table
 from message_lifecycle.stores.iceberg.table_metadata import commit_metadata
+from message_lifecycle.stores.iceberg.transaction import Ready, commits_at_once
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -110,6 +112,16 @@ class IcebergStore(IcebergReader, ChangeStore):
             horizons = {} if view is None else view.horizons
         with engine_failures():
             return evidence(self._tables.load(plan.topic), plan, staged, policy, horizons)
+
+    def prepare(self, verdict: Verdict, given: Given) -> Prepared | None:
+        """Of an undo: no other change of the log goes before or behind another table's without something between them."""
+        with engine_failures():
+            session = engine(self._session)
+            if verdict.plan.takes_back is None or not commits_at_once(cast(Jvm, session)):
+                return None
+            return ready(
+                session, partial(self._tables.load, verdict.plan.topic), verdict, self._server, ledger=given.ledger, steps=self._steps
+            )
 
     def publish(self, verdict: Verdict, given: Given) -> Published:
         with engine_failures():
@@ -211,44 +223,66 @@ def publish(
 
     `log`: the topic's table as PyIceberg reads it now.
     """
-    plan_id = verdict.staged.plan_id
-    plan, staged_id = verdict.plan, verdict.staged.snapshot_id
+    plan, plan_id = verdict.plan, verdict.plan.plan_id
     table = java_table(session, plan.topic)
-    base_id = plan.requirements.snapshot_id
-    done = find(table, plan_id, since=base_id)
+    done = find(table, plan_id, since=plan.requirements.snapshot_id)
     if done is not None:
         return published_by(plan_id, done.snapshot_id, done.summary)
-    fence.check(plan, plan_id, table, server)
-    staged = None if staged_id is None else table.snapshot(staged_id)
-    if plan.is_empty or staged is None or base_id is None or staged_id == base_id:
-        raise PlanConflict(plan_id, f"nothing is staged for it (snapshot {staged_id})")
-    staged_chain = chain(table, staged, base_id, plan_id)
-    commit = _Commit(
-        session=session,
-        table=table,
-        log=log,
-        verdict=verdict,
-        server=server,
-        base_id=base_id,
-        properties={**properties(verdict, ledger), **undoing(plan)},
-        steps=steps,
-    )
+    commit, staged = _begun(session, table, log, verdict, server, ledger=ledger, steps=steps)
 
     def attempt() -> None:
         if verdict.staged.markers is not None and verdict.staged.markers.count:
-            commit.removal_and_markers(StagedChange.of(session, table, staged_chain))
+            commit.removal_and_markers(StagedChange.of(session, table, staged))
             return
-        if len(staged_chain) == 1:
+        if len(staged) == 1:
             with suppress(_MovedOn):
-                commit.as_staged(staged)
+                commit.as_staged(staged[0])
                 return
-        commit.made_again(StagedChange.of(session, table, staged_chain))
+        commit.made_again(StagedChange.of(session, table, staged))
 
     try:
-        found = commit_once(table, plan_id, attempt, steps=steps, since=base_id)
+        found = commit_once(table, plan_id, attempt, steps=steps, since=commit.base_id)
     finally:
         forget_cached(session, plan.topic)  # also where nobody knows whether it is there
     return published_by(plan_id, found.snapshot_id, found.summary)
+
+
+def ready(
+    session: SparkSession,
+    log: Callable[[], Table],
+    verdict: Verdict,
+    server: Mapping[str, Value] | None,
+    *,
+    ledger: Callable[[], tuple[str, int]],
+    steps: Steps,
+) -> Ready | None:
+    """The plan's one commit on main, made again on what is there then; None: it is there. Of a plan without markers. Raises PlanConflict."""
+    plan, table = verdict.plan, java_table(session, verdict.plan.topic)
+    if find(table, plan.plan_id, since=plan.requirements.snapshot_id) is not None:
+        return None
+    commit, staged = _begun(session, table, log, verdict, server, ledger=ledger(), steps=steps)
+    return commit.ready(StagedChange.of(session, table, staged))
+
+
+def _begun(
+    session: SparkSession,
+    table: Java,
+    log: Callable[[], Table],
+    verdict: Verdict,
+    server: Mapping[str, Value] | None,
+    *,
+    ledger: tuple[str, int],
+    steps: Steps,
+) -> tuple[_Commit, list[Java]]:
+    """What is the same of each attempt, and the staged snapshots, newest first. Raises PlanConflict."""
+    plan, staged_id, base_id = verdict.plan, verdict.staged.snapshot_id, verdict.plan.requirements.snapshot_id
+    fence.check(plan, plan.plan_id, table, server)
+    staged = None if staged_id is None else table.snapshot(staged_id)
+    if plan.is_empty or staged is None or base_id is None or staged_id == base_id:
+        raise PlanConflict(plan.plan_id, f"nothing is staged for it (snapshot {staged_id})")
+    told = {**properties(verdict, ledger), **undoing(plan)}
+    commit = _Commit(session=session, table=table, log=log, verdict=verdict, server=server, base_id=base_id, properties=told, steps=steps)
+    return commit, chain(table, staged, base_id, plan.plan_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,12 +324,30 @@ class _Commit:
 
     def made_again(self, change: StagedChange) -> None:
         """The staged change alone, on what main is now."""
+        fenced_commit(self.table, self._judge, self._made_again(change), what=self._what)
+
+    def ready(self, change: StagedChange) -> Ready:
+        """As `made_again`, to be made with others."""
+        return Ready(
+            jvm=cast(Jvm, self.session),
+            topic=self.verdict.plan.topic,
+            kind="",
+            table=self.table,
+            plan_id=self.verdict.plan.plan_id,
+            judge=self._judge,
+            make=self._made_again(change),
+            steps=self.steps,
+            of="commit",
+            since=self.base_id,
+        )
+
+    def _made_again(self, change: StagedChange) -> Make:
         made = change.update if self.verdict.plan.on_log.source_id is None else change.restore
 
         def make(on: Java, walk: Walk) -> Iterator[Java]:
             yield self._with(made(self.session, on, self.base_id), self._state(walk))
 
-        fenced_commit(self.table, self._judge, make, what=self._what)
+        return make
 
     def removal_and_markers(self, change: StagedChange) -> None:
         """The removal and an append of the markers, numbered on from the log as it is now: both or neither (MRK-4).

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from message_lifecycle.model.errors import CommitUnknown, LifecycleError, TableBusy
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 
 _ATTEMPTS = 20
+Attempt = Callable[[], tuple[Java, Java]]
+"""Makes the `TableMetadata` that it builds on, and those that come instead."""
 Document = dict[str, Any]
 """A table's metadata as JSON, by the specification's names."""
 
@@ -48,28 +50,33 @@ def commit_metadata(operations: Java, change: Callable[[Java, Java], None], *, w
     compare_and_swap(operations, attempt, what=what)
 
 
-def compare_and_swap(operations: Java, attempt: Callable[[], tuple[Java, Java]], *, what: str) -> None:
-    """Commit what an attempt makes: the `TableMetadata` that it builds on, and those that come instead. Nothing but the commit itself has an
-    unknown result. As `commit_metadata` else."""
+def compare_and_swap(operations: Java, attempt: Attempt, *, what: str) -> None:
+    """Commit what an attempt makes. As `commit_metadata` else."""
+    swap_at_once([attempt], lambda made: operations.commit(*made[0]), what=what)
+
+
+def swap_at_once(attempts: Sequence[Attempt], commit: Callable[[Sequence[tuple[Java, Java]]], object], *, what: str) -> None:
+    """Commit what the attempts make, each of another table, by one call of `commit`; where another commit came before, all are made anew.
+    Nothing but that call has an unknown result. As `commit_metadata` else."""
     from py4j.protocol import Py4JError
 
     unknown: Py4JError | None = None
     for number in range(_ATTEMPTS + 1):  # the last is a look at how the one before ended
         try:
-            base, changed = attempt()
+            made = [attempt() for attempt in attempts]
         except (Py4JError, LifecycleError, OSError) as error:
             # What comes between a commit and the look for it does not tell how the commit ended.
             if unknown is None:
                 raise
             raise CommitUnknown(what) from error
-        if changed == base:
+        if all(changed == base for base, changed in made):
             return
         if unknown is not None:
             raise CommitUnknown(what) from unknown
         if number == _ATTEMPTS:
             break
         try:
-            operations.commit(base, changed)
+            commit(made)
         except Py4JError as error:
             if result_unknown(error):
                 unknown = error

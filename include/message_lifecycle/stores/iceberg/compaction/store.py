@@ -40,6 +40,7 @@ from message_lifecycle.stores.iceberg.layout import CATALOG, COMPACTED, COUNTS, 
 from message_lifecycle.stores.iceberg.manifests import files_of
 from message_lifecycle.stores.iceberg.session import engine, engine_failures, sql_table
 from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
+from message_lifecycle.stores.iceberg.transaction import Ready
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -109,6 +110,11 @@ class IcebergViews(TableStore, IcebergViewReader):
         if plan.past_horizon:
             frames["outlived"] = outlived_evidence(self._tables, plan, after_id)
         return frames
+
+    def _prepared(self, session: SparkSession, verdict: Verdict, given: Given) -> Ready | None:
+        table = table_beside(session, verdict.plan, COMPACTED)
+        make = partial(_update, session, self._tables, table, verdict, self._session)
+        return self._ready(session, table, verdict, given, make, kind=COMPACTED)
 
     @engine_failures()
     def publish(self, verdict: Verdict, given: Given) -> Published:

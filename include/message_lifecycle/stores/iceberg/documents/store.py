@@ -39,6 +39,7 @@ from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import COUNTS, INGEST_ID, LEDGER, PLAN_ID, SNAPSHOTS, commit_that_says, summary_of
 from message_lifecycle.stores.iceberg.session import engine, engine_failures, forget_cached, java_table
 from message_lifecycle.stores.iceberg.tasks import NewFile
+from message_lifecycle.stores.iceberg.transaction import Ready
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -105,6 +106,11 @@ class IcebergSnapshots(_OfDocuments):
     def _tells(self, plan_id: str, snapshot_id: int, _summary: Mapping[str, str]) -> Published:
         return Published(plan_id=plan_id, snapshot_id=snapshot_id, removed=())
 
+    def _prepared(self, session: SparkSession, verdict: Verdict, given: Given) -> Ready | None:
+        table = table_beside(session, verdict.plan, SNAPSHOTS)
+        make = partial(_snapshots, session, table, verdict)
+        return self._ready(session, table, verdict, given, make, kind=SNAPSHOTS, of="snapshots_commit")
+
     def publish(self, verdict: Verdict, given: Given) -> Published:
         with engine_failures():
             session = engine(self._session)
@@ -122,6 +128,15 @@ class IcebergChanges(_OfDocuments):
     def _table(self, plan: Plan) -> Table | None:
         self._tables.of_documents(plan.topic)
         return self._tables.load(plan.topic)
+
+    def _prepared(self, session: SparkSession, verdict: Verdict, given: Given) -> Ready | None:
+        """Of a purge its snapshots' is ready as well: it is asked first, and nobody asks behind one that is not."""
+        if _told(verdict).changes_id is None:
+            return None
+        table = java_table(session, verdict.plan.topic)
+        purges = partial(_purge, with_snapshots=True), "purge_commit"
+        make, of = purges if verdict.plan.on_snapshots.documents else (_returns, "changes_commit")
+        return self._ready(session, table, verdict, given, partial(make, session, table, verdict, given), of=of)
 
     def publish(self, verdict: Verdict, given: Given) -> Published:
         plan = verdict.plan
@@ -171,8 +186,9 @@ def _snapshots(session: SparkSession, table: Java, verdict: Verdict) -> Update:
     )
 
 
-def _purge(session: SparkSession, table: Java, verdict: Verdict, given: Given) -> Update:
-    """Raises PlanConflict, in an attempt also where the plan's snapshots are not the newest ones."""
+def _purge(session: SparkSession, table: Java, verdict: Verdict, given: Given, *, with_snapshots: bool = False) -> Update:
+    """Raises PlanConflict, in an attempt also where the plan's snapshots are not the newest ones. `with_snapshots`: they come in the same
+    commit, whose other part refuses where others are."""
     plan, plan_id = verdict.plan, verdict.plan.plan_id
     base_id = _changes_base(table, plan, "purges changes")
     change = staged_change(session, table, plan_id, _told(verdict).changes_id, base_id)
@@ -180,8 +196,8 @@ def _purge(session: SparkSession, table: Java, verdict: Verdict, given: Given) -
     def condition(walk: Walk) -> None:
         only_appends_since(walk(), plan_id, base_id)
         # What was proved rests on these snapshots: a later plan's may rest on others.
-        newest = next(main_ancestors(table_beside(session, plan, SNAPSHOTS)))
-        if newest.get(PLAN_ID) != plan_id:
+        newest = None if with_snapshots else next(main_ancestors(table_beside(session, plan, SNAPSHOTS)))
+        if newest is not None and newest.get(PLAN_ID) != plan_id:
             raise PlanConflict(plan_id, "other snapshots of its documents were published since", rival=newest.get(PLAN_ID))
         if found := given.behind():
             raise PlanConflict(plan_id, needs_more(sorted(found)))

@@ -1,0 +1,139 @@
+"""Several tables in one commit of the catalog, all or none, where it is configured to be atomic (DEL-4).
+
+A REST catalog may offer `transactions/commit`. Whether that is atomic its name does not tell, so nobody who has not said so of the catalog
+(`lifecycle.atomic-transactions`) gets it. What is committed so is each table's commit as it would be made by itself: under the same
+judges, asked in each attempt, and with what Iceberg requires of the table: its uuid, and main where the attempt found it.
+
+Nothing is believed of how it ended. Each table is looked at for the plan's id, and what is not there follows in its own commit, in the
+plan's order, as everywhere else.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Self, cast
+
+from message_lifecycle.model.errors import CommitRefused, CommitUnknown, LifecycleError, PlanConflict, no_transactions
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.stores.iceberg import fence
+from message_lifecycle.stores.iceberg.fence import AlreadyPublished, Ancestor, Judge, Make, Steps, attempt_of, found_after, refusals
+from message_lifecycle.stores.iceberg.java import ATOMIC, PROPERTIES, Java, Jvm, identifier, java_class
+from message_lifecycle.stores.iceberg.pointers import Place
+from message_lifecycle.stores.iceberg.session import engine_failures, forget_cached
+from message_lifecycle.stores.iceberg.table_metadata import swap_at_once
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+logger = logging.getLogger(__name__)
+SETTING = f"{PROPERTIES}.{ATOMIC}"
+
+
+def commits_at_once(jvm: Jvm) -> bool:
+    """Whether the catalog commits several tables at once, all or none. Raises NoTransactions where it is configured so, and does not offer it."""
+    from py4j.protocol import Py4JError
+
+    if not jvm.is_atomic:
+        return False
+    if not jvm.is_server:
+        raise no_transactions(SETTING, "the catalog is no REST catalog, and commits one table at a time")
+    try:
+        jvm.lake.commitTransaction(jvm._jvm.java.util.ArrayList())
+    except Py4JError as error:
+        # Iceberg looks at what the catalog offers first, and then refuses to send a transaction of no table.
+        if java_class(error) == "UnsupportedOperationException":
+            raise no_transactions(SETTING, "the catalog does not offer to commit several tables at once (transactions/commit)") from error
+        if java_class(error) != "IllegalArgumentException":
+            raise
+    return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """A plan's one commit on a table of the topic's, of that kind, ready and not made: `ports.Prepared`. `of` and `since` as
+    `fence.commit_once` has them."""
+
+    jvm: Jvm
+    topic: TopicName
+    kind: str
+    table: Java
+    plan_id: str
+    judge: Judge
+    make: Make
+    steps: Steps
+    of: str
+    since: int | None
+
+    def commit(self) -> Ancestor:
+        """By itself. Raises PlanConflict, TableBusy, CommitUnknown."""
+
+        def commit() -> None:
+            fence.fenced_commit(self.table, self.judge, self.make, what=self._what)
+
+        return fence.commit_once(self.table, self.plan_id, commit, steps=self.steps, of=self.of, since=self.since)
+
+    @property
+    def place(self) -> Place:
+        return self.topic.namespace, self.topic.table(self.kind)
+
+    @property
+    def _what(self) -> str:
+        return f"publishing plan {self.plan_id}"
+
+    def commit_with(self, others: Sequence[Self]) -> None:
+        """Raises PlanConflict, TableBusy and CommitUnknown, and then none of them is there."""
+        commits, what = (self, *others), self._what
+        for one in commits:
+            one.steps(f"before_{one.of}")
+        ended: LifecycleError = CommitUnknown(what)
+        with engine_failures():
+            try:
+                with refusals(what):
+                    swap_at_once([attempt_of(one.table, one.judge, one.make) for one in commits], partial(_commit, commits), what=what)
+            except AlreadyPublished:
+                pass
+            except (PlanConflict, CommitUnknown) as error:
+                ended = error
+            except CommitRefused as error:
+                # Iceberg's guard came before ours, and knows no plans.
+                ended = PlanConflict(self.plan_id, error.reason)
+            for one in commits:
+                with suppress(Exception):  # of a catalog that has gone: how the commit ended is what counts
+                    forget_cached(cast("SparkSession", one.jvm), one.topic, kind=one.kind)
+            missing = _missing(commits, ended)
+        if len(missing) == len(commits):
+            raise ended
+        if missing:
+            logger.warning(_HALF, self.plan_id, SETTING, len(commits), ", ".join(".".join(one.place) for one in missing))
+        for one in commits:
+            one.steps(f"after_{one.of}")
+
+
+_HALF = (
+    "plan %s: %s says that the catalog commits several tables all or none, and of %d it has not committed %s. Unless another run of the plan has "
+    "made them one by one, it is not atomic: take the setting out. What is missing follows in its own commit"
+)
+
+
+def _commit(commits: Sequence[Ready], made: Sequence[tuple[Java, Java]]) -> None:
+    jvm = commits[0].jvm
+    of_table = jvm._jvm.org.apache.iceberg.catalog.TableCommit
+    several = jvm._jvm.java.util.ArrayList()
+    for one, (base, changed) in zip(commits, made, strict=True):
+        several.add(of_table.create(identifier(jvm, one.place), base, changed))
+    jvm.lake.commitTransaction(several)
+
+
+def _missing(commits: Sequence[Ready], ended: LifecycleError) -> list[Ready]:
+    """Those that are not there. One that is there tells that all were made by now, so the others are looked for once more: they may have come
+    between two looks."""
+    missing = list(commits)
+    for _ in commits:
+        there, missing = missing, [one for one in missing if found_after(ended, one.table, one.plan_id, one.since) is None]
+        if len(missing) in (0, len(commits), len(there)):
+            break
+    return missing
