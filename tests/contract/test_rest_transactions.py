@@ -74,7 +74,7 @@ def commits(lake: RestLake, at: Mapping[int, Around] | None = None) -> list[Aske
     seen: list[Asked] = []
 
     def around(asked: Asked, serve: Serve) -> Answer | None:
-        if asked.path != TRANSACTION:
+        if "/".join(asked.path) != TRANSACTION:
             return serve(asked)
         seen.append(asked)
         return (at or {}).get(len(seen), lambda asked, serve: serve(asked))(asked, serve)

@@ -66,7 +66,7 @@ _ENDPOINTS = (
     "POST /v1/{prefix}/namespaces/{namespace}/views/{view}",
     "DELETE /v1/{prefix}/namespaces/{namespace}/views/{view}",
 )
-TRANSACTION = ("transactions", "commit")
+TRANSACTION = "transactions/commit"
 # As JdbcCatalog swaps one.
 _SWAP = """
     UPDATE iceberg_tables SET metadata_location = %s, previous_metadata_location = %s
@@ -128,7 +128,7 @@ class RestCatalog:
     def _serve(self, asked: Asked) -> Answer:
         match asked.method, *asked.path:
             case "GET", "config":
-                offered = () if self.at_once is None else (f"POST /v1/{{prefix}}/{'/'.join(TRANSACTION)}",)
+                offered = () if self.at_once is None else (f"POST /v1/{{prefix}}/{TRANSACTION}",)
                 return _json({"defaults": {}, "overrides": {}, "endpoints": [*_ENDPOINTS, *offered]})
             case "GET", "namespaces":
                 parent = self._namespace(asked.query.get("parent", ""))
@@ -138,7 +138,7 @@ class RestCatalog:
             case "POST", "tables", "rename":
                 self._handlers.renameTable(self._catalog, self._read(asked, "RenameTableRequest"))
                 return Answer(HTTPStatus.NO_CONTENT)
-            case "POST", *path if self.at_once is not None and tuple(path) == TRANSACTION:
+            case "POST", *path if self.at_once is not None and "/".join(path) == TRANSACTION:
                 changes = list(self._read(asked, "CommitTransactionRequest").tableChanges())
                 if self.at_once == "all or none":
                     self._all_or_none(changes)
