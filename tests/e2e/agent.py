@@ -122,8 +122,7 @@ class Agent:
         forget_cached(self.session, TopicName.parse(topic))
 
     def look(self, topic: str) -> dict[str, Any]:
-        """What a reader sees, by PyIceberg; `digest`: over the bytes of every file that the table's newest state names; `all_files`: with
-        their bytes, of its folder."""
+        """What a reader sees, by PyIceberg; `digest`: over the bytes of every file that the table's newest state names."""
         name = TopicName.parse(topic)
         table = Tables().load(name)
         paths = sorted(task.file.file_path for task in table.scan().plan_files())
@@ -139,8 +138,12 @@ class Agent:
             "files": [path.rsplit("/", 1)[-1] for path in paths],
             "digest": digest.hexdigest(),
             "branches": sorted(table.refs()),
-            "all_files": {file.name: file.size_bytes for file in listed(table.io, table.location())},
         }
+
+    def files(self, topic: str) -> dict[str, int]:
+        """All that its table has, and their bytes."""
+        table = Tables().load(TopicName.parse(topic))
+        return {file.name: file.size_bytes for file in listed(table.io, table.location())}
 
     def history(self, topic: str) -> list[dict[str, Any]]:
         return [run for run in tasks.runs(limit=200) if run["topic"] == topic]

@@ -98,7 +98,7 @@ def asked(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Asked:
     words = ["--later", "--base64", "--by", "ada", "--text", "a letter"]
     request = stack.lifecycle("erase", *topics, *words, stdin=b64encode(key))
     # Past the undo window of what was removed first.
-    space, now = stack.agent("look", SPACE)["all_files"], datetime.now(UTC).isoformat()
+    space, now = stack.agent("files", SPACE), datetime.now(UTC).isoformat()
     conf: dict[str, dict[str, object]] = {
         "erasure": {"request_id": request["request_id"]},
         "storage_reclaim": {"topics": [SPACE], "as_of": now},
@@ -135,7 +135,7 @@ def test_space_comes_back_when_a_person_says_so(stack: Stack, asked: Asked) -> N
     (outcome,) = stack.agent("outcomes", f"storage_reclaim/{run_id}")
     assert outcome["outcome"] == "published"
     seen = stack.agent("look", SPACE)
-    left = seen["all_files"]
+    left = stack.agent("files", SPACE)
     gone = {path: size for path, size in asked.space.items() if path not in left}
     assert any(path.endswith(".parquet") for path in gone)
     assert outcome["reclaimed_bytes"] == sum(gone.values()) > 0, question.body
