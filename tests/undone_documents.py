@@ -80,8 +80,8 @@ class Topic:
             assert json.loads(state) == text_at(seq)
 
 
-def made(world: World, **settings: Value) -> Topic:
-    name = TopicName.parse(f"{world.scratch}.undone/drafts" if world.scratch else "undone/drafts")
+def made(world: World, *, called: str = "drafts", **settings: Value) -> Topic:
+    name = TopicName.parse(f"{world.scratch}.undone/{called}" if world.scratch else f"undone/{called}")
     create_topic(world.services, name, settings={**PURGING, "client_deactivate_after": 100_000, **settings})
     world.set_now(Instant(0))
     return Topic(world, name)

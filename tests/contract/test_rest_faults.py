@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from itertools import count
+from secrets import token_hex
 from typing import Any, Literal
 
 import pytest
@@ -78,7 +79,9 @@ def compaction(world: World) -> Deed:
 
 
 def documents(world: World) -> Deed:
-    topic = made(world)
+    topic = made(world, called=f"drafts-{token_hex(4)}")
+    topic.write("a", range(1, 11))
+    topic.sync("a", 8)
     return Deed(lambda: topic.run(2), topic.shown)
 
 
@@ -115,7 +118,7 @@ def reclaim_of_a_deleted_topic(world: World) -> Deed:
     name = topic_of(world, undo_window=100)
     append(world, name, 1, b"a")
     plan_id = deleted(world, name, 5)
-    return Deed(lambda: reclaim(world, plan_id, 106), lambda: named(world, name))
+    return Deed(lambda: reclaim(world, plan_id, 106), lambda: [one == plan_id for one in named(world, name)])
 
 
 _TRIED, _HUNTED = 2, 70

@@ -22,6 +22,7 @@ from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.fence import Judge, Walk
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import PLAN_ID, UNDOES, commit_that_says, summary_of
+from message_lifecycle.stores.iceberg.named import NamesFailures
 from message_lifecycle.stores.iceberg.read import published_by
 from message_lifecycle.stores.iceberg.session import forget_cached, java_table
 from message_lifecycle.stores.iceberg.undo_sources import has_committed, has_lost
@@ -45,7 +46,7 @@ class Update:
     since: int | None = None
 
 
-class TableStore(ChangeStore):
+class TableStore(NamesFailures, ChangeStore):
     """What is the same of every table. `steps` is told the name of each step as it is reached: `after_stage`, and `before_`, `inside_` and
     `after_` of a commit."""
 

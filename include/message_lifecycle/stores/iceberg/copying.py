@@ -40,6 +40,7 @@ from message_lifecycle.stores.iceberg.catalog import Tables, ledger_text
 from message_lifecycle.stores.iceberg.fence import main_ancestors, newest_state
 from message_lifecycle.stores.iceberg.incoming import CutRules, is_forbidden, number
 from message_lifecycle.stores.iceberg.layout import LEDGER, ROLE_PROPERTY, LogSummary
+from message_lifecycle.stores.iceberg.named import NamesFailures
 from message_lifecycle.stores.iceberg.session import engine_failures, forget_cached, sql_table
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ _NUMBERED = (
 Frames = Callable[["DataFrame"], "DataFrame"]
 
 
-class IcebergCopier:
+class IcebergCopier(NamesFailures):
     """`ports.Copier`. A session is asked for only when there is something to copy.
 
     `own_lifetimes`: gives messages `expires_at` and `never` as their headers say, as ingest does, and refuses none.

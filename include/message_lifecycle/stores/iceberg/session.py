@@ -289,9 +289,11 @@ def engine_failures() -> Iterator[None]:
     """
     try:
         yield
+    except LifecycleError:
+        raise  # it has a name, and may be an OSError as well
     except OSError as error:
         refused = storage_failure(error, "a table's files")
-        if error.errno is None and _STORE_OF_ARROW.search(str(error)):
+        if error.errno is None and (isinstance(error, PermissionError) or _STORE_OF_ARROW.search(str(error))):
             refused = storage_refused("a table's files", str(error).partition("\n")[0])
         if refused is None:
             raise

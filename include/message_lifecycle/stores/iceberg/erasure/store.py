@@ -38,6 +38,7 @@ from message_lifecycle.stores.iceberg.erasure.publish import (
 from message_lifecycle.stores.iceberg.erasure.search import MAIN, UndoWindow, ancestors, search, with_loose
 from message_lifecycle.stores.iceberg.fence import properties
 from message_lifecycle.stores.iceberg.layout import PLAN_ID
+from message_lifecycle.stores.iceberg.named import NamesFailures
 from message_lifecycle.stores.iceberg.pointers import Place, reaching_catalog
 from message_lifecycle.stores.iceberg.read import published_by
 from message_lifecycle.stores.iceberg.session import engine_failures
@@ -53,7 +54,7 @@ _KINDS = sorted((kind for kind, traits in TABLE_KINDS.items() if not traits.by_s
 """What lies beside the topic's own table, and that; in the order of their commits."""
 
 
-class IcebergEraser(ChangeStore):
+class IcebergEraser(NamesFailures, ChangeStore):
     """`undoable`: operations whose plans can be taken back. `steps` is told the name of each step as it is reached (`after_stage`, `before_commit`, `inside_commit`, `after_commit`,
     `before_delete`, `inside_delete`, `after_delete`), for each table."""
 
