@@ -114,6 +114,21 @@ def stopped(cause: Cause) -> PySparkException:
             "FileLost",
             "s3://lake/t/a: .* it is not there",
         ),
+        (
+            stopped(Cause("org.apache.iceberg.exceptions.AlreadyExistsException: Conflict in the namespace.")),
+            "CatalogUnavailable",
+            "another had been first: Conflict in the namespace. Try again",
+        ),
+        (
+            stopped(
+                Cause(
+                    "org.apache.iceberg.exceptions.CommitFailedException: x",
+                    SqlCause("PSQLException: could not extend file", "53100"),
+                )
+            ),
+            "StorageFull",
+            "extend",
+        ),
         (OSError("When initiating multiple part upload: AWS Error SLOW_DOWN"), "StorageRefused", "SLOW_DOWN"),
         (PermissionError("Cannot open file, access denied: s3://lake/t/a.parquet"), "StorageRefused", "access denied"),
         (FileUnreadable("s3://lake/t/a.parquet", "AWS Error SLOW_DOWN"), "FileUnreadable", "a table names this file"),

@@ -31,7 +31,6 @@ from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.erasure.metadata import ERASING
 from message_lifecycle.stores.iceberg.history import History, NamedFile, all_named, inventory, reachable, snapshot_ids
 from message_lifecycle.stores.iceberg.named import NamesFailures
-from message_lifecycle.stores.iceberg.session import engine_failures
 from message_lifecycle.stores.iceberg.table_files import Deleted, delete_files, listed
 from message_lifecycle.stores.iceberg.table_folder import TableDocument, Within
 from message_lifecycle.stores.iceberg.table_metadata import TableGone, change_metadata, document_of, set_properties
@@ -121,7 +120,6 @@ class IcebergReclaimer(NamesFailures, ChangeStore):
 
         return reclaim_evidence(self._tables, plan, policy)
 
-    @engine_failures()
     def publish(self, verdict: Verdict, _given: Given) -> Published:
         plan = verdict.plan
         done = self.published(plan)

@@ -117,7 +117,6 @@ class IcebergDeleter(NamesFailures, ChangeStore):
         taken = [".".join(place) for action in plan.moved() if self._tables.pointers.one(place := _to(plan, action)) is not None]
         return {"tables": pa.Table.from_pylist(rows), "taken": pa.table({"name": pa.array(taken, pa.string())})}
 
-    @engine_failures()
     def publish(self, verdict: Verdict, given: Given) -> Published:
         plan = verdict.plan
         done = self.published(plan)

@@ -38,7 +38,7 @@ from message_lifecycle.stores.iceberg.fence import main_ancestors
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import CATALOG, COMPACTED, COUNTS, LATEST, PLAN_ID, SCRATCH_PROPERTY
 from message_lifecycle.stores.iceberg.manifests import files_of
-from message_lifecycle.stores.iceberg.session import engine, engine_failures, sql_table
+from message_lifecycle.stores.iceberg.session import engine, sql_table
 from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
 
 if TYPE_CHECKING:
@@ -78,7 +78,6 @@ class IcebergViews(TableStore, IcebergViewReader):
             whole = snapshot.parent_snapshot_id is None
         return not whole
 
-    @engine_failures()
     def stage(self, plan: Plan, _given: Given = NOTHING_GIVEN) -> Staged:
         from message_lifecycle.stores.iceberg.compaction.stage import stage
 
@@ -110,7 +109,6 @@ class IcebergViews(TableStore, IcebergViewReader):
             frames["outlived"] = outlived_evidence(self._tables, plan, after_id)
         return frames
 
-    @engine_failures()
     def publish(self, verdict: Verdict, given: Given) -> Published:
         plan, session = verdict.plan, engine(self._session)
         table = table_beside(session, plan, COMPACTED)
