@@ -116,7 +116,7 @@ def reclaim_of_a_deleted_topic(world: World) -> Deed:
     name = topic_of(world, undo_window=100)
     append(world, name, 1, b"a")
     plan_id = deleted(world, name, 5)
-    return Deed(lambda: reclaim(world, plan_id, 106), lambda: named(world, name))
+    return Deed(lambda: reclaim(world, plan_id, 106), lambda: [one == plan_id for one in named(world, name)])
 
 
 _TRIED, _HUNTED = 2, 70

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
+from dataclasses import fields
 
 import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import AnalysisException, PySparkException
 
-from message_lifecycle.model.errors import EXIT_UNAVAILABLE
+from message_lifecycle.app import wiring
+from message_lifecycle.ledger import open_ledger
+from message_lifecycle.model.errors import EXIT_UNAVAILABLE, FileUnreadable
 from message_lifecycle.stores.iceberg import view_file
+from message_lifecycle.stores.iceberg.named import NamesFailures
 from message_lifecycle.stores.iceberg.pointers import reaching_catalog
 from message_lifecycle.stores.iceberg.session import engine_failures
 from tests.errors import raises
@@ -109,7 +114,24 @@ def stopped(cause: Cause) -> PySparkException:
             "FileLost",
             "s3://lake/t/a: .* it is not there",
         ),
+        (
+            stopped(Cause("org.apache.iceberg.exceptions.AlreadyExistsException: Conflict in the namespace.")),
+            "CatalogUnavailable",
+            "another had been first: Conflict in the namespace. Try again",
+        ),
+        (
+            stopped(
+                Cause(
+                    "org.apache.iceberg.exceptions.CommitFailedException: x",
+                    SqlCause("PSQLException: could not extend file", "53100"),
+                )
+            ),
+            "StorageFull",
+            "extend",
+        ),
         (OSError("When initiating multiple part upload: AWS Error SLOW_DOWN"), "StorageRefused", "SLOW_DOWN"),
+        (PermissionError("Cannot open file, access denied: s3://lake/t/a.parquet"), "StorageRefused", "access denied"),
+        (FileUnreadable("s3://lake/t/a.parquet", "AWS Error SLOW_DOWN"), "FileUnreadable", "a table names this file"),
         (Py4JNetworkError("Answer from Java side is empty"), "JavaEnded", "before it answered"),
         (Py4JError("An error occurred while calling o3.commit"), "JavaEnded", "before it answered"),
         (stopped(Cause("catalog", SqlCause("PSQLException: Connection to 127.0.0.1:1 refused", "08001"))), "CatalogUnavailable", "refused"),
@@ -162,3 +184,46 @@ def test_a_view_that_a_full_disk_does_not_take_is_told_as_that(monkeypatch: pyte
     monkeypatch.setattr(view_file, "_written", lambda *_, **__: Written())
     with raises("StorageFull"):
         view_file.put(("orders", "prices__live"), "SELECT 1", new=False)
+
+
+class Store(NamesFailures):
+    def deed(self) -> None:
+        raise OSError("AWS Error SLOW_DOWN during HeadObject operation")
+
+    def question(self) -> None:
+        raise ConnectionError("the catalog's line broke")
+
+    def one_by_one(self) -> Iterator[int]:
+        yield 1
+        self.deed()
+
+    def _inner(self) -> None:
+        raise OSError("AWS Error SLOW_DOWN during HeadObject operation")
+
+
+class Own(Store):
+    def another_deed(self) -> None:
+        self._inner()
+
+
+def test_what_any_word_of_a_store_meets_has_a_name() -> None:
+    store = Own()
+    for deed in (store.deed, store.another_deed):
+        with raises("StorageRefused", match="SLOW_DOWN"):
+            deed()
+    with raises("CatalogUnavailable", match="broke"):
+        store.question()
+    each = store.one_by_one()
+    assert next(each) == 1
+    with raises("StorageRefused", match="SLOW_DOWN"):
+        next(each)
+    with pytest.raises(OSError, match="SLOW_DOWN"):
+        store._inner()
+
+
+def test_every_store_of_tables_names_what_it_meets() -> None:
+    ledger = open_ledger("sqlite://")
+    made = wiring._iceberg({}, ledger, app_name="test", scratch=True)
+    ledger.close()
+    ports = [made.topics, made.reader, made.copier, made.documents, *(getattr(made.stores, one.name) for one in fields(made.stores))]
+    assert all(isinstance(port, NamesFailures) for port in ports)

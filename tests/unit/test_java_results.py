@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
+from message_lifecycle.stores.iceberg import deleted_reclaim
 from message_lifecycle.stores.iceberg.java import result_unknown
+from tests.errors import raises
 
 
 def thrown(by: str) -> Py4JJavaError:
@@ -51,3 +54,16 @@ def test_a_call_that_there_is_no_method_for_was_not_made() -> None:
         Py4JError("An error occurred while calling o1.comit. Trace:\npy4j.Py4JException: Method comit([]) does not exist")
     )
     assert not result_unknown(ValueError("of ours"))
+
+
+def test_a_table_that_nobody_said_was_forgotten_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that took it for there would leave its files to a later one, and keys to them went with the table."""
+    java = MagicMock()
+    monkeypatch.setattr(deleted_reclaim, "engine", lambda: java)
+    for name in ("identifier", "uuid_at"):
+        monkeypatch.setattr(deleted_reclaim, name, lambda *_: None)
+    java.lake.dropTable.side_effect = Py4JNetworkError("Answer from Java side is empty")
+    deleted_reclaim.forget(("lifecycle_deleted", "t1"))
+    monkeypatch.setattr(deleted_reclaim, "uuid_at", lambda *_: "u1")
+    with raises("JavaEnded"):
+        deleted_reclaim.forget(("lifecycle_deleted", "t1"))

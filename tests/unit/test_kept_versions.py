@@ -45,7 +45,7 @@ def java_error(name: str, status: int | None = None) -> Py4JJavaError:
         "getMessage": lambda: "in its words",
         "getCause": lambda: None,
     }
-    cause: Any = MagicMock(**{"toString.return_value": f"org.{name}: in its words"})
+    cause: Any = MagicMock(**{"toString.return_value": f"org.apache.iceberg.exceptions.{name}: in its words"})
     for key, value in known.items():
         setattr(cause, key, value)
     cause.getSQLState.side_effect = Py4JError("no such method")

@@ -102,6 +102,21 @@ def test_a_catalog_that_does_not_answer_is_named(catalog: InMemoryCatalog, monke
         pointers.all(None)
 
 
+def test_a_table_that_is_not_there_is_none_also_where_the_catalog_failed_first(
+    catalog: InMemoryCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else who looks whether a deletion has begun would be told of a topic that nobody has named."""
+    tables = Tables()
+    tables.__dict__["pointers"] = CatalogPointers(catalog)
+    load = Mock(side_effect=[ServerError("busy"), NoSuchTableError("none")])
+    monkeypatch.setattr(catalog, "load_table", load)
+    assert tables.found(PLACE) is None
+    assert load.call_count == 2
+    monkeypatch.setattr(catalog, "load_table", Mock(side_effect=ServerError("busy")))
+    with pytest.raises(TableUnreadable, match="busy"):
+        tables.found(PLACE)
+
+
 def test_a_table_that_the_catalog_cannot_read_is_no_absent_one(catalog: InMemoryCatalog, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its metadata may be lost; nothing is done to it, and the others go on."""
     tables = Tables()

@@ -103,8 +103,8 @@ def remove_branch(tables: Tables, plan: Plan, branch: str, kinds: Sequence[str] 
     publish takes its own away, so that verify needs none."""
     for kind in kinds:
         place = plan.topic.namespace, plan.topic.table(kind)
-        location = tables.pointers.one(place)
-        if location is not None and branch in tables.at(place, location).content.get("refs", {}):
+        found = tables.found(place)
+        if found is not None and branch in found.content.get("refs", {}):
             with suppress(TableGone):  # with the table the branch went
                 change_metadata(place, lambda _, builder: builder.removeRef(branch), what=f"ending the branch {branch}")
 

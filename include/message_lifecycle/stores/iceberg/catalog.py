@@ -51,6 +51,7 @@ from message_lifecycle.stores.iceberg.layout import (
     own_properties,
     settings_of,
 )
+from message_lifecycle.stores.iceberg.named import NamesFailures
 from message_lifecycle.stores.iceberg.pointers import UNREADABLE, CatalogPointers, Place, Pointers, SqlPointers, look, reaching_catalog
 from message_lifecycle.stores.iceberg.session import sql_table
 from message_lifecycle.stores.iceberg.table_folder import TORN, TableDocument, Within, is_absolute, said_by
@@ -123,11 +124,12 @@ class Tables:
         """Of the topic's tables whose deletions can be taken back, all but its own. Another's of such a name is left out."""
         for kind in KINDS[1:]:
             place = name.namespace, name.table(kind)
-            location = self.pointers.one(place)
-            if location is not None:
-                properties = self.at(place, location).properties
-                if (properties.get(STREAM_PROPERTY), properties.get(TOPIC_PROPERTY)) == (name.stream, name.topic):
-                    yield place
+            found = self.found(place)
+            if found is not None and (found.properties.get(STREAM_PROPERTY), found.properties.get(TOPIC_PROPERTY)) == (
+                name.stream,
+                name.topic,
+            ):
+                yield place
 
     def of_documents(self, name: TopicName) -> TableDocument:
         """As `document`. Raises NotADocumentTopic."""
@@ -147,6 +149,14 @@ class Tables:
         """The table of a topic's messages. Raises as `of_messages`."""
         self.of_messages(name)
         return self.load(name)
+
+    def found(self, place: Place) -> TableDocument | None:
+        """As `at`, of the table that is there now; None: there is none. Raises TableUnreadable, also where the catalog cannot tell."""
+        location = self.pointers.one(place)
+        try:
+            return None if location is None else self.at(place, location)
+        except UnknownTopic:
+            return None  # gone since; or never there, and the catalog failed when it was asked first
 
     def at(self, place: Place, location: str) -> TableDocument:
         """The table's metadata there, or where it has moved to since the catalog was asked. Raises UnknownTopic where it is gone since,
@@ -189,7 +199,7 @@ def _unreadable(place: Place, location: str, error: Exception) -> TableUnreadabl
     return TableUnreadable(".".join(place), location, said_by(error))
 
 
-class IcebergTopics:
+class IcebergTopics(NamesFailures):
     """`ports.Topics` on the catalog. `server`: settings of the server file, for what a table must carry of them.
 
     `scratch`: make and list a scenario's topics, which nobody else's list shows.
@@ -219,7 +229,7 @@ class IcebergTopics:
             **({SCRATCH_PROPERTY: "true"} if self._scratch else {}),
         }
         summary = {**empty.to_properties(), LEDGER: ledger_text(ledger)}
-        if self._tables.pointers.one(place) is not None or not new_table.create(place, shape, properties=properties, summary=summary):
+        if self._tables.found(place) is not None or not new_table.create(place, shape, properties=properties, summary=summary):
             self._tables.document(name)
             raise topic_exists(str(name))
         return self.describe(name)
@@ -342,9 +352,8 @@ def documents(tables: Tables, name: TopicName) -> Iterator[tuple[str, TableDocum
     table lies within one of them: its files would look like nobody's."""
     for kind in KINDS:
         place = name.namespace, name.table(kind)
-        location = tables.location(name) if not kind else tables.pointers.one(place)
-        if location is not None:
-            found = tables.at(place, location)
+        found = tables.found(place) if kind else tables.at(place, tables.location(name))
+        if found is not None:
             if (found.properties.get(STREAM_PROPERTY), found.properties.get(TOPIC_PROPERTY)) != (name.stream, name.topic):
                 raise ForeignTable(str(name), ".".join(place))
             yield kind, found

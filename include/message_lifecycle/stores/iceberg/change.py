@@ -22,8 +22,9 @@ from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.fence import Judge, Walk
 from message_lifecycle.stores.iceberg.java import Java, Jvm
 from message_lifecycle.stores.iceberg.layout import PLAN_ID, UNDOES, commit_that_says, summary_of
+from message_lifecycle.stores.iceberg.named import NamesFailures
 from message_lifecycle.stores.iceberg.read import published_by
-from message_lifecycle.stores.iceberg.session import engine, engine_failures, forget_cached, java_table
+from message_lifecycle.stores.iceberg.session import engine, forget_cached, java_table
 from message_lifecycle.stores.iceberg.transaction import Ready, commits_at_once
 from message_lifecycle.stores.iceberg.undo_sources import has_committed, has_lost
 
@@ -46,7 +47,7 @@ class Update:
     since: int | None = None
 
 
-class TableStore(ChangeStore):
+class TableStore(NamesFailures, ChangeStore):
     """What is the same of every table. `steps` is told the name of each step as it is reached: `after_stage`, and `before_`, `inside_` and
     `after_` of a commit."""
 
@@ -87,9 +88,8 @@ class TableStore(ChangeStore):
         remove_branch(self._tables, plan, branch_of(plan.plan_id), self.kinds)
 
     def prepare(self, verdict: Verdict, given: Given) -> Prepared | None:
-        with engine_failures():
-            session = engine(self._session)
-            return self._prepared(session, verdict, given) if commits_at_once(cast(Jvm, session)) else None
+        session = engine(self._session)
+        return self._prepared(session, verdict, given) if commits_at_once(cast(Jvm, session)) else None
 
     def _prepared(self, _session: SparkSession, _verdict: Verdict, _given: Given, /) -> Ready | None:
         """As `prepare`, where the catalog commits several tables at once."""

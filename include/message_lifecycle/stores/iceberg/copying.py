@@ -40,7 +40,8 @@ from message_lifecycle.stores.iceberg.catalog import Tables, ledger_text
 from message_lifecycle.stores.iceberg.fence import main_ancestors, newest_state
 from message_lifecycle.stores.iceberg.incoming import CutRules, is_forbidden, number
 from message_lifecycle.stores.iceberg.layout import LEDGER, ROLE_PROPERTY, LogSummary
-from message_lifecycle.stores.iceberg.session import engine_failures, forget_cached, sql_table
+from message_lifecycle.stores.iceberg.named import NamesFailures
+from message_lifecycle.stores.iceberg.session import forget_cached, sql_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -58,7 +59,7 @@ _NUMBERED = (
 Frames = Callable[["DataFrame"], "DataFrame"]
 
 
-class IcebergCopier:
+class IcebergCopier(NamesFailures):
     """`ports.Copier`. A session is asked for only when there is something to copy.
 
     `own_lifetimes`: gives messages `expires_at` and `never` as their headers say, as ingest does, and refuses none.
@@ -70,7 +71,6 @@ class IcebergCopier:
     def copied(self, name: TopicName) -> CopyState:
         return read.newest_state(self._tables.load(name)).copy_state
 
-    @engine_failures()
     def copy(
         self, name: TopicName, origin: LogState, policy: Policy, *, ledger: tuple[str, int], forbidden: KeyMatch | None = None
     ) -> Copied:

@@ -28,8 +28,10 @@ from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
 from message_lifecycle.stores.iceberg import catalog
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.history import NamedFile, all_named, inventory
-from message_lifecycle.stores.iceberg.java import Java, Jvm, identifier, texts
+from message_lifecycle.stores.iceberg.java import Java, Jvm, identifier, result_unknown, texts
 from message_lifecycle.stores.iceberg.layout import DELETED
+from message_lifecycle.stores.iceberg.named import NamesFailures
+from message_lifecycle.stores.iceberg.new_table import uuid_at
 from message_lifecycle.stores.iceberg.pointers import Place, reaching_catalog
 from message_lifecycle.stores.iceberg.reclaim_evidence import lies_below, named
 from message_lifecycle.stores.iceberg.session import engine, engine_failures
@@ -49,7 +51,7 @@ _SHOWN = 3
 _ALL = 2**62
 
 
-class IcebergDeletedReclaimer(ChangeStore):
+class IcebergDeletedReclaimer(NamesFailures, ChangeStore):
     """`ports.DeletedReclaimer`. `scratch` as `IcebergDeleter` has it. `steps` is told the name of each step as it is reached:
     `before_commit` when the word is told, `inside_commit` after each table, `after_commit`, `while_deleting`, `after_delete`,
     `before_close`."""
@@ -223,9 +225,7 @@ class IcebergDeletedReclaimer(ChangeStore):
         catalog.check_places_alone(self._tables, {place_of(uuid): Within(location) for uuid, location in locations.items()})
 
     def _document(self, table_uuid: str) -> TableDocument | None:
-        place = place_of(table_uuid)
-        location = self._location(place)
-        return None if location is None else self._tables.at(place, location)
+        return self._tables.found(place_of(table_uuid))
 
     def _location(self, place: Place) -> str | None:
         return self._tables.pointers.one(place)
@@ -307,10 +307,17 @@ def _look(tables: Tables, plan: Plan, policy: Policy, action: MovedTable, wrong:
 
 
 def forget(place: Place) -> None:
-    """Take the table out of the catalog; one that is not there is success. No file is touched."""
+    """Take the table out of the catalog; one that is not there is success, also where nobody said that it has gone. No file is touched."""
+    from py4j.protocol import Py4JError
+
     jvm = cast(Jvm, engine())
     with engine_failures():
-        jvm.lake.dropTable(identifier(jvm, place), False)
+        try:
+            jvm.lake.dropTable(identifier(jvm, place), False)
+        except Py4JError as error:
+            # The keys to its files went with it: a run that comes later may have none.
+            if not result_unknown(error) or uuid_at(jvm, place) is not None:
+                raise
 
 
 def words(catalog: Catalog) -> Mapping[str, str]:

@@ -34,6 +34,7 @@ from message_lifecycle.stores.iceberg.layout import (
     of_plan,
     offsets_of,
 )
+from message_lifecycle.stores.iceberg.named import NamesFailures
 from message_lifecycle.stores.iceberg.segments import InTime, log_state
 from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
 
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
 
 
-class IcebergReader:
+class IcebergReader(NamesFailures):
     """`ports.MessageReader` through PyIceberg."""
 
     def __init__(self, tables: Tables | None = None) -> None:

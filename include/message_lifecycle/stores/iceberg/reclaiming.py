@@ -30,7 +30,7 @@ from message_lifecycle.stores.iceberg import catalog, history
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.erasure.metadata import ERASING
 from message_lifecycle.stores.iceberg.history import History, NamedFile, all_named, inventory, reachable, snapshot_ids
-from message_lifecycle.stores.iceberg.session import engine_failures
+from message_lifecycle.stores.iceberg.named import NamesFailures
 from message_lifecycle.stores.iceberg.table_files import Deleted, delete_files, listed
 from message_lifecycle.stores.iceberg.table_folder import TableDocument, Within
 from message_lifecycle.stores.iceberg.table_metadata import TableGone, change_metadata, document_of, set_properties
@@ -47,7 +47,7 @@ RECLAIMED = "lifecycle._reclaimed"
 """On the topic's own table: what the last plan that came to its end has brought back, of all tables of the topic."""
 
 
-class IcebergReclaimer(ChangeStore):
+class IcebergReclaimer(NamesFailures, ChangeStore):
     """`ports.Reclaimer`. `steps` is told the name of each step of publishing as it is reached (`before_expire`, `after_expire`,
     `while_deleting`, `after_delete`)."""
 
@@ -120,7 +120,6 @@ class IcebergReclaimer(ChangeStore):
 
         return reclaim_evidence(self._tables, plan, policy)
 
-    @engine_failures()
     def publish(self, verdict: Verdict, _given: Given) -> Published:
         plan = verdict.plan
         done = self.published(plan)

@@ -274,6 +274,8 @@ _GONE, _NO_ROOM = ("08", "57P"), "53100"
 _SERVER = re.compile(
     r"org\.apache\.iceberg\.exceptions\.(?:REST|ServiceFailure|ServiceUnavailable|NotAuthorized|Forbidden|UnprocessableEntity)Exception: (.*)"
 )
+# How it refuses what another has done first, of a deed that does not look whether it was so.
+_CONFLICT = re.compile(r"org\.apache\.iceberg\.exceptions\.(?:AlreadyExists|CommitFailed)Exception: (.*)")
 _STORE = re.compile(r"software\.amazon\.awssdk\.(?:core|services\.s3)\.\S*Exception: (.*)")
 # The same in PyArrow's words, which come without a number.
 _STORE_OF_ARROW = re.compile(r"AWS Error|google::cloud::|Azure")
@@ -289,9 +291,11 @@ def engine_failures() -> Iterator[None]:
     """
     try:
         yield
+    except LifecycleError:
+        raise  # it has a name, and may be an OSError as well
     except OSError as error:
         refused = storage_failure(error, "a table's files")
-        if error.errno is None and _STORE_OF_ARROW.search(str(error)):
+        if error.errno is None and (isinstance(error, PermissionError) or _STORE_OF_ARROW.search(str(error))):
             refused = storage_refused("a table's files", str(error).partition("\n")[0])
         if refused is None:
             raise
@@ -328,6 +332,8 @@ def _named(error: Exception) -> LifecycleError | None:
         if state == _NO_ROOM:
             return storage_full(text.splitlines()[0])
     # What stands behind it may say more, or that it is no fault of the file.
+    if found := next((found for text in texts if (found := _CONFLICT.match(text))), None):
+        return CatalogUnavailable(f"it refused, as if another had been first: {found.group(1).rstrip('.')}", advice="Try again.")
     found = next((found for text in texts if (found := _FILE.match(text))), None)
     if found is None or texts[-1].startswith("java.lang."):
         return None

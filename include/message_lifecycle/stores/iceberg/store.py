@@ -49,7 +49,7 @@ from message_lifecycle.stores.iceberg.java import Java, Jvm, entries
 from message_lifecycle.stores.iceberg.layout import CANCELLED_MARKERS, MARKERS, PARENT_PLAN_ID, REMOVED, STAGED_AS, STAGED_PLAN_ID
 from message_lifecycle.stores.iceberg.marks import MarkersNow, sealed
 from message_lifecycle.stores.iceberg.read import IcebergReader, published_by, removed_rows
-from message_lifecycle.stores.iceberg.session import engine, engine_failures, forget_cached, java_table
+from message_lifecycle.stores.iceberg.session import engine, forget_cached, java_table
 from message_lifecycle.stores.iceberg.table_metadata import commit_metadata
 from message_lifecycle.stores.iceberg.transaction import Ready, commits_at_once
 
@@ -86,18 +86,16 @@ class IcebergStore(IcebergReader, ChangeStore):
         if plan.is_empty:  # no JVM for nothing
             return Staged(plan_id=plan.plan_id, branch=None, snapshot_id=plan.requirements.snapshot_id)
         io = self._tables.load(plan.topic).io
-        with engine_failures():
-            session = engine(self._session)
-            make = stage if plan.on_log.source_id is None else stage_undo
-            staged = make(session, io, plan, plan.plan_id, self._server)
+        session = engine(self._session)
+        make = stage if plan.on_log.source_id is None else stage_undo
+        staged = make(session, io, plan, plan.plan_id, self._server)
         self._steps("after_stage")
         return staged
 
     def mark(self, plan: Plan, staged: Staged, policy: Policy) -> Staged:
         from message_lifecycle.stores.iceberg.marks import mark
 
-        with engine_failures():
-            return mark(engine(self._session), self._tables.load(plan.topic), plan, staged, policy)
+        return mark(engine(self._session), self._tables.load(plan.topic), plan, staged, policy)
 
     def evidence(self, plan: Plan, staged: Staged, policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
         from message_lifecycle.stores.iceberg.compaction.view_table import state_of
@@ -110,24 +108,19 @@ class IcebergStore(IcebergReader, ChangeStore):
         if "compacted" in plan.reasons:
             view = state_of(self._tables, plan.topic)
             horizons = {} if view is None else view.horizons
-        with engine_failures():
-            return evidence(self._tables.load(plan.topic), plan, staged, policy, horizons)
+        return evidence(self._tables.load(plan.topic), plan, staged, policy, horizons)
 
     def prepare(self, verdict: Verdict, given: Given) -> Prepared | None:
         """Of an undo: no other change of the log goes before or behind another table's without something between them."""
-        with engine_failures():
-            session = engine(self._session)
-            if verdict.plan.takes_back is None or not commits_at_once(cast(Jvm, session)):
-                return None
-            return ready(
-                session, partial(self._tables.load, verdict.plan.topic), verdict, self._server, ledger=given.ledger, steps=self._steps
-            )
+        session = engine(self._session)
+        if verdict.plan.takes_back is None or not commits_at_once(cast(Jvm, session)):
+            return None
+        return ready(session, partial(self._tables.load, verdict.plan.topic), verdict, self._server, ledger=given.ledger, steps=self._steps)
 
     def publish(self, verdict: Verdict, given: Given) -> Published:
-        with engine_failures():
-            session = engine(self._session)
-            log = partial(self._tables.load, verdict.plan.topic)
-            done = publish(session, log, verdict, self._server, ledger=given.ledger(), steps=self._steps)
+        session = engine(self._session)
+        log = partial(self._tables.load, verdict.plan.topic)
+        done = publish(session, log, verdict, self._server, ledger=given.ledger(), steps=self._steps)
         forget_source(self._tables, verdict.plan)
         with suppress(Unavailable):  # whoever discards the plan takes it away as well
             self.discard(verdict.plan)

@@ -50,6 +50,7 @@ from message_lifecycle.stores.iceberg.layout import (
 )
 from message_lifecycle.stores.iceberg.manifests import DELETED as DELETED_ENTRY
 from message_lifecycle.stores.iceberg.manifests import entries, manifests_of, picking
+from message_lifecycle.stores.iceberg.named import NamesFailures
 from message_lifecycle.stores.iceberg.new_table import make_namespace, uuid_at
 from message_lifecycle.stores.iceberg.pointers import Place, reaching_catalog
 from message_lifecycle.stores.iceberg.session import engine, engine_failures
@@ -63,7 +64,7 @@ if TYPE_CHECKING:
 _ON_DELETED = (DELETED_BY, DELETED_AT, DELETED_GATE, DELETED_KIND)
 
 
-class IcebergDeleter(ChangeStore):
+class IcebergDeleter(NamesFailures, ChangeStore):
     """`ports.TopicDeleter`. `scratch`: of a scenario's topics, as `IcebergTopics` has it. `steps` is told the name of each step of a
     move as it is reached: `written` before the first table, `inside_commit` after each, `before_commit` before what makes it whole,
     `after_commit`."""
@@ -107,9 +108,8 @@ class IcebergDeleter(ChangeStore):
         rows = []
         for kind in planned.keys() | (set() if plan.moved("back") else self._kinds_there(plan.topic)):
             place = _from(plan, planned[kind]) if kind in planned else (plan.topic.namespace, plan.topic.table(kind))
-            location = self._tables.pointers.one(place)
-            if location is not None:
-                found = self._tables.at(place, location)
+            found = self._tables.found(place)
+            if found is not None:
                 same = kind in planned and (found.uuid, found.current_id) == (planned[kind].table_uuid, planned[kind].snapshot_id)
                 # One that another run of the plan moves just then is not there.
                 with reaching_catalog(), suppress(NoSuchTableError):
@@ -117,7 +117,6 @@ class IcebergDeleter(ChangeStore):
         taken = [".".join(place) for action in plan.moved() if self._tables.pointers.one(place := _to(plan, action)) is not None]
         return {"tables": pa.Table.from_pylist(rows), "taken": pa.table({"name": pa.array(taken, pa.string())})}
 
-    @engine_failures()
     def publish(self, verdict: Verdict, given: Given) -> Published:
         plan = verdict.plan
         done = self.published(plan)
@@ -139,11 +138,8 @@ class IcebergDeleter(ChangeStore):
         log = next((action for action in plan.moved() if not action.table), None)
         if log is None:
             return None
-        place = _to(plan, log)
-        location = self._tables.pointers.one(place)
-        carried = (
-            None if location is None else self._tables.at(place, location).properties.get(DELETED_BY if plan.moved("away") else RETURNED_BY)
-        )
+        found = self._tables.found(_to(plan, log))
+        carried = None if found is None else found.properties.get(DELETED_BY if plan.moved("away") else RETURNED_BY)
         return _published(plan) if carried == plan.plan_id else None
 
     def has_begun(self, plan: Plan) -> bool:
@@ -231,8 +227,7 @@ class IcebergDeleter(ChangeStore):
 
     def _word(self, place: Place, action: MovedTable) -> str | None:
         """Which plan the table there says to have deleted it, if any; None: that table is not there."""
-        location = self._tables.pointers.one(place)
-        found = None if location is None else self._tables.at(place, location)
+        found = self._tables.found(place)
         return None if found is None or found.uuid != action.table_uuid else found.properties.get(DELETED_BY, "")
 
     def _kinds_there(self, name: TopicName) -> set[str]:

@@ -11,7 +11,7 @@ from message_lifecycle.model.errors import CatalogUnavailable, ForeignTable, Spa
 from message_lifecycle.model.instants import INT64_MIN
 from message_lifecycle.model.rules import After, Both, Either, Known, Never, Not, Rule, TimeColumn
 from message_lifecycle.stores.iceberg.columns import SCHEMA
-from message_lifecycle.stores.iceberg.java import Java, Jvm, identifier, java_class, java_message, result_unknown
+from message_lifecycle.stores.iceberg.java import Java, Jvm, identifier, java_class, result_unknown
 from message_lifecycle.stores.iceberg.layout import CATALOG, DELETED, LATEST, LIVE, STREAM_PROPERTY
 from message_lifecycle.stores.iceberg.pointers import Place
 from message_lifecycle.stores.iceberg.session import engine, engine_failures
@@ -117,7 +117,6 @@ def text_of(content: Mapping[str, Any], *, place: Place) -> str:
 
 
 _SAME_CATALOG = "Let SPARK_CONF_DIR and PYICEBERG_HOME name the same catalog."
-_CONFLICTS = ("AlreadyExistsException", "CommitFailedException")
 _KEEPS_VIEWS = "Views need a SQL (JDBC) catalog of schema version V1 (`jdbc.schema-version`)."
 
 
@@ -161,8 +160,6 @@ def drop(place: Place) -> None:
             if _keeps_views(java):
                 java.lake.dropView(identifier(java, place))
         except Py4JJavaError as error:
-            if java_class(error) in _CONFLICTS:  # another was at it, or a server said so
-                raise CatalogUnavailable(java_message(error)) from error
             if java_class(error) != "UnsupportedOperationException":
                 raise
 

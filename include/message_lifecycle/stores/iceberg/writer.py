@@ -27,6 +27,7 @@ from message_lifecycle.stores.iceberg.fence import Walk, fenced_commit, main_anc
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import FOLD_PROPERTY, INGEST_ID, ROLE_PROPERTY, LogSummary
 from message_lifecycle.stores.iceberg.manifests import files_of
+from message_lifecycle.stores.iceberg.named import NamesFailures
 from message_lifecycle.stores.iceberg.segments import FileMetrics
 from message_lifecycle.stores.iceberg.session import engine, forget_cached, java_table
 from message_lifecycle.stores.iceberg.tasks import MEBIBYTE, NewFile
@@ -65,7 +66,7 @@ def _write(table: Java, path: str, content: pa.Buffer) -> int:
     return int(content.size)
 
 
-class IcebergWriter:
+class IcebergWriter(NamesFailures):
     """ports.MessageWriter on a table. One writer at a time."""
 
     def __init__(self, session: Callable[[], SparkSession]) -> None:

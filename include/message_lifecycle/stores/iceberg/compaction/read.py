@@ -29,6 +29,7 @@ from message_lifecycle.stores.iceberg.data_rows import UNKNOWN, FileRows, Vector
 from message_lifecycle.stores.iceberg.evidence_files import longs
 from message_lifecycle.stores.iceberg.layout import COMPACTED
 from message_lifecycle.stores.iceberg.manifests import files_of
+from message_lifecycle.stores.iceberg.named import NamesFailures
 from message_lifecycle.stores.iceberg.relations import database
 from message_lifecycle.stores.iceberg.segments import FileMetrics
 from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
 
 
-class IcebergViewReader:
+class IcebergViewReader(NamesFailures):
     """`ports.ViewReader`."""
 
     def __init__(self, tables: Tables | None = None) -> None:

@@ -38,7 +38,7 @@ from message_lifecycle.stores.iceberg.fence import main_ancestors
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import CATALOG, COMPACTED, COUNTS, LATEST, PLAN_ID, SCRATCH_PROPERTY
 from message_lifecycle.stores.iceberg.manifests import files_of
-from message_lifecycle.stores.iceberg.session import engine, engine_failures, sql_table
+from message_lifecycle.stores.iceberg.session import engine, sql_table
 from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
 from message_lifecycle.stores.iceberg.transaction import Ready
 
@@ -79,7 +79,6 @@ class IcebergViews(TableStore, IcebergViewReader):
             whole = snapshot.parent_snapshot_id is None
         return not whole
 
-    @engine_failures()
     def stage(self, plan: Plan, _given: Given = NOTHING_GIVEN) -> Staged:
         from message_lifecycle.stores.iceberg.compaction.stage import stage
 
@@ -116,7 +115,6 @@ class IcebergViews(TableStore, IcebergViewReader):
         make = partial(_update, session, self._tables, table, verdict, self._session)
         return self._ready(session, table, verdict, given, make, kind=COMPACTED)
 
-    @engine_failures()
     def publish(self, verdict: Verdict, given: Given) -> Published:
         plan, session = verdict.plan, engine(self._session)
         table = table_beside(session, plan, COMPACTED)

@@ -72,7 +72,7 @@ MEMORIES = "lifecycle.memories"
 def create(tables: Tables, name: TopicName) -> None:
     """Make the view's table, empty and without horizons, where there is none. Raises DeletionBegun."""
     place, topic = (name.namespace, name.table(COMPACTED)), tables.document(name)
-    if tables.pointers.one(place) is None:
+    if tables.found(place) is None:
         properties = {**TABLE_PROPERTIES, **beside(name, topic.properties), RAW_PROPERTY: topic.uuid}
         create_table(place, SHAPE, properties=properties, summary={})  # False: another process made it meanwhile
 

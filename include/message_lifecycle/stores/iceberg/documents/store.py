@@ -37,7 +37,7 @@ from message_lifecycle.stores.iceberg.documents.tables import IcebergDocumentRea
 from message_lifecycle.stores.iceberg.fence import Walk, fenced_commit, find, main_ancestors, only_appends_since
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import COUNTS, INGEST_ID, LEDGER, PLAN_ID, SNAPSHOTS, commit_that_says, summary_of
-from message_lifecycle.stores.iceberg.session import engine, engine_failures, forget_cached, java_table
+from message_lifecycle.stores.iceberg.session import engine, forget_cached, java_table
 from message_lifecycle.stores.iceberg.tasks import NewFile
 from message_lifecycle.stores.iceberg.transaction import Ready
 
@@ -60,8 +60,7 @@ class IcebergDocuments(IcebergDocumentReader):
         self._steps = steps or (lambda _: None)
 
     def add(self, name: TopicName, changes: Sequence[Change], *, ledger: tuple[str, int]) -> None:
-        with engine_failures():
-            add(self._session, self._tables, name, changes, ledger=ledger, steps=self._steps)
+        add(self._session, self._tables, name, changes, ledger=ledger, steps=self._steps)
 
 
 class _OfDocuments(TableStore):
@@ -80,8 +79,7 @@ class _OfDocuments(TableStore):
             return super().stage(plan, given)
         if given.staged is not None and given.staged.documents is not None:
             return given.staged
-        with engine_failures():
-            staged = stage(engine(self._session, tasks=True), self._tables, plan)
+        staged = stage(engine(self._session, tasks=True), self._tables, plan)
         self._steps("after_stage")
         return staged
 
@@ -90,8 +88,7 @@ class _OfDocuments(TableStore):
 
         if plan.takes_back is not None:
             return return_evidence(self._tables, plan, staged)
-        with engine_failures():
-            return evidence(partial(engine, self._session, tasks=True), self._tables, plan, staged, policy)
+        return evidence(partial(engine, self._session, tasks=True), self._tables, plan, staged, policy)
 
 
 class IcebergSnapshots(_OfDocuments):
@@ -112,11 +109,10 @@ class IcebergSnapshots(_OfDocuments):
         return self._ready(session, table, verdict, given, make, kind=SNAPSHOTS, of="snapshots_commit")
 
     def publish(self, verdict: Verdict, given: Given) -> Published:
-        with engine_failures():
-            session = engine(self._session)
-            table = table_beside(session, verdict.plan, SNAPSHOTS)
-            make = partial(_snapshots, session, table, verdict)
-            done = self._commit(session, table, verdict, given, make, kind=SNAPSHOTS, of="snapshots_commit")
+        session = engine(self._session)
+        table = table_beside(session, verdict.plan, SNAPSHOTS)
+        make = partial(_snapshots, session, table, verdict)
+        done = self._commit(session, table, verdict, given, make, kind=SNAPSHOTS, of="snapshots_commit")
         forget_source(self._tables, verdict.plan, self.kinds)
         return done
 
@@ -140,17 +136,16 @@ class IcebergChanges(_OfDocuments):
 
     def publish(self, verdict: Verdict, given: Given) -> Published:
         plan = verdict.plan
-        with engine_failures():
-            session = engine(self._session)
-            if plan.on_snapshots.documents:
-                snapshots = find(table_beside(session, plan, SNAPSHOTS), plan.plan_id)
-                if snapshots is None:
-                    raise PlanConflict(plan.plan_id, "its snapshots are not published: nothing is purged before")
-                if _told(verdict).changes_id is None:
-                    return Published(plan_id=plan.plan_id, snapshot_id=snapshots.snapshot_id, removed=())
-            table = java_table(session, plan.topic)
-            make, of = (_purge, "purge_commit") if plan.on_snapshots.documents else (_returns, "changes_commit")
-            done = self._commit(session, table, verdict, given, partial(make, session, table, verdict, given), of=of)
+        session = engine(self._session)
+        if plan.on_snapshots.documents:
+            snapshots = find(table_beside(session, plan, SNAPSHOTS), plan.plan_id)
+            if snapshots is None:
+                raise PlanConflict(plan.plan_id, "its snapshots are not published: nothing is purged before")
+            if _told(verdict).changes_id is None:
+                return Published(plan_id=plan.plan_id, snapshot_id=snapshots.snapshot_id, removed=())
+        table = java_table(session, plan.topic)
+        make, of = (_purge, "purge_commit") if plan.on_snapshots.documents else (_returns, "changes_commit")
+        done = self._commit(session, table, verdict, given, partial(make, session, table, verdict, given), of=of)
         if not plan.on_snapshots.documents and not plan.restored_snapshots:
             forget_source(self._tables, plan, self.kinds)
         return done

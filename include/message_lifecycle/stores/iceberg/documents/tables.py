@@ -19,6 +19,7 @@ from message_lifecycle.stores.iceberg.change import required_head
 from message_lifecycle.stores.iceberg.documents import DocumentFile, files_at, holding
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import SNAPSHOTS
+from message_lifecycle.stores.iceberg.named import NamesFailures
 
 if TYPE_CHECKING:
     from message_lifecycle.stores.iceberg.table_folder import TableDocument
@@ -45,10 +46,9 @@ def create(tables: Tables, name: TopicName) -> None:
 def snapshots_document(tables: Tables, name: TopicName) -> TableDocument | None:
     """Metadata of the table of snapshots; None: there is none yet. Raises NotADocumentTopic, SnapshotsOfAnother."""
     place, topic = (name.namespace, name.table(SNAPSHOTS)), tables.of_documents(name)
-    location = tables.pointers.one(place)
-    if location is None:
+    document = tables.found(place)
+    if document is None:
         return None
-    document = tables.at(place, location)
     if document.properties.get(OF_PROPERTY) != topic.uuid:
         raise snapshots_of_another(str(name), ".".join(place))
     return document
@@ -144,7 +144,7 @@ FROM stored FULL JOIN kept USING (document){only} ORDER BY document
 """
 
 
-class IcebergDocumentReader:
+class IcebergDocumentReader(NamesFailures):
     """`ports.Documents`, but for what comes in."""
 
     def __init__(self, tables: Tables | None = None) -> None:

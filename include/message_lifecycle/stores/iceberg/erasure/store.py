@@ -38,9 +38,9 @@ from message_lifecycle.stores.iceberg.erasure.publish import (
 from message_lifecycle.stores.iceberg.erasure.search import MAIN, UndoWindow, ancestors, search, with_loose
 from message_lifecycle.stores.iceberg.fence import properties
 from message_lifecycle.stores.iceberg.layout import PLAN_ID
-from message_lifecycle.stores.iceberg.pointers import Place, reaching_catalog
+from message_lifecycle.stores.iceberg.named import NamesFailures
+from message_lifecycle.stores.iceberg.pointers import Place
 from message_lifecycle.stores.iceberg.read import published_by
-from message_lifecycle.stores.iceberg.session import engine_failures
 from message_lifecycle.stores.iceberg.table_files import kept_versions
 from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
 
@@ -53,7 +53,7 @@ _KINDS = sorted((kind for kind, traits in TABLE_KINDS.items() if not traits.by_s
 """What lies beside the topic's own table, and that; in the order of their commits."""
 
 
-class IcebergEraser(ChangeStore):
+class IcebergEraser(NamesFailures, ChangeStore):
     """`undoable`: operations whose plans can be taken back. `steps` is told the name of each step as it is reached (`after_stage`, `before_commit`, `inside_commit`, `after_commit`,
     `before_delete`, `inside_delete`, `after_delete`), for each table."""
 
@@ -67,64 +67,59 @@ class IcebergEraser(ChangeStore):
         self, name: TopicName, matches: Matches, policy: Policy, *, as_of: Instant, undoable: Collection[str] = ()
     ) -> Sequence[KeyInTable]:
         window = UndoWindow.of(policy, as_of, undoable, self._undoable())
-        with reaching_catalog():
-            # Files of another table in there would look like what dead writers left.
-            catalog.check_alone(self._tables, name, by_names=True)
-            found = [
-                with_loose(searched.summary, searched.loose, now_ms=time.time_ns() // 1_000_000)
-                for kind, io, document, going in self._documents(name)
-                for searched in (search(io, document, kind, matches, window, going=going),)
-            ]
+        # Files of another table in there would look like what dead writers left.
+        catalog.check_alone(self._tables, name, by_names=True)
+        found = [
+            with_loose(searched.summary, searched.loose, now_ms=time.time_ns() // 1_000_000)
+            for kind, io, document, going in self._documents(name)
+            for searched in (search(io, document, kind, matches, window, going=going),)
+        ]
         return tuple(reversed(found))
 
     def erased_tables(
         self, plan: Plan, matches: Matches, went: Mapping[str, Sequence[str]] = MappingProxyType({})
     ) -> Sequence[ErasedTable]:
         found = []
-        with reaching_catalog():
-            for action in plan.rewrites:
-                try:
-                    part = self._part(plan, action)
-                except UnknownTopic:
-                    if not TABLE_KINDS[action.table].beside:
-                        raise
-                    continue  # dropped since; what else the topic has is looked into all the same
-                part.finish()
-                document, going = load_with_going(part.catalog, part.place, part.io)
-                after = search(part.io, document, action.table, matches, part.window, going=going)
-                done = next((one for one in document["snapshots"] if one["summary"].get(PLAN_ID) == plan.plan_id), None)
-                committed_ms = None if done is None else int(done["timestamp-ms"])
-                # What a writer has written since and not committed yet, is no part of what was there.
-                left = [file for file in after.loose if committed_ms is None or file.changed_at_ms <= committed_ms]
-                found.append(
-                    ErasedTable(
-                        table=action.table,
-                        table_uuid=action.table_uuid,
-                        snapshots=after.summary.snapshots,
-                        files_searched=after.summary.searched,
-                        files_found=max(len(after.summary.files) + len(left), int(not after.summary.clean)),
-                        gone=tuple(going),
-                        committed_at=None if committed_ms is None else committed_ms * 1000,
-                        there=tuple(
-                            name for name in went.get(action.table, ()) if part.io.new_input(f"{document['location']}/{name}").exists()
-                        ),
-                    )
+        for action in plan.rewrites:
+            try:
+                part = self._part(plan, action)
+            except UnknownTopic:
+                if not TABLE_KINDS[action.table].beside:
+                    raise
+                continue  # dropped since; what else the topic has is looked into all the same
+            part.finish()
+            document, going = load_with_going(part.catalog, part.place, part.io)
+            after = search(part.io, document, action.table, matches, part.window, going=going)
+            done = next((one for one in document["snapshots"] if one["summary"].get(PLAN_ID) == plan.plan_id), None)
+            committed_ms = None if done is None else int(done["timestamp-ms"])
+            # What a writer has written since and not committed yet, is no part of what was there.
+            left = [file for file in after.loose if committed_ms is None or file.changed_at_ms <= committed_ms]
+            found.append(
+                ErasedTable(
+                    table=action.table,
+                    table_uuid=action.table_uuid,
+                    snapshots=after.summary.snapshots,
+                    files_searched=after.summary.searched,
+                    files_found=max(len(after.summary.files) + len(left), int(not after.summary.clean)),
+                    gone=tuple(going),
+                    committed_at=None if committed_ms is None else committed_ms * 1000,
+                    there=tuple(
+                        name for name in went.get(action.table, ()) if part.io.new_input(f"{document['location']}/{name}").exists()
+                    ),
                 )
+            )
         return found
 
     def kept_beneath(self, name: TopicName, until: Instant) -> Sequence[str]:
         until_ms = until // 1000 + _CLOCKS_DIFFER_MS
-        with reaching_catalog():
-            told = [kept_versions(io, str(document["location"]), until_ms=until_ms) for _, io, document, _ in self._documents(name)]
+        told = [kept_versions(io, str(document["location"]), until_ms=until_ms) for _, io, document, _ in self._documents(name)]
         return [one for one in told if one]
 
-    @engine_failures()
     def stage(self, plan: Plan, given: Given = NOTHING_GIVEN) -> Staged:
         matches = given.matches()
-        with reaching_catalog():
-            for action in plan.rewrites:
-                place, io = self._place(plan.topic, action.table)
-                stage_table(self._tables.catalog, place, io, plan, action, self._window(plan, action), matches)
+        for action in plan.rewrites:
+            place, io = self._place(plan.topic, action.table)
+            stage_table(self._tables.catalog, place, io, plan, action, self._window(plan, action), matches)
         self._steps("after_stage")
         # The snapshot that the log's commit will make: the same whoever makes it.
         made = snapshot_id_of(plan.plan_id, MAIN) if plan.changes else plan.requirements.snapshot_id
@@ -132,58 +127,52 @@ class IcebergEraser(ChangeStore):
 
     def evidence(self, plan: Plan, _staged: Staged, _policy: Policy, given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
         frames, matches = [], given.matches()
-        with reaching_catalog():
-            for action in plan.rewrites:
-                place, io = self._place(plan.topic, action.table)
-                frames.append(of_table(self._tables.catalog, place, io, plan, action, self._window(plan, action), matches))
+        for action in plan.rewrites:
+            place, io = self._place(plan.topic, action.table)
+            frames.append(of_table(self._tables.catalog, place, io, plan, action, self._window(plan, action), matches))
         return joined(plan, frames)
 
-    @engine_failures()
     def publish(self, verdict: Verdict, given: Given) -> Published:
         plan, matches, ledger = verdict.plan, given.matches(), given.ledger()
-        with reaching_catalog():
-            parts = [self._part(plan, action) for action in plan.rewrites]
-            for part in parts:
-                document = load(part.catalog, part.place, part.io)
-                if not is_done(document, plan.plan_id):
-                    # One that died before it had ended comes first: its list makes room for ours.
-                    part.finish()
-                    forget(part.catalog, part.place, part.io)
-                part.commit(properties(verdict, ledger), matches)
-            for part in parts:
+        parts = [self._part(plan, action) for action in plan.rewrites]
+        for part in parts:
+            document = load(part.catalog, part.place, part.io)
+            if not is_done(document, plan.plan_id):
+                # One that died before it had ended comes first: its list makes room for ours.
                 part.finish()
+                forget(part.catalog, part.place, part.io)
+            part.commit(properties(verdict, ledger), matches)
+        for part in parts:
+            part.finish()
         done = self.published(plan)
         if done is None:
             raise PlanConflict(plan.plan_id, "its commit was taken back by another")
         return done
 
     def has_begun(self, plan: Plan) -> bool:
-        with reaching_catalog():
-            places = (self._place(plan.topic, action.table) for action in plan.rewrites)
-            return any(is_done(load(self._tables.catalog, *place), plan.plan_id) for place in places)
+        places = (self._place(plan.topic, action.table) for action in plan.rewrites)
+        return any(is_done(load(self._tables.catalog, *place), plan.plan_id) for place in places)
 
     def published(self, plan: Plan) -> Published | None:
-        with reaching_catalog():
-            place, io = self._place(plan.topic, "log")
-            document = load(self._tables.catalog, place, io)
+        place, io = self._place(plan.topic, "log")
+        document = load(self._tables.catalog, place, io)
         for snapshot in ancestors(document, document["refs"][MAIN]["snapshot-id"]) if MAIN in document.get("refs", {}) else ():
             if snapshot["summary"].get(PLAN_ID) == plan.plan_id:
                 return published_by(plan.plan_id, int(snapshot["snapshot-id"]), snapshot["summary"])
         return None
 
     def discard(self, plan: Plan) -> None:
-        with reaching_catalog():
-            for action in plan.rewrites:
-                try:
-                    place, io = self._place(plan.topic, action.table)
-                except UnknownTopic:
-                    continue  # the table was dropped meanwhile, and all that lay in it
+        for action in plan.rewrites:
+            try:
+                place, io = self._place(plan.topic, action.table)
+            except UnknownTopic:
+                continue  # the table was dropped meanwhile, and all that lay in it
+            document = load(self._tables.catalog, place, io)
+            if is_done(document, plan.plan_id):
+                self._part(plan, action).finish()
+                forget(self._tables.catalog, place, io)
                 document = load(self._tables.catalog, place, io)
-                if is_done(document, plan.plan_id):
-                    self._part(plan, action).finish()
-                    forget(self._tables.catalog, place, io)
-                    document = load(self._tables.catalog, place, io)
-                drop_stage(io, document, plan.plan_id)
+            drop_stage(io, document, plan.plan_id)
 
     def _documents(self, name: TopicName) -> Iterator[tuple[TableKind, FileIO, Mapping[str, Any], Collection[str]]]:
         for kind in _KINDS:

@@ -1,0 +1,41 @@
+"""What leaves a store of tables has a name: whatever a question or a deed meets on its way, a catalog, an object store, a disk or Java, is told
+in words that say what to do. Said once, for each store whole, as each of its words may be the one that meets it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from functools import wraps
+from types import GeneratorType
+from typing import Any, TypeVar
+
+from message_lifecycle.stores.iceberg.pointers import reaching_catalog
+from message_lifecycle.stores.iceberg.session import engine_failures
+
+T = TypeVar("T")
+
+
+class NamesFailures:
+    """Of a store, and of those that are made from it: every word that has no underscore before it."""
+
+    def __init_subclass__(cls, **given: Any) -> None:
+        super().__init_subclass__(**given)
+        for name, word in list(vars(cls).items()):
+            if inspect.isfunction(word) and not name.startswith("_"):
+                setattr(cls, name, _named(word))
+
+
+def _named(word: Callable[..., T]) -> Callable[..., T]:
+    @wraps(word)
+    def named(*arguments: Any, **by_name: Any) -> Any:
+        with engine_failures(), reaching_catalog():
+            found = word(*arguments, **by_name)
+        # What comes one by one meets it later.
+        return _each(found) if isinstance(found, GeneratorType) else found
+
+    return named
+
+
+def _each(found: Iterator[T]) -> Iterator[T]:
+    with engine_failures(), reaching_catalog():
+        yield from found
