@@ -22,9 +22,10 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Check, GateReport
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.setting_list import Value
+from message_lifecycle.stores.iceberg import view_file
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.java import Java
-from message_lifecycle.stores.iceberg.layout import COMPACTED, LogSummary
+from message_lifecycle.stores.iceberg.layout import COMPACTED, LATEST, LIVE, LogSummary
 from message_lifecycle.stores.iceberg.session import forget_cached, java_table, sql_table
 from message_lifecycle.stores.iceberg.table_files import delete_files, listed
 from message_lifecycle.stores.iceberg.table_folder import is_local, local_path
@@ -105,6 +106,8 @@ class Measured:
     def drop(self) -> None:
         for kind in ("", COMPACTED):
             self._drop(kind)
+        for kind in (LIVE, LATEST):
+            view_file.drop((self.name.namespace, self.name.table(kind)))
 
     def _next(self) -> Instant:
         self.runs += 1
