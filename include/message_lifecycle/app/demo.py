@@ -80,8 +80,10 @@ LAPTOP, PHONE = "laptop", "phone"
 PHONE_HAS = 12_000
 """How far the slower client has come: nothing from there on may go."""
 BY, WHY = "demo", "make demo shows it"
-LOOK = f"""
-`make up` starts it again and leaves it running: `Lifecycle` in Airflow's navigation has a page of each topic and of each plan. Then try:
+LOOK = "`make up` starts it again and leaves it running"
+LOOK_AT_CLUSTER = "`export LIFECYCLE_STACK=cluster`, then `make up`, and the demo leaves it running"
+TRY = f"""
+{{look}}: `Lifecycle` in Airflow's navigation has a page of each topic and of each plan. Then try:
   .venv/bin/lifecycle status                         # of each topic: what is overdue and who holds it, what went last
   .venv/bin/lifecycle explain {FLIGHTS} 0:0       # why one message is there, or which plan removed it
   .venv/bin/lifecycle plan {FLIGHTS} --dry-run    # what would go now, and what holds the rest"""
@@ -134,7 +136,8 @@ def main() -> int:
             kept = "what was in the store is gone" if layout.is_cluster else "the data stays"
             with progress.step(f"Everything that was started is stopped; {kept}"):
                 stack.down(layout)
-    progress.say(f"Done in {time.monotonic() - started:.0f} s: it all came out as it must.\n{LOOK}")
+    look = LOOK_AT_CLUSTER if layout.is_cluster else LOOK
+    progress.say(f"Done in {time.monotonic() - started:.0f} s: it all came out as it must.\n{TRY.format(look=look)}")
     return 0
 
 
