@@ -8,7 +8,10 @@ out; the settings hold a key for landing files alone.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from message_lifecycle.local import processes, spark_cluster
@@ -17,7 +20,6 @@ from message_lifecycle.local.java import Java
 from message_lifecycle.local.layout import Layout, secret, venv_python
 from message_lifecycle.local.postgres import Address
 from message_lifecycle.local.processes import LOOPBACK, choose_port, kept_port
-from message_lifecycle.local.s3_server import REGION, Key
 
 if TYPE_CHECKING:
     from pyarrow.fs import S3FileSystem
@@ -26,6 +28,7 @@ SERVER = "lake-server"
 PROGRAM = "message_lifecycle.app.lake_server"
 """By name: it needs Iceberg's Java library, of which this package knows nothing."""
 READY = "serves store and catalog"
+REGION = "us-east-1"
 DATABASE, BUCKET, LANDING = "lake", "lake", "landing"
 STORE, REST = "object-store", "rest-catalog"
 """Under these names their ports are kept."""
@@ -34,6 +37,17 @@ _IO = {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO"}
 _START_SECONDS, _STOP_SECONDS = 60.0, 5.0
 # Several applications at a time, each on both workers: one waits in Airflow while another runs by hand.
 _CORES, _MEMORY = 8, "6g"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """Opens `below`, a path with its bucket; `until` of the monotonic clock, in seconds."""
+
+    name: str = field(default_factory=lambda: token_hex(8))
+    secret: str = field(default_factory=lambda: token_hex(16), repr=False)
+    token: str | None = field(default=None, repr=False)
+    below: str = "/"
+    until: float = inf
 
 
 def components_running(layout: Layout) -> dict[str, bool]:

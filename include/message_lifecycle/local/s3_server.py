@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from http import HTTPStatus
-from math import inf
 from secrets import token_hex
 from socket import SHUT_RDWR
 from threading import Thread
@@ -32,9 +31,9 @@ from moto.s3.models import FakeKey, s3_backends
 from pyarrow.fs import S3FileSystem
 from werkzeug.serving import make_server
 
+from message_lifecycle.local.cluster import REGION, Key
 from message_lifecycle.local.processes import LOOPBACK
 
-REGION = "us-east-1"
 _SIGNED = re.compile(
     r"AWS4-HMAC-SHA256 Credential=(?P<key>[^/]+)/(?P<day>\d{8})/(?P<region>[^/]+)/s3/aws4_request,\s*"
     r"SignedHeaders=(?P<headers>[^,]+),\s*Signature=(?P<signature>[0-9a-f]{64})"
@@ -42,17 +41,6 @@ _SIGNED = re.compile(
 _RANGE = re.compile(r"bytes=(\d+)-(\d*)")
 # Not HTTP/1.0, where each request would open a connection of its own.
 _PROTOCOL = "HTTP/1.1"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Key:
-    """Opens `below`, a path with its bucket; `until` of the monotonic clock, in seconds."""
-
-    name: str = field(default_factory=lambda: token_hex(8))
-    secret: str = field(default_factory=lambda: token_hex(16), repr=False)
-    token: str | None = field(default=None, repr=False)
-    below: str = "/"
-    until: float = inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
