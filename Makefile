@@ -5,7 +5,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 # `make demo STACK=cluster`, `up`, `down`, `status`: tables in an object store behind a REST catalog, tasks on a Spark cluster of this machine.
-ifdef STACK
+ifeq ($(origin STACK),command line)
 export LIFECYCLE_STACK := $(STACK)
 endif
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from message_lifecycle.local import stack
 from message_lifecycle.local.layout import Layout, find_layout, last_lines, project_root, secret, write_private
 from tests.errors import raises
 
@@ -45,6 +46,19 @@ def test_the_clusters_state_lies_beside_the_other_and_has_its_tools(tmp_path: Pa
     assert (named.state, named.tools, named.is_cluster) == (tmp_path, tmp_path, True)
     with raises("UnknownStack", match="'clouds'. Allowed: disk .*, cluster"):
         find_layout({"LIFECYCLE_STACK": "clouds"})
+
+
+@pytest.mark.parametrize("is_cluster", [True, False])
+def test_a_state_of_the_other_stack_is_refused_before_anything_is_touched(tmp_path: Path, is_cluster: bool) -> None:
+    """A cluster begins anew where its store is gone: it would take the database of a stack on disk away."""
+    layout = Layout(project=tmp_path, state=tmp_path / "state", is_cluster=is_cluster)
+    layout.prepare()
+    kept = layout.state / ("postgres" if is_cluster else "machines") / "kept"
+    kept.parent.mkdir()
+    kept.touch()
+    with raises("UnusablePlace", match="it was made"):
+        stack.up(layout)
+    assert kept.exists()
 
 
 def test_nobody_else_can_read_it(tmp_path: Path) -> None:

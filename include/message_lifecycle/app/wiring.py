@@ -165,6 +165,8 @@ class _Later:
         return self._make()
 
     def __getattr__(self, name: str) -> Any:
+        if name == "_made":  # it could not be made for want of an attribute, which Python takes for the want of this one
+            return self._make()
         return getattr(self._made, name)
 
 

@@ -30,7 +30,7 @@ from message_lifecycle.local.layout import (
 from message_lifecycle.local.processes import LOOPBACK, log_file
 from message_lifecycle.model.errors import Unavailable
 
-MASTER = "spark-master"
+MASTER, MACHINES = "spark-master", "machines"
 WORKERS = 2
 START_SECONDS, STOP_SECONDS = 60.0, 5.0
 PACK_SECONDS = 300
@@ -65,7 +65,7 @@ def no_machines_apart(said: str) -> Unavailable:
 
 
 def _folder(layout: Layout) -> Path:
-    return layout.state / "machines"
+    return layout.state / MACHINES
 
 
 def _names(workers: int) -> list[str]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 
-from message_lifecycle.local import airflow, cluster, postgres, processes, redis
+from message_lifecycle.local import airflow, cluster, postgres, processes, redis, spark_cluster
 from message_lifecycle.local.airflow import logins_file
 from message_lifecycle.local.environment import (
     Lake,
@@ -26,7 +26,7 @@ from message_lifecycle.local.environment import (
     write_spark_conf,
 )
 from message_lifecycle.local.java import STORE_JARS, Java, ensure_jars, find_java
-from message_lifecycle.local.layout import Layout, find_layout, venv_python
+from message_lifecycle.local.layout import PRIVATE_FOLDER, Layout, find_layout, unusable_place, venv_python
 from message_lifecycle.local.processes import choose_port, kept_port, only_one
 from message_lifecycle.local.progress import QUIET, Progress
 
@@ -181,6 +181,7 @@ def up(
     layout = layout or find_layout()
     layout.prepare()
     with only_one(layout.lock_file):
+        _check_kind(layout)
         if layout.is_cluster and not cluster.is_serving(layout):
             _begin_anew(layout)
         ran = postgres.running(layout) is not None
@@ -210,6 +211,16 @@ def up(
                 postgres.stop(layout)
             raise
     return status(layout)
+
+
+def _check_kind(layout: Layout) -> None:
+    """Refuse the folder of the other stack: a cluster that begins anew would take its database away."""
+    machines = layout.state / spark_cluster.MACHINES
+    if machines.is_dir() != layout.is_cluster and any(map(Path.exists, (machines, layout.postgres, layout.state / postgres.PLACE))):
+        other = "without STACK=cluster" if layout.is_cluster else "with STACK=cluster"
+        raise unusable_place(layout.state, f"it was made {other}", "Name another folder by LIFECYCLE_HOME, or none")
+    if layout.is_cluster:
+        machines.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
 
 
 def _begin_anew(layout: Layout) -> None:
@@ -264,7 +275,7 @@ def down(layout: Layout | None = None, *, progress: Progress = QUIET) -> None:
             airflow.stop(layout)
         with progress.step("Stopping Redis"):
             redis.stop(layout)
-        if layout.is_cluster:
+        if (layout.state / spark_cluster.MACHINES).is_dir():  # whoever stops it may not know that it is a cluster
             with progress.step("Stopping Spark's machines, REST catalog and object store"):
                 cluster.stop(layout)
         with progress.step("Stopping PostgreSQL"):
