@@ -54,7 +54,7 @@ def main() -> int:
         raise Unavailable("the embedded PostgreSQL does not run: it keeps what the catalog says. Run `make up STACK=cluster`.")
     jars = ensure_jars(layout, find_java(layout), jars=(*JARS, *STORE_JARS))
     keys = (cluster.root_key(layout), cluster.landing_key(layout))
-    with s3_server(*keys, port=kept_port(layout.ports_file, cluster.STORE) or 0) as store:
+    with s3_server(*keys, port=kept_port(layout.ports_file, cluster.STORE) or 0, remembers=False) as store:
         for bucket in (cluster.BUCKET, cluster.LANDING):
             store.files.create_dir(bucket)
         jvm = java._start({**session_settings(layout, jars, ""), **cluster.served(layout, address, store.uri)})

@@ -77,9 +77,10 @@ class Refused:
 
 
 class S3Server:
-    """`asked`: all requests since the last look, oldest first."""
+    """`asked`: all requests since the last look, oldest first, where it `remembers` them, bodies too."""
 
-    def __init__(self, root: Key, *others: Key) -> None:
+    def __init__(self, root: Key, *others: Key, remembers: bool = True) -> None:
+        self._remembers = remembers
         self.root = root
         self.keys = {key.name: key for key in (root, *others)}
         self.around: Around = lambda _, serve: serve()
@@ -122,7 +123,8 @@ class S3Server:
         return answer
 
     def _answer(self, asked: Asked, environ: dict[str, Any], start: Start) -> Iterable[bytes] | Refused | None:
-        self.asked.append(asked)
+        if self._remembers:
+            self.asked.append(asked)
         return self.around(asked, lambda: self._part(asked, environ, start) or self._moto(environ, start))
 
     def _part(self, asked: Asked, environ: Mapping[str, str], start: Start) -> Iterable[bytes] | None:
@@ -241,9 +243,9 @@ class _Handler(MotoRequestHandler):
 
 
 @contextmanager
-def s3_server(root: Key | None = None, *others: Key, port: int = 0) -> Iterator[S3Server]:
+def s3_server(root: Key | None = None, *others: Key, port: int = 0, remembers: bool = True) -> Iterator[S3Server]:
     """Served by threads of this process meanwhile; what is stored is in memory. `root`: opens all of it; by default one at random."""
-    made = S3Server(root or Key(), *others)
+    made = S3Server(root or Key(), *others, remembers=remembers)
     server = make_server(LOOPBACK, port, made, threaded=True, request_handler=_Handler)
     made.uri = f"http://{LOOPBACK}:{server.server_port}"
     thread = Thread(target=server.serve_forever, name="s3", daemon=True)

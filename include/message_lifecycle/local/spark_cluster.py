@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -27,7 +28,7 @@ from message_lifecycle.local.layout import (
     venv_bin,
     write_private,
 )
-from message_lifecycle.local.processes import LOOPBACK, log_file
+from message_lifecycle.local.processes import LOOPBACK, choose_port, log_file
 from message_lifecycle.model.errors import Unavailable
 
 MASTER, MACHINES = "spark-master", "machines"
@@ -113,7 +114,8 @@ def start(
             started = processes.launch(layout, name, command, _environment(machine, own), identity="")
             return processes.wait_for_word(layout, started, _ON, seconds=START_SECONDS).split()[-1]
 
-        master = begun(names[0], "master.Master", "--port", "0")
+        # The same each time: Airflow, which may run on, knows it.
+        master = begun(names[0], "master.Master", "--port", f"{choose_port(layout.ports_file, MASTER)}")
         for name in names[1:]:
             begun(name, "worker.Worker", "--cores", f"{cores}", "--memory", memory, "--work-dir", str(folder / name / "work"), master)
     there = ":".join(f"{machine}/jars/{jar.name}" for jar in jars)
@@ -161,9 +163,10 @@ def stop(layout: Layout, *, workers: int = WORKERS) -> None:
 def python_of_machines(layout: Layout) -> str:
     """For `spark.pyspark.python`: the packages of `lifecycle cluster pack`, as an image of the machines would have them."""
     target = _folder(layout) / "machine" / "python"
-    made, wanted = target / "made-of", hashlib.sha256((layout.project / "requirements.txt").read_bytes()).hexdigest()
+    made, wanted = target / "made-of", hashlib.sha256(sys.version.encode() + (layout.project / "requirements.txt").read_bytes()).hexdigest()
     if not made.is_file() or made.read_text(encoding="utf-8") != wanted:
-        target.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(target, ignore_errors=True)  # of two versions of a package one would be found
+        target.mkdir(parents=True)
         archive = target / "packages.tar.gz"
         command: list[str | Path] = [venv_bin() / "lifecycle", "cluster", "pack", archive]
         log = layout.logs / "cluster-pack.log"

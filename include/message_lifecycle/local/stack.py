@@ -127,7 +127,7 @@ def archive(layout: Layout | None = None) -> None:
     """Make the class archive beside a database that runs, and put it into Spark's configuration; without a database, nothing."""
     layout = layout or find_layout()
     address, settings = postgres.running(layout), read_environment(layout)
-    if address is None or settings is None:
+    if address is None or settings is None or (layout.is_cluster and not cluster.is_serving(layout)):
         return
     tools = _tools(layout, QUIET)
     recorded = record_archive(layout, tools.java, tools.jars, address, applied(settings), Event())
@@ -153,6 +153,7 @@ def setup(layout: Layout | None = None, *, progress: Progress = QUIET) -> None:
     layout = layout or find_layout()
     layout.prepare()
     with only_one(layout.lock_file):
+        _check_store(layout)
         ran = postgres.running(layout) is not None
         try:
             started = _start_database(layout, progress)
@@ -160,6 +161,7 @@ def setup(layout: Layout | None = None, *, progress: Progress = QUIET) -> None:
                 _record_archive(layout, started, Event())
         finally:
             if not ran:
+                cluster.stop(layout)
                 postgres.stop(layout)
 
 
@@ -181,9 +183,7 @@ def up(
     layout = layout or find_layout()
     layout.prepare()
     with only_one(layout.lock_file):
-        _check_kind(layout)
-        if layout.is_cluster and not cluster.is_serving(layout):
-            _begin_anew(layout)
+        _check_store(layout)
         ran = postgres.running(layout) is not None
         redis_ran = redis.running(layout) is not None
         airflow_ran = airflow.any_running(layout)
@@ -221,6 +221,13 @@ def _check_kind(layout: Layout) -> None:
         raise unusable_place(layout.state, f"it was made {other}", "Name another folder by LIFECYCLE_HOME, or none")
     if layout.is_cluster:
         machines.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
+
+
+def _check_store(layout: Layout) -> None:
+    """Before anything is started: a store that comes up empty under a catalog that names its objects would be believed."""
+    _check_kind(layout)
+    if layout.is_cluster and not cluster.is_serving(layout):
+        _begin_anew(layout)
 
 
 def _begin_anew(layout: Layout) -> None:
