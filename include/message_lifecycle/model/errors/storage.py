@@ -146,6 +146,16 @@ class FileLost(FileUnreadable, FileNotFoundError):
     """It is not there."""
 
 
+def table_not_told(table: str) -> PartlyUnavailable:
+    """The catalog has the table, and does not tell where its files lie, so nobody knows whether they are among a topic's own."""
+    return PartlyUnavailable(
+        f"the catalog has the table {table}, and does not tell where it lies: it answers with a failure, or cannot read its metadata. Its files "
+        "may be within the topic's own folders, so nothing was removed. Try again; where it stays so, mend that table, or take it out of the "
+        "catalog.",
+        code="TableNotTold",
+    )
+
+
 def topic_missing(topic: str) -> PartlyUnavailable:
     """The ledger knows the topic, and no plan has deleted it; so it is not the same as one that never was."""
     return PartlyUnavailable(
