@@ -83,6 +83,15 @@ def java_ended() -> Unavailable:
     )
 
 
+def cluster_lost(master: str) -> Unavailable:
+    """The Spark cluster went away under a driver."""
+    return Unavailable(
+        f"the Spark cluster at {master} has gone: it has no executor for this run any more. Nothing further was published; see that its master "
+        "and workers run, and run the same command again.",
+        code="ClusterLost",
+    )
+
+
 def storage_full(reason: str) -> Unavailable:
     """The disk ended before the work did."""
     return Unavailable(
