@@ -26,6 +26,7 @@ from message_lifecycle.model.message import is_marker
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.request import PurgeKey, RemoveMessages, UndoPlan
 from message_lifecycle.model.topic import NO_OPTIONS
+from message_lifecycle.stores.iceberg import deleted_reclaim
 from message_lifecycle.stores.iceberg.catalog import Tables, documents
 from message_lifecycle.stores.iceberg.compaction import kernel
 from message_lifecycle.stores.iceberg.rest_server import Answer, Asked, Serve, told
@@ -215,6 +216,43 @@ def test_a_topic_is_altered_deleted_brought_back_and_given_up(world: World, lake
     assert (outcome.name, named(world, name)) == ("published", [])
     assert lake.files(location) == [], "nor an object that stands for an empty folder"
     assert lake.s3 is None or not [one for one in lake.s3.asked if one.method == "DELETE"], "many with each request"
+
+
+class Died(BaseException):
+    """What ends a process, and no handler catches."""
+
+
+@pytest.mark.parametrize("lake", ["rest_s3"], indirect=True)
+@pytest.mark.parametrize("offered", sample([True, False], True))
+def test_a_reclaim_that_died_when_the_table_was_forgotten_is_brought_to_its_end(
+    world: World, lake: RestLake, offered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The keys to its files went with the table: the catalog is told of it once more, where it lets itself be told."""
+    name = topic_of(world, undo_window=100, cleanup_policy="compact")
+    append(world, name, 1, b"a", b"b")
+    published(world, name, 2, "compaction")
+    below = [str(document.content["location"]) for _, document in documents(Tables(), name)]
+    plan_id = deleted(world, name, 5)
+
+    def dies(*_: object) -> None:
+        raise Died
+
+    with monkeypatch.context() as patched:
+        patched.setattr(deleted_reclaim, "delete_files", dies)
+        with pytest.raises(Died):
+            reclaim(world, plan_id, 106)
+    assert named(world, name) == [] and all(map(lake.files, below))
+    world.services.stores.gone._ways.clear()  # as of another process
+    if not offered:
+        lake.catalog.around = lambda asked, serve: (
+            told(HTTPStatus.BAD_REQUEST, "by the test", "BadRequestException") if asked.path[-1] == "register" else serve(asked)
+        )
+        with raises("StorageRefused", match=below[0]):
+            reclaim(world, plan_id, 106)
+        lake.catalog.around = lambda asked, serve: serve(asked)
+    assert reclaim(world, plan_id, 106).name == "published"
+    assert [lake.files(location) for location in below] == [[], []]
+    assert named(world, name) == []
 
 
 @hunt
