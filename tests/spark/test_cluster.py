@@ -206,13 +206,11 @@ def test_what_a_machine_that_is_lost_in_a_stage_was_at_is_done_by_another(
 
 
 def test_a_run_whose_cluster_goes_away_ends_with_what_to_do_and_the_next_goes_on(
-    world: World, lake: RestLake, machines: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lake: RestLake, machines: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark's own driver would wait for the master for ever."""
-    lake.end()
+    lake.end()  # a context that is there has been told how long it waits
     monkeypatch.setattr(cluster_watch, "LOST_SECONDS", 3.0)
-    name = compacted(world, b"a", b"b", b"a", b"c")
-    append(world, name, 8, b"a")
     met = tmp_path / "met"
 
     def waiting(session: object, items: Sequence[object], work: Callable[..., object], **given: object) -> object:
@@ -231,13 +229,18 @@ def test_a_run_whose_cluster_goes_away_ends_with_what_to_do_and_the_next_goes_on
             time.sleep(0.1)  # nobody tells that a task has begun
         _stop(machines)
 
-    with monkeypatch.context() as patched:
-        patched.setattr(kernel, "in_tasks", waiting)
-        ending = Thread(target=goes, daemon=True)
-        ending.start()
-        with raises("ClusterLost", match="has gone.*run the same command again"):
-            run(world, name, 9, "compaction")
-        ending.join()
-    start(machines)
-    published(world, name, 9, "compaction")
-    assert [(m.offset, m.key) for m in read_compacted(world.services, name)] == [(1, b"b"), (3, b"c"), (4, b"a")]
+    ending = Thread(target=goes, daemon=True)
+    with lake.entered():
+        world = WORLDS["iceberg"]({}, NO_OPTIONS)
+        name = compacted(world, b"a", b"b", b"a", b"c")
+        append(world, name, 8, b"a")
+        with monkeypatch.context() as patched:
+            patched.setattr(kernel, "in_tasks", waiting)
+            ending.start()
+            with raises("ClusterLost", match="has gone.*run the same command again"):
+                run(world, name, 9, "compaction")
+            ending.join()
+        start(machines)
+        published(world, name, 9, "compaction")
+        assert [(m.offset, m.key) for m in read_compacted(world.services, name)] == [(1, b"b"), (3, b"c"), (4, b"a")]
+        world.close()
