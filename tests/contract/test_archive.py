@@ -222,7 +222,7 @@ def _lost(serve: Serve) -> None:
 
 
 @IN_STORE
-@pytest.mark.parametrize("fault", sample(FAULTS, "the second part is refused", "the line breaks", "it is completed and nobody hears of it"))
+@pytest.mark.parametrize("fault", sample(FAULTS, "the second part is refused", "it is completed and nobody hears of it"))
 def test_an_upload_that_breaks_off_leaves_what_the_next_stage_puts_right(make_world: MakeWorld, archive: Archived, fault: str) -> None:
     assert isinstance(archive, InStore)
     world = make_world({})

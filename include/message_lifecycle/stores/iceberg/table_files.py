@@ -316,16 +316,16 @@ def abort_uploads(io: FileIO, location: str, wanted: Callable[[str], bool]) -> N
     from py4j.protocol import Py4JJavaError
 
     with _bucket_of(io, location) as bucket:
-        for upload in _uploads(bucket):
-            if not wanted(upload.name):
-                continue
+        found = [upload for upload in _uploads(bucket) if wanted(upload.name)]
+        for upload in found:
             asked = bucket.model.AbortMultipartUploadRequest.builder().bucket(bucket.name)
             try:
                 bucket.client.abortMultipartUpload(asked.key(f"{bucket.prefix}{upload.name}").uploadId(upload.upload_id).build())
             except Py4JJavaError as error:
                 if _status(error.java_exception) != HTTPStatus.NOT_FOUND:
                     raise
-        if left := next((upload.name for upload in _uploads(bucket) if wanted(upload.name)), None):
+        # A part that was under way may have come after it.
+        if found and (left := next((upload.name for upload in _uploads(bucket) if wanted(upload.name)), None)):
             raise storage_refused(f"{location_prefix(location)}{left}", "an upload that was begun is still there after it was aborted")
 
 
