@@ -41,14 +41,12 @@ from message_lifecycle.stores.iceberg.layout import PLAN_ID
 from message_lifecycle.stores.iceberg.named import NamesFailures
 from message_lifecycle.stores.iceberg.pointers import Place
 from message_lifecycle.stores.iceberg.read import published_by
-from message_lifecycle.stores.iceberg.table_files import kept_versions
+from message_lifecycle.stores.iceberg.table_files import CLOCKS_DIFFER_MS, kept_versions
 from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
-_CLOCKS_DIFFER_MS = 3_600_000
-"""A store's clock may be that far from the ledger's: more may count, and nothing is missed."""
 _KINDS = sorted((kind for kind, traits in TABLE_KINDS.items() if not traits.by_setting), key=lambda kind: not TABLE_KINDS[kind].beside)
 """What lies beside the topic's own table, and that; in the order of their commits."""
 
@@ -111,7 +109,7 @@ class IcebergEraser(NamesFailures, ChangeStore):
         return found
 
     def kept_beneath(self, name: TopicName, until: Instant) -> Sequence[str]:
-        until_ms = until // 1000 + _CLOCKS_DIFFER_MS
+        until_ms = until // 1000 + CLOCKS_DIFFER_MS
         told = [kept_versions(io, str(document["location"]), until_ms=until_ms) for _, io, document, _ in self._documents(name)]
         return [one for one in told if one]
 
