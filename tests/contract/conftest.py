@@ -17,21 +17,23 @@ from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.topic import NO_OPTIONS, Backend, StoreOptions
 from tests.archives import Archived, archive_of
 from tests.effort import far, hunt
-from tests.rest_lake import RestLake, rest_lake
+from tests.lakes import Lake, RestLake, postgres_lake, rest_lake
 
 NEEDS = {"iceberg": (pytest.mark.spark, pytest.mark.postgres), "redis_streams": (pytest.mark.redis,)}
 """Marks of the stores whose tests start something."""
 WHOLE_LOGS: tuple[Backend, ...] = ("memory", "iceberg")
 """Stores that every operation runs on; the others have retention alone (RET-5)."""
 REST_LAKES = ("rest_disk", "rest_s3")
-"""Where tables lie as well: behind a REST catalog, on this machine's disk or in an object store."""
+"""Behind a REST catalog, tables on this machine's disk or in an object store."""
+FAR_LAKES = (*REST_LAKES, "postgres_s3")
+"""Where tables lie as well; the last: in an object store, and their catalog is rows of PostgreSQL, as that of this machine's tables."""
 
 
 def on(*stores: Backend, hunted: Backend | None = None) -> list[object]:
-    """Parameters of `store_kind`, of tables also in REST lakes. `hunted`: the store on which `make hunt` alone runs them, as it does in those
+    """Parameters of `store_kind`, of tables also in those lakes. `hunted`: the store on which `make hunt` alone runs them, as it does in those
     lakes."""
     own = [pytest.param(store, marks=(*NEEDS.get(store, ()), *([hunt] if store == hunted else ()))) for store in stores]
-    return [*own, *(pytest.param(lake, marks=(*NEEDS["iceberg"], hunt)) for lake in REST_LAKES if "iceberg" in stores)]
+    return [*own, *(pytest.param(lake, marks=(*NEEDS["iceberg"], hunt)) for lake in FAR_LAKES if "iceberg" in stores)]
 
 
 def at_both(*stores: Backend, in_store: Sequence[Backend] = ("memory", "json_file")) -> pytest.MarkDecorator:
@@ -57,15 +59,21 @@ def rest_s3(embedded: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield made
 
 
+@pytest.fixture(scope="session")
+def postgres_s3(embedded: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
+    with s3_server() as store, postgres_lake(find_layout(), tmp_path_factory.mktemp("postgres"), store) as made:
+        yield made
+
+
 @pytest.fixture(params=on(*WHOLE_LOGS))
 def store_kind(request: pytest.FixtureRequest) -> Iterator[Backend]:
-    kind: Backend = "iceberg" if request.param in REST_LAKES else request.param
+    kind: Backend = "iceberg" if request.param in FAR_LAKES else request.param
     if kind == "iceberg":
         request.getfixturevalue("embedded")
     if kind == "redis_streams":
         request.getfixturevalue("embedded_redis")
     with ExitStack() as lake:
-        if request.param in REST_LAKES:
+        if request.param in FAR_LAKES:
             lake.enter_context(request.getfixturevalue(request.param).entered())
             lake.enter_context(far())
         yield kind

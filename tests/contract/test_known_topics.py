@@ -188,7 +188,7 @@ def test_no_operation_lets_one_that_cannot_be_read_hide_the_others(make_world: M
     metadata.write(unmounted)
     # What takes files that nothing names does not guess where a table lies of which its catalog cannot tell.
     guesses = work == "reclaim" and isinstance(Tables().pointers, CatalogPointers)
-    assert judged.get(here) == ("UnsafePath" if guesses else None)
+    assert judged.get(here) == ("TableNotTold" if guesses else None)
     assert judged.get(away) in ("TableUnreadable", None)
 
 

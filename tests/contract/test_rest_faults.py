@@ -30,8 +30,8 @@ from tests.contract.test_requests import append, topic_of
 from tests.contract.test_topic_delete import deleted
 from tests.contract.test_undo_view import compacted, view
 from tests.effort import hunting, sample
+from tests.lakes import RestLake
 from tests.logs import SECOND
-from tests.rest_lake import RestLake
 from tests.undone import approved, published, run, sealed_segments, stored
 from tests.undone_documents import due
 

@@ -25,7 +25,7 @@ from tests.contract.test_rest_faults import OF_CATALOG
 from tests.contract.test_undo_view import compacted, view
 from tests.effort import hunt, sample
 from tests.errors import raises
-from tests.rest_lake import RestLake
+from tests.lakes import RestLake
 from tests.undone import published, stored, undone
 from tests.undone_documents import Shown, Topic, due
 
@@ -93,6 +93,7 @@ def test_a_purge_is_one_commit_of_both_tables_and_so_is_its_undo(topic: Topic, l
     assert (topic.stored(), topic.snapshots(), topic.epoch()) == ([8, 9, 10], [10], 1)
     (one,) = asked
     assert [_told(table) for table in json.loads(one.body)["table-changes"]] == [ONE_COMMIT, ONE_COMMIT]
+    assert _warned(topic, plan_id) == ()
     assert topic.run(2).name == "no_op"
     topic.undone(3, plan_id)
     assert topic.shown()[0] == was[0][0]
@@ -164,6 +165,7 @@ def test_a_half_by_a_catalog_that_is_not_atomic_is_told_and_brought_to_its_end(
         SETTING in one.getMessage() and "it has not committed" in one.getMessage() for one in caplog.records if plan_id in one.getMessage()
     ]
     assert (topic.stored(), topic.snapshots(), topic.epoch()) == ([8, 9, 10], [10], 1)
+    assert [told for told in _warned(topic, plan_id) if "NotAtOnce" in told and "lifecycle.atomic-transactions" in told]
     lake.catalog.between = lambda: None
     topic.undone(3, plan_id)
     topic.is_whole(10)
@@ -222,6 +224,12 @@ def test_messages_that_come_back_to_log_and_view_do_so_in_one_commit(topic: Topi
     undone(world, name, 7, plan_id)
     assert [one.body.count('"set-snapshot-ref"') for one in asked] == [2]
     assert (stored(world, name), view(world, name)) == was
+
+
+def _warned(topic: Topic, plan_id: str) -> tuple[str, ...]:
+    outcome = topic.s.ledger.record(plan_id).outcome
+    assert outcome is not None
+    return outcome.warnings
 
 
 def _plan(topic: Topic) -> str:

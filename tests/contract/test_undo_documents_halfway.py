@@ -78,7 +78,7 @@ def test_where_another_came_between_the_commits_the_rest_comes_back_by_another_u
         raise PlanConflict(plan_id, "the documents' snapshots were changed first")
 
     with monkeypatch.context() as patched:
-        patched.setattr(type(topic.s.stores.snapshots), "publish", refuse)
+        patched.setattr(topic.s.stores.snapshots, "publish", refuse)
         assert topic.run(4).name == "no_op"
     assert topic.shown()[0] == was[0], "what is back is left alone"
     outcome = topic.undone(5, plan_id)

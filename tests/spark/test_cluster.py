@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from tests.contract.test_requests import append, topic_of
 from tests.contract.test_undo_view import compacted
 from tests.effort import hunt
-from tests.rest_lake import RestLake, rest_lake
-from tests.undone import published
+from tests.errors import raises
+from tests.lakes import RestLake, rest_lake
+from tests.undone import published, run
 from tests.undone_documents import made, purged
 
 from message_lifecycle.app.doctor import examine
@@ -23,6 +26,7 @@ from message_lifecycle.local.java import JARS, STORE_JARS, ensure_jars, find_jav
 from message_lifecycle.local.layout import Layout, find_layout, project_root
 from message_lifecycle.local.s3_server import s3_server
 from message_lifecycle.model.topic import NO_OPTIONS
+from message_lifecycle.stores.iceberg import cluster_watch
 from message_lifecycle.stores.iceberg.compaction import kernel
 from message_lifecycle.stores.iceberg.executors import pack
 from message_lifecycle.stores.iceberg.session import spark_session
@@ -34,23 +38,34 @@ pytestmark = [hunt, pytest.mark.spark, pytest.mark.postgres]
 
 
 @pytest.fixture(scope="module")
-def lake(embedded: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestLake]:
+def machines(tmp_path_factory: pytest.TempPathFactory) -> Layout:
+    layout = find_layout()
+    made = Layout(project=layout.project, state=tmp_path_factory.mktemp("machines"), shared_tools=layout.tools)
+    made.prepare()
+    return made
+
+
+def start(machines: Layout) -> Mapping[str, str]:
+    """Again: at the same address."""
+    layout = find_layout()
+    return spark_cluster.start(
+        machines, find_java(layout), ensure_jars(layout, find_java(layout), jars=(*JARS, *STORE_JARS)), workers=MACHINES
+    )
+
+
+@pytest.fixture(scope="module")
+def lake(embedded: Path, machines: Layout, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestLake]:
     layout, folder = find_layout(), tmp_path_factory.mktemp("cluster")
-    java = find_java(layout)
     archive = folder / "packages.tar.gz"
     pack(archive)
     packages = {"spark.archives": f"{archive}#env", "spark.pyspark.python": "./env/bin/python"}
     (folder / "rest").mkdir()
-    with s3_server() as store, rest_lake(layout, folder / "rest", store) as rest:
-        jars = ensure_jars(layout, java, jars=(*JARS, *STORE_JARS))
-        machines = Layout(project=layout.project, state=folder / "state", shared_tools=layout.tools)
-        machines.prepare()
-        with stopped_after(_stop, machines):
-            settings = spark_cluster.start(machines, java, jars, workers=MACHINES)
-            (folder / "conf").mkdir()
-            found = rest.on_cluster(folder / "conf", {**settings, **packages})
-            yield found
-            found.end()
+    with s3_server() as store, rest_lake(layout, folder / "rest", store) as rest, stopped_after(_stop, machines):
+        settings = start(machines)
+        (folder / "conf").mkdir()
+        found = rest.on_cluster(folder / "conf", {**settings, **packages})
+        yield found
+        found.end()
 
 
 def _stop(machines: Layout) -> None:
@@ -187,4 +202,42 @@ def test_what_a_machine_that_is_lost_in_a_stage_was_at_is_done_by_another(
     monkeypatch.setattr(kernel, "in_tasks", dying)
     published(world, name, 9, "compaction")
     assert Path(met).exists()
+    assert [(m.offset, m.key) for m in read_compacted(world.services, name)] == [(1, b"b"), (3, b"c"), (4, b"a")]
+
+
+def test_a_run_whose_cluster_goes_away_ends_with_what_to_do_and_the_next_goes_on(
+    world: World, lake: RestLake, machines: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark's own driver would wait for the master for ever."""
+    lake.end()
+    monkeypatch.setattr(cluster_watch, "LOST_SECONDS", 3.0)
+    name = compacted(world, b"a", b"b", b"a", b"c")
+    append(world, name, 8, b"a")
+    met = tmp_path / "met"
+
+    def waiting(session: object, items: Sequence[object], work: Callable[..., object], **given: object) -> object:
+        def waits(item: object, share: object) -> object:
+            import time
+            from pathlib import Path
+
+            Path(str(met)).touch()
+            time.sleep(600)  # the cluster goes first
+            return work(item, share)
+
+        return in_tasks(session, items, waits, **given)  # type: ignore[arg-type]  # as it was given
+
+    def goes() -> None:
+        while not met.exists():
+            time.sleep(0.1)  # nobody tells that a task has begun
+        _stop(machines)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(kernel, "in_tasks", waiting)
+        ending = Thread(target=goes, daemon=True)
+        ending.start()
+        with raises("ClusterLost", match="has gone.*run the same command again"):
+            run(world, name, 9, "compaction")
+        ending.join()
+    start(machines)
+    published(world, name, 9, "compaction")
     assert [(m.offset, m.key) for m in read_compacted(world.services, name)] == [(1, b"b"), (3, b"c"), (4, b"a")]

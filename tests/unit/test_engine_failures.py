@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 from dataclasses import fields
+from types import SimpleNamespace
 
 import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
@@ -13,7 +14,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from message_lifecycle.app import wiring
 from message_lifecycle.ledger import open_ledger
 from message_lifecycle.model.errors import EXIT_UNAVAILABLE, FileUnreadable
-from message_lifecycle.stores.iceberg import view_file
+from message_lifecycle.stores.iceberg import session, view_file
 from message_lifecycle.stores.iceberg.named import NamesFailures
 from message_lifecycle.stores.iceberg.pointers import reaching_catalog
 from message_lifecycle.stores.iceberg.session import engine_failures
@@ -143,6 +144,27 @@ def test_what_a_person_can_mend_is_named(error: Exception, named: str, said: str
     with raises(named, match=said) as told, engine_failures():
         raise error
     assert told.value.exit_code == EXIT_UNAVAILABLE
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "org.apache.spark.SparkException: Job 3 cancelled because SparkContext was shut down",
+        "java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext.",
+    ],
+)
+def test_a_cluster_that_has_gone_is_named_and_a_context_that_was_stopped_otherwise_is_not(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch = SimpleNamespace(lost=True, master="spark://127.0.0.1:7077")
+    monkeypatch.setattr(session, "_watch", watch)
+    with raises("ClusterLost", match="at spark://127.0.0.1:7077 has gone.*run the same command again"), engine_failures():
+        raise stopped(Cause(text))
+    watch.lost = False
+    error = stopped(Cause(text))
+    with pytest.raises(type(error)) as told, engine_failures():
+        raise error
+    assert told.value is error
 
 
 @pytest.mark.parametrize(

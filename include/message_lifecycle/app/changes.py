@@ -130,6 +130,19 @@ def published(s: Services, plan: Plan) -> Published | None:
     return operation.published(plan, there) if there and len(there) == len(found) else None
 
 
+def warnings(s: Services, plan: Plan) -> tuple[str, ...]:
+    """What a person must know of how the plan was committed: of tables that were to change at once, one has not changed with the others."""
+    several = stores(s, plan)
+    found = [store.published(plan) for store in several] if len(several) > 1 else []
+    if {commit.at_once for commit in found if commit is not None} != {True, False}:
+        return ()
+    return (
+        "NotAtOnce: the catalog made one of the plan's commits without the other, though its configuration says that it makes all or none "
+        "(lifecycle.atomic-transactions); what was missing has followed. Unless another run of the plan has made it, the catalog is not "
+        "atomic: take the setting out.",
+    )
+
+
 def is_committed(s: Services, plan: Plan) -> bool:
     """Whether readers see it, or cannot any more, though files may be left to remove: then `steps.verify` brings it to its end."""
     return published(s, plan) is not None or is_to_be_finished(s, plan)

@@ -45,13 +45,15 @@ _PROTOCOL = "HTTP/1.1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """`path`: bucket and object, decoded; `given`: by a key that a catalog has given out."""
+    """`path`: bucket and object, decoded; `source`: the same of what is copied there, None: nothing is; `given`: by a key that a catalog has
+    given out."""
 
     given: bool
     method: str
     path: str
     query: Mapping[str, str]
     body: bytes = field(repr=False)
+    source: str | None = None
 
     @property
     def touches(self) -> tuple[str, ...]:
@@ -61,7 +63,7 @@ class Asked:
             return tuple(f"{self.path.rstrip('/')}/{name}" for name in named)
         if self.path.count("/") == 1 or self.path.endswith("/"):
             return (f"{self.path.rstrip('/')}/{self.query.get('prefix', '')}",)
-        return (self.path,)
+        return (self.path,) if self.source is None else (self.path, self.source)
 
 
 Start = Callable[..., Any]
@@ -109,7 +111,9 @@ class S3Server:
         signed = _SIGNED.fullmatch(environ.get("HTTP_AUTHORIZATION", ""))
         key = None if signed is None else self.keys.get(signed["key"])
         given = key is not None and key.token is not None
-        asked = Asked(given=given, method=environ["REQUEST_METHOD"], path=unquote(split.path), query=query, body=body)
+        copied = environ.get("HTTP_X_AMZ_COPY_SOURCE")
+        source = None if copied is None else f"/{unquote(urlsplit(copied).path).removeprefix('/')}"
+        asked = Asked(given=given, method=environ["REQUEST_METHOD"], path=unquote(split.path), query=query, body=body, source=source)
         answer = self._refuses(asked, signed, environ, raw) or self._answer(asked, environ, start)
         if answer is None:
             environ["werkzeug.socket"].shutdown(SHUT_RDWR)

@@ -148,6 +148,8 @@ class Published:
     reclaimed_files: int = 0
     reclaimed_bytes: int = 0
     """As the file system told just before each file went (DEL-7); of a file that was gone already, nothing."""
+    at_once: bool = False
+    """Asked for with those of the plan's other tables, all or none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

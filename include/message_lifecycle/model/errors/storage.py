@@ -83,6 +83,15 @@ def java_ended() -> Unavailable:
     )
 
 
+def cluster_lost(master: str) -> Unavailable:
+    """The Spark cluster went away under a driver."""
+    return Unavailable(
+        f"the Spark cluster at {master} has gone: it has no executor for this run any more. Nothing further was published; see that its master "
+        "and workers run, and run the same command again.",
+        code="ClusterLost",
+    )
+
+
 def storage_full(reason: str) -> Unavailable:
     """The disk ended before the work did."""
     return Unavailable(
@@ -144,6 +153,16 @@ class FileUnreadable(PartlyUnavailable, OSError):
 
 class FileLost(FileUnreadable, FileNotFoundError):
     """It is not there."""
+
+
+def table_not_told(table: str) -> PartlyUnavailable:
+    """The catalog has the table, and does not tell where its files lie, so nobody knows whether they are among a topic's own."""
+    return PartlyUnavailable(
+        f"the catalog has the table {table}, and does not tell where it lies: it answers with a failure, or cannot read its metadata. Its files "
+        "may be within the topic's own folders, so nothing was removed. Try again; where it stays so, mend that table, or take it out of the "
+        "catalog.",
+        code="TableNotTold",
+    )
 
 
 def topic_missing(topic: str) -> PartlyUnavailable:

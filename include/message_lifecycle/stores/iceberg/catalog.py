@@ -22,6 +22,7 @@ from message_lifecycle.model.errors import (
     is_a_document_topic,
     not_a_document_topic,
     storage_refused,
+    table_not_told,
     topic_exists,
 )
 from message_lifecycle.model.facts import ActiveSegment
@@ -369,8 +370,8 @@ def beside(name: TopicName, log: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_alone(tables: Tables, name: TopicName, *, by_names: bool = False) -> None:
-    """Raises UnsafePath where another table lies below the location of one of the topic's, or writes there, or where a catalog cannot tell;
-    StorageRefused where nobody can. Files of the topic's that another table merely names (`add_files`) are not looked for.
+    """Raises UnsafePath where another table lies below the location of one of the topic's, or writes there; TableNotTold where the catalog
+    does not tell where one lies, which it may when it is asked again; StorageRefused where nobody can. Files of the topic's that another table merely names (`add_files`) are not looked for.
 
     `by_names`: where a catalog does not tell where another table lies, names of the topic's own files do: for who takes none but by their
     content."""
@@ -391,7 +392,7 @@ def check_places_alone(tables: Tables, mine: Mapping[Place, Within], names: Call
     for place, location in tables.pointers.all(None):
         if place not in mine and location.startswith(UNREADABLE):
             if names is None:
-                raise UnsafePath(location, "its catalog does not tell where it lies, which may be within the topic's own folders")
+                raise table_not_told(".".join(place))
             for own in mine:
                 if other := next((name for name in names(own) if _is_anothers(name)), None):
                     raise UnsafePath(other, f"metadata within the location of {'.'.join(own)}, which may be those of {'.'.join(place)}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from message_lifecycle.model.errors import LifecycleError, PlanConflict, Unavailable, UnknownTopic
@@ -21,7 +21,7 @@ from message_lifecycle.stores.iceberg.branches import StagedChange, branch_of, c
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.fence import Judge, Walk
 from message_lifecycle.stores.iceberg.java import Java, Jvm
-from message_lifecycle.stores.iceberg.layout import PLAN_ID, UNDOES, commit_that_says, summary_of
+from message_lifecycle.stores.iceberg.layout import AT_ONCE, PLAN_ID, UNDOES, commit_that_says, summary_of
 from message_lifecycle.stores.iceberg.named import NamesFailures
 from message_lifecycle.stores.iceberg.read import published_by
 from message_lifecycle.stores.iceberg.session import engine, forget_cached, java_table
@@ -70,7 +70,10 @@ class TableStore(NamesFailures, ChangeStore):
     def published(self, plan: Plan) -> Published | None:
         table = self._table(plan)
         found = None if table is None else commit_that_says(table, PLAN_ID, plan.plan_id)
-        return None if found is None else self._tells(plan.plan_id, found.snapshot_id, summary_of(found))
+        if found is None:
+            return None
+        told = summary_of(found)
+        return replace(self._tells(plan.plan_id, found.snapshot_id, told), at_once=AT_ONCE in told)
 
     def has_begun(self, plan: Plan) -> bool:
         table = self._table(plan)

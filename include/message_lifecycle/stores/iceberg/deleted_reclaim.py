@@ -4,6 +4,10 @@ Three steps, each of which can be done again: word of the plan is left on the na
 forgets them one by one, each as the plan has it; then exactly the listed files go. Once one of the tables is gone the plan has begun, and
 the word tells a run that comes later what one that died has left, whoever plans what meanwhile: no table tells it any more. A word whose
 tables are all there has begun nothing.
+
+Where the catalog gives out keys for each table, those of a table that it has forgotten are gone with the run that had them. A run that comes
+later tells the catalog of the table once more, by the metadata that the plan names, which therefore go last; has its keys; and lets it be
+forgotten again.
 """
 
 from __future__ import annotations
@@ -47,6 +51,7 @@ if TYPE_CHECKING:
 _WORD = "lifecycle.reclaiming."
 _FROM = "lifecycle.reclaiming_from."
 """With the plan, a number and the table's uuid: where one of its tables lay, which its word has no room for. Older words have no uuid."""
+_BEGUN = "begun"
 _SHOWN = 3
 _ALL = 2**62
 
@@ -90,6 +95,8 @@ class IcebergDeletedReclaimer(NamesFailures, ChangeStore):
     def _has_begun(self, plan_id: str, there: Mapping[str, str]) -> bool:
         if _WORD + plan_id not in there:
             return False
+        if json.loads(there[_WORD + plan_id]).get(_BEGUN):
+            return True  # whatever stands: it may have been told of once more
         uuids = [name.removeprefix(f"{_FROM}{plan_id}.").partition(".")[2] for name in there if name.startswith(f"{_FROM}{plan_id}.")]
         return any(not uuid or self._location(place_of(uuid)) is None for uuid in uuids) or not uuids
 
@@ -110,15 +117,21 @@ class IcebergDeletedReclaimer(NamesFailures, ChangeStore):
                 self._ways[action.location] = self._tables.pointers.file_io(place, found)
             forget(place)
             self._steps("inside_commit")
+        for action in plan.moved("gone"):
+            if action not in standing:
+                self._reach(plan, action)
         self._steps("after_commit")
         # A table that is not at its place need not have been forgotten by us: somebody may have given it another name, and it lives.
         self._check_alone(locations)
         gone = Deleted()
-        removals = [(locations[change.table_uuid], removal) for change in plan.forgets for removal in change.files]
-        for at, (location, removal) in enumerate(removals):
+        newest = {action.location: action.metadata for action in plan.moved("gone")}
+        removals = [(locations[change.table_uuid], removal.files) for change in plan.forgets for removal in change.files]
+        first = [(location, [name for name in names if name != newest[location]]) for location, names in removals]
+        last = [(location, [name for name in names if name == newest[location]]) for location, names in removals]
+        for at, (location, names) in enumerate(group for group in (*first, *last) if group[1]):
             if at:
                 self._steps("while_deleting")
-            gone += delete_files(self._io(location), location, removal.files)
+            gone += delete_files(self._io(location), location, names)
         self._steps("after_delete")
         word = {"topic": str(plan.topic), "scratch": self._scratch, "files": gone.files, "bytes": gone.size_bytes}
         if self._word(plan) is not None:
@@ -234,6 +247,20 @@ class IcebergDeletedReclaimer(NamesFailures, ChangeStore):
         """The table's own, while this run remembers it; else the catalog's."""
         return self._ways.get(location) or self._tables.file_io(location)
 
+    def _reach(self, plan: Plan, action: MovedTable) -> None:
+        """Have a way to the files of a table that is gone from the catalog. Raises StorageRefused where there is none."""
+        try:
+            next(iter(listed(self._io(action.location), action.location)), None)
+        except Unavailable:
+            place = place_of(action.table_uuid)
+            tell({_WORD + plan.plan_id: _text({"topic": str(plan.topic), "scratch": self._scratch, _BEGUN: True})})
+            if not know_again(place, location_prefix(action.location) + action.metadata):
+                raise
+            found = self._location(place)
+            if found is not None:
+                self._ways[action.location] = self._tables.pointers.file_io(place, found)
+            forget(place)
+
     def _word(self, plan: Plan) -> dict[str, Any] | None:
         text = words(self._tables.catalog).get(_WORD + plan.plan_id)
         return None if text is None else dict(json.loads(text))
@@ -318,6 +345,22 @@ def forget(place: Place) -> None:
             # The keys to its files went with it: a run that comes later may have none.
             if not result_unknown(error) or uuid_at(jvm, place) is not None:
                 raise
+
+
+def know_again(place: Place, metadata_location: str) -> bool:
+    """Tell the catalog of a table that it has forgotten; another that has the name by now stays. Whether it has taken it: a catalog may not
+    offer that, and the metadata may be gone."""
+    from py4j.protocol import Py4JJavaError
+
+    jvm = cast(Jvm, engine())
+    with engine_failures():
+        try:
+            jvm.lake.registerTable(identifier(jvm, place), metadata_location)
+        except Py4JJavaError as error:
+            if result_unknown(error):
+                raise
+            return False
+    return True
 
 
 def words(catalog: Catalog) -> Mapping[str, str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from message_lifecycle.model.change import Effect, Range, Returning
@@ -21,6 +22,7 @@ from message_lifecycle.model.request import Request
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.data_rows import messages_of, rows_in_order
 from message_lifecycle.stores.iceberg.layout import (
+    AT_ONCE,
     CANCELLED_MARKERS,
     COUNTS,
     END_OFFSETS,
@@ -126,7 +128,10 @@ class IcebergReader(NamesFailures):
 
     def published(self, plan: Plan) -> Published | None:
         snapshot = self._commit_of(self._tables.load(plan.topic), plan.plan_id)
-        return None if snapshot is None else published_by(plan.plan_id, snapshot.snapshot_id, _summary(snapshot))
+        if snapshot is None:
+            return None
+        told = _summary(snapshot)
+        return replace(published_by(plan.plan_id, snapshot.snapshot_id, told), at_once=AT_ONCE in told)
 
     def effect(self, plan: Plan) -> Effect:
         from message_lifecycle.stores.iceberg.manifests import removed_by

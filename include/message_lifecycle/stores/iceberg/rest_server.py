@@ -58,6 +58,7 @@ _ENDPOINTS = (
     "HEAD /v1/{prefix}/namespaces/{namespace}/tables/{table}",
     "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}",
     "DELETE /v1/{prefix}/namespaces/{namespace}/tables/{table}",
+    "POST /v1/{prefix}/namespaces/{namespace}/register",
     "POST /v1/{prefix}/tables/rename",
     "GET /v1/{prefix}/namespaces/{namespace}/views",
     "POST /v1/{prefix}/namespaces/{namespace}/views",
@@ -167,6 +168,8 @@ class RestCatalog:
                 request = self._read(asked, "CreateTableRequest")
                 made = self._handlers.stageTableCreate if request.stageCreate() else self._handlers.createTable
                 return self._told(made(self._catalog, namespace, request))
+            case "POST", "register":
+                return self._told(self._handlers.registerTable(self._catalog, namespace, self._read(asked, "RegisterTableRequest")))
             case "POST", "views":
                 return self._told(self._handlers.createView(self._catalog, namespace, self._read(asked, "CreateViewRequest")))
             case _, "tables", name, *more:

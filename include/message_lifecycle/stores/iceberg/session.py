@@ -22,12 +22,14 @@ from message_lifecycle.model.errors import (
     LifecycleError,
     SparkUnavailable,
     UnknownTopic,
+    cluster_lost,
     java_ended,
     storage_failure,
     storage_full,
     storage_refused,
 )
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.stores.iceberg.cluster_watch import STANDALONE, Watch
 from message_lifecycle.stores.iceberg.executors import give_package
 from message_lifecycle.stores.iceberg.java import (
     NOT_THERE,
@@ -84,6 +86,7 @@ class LazySession(Jvm):
 
 
 _of_process: LazySession | None = None
+_watch: Watch | None = None  # of the newest context on a Standalone cluster
 _making = threading.Lock()
 
 
@@ -93,7 +96,7 @@ def spark_session(app_name: str) -> SparkSession:
     from pyspark import SparkContext
     from pyspark.errors import PySparkRuntimeError
 
-    if _of_process is not None and _of_process.sparkContext is SparkContext._active_spark_context:
+    if _of_process is not None and _of_process.sparkContext is SparkContext._active_spark_context and not _is_lost():
         return cast("SparkSession", _of_process)
     try:
         context = _context(app_name)
@@ -107,11 +110,15 @@ def spark_session(app_name: str) -> SparkSession:
 
 def _context(app_name: str) -> SparkContext:
     """Of this process; where its tasks run on other machines, they have our package. Raises SparkUnavailable, and then there is none."""
+    global _watch
     from pyspark import SparkConf, SparkContext
 
     _pass_no_arrays()
     with _making:
         there = SparkContext._active_spark_context
+        if there is not None and _is_lost():
+            there.stop()  # of Java's part that is done; another cluster may stand at the address by now
+            there = None
         # Even where there is one, this asks Java a dozen questions, and its configuration comes over as a whole.
         context = SparkContext.getOrCreate(SparkConf().setAppName(app_name))
         if context is not there:
@@ -122,7 +129,13 @@ def _context(app_name: str) -> SparkContext:
                 except Exception as error:  # of a disk, or of Java: whoever asks next finds no context half made
                     context.stop()
                     raise SparkUnavailable(f"its executors cannot be given this package: {error}") from error
+            _watch = Watch(context, given) if given["spark.master"].startswith(STANDALONE) else None
         return context
+
+
+def _is_lost() -> bool:
+    """Whether the cluster of this process's context has gone."""
+    return _watch is not None and _watch.lost
 
 
 def engine(session: Callable[[], SparkSession] | None = None, *, tasks: bool = False) -> SparkSession:
@@ -279,12 +292,14 @@ _CONFLICT = re.compile(r"org\.apache\.iceberg\.exceptions\.(?:AlreadyExists|Comm
 _STORE = re.compile(r"software\.amazon\.awssdk\.(?:core|services\.s3)\.\S*Exception: (.*)")
 # The same in PyArrow's words, which come without a number.
 _STORE_OF_ARROW = re.compile(r"AWS Error|google::cloud::|Azure")
+# A context that was stopped under a question, or before it.
+_STOPPED = re.compile(r"SparkContext was shut down|stopped SparkContext")
 _MOST_CAUSES = 10
 
 
 @contextmanager
 def engine_failures() -> Iterator[None]:
-    """Raises StorageFull, StorageRefused, CatalogUnavailable or JavaEnded where that is why the engine stopped; anything else as it is.
+    """Raises StorageFull, StorageRefused, CatalogUnavailable, JavaEnded or ClusterLost where that is why the engine stopped; anything else as it is.
 
     A commit that may have been made is told before, where it is made (CommitUnknown). Imports no engine: what it is put around may
     need none.
@@ -314,6 +329,8 @@ def _named(error: Exception) -> LifecycleError | None:
     for cause in islice(_causes(error), _MOST_CAUSES):
         text = str(cause.toString())
         texts.append(text.partition("\n")[0])
+        if _watch is not None and _watch.lost and _STOPPED.search(text):
+            return cluster_lost(_watch.master)
         if found := _FULL.search(text):
             return storage_full(found.group(0))
         if found := _READ_ONLY.search(text):

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, TypeVar, cast
 
 from message_lifecycle.model.errors import LifecycleError, code_of
+from message_lifecycle.stores.iceberg.cluster_watch import STANDALONE
 from message_lifecycle.stores.iceberg.executors import registered
 from message_lifecycle.stores.iceberg.java import Jvm
 from message_lifecycle.stores.iceberg.session import local_cores
@@ -37,7 +38,6 @@ MEMORY_BYTES = 1024 * MEBIBYTE
 
 # Beginnings of the names of settings that open files, as PyIceberg has them.
 _OF_FILES = ("s3.", "client.", "gcs.", "adls.")
-_STANDALONE = "spark://"
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
@@ -238,7 +238,7 @@ def _beside(context: SparkContext, settings: Mapping[str, str], cores_of_task: i
 
 def _most(settings: Mapping[str, str], beside: int, cores_of_task: int) -> int | None:
     """How many run at once on all executors that there may be; None: nothing says."""
-    if settings.get("spark.master", "").startswith(_STANDALONE):  # it takes no number of executors
+    if settings.get("spark.master", "").startswith(STANDALONE):  # it takes no number of executors
         cores = settings.get("spark.cores.max")
         return None if cores is None else max(1, int(cores) // cores_of_task)
     dynamic = settings.get("spark.dynamicAllocation.enabled", "false").lower() == "true"

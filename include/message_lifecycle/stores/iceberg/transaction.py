@@ -11,7 +11,7 @@ plan's order, as everywhere else.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Self, cast
 from message_lifecycle.model.errors import CommitRefused, CommitUnknown, LifecycleError, PlanConflict, no_transactions
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg import fence
-from message_lifecycle.stores.iceberg.fence import AlreadyPublished, Ancestor, Judge, Make, Steps, attempt_of, found_after, refusals
+from message_lifecycle.stores.iceberg.fence import AlreadyPublished, Ancestor, Judge, Make, Steps, Walk, attempt_of, found_after, refusals
 from message_lifecycle.stores.iceberg.java import ATOMIC, PROPERTIES, Java, Jvm, identifier, java_class
+from message_lifecycle.stores.iceberg.layout import AT_ONCE
 from message_lifecycle.stores.iceberg.pointers import Place
 from message_lifecycle.stores.iceberg.session import engine_failures, forget_cached
 from message_lifecycle.stores.iceberg.table_metadata import swap_at_once
@@ -93,7 +94,9 @@ class Ready:
         with engine_failures():
             try:
                 with refusals(what):
-                    swap_at_once([attempt_of(one.table, one.judge, one.make) for one in commits], partial(_commit, commits), what=what)
+                    swap_at_once(
+                        [attempt_of(one.table, one.judge, _telling(one.make)) for one in commits], partial(_commit, commits), what=what
+                    )
             except AlreadyPublished:
                 pass
             except (PlanConflict, CommitUnknown) as error:
@@ -111,6 +114,17 @@ class Ready:
             logger.warning(_HALF, self.plan_id, SETTING, len(commits), ", ".join(".".join(one.place) for one in missing))
         for one in commits:
             one.steps(f"after_{one.of}")
+
+
+def _telling(make: Make) -> Make:
+    """Each commit says that it was not asked for alone: whoever finds a plan's tables otherwise knows that the catalog made a half of it."""
+
+    def told(on: Java, walk: Walk) -> Iterator[Java]:
+        for update in make(on, walk):
+            update.set(AT_ONCE, "true")
+            yield update
+
+    return told
 
 
 _HALF = (

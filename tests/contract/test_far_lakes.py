@@ -1,4 +1,4 @@
-"""A lake behind a REST catalog, tables in an object store or on disk and no Spark: one topic of each kind through all that it may meet."""
+"""Lakes behind a REST catalog, or with tables in an object store, and no Spark: one topic of each kind through all that it may meet."""
 
 from __future__ import annotations
 
@@ -35,12 +35,13 @@ from message_lifecycle.model.request import PurgeKey, RemoveMessages, UndoPlan
 from message_lifecycle.model.topic import NO_OPTIONS
 from message_lifecycle.ports import MessageWriter
 from message_lifecycle.stores.archive import ParquetArchive
+from message_lifecycle.stores.iceberg import deleted_reclaim
 from message_lifecycle.stores.iceberg.catalog import Tables, documents
 from message_lifecycle.stores.iceberg.compaction import kernel
-from message_lifecycle.stores.iceberg.rest_server import Answer, Asked, Serve
+from message_lifecycle.stores.iceberg.rest_server import Answer, Asked, Serve, told
 from message_lifecycle.stores.iceberg.tasks import in_tasks
 from tests.archives import archive_of
-from tests.contract.conftest import REST_LAKES
+from tests.contract.conftest import FAR_LAKES, REST_LAKES
 from tests.contract.test_deleted_reclaim import named, reclaim
 from tests.contract.test_requests import append, topic_of
 from tests.contract.test_topic_delete import deleted
@@ -48,7 +49,7 @@ from tests.contract.test_undo_after_erasure import erased
 from tests.contract.test_undo_view import compacted, view
 from tests.effort import hunt, sample
 from tests.errors import raises
-from tests.rest_lake import RestLake
+from tests.lakes import Lake, RestLake
 from tests.undone import published, run, sealed_segments, stored, undone
 from tests.undone_documents import made, purged
 
@@ -56,15 +57,18 @@ SOUGHT = b"sought for, and to be gone"
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
 
-@pytest.fixture(params=sample(REST_LAKES, "rest_s3"))
-def lake(request: pytest.FixtureRequest) -> Iterator[RestLake]:
-    found: RestLake = request.getfixturevalue(request.param)
+BEHIND_REST = pytest.mark.parametrize("lake", sample(REST_LAKES, "rest_s3"), indirect=True)
+
+
+@pytest.fixture(params=sample(FAR_LAKES, "rest_s3", "postgres_s3"))
+def lake(request: pytest.FixtureRequest) -> Iterator[Lake]:
+    found: Lake = request.getfixturevalue(request.param)
     with found.entered():
         yield found
 
 
 @pytest.fixture
-def world(lake: RestLake) -> Iterator[World]:
+def world(lake: Lake) -> Iterator[World]:
     opened = WORLDS["iceberg"]({}, NO_OPTIONS)
     yield opened
     opened.close()
@@ -136,11 +140,12 @@ def test_keys_that_end_within_a_stage_are_renewed(rest_s3: RestLake, ends: str, 
 
 
 @hunt
-def test_what_a_bucket_keeps_beneath_keeps_an_erasure_open(rest_s3: RestLake) -> None:
+@pytest.mark.parametrize("lake", ["rest_s3", "postgres_s3"], indirect=True)
+def test_what_a_bucket_keeps_beneath_keeps_an_erasure_open(lake: Lake) -> None:
     """The key is in no object, and in versions of objects that only the bucket's owner can end."""
-    store = rest_s3.s3
+    store = lake.s3
     assert store is not None
-    with rest_s3.entered(), store.keeping_versions("lake"):
+    with store.keeping_versions("lake"):
         world = WORLDS["iceberg"]({}, NO_OPTIONS)
         name = topic_of(world)
         append(world, name, 1, b"a", SOUGHT)
@@ -183,6 +188,7 @@ def test_documents_are_folded_purged_and_come_back(world: World) -> None:
     assert topic.shown()[0] == was[0]
 
 
+@BEHIND_REST
 @pytest.mark.parametrize("when", ["it begins", "it is made"])
 def test_a_catalog_that_makes_tables_of_an_older_version_is_refused(world: World, lake: RestLake, when: str) -> None:
     """As Nessie does, where version 3 is asked for and nothing is said."""
@@ -203,7 +209,7 @@ def test_a_catalog_that_makes_tables_of_an_older_version_is_refused(world: World
     assert world.services.topics.list() == []
 
 
-def test_a_topic_is_altered_deleted_brought_back_and_given_up(world: World, lake: RestLake) -> None:
+def test_a_topic_is_altered_deleted_brought_back_and_given_up(world: World, lake: Lake) -> None:
     name = topic_of(world, undo_window=1000, cleanup_policy="compact")
     append(world, name, 1, b"a", b"b")
     published(world, name, 2, "compaction")
@@ -222,6 +228,62 @@ def test_a_topic_is_altered_deleted_brought_back_and_given_up(world: World, lake
     assert lake.s3 is None or not [one for one in lake.s3.asked if one.method == "DELETE"], "many with each request"
 
 
+class Died(BaseException):
+    """What ends a process, and no handler catches."""
+
+
+@pytest.mark.parametrize("lake", ["rest_s3"], indirect=True)
+@pytest.mark.parametrize("offered", sample([True, False], True))
+def test_a_reclaim_that_died_when_the_table_was_forgotten_is_brought_to_its_end(
+    world: World, lake: RestLake, offered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The keys to its files went with the table: the catalog is told of it once more, where it lets itself be told."""
+    name = topic_of(world, undo_window=100, cleanup_policy="compact")
+    append(world, name, 1, b"a", b"b")
+    published(world, name, 2, "compaction")
+    below = [str(document.content["location"]) for _, document in documents(Tables(), name)]
+    plan_id = deleted(world, name, 5)
+
+    def dies(*_: object) -> None:
+        raise Died
+
+    with monkeypatch.context() as patched:
+        patched.setattr(deleted_reclaim, "delete_files", dies)
+        with pytest.raises(Died):
+            reclaim(world, plan_id, 106)
+    assert named(world, name) == [] and all(map(lake.files, below))
+    world.services.stores.gone._ways.clear()  # as of another process
+    if not offered:
+        lake.catalog.around = lambda asked, serve: (
+            told(HTTPStatus.BAD_REQUEST, "by the test", "BadRequestException") if asked.path[-1] == "register" else serve(asked)
+        )
+        with raises("StorageRefused", match=below[0]):
+            reclaim(world, plan_id, 106)
+        lake.catalog.around = lambda asked, serve: serve(asked)
+    assert reclaim(world, plan_id, 106).name == "published"
+    assert [lake.files(location) for location in below] == [[], []]
+    assert named(world, name) == []
+
+
+@hunt
+@pytest.mark.parametrize("lake", REST_LAKES, indirect=True)
+def test_a_catalog_that_fails_for_another_table_is_asked_again(world: World, lake: RestLake) -> None:
+    """Where that one lies nobody knows, so nothing goes."""
+    name, other = topic_of(world, undo_window=100), topic_of(world)
+    append(world, name, 1, b"a")
+    plan_id = deleted(world, name, 5)
+    lake.catalog.around = lambda asked, serve: (
+        told(HTTPStatus.INTERNAL_SERVER_ERROR, "by the test", "Fault") if asked.path[-1] == other.table() else serve(asked)
+    )
+    try:
+        with raises("TableNotTold", match=f"{other.namespace}.{other.table()}, and does not tell where it lies.*Try again"):
+            reclaim(world, plan_id, 106)
+    finally:
+        lake.catalog.around = lambda asked, serve: serve(asked)
+    assert reclaim(world, plan_id, 106).name == "published"
+
+
+@BEHIND_REST
 def test_a_catalog_is_asked_once_for_each_table_however_many_files_it_has(world: World, lake: RestLake) -> None:
     asked: list[str] = []
 

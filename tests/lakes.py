@@ -1,5 +1,9 @@
-"""A lake behind a REST catalog, for tests: Iceberg's own handlers over a database of their own, tables on this machine's disk or in an object
-store of this machine, which nobody but the catalog has keys for: it gives out one for each table that it answers."""
+"""Lakes for tests, beside the embedded default's: each has a catalog of its own, and tables on this machine's disk or in an object store of this
+machine.
+
+Behind a REST catalog (Iceberg's own handlers) nobody else has keys for the store: it gives out one for each table that it answers. A catalog that
+is rows of PostgreSQL gives out none, and its configuration has the key.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from secrets import token_hex
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from py4j import java_gateway, protocol
@@ -19,9 +23,10 @@ from pyspark.sql import SparkSession
 
 from message_lifecycle.app.lake_server import GivesKeys
 from message_lifecycle.local import postgres
-from message_lifecycle.local.cluster import store_settings
+from message_lifecycle.local.cluster import Key, store_settings
 from message_lifecycle.local.java import STORE_JARS, ensure_jars, find_java
 from message_lifecycle.local.layout import Layout, write_private
+from message_lifecycle.local.postgres import Address
 from message_lifecycle.local.processes import only_one
 from message_lifecycle.local.s3_server import S3Server
 from message_lifecycle.stores.iceberg import java, session
@@ -30,14 +35,15 @@ from message_lifecycle.stores.iceberg.layout import CATALOG
 from message_lifecycle.stores.iceberg.rest_server import RestCatalog, serving
 
 _BUCKET, _CLASS_PATH = "lake", "spark.driver.extraClassPath"
+# Iceberg waits two seconds before it asks the store again, and then twice as long each time.
+_IO = {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO", "s3.retry.min-wait-ms": "10", "s3.retry.max-wait-ms": "100"}
 
 
-@dataclass(slots=True)
-class RestLake:
+@dataclass(slots=True, kw_only=True)
+class Lake:
     """`environment`: what names it to Java and to PyIceberg. `s3`: where its files are, None: on disk. `engines`: those of its clients, kept
     from one test to the next."""
 
-    catalog: RestCatalog
     environment: Mapping[str, str]
     s3: S3Server | None
     engines: dict[str, object] = field(default_factory=dict)
@@ -63,12 +69,12 @@ class RestLake:
             return self.s3.objects(location.removeprefix("s3://"))
         return [str(path) for path in Path(location).rglob("*") if path.is_file()]
 
-    def on_cluster(self, folder: Path, settings: Mapping[str, str]) -> RestLake:
+    def on_cluster(self, folder: Path, settings: Mapping[str, str]) -> Self:
         """The same lake for a client of its own, whose tasks run where Spark's settings say. `folder`: of its configuration, empty."""
         # What is of this machine alone.
         return self.configured(folder, settings, without=("spark.local.dir", "spark.python.daemon.module", "spark.executor.extraClassPath"))
 
-    def configured(self, folder: Path, settings: Mapping[str, str], *, without: Sequence[str] = ()) -> RestLake:
+    def configured(self, folder: Path, settings: Mapping[str, str], *, without: Sequence[str] = ()) -> Self:
         """The same lake for a client of its own. `folder`: of its configuration, empty."""
         found = dict(java._settings_in((Path(self.environment["SPARK_CONF_DIR"]) / "spark-defaults.conf").read_text(encoding="utf-8")))
         _write_settings(folder, {**{name: value for name, value in found.items() if name not in without}, **settings})
@@ -85,10 +91,16 @@ class RestLake:
         self.engines = {}
 
 
+@dataclass(slots=True, kw_only=True)
+class RestLake(Lake):
+    catalog: RestCatalog
+
+
 # Where a process keeps the Java, and the Spark, that it has started.
 _ENGINES: tuple[tuple[Any, str], ...] = (
     (java, "_of_process"),
     (session, "_of_process"),
+    (session, "_watch"),
     *((SparkContext, name) for name in ("_gateway", "_jvm", "_active_spark_context")),
     *((SparkSession, name) for name in ("_instantiatedSession", "_activeSession")),
 )
@@ -101,41 +113,80 @@ def _named(place: Any, name: str) -> str:
 @contextmanager
 def rest_lake(layout: Layout, folder: Path, s3: S3Server | None = None) -> Iterator[RestLake]:
     """`layout`: the embedded default, whose PostgreSQL runs and keeps what the catalog says; `folder`: of the lake and its settings, empty."""
-    address, database, token = postgres.running(layout), f"rest_{token_hex(6)}", token_hex(16)
+    with _database(layout) as (address, database):
+        found, of_files = _settings(layout), {} if s3 is None else _IO
+        if s3 is not None:
+            found[_CLASS_PATH] = _with_store(layout, found[_CLASS_PATH])
+        own = {"warehouse": str(folder / "lake")} if s3 is None else {**_bucket(s3), **store_settings(s3.uri, s3.root), **_IO}
+        jvm = java._start({**found, **_of_catalog({"uri": address.jdbc(database), **own})})
+        try:
+            door = RestCatalog if s3 is None else partial(GivesKeys, s3=s3)
+            token = token_hex(16)
+            catalog = door(jvm, token=token, database=partial(address.connect, database))
+            with serving(catalog) as uri:
+                told = {"type": "rest", "uri": uri, "token": token}
+                others = {name: value for name, value in found.items() if not name.startswith(f"{PROPERTIES}.")}
+                named = _named_by(folder, {**others, **_of_catalog({**told, **of_files})}, told)
+                made = RestLake(environment=named, s3=s3, catalog=catalog)
+                yield made
+                made.end()
+        finally:
+            jvm.end()
+
+
+@contextmanager
+def postgres_lake(layout: Layout, folder: Path, s3: S3Server) -> Iterator[Lake]:
+    """`layout`: as `rest_lake`; `folder`: of the settings, empty. The key in them opens the bucket and no other."""
+    with _database(layout) as (address, database):
+        found, place = _settings(layout), _bucket(s3)
+        found[_CLASS_PATH] = _with_store(layout, found[_CLASS_PATH])
+        key = Key(below=f"/{_BUCKET}/")
+        s3.keys[key.name] = key
+        own = {**place, **store_settings(s3.uri, key)}
+        of_java = {**found, **_of_catalog({"uri": address.jdbc(database), **own, **_IO})}
+        made = Lake(environment=_named_by(folder, of_java, {"type": "sql", "uri": address.url(database), **own}), s3=s3)
+        yield made
+        made.end()
+
+
+@contextmanager
+def _database(layout: Layout) -> Iterator[tuple[Address, str]]:
+    """One more of the embedded PostgreSQL, for a catalog."""
+    address, database = postgres.running(layout), f"catalog_{token_hex(6)}"
     assert address is not None
     with address.connect("postgres") as connection:
         connection.execute(f"CREATE DATABASE {database}".encode())
-    found = dict(java._settings_in((layout.spark_conf / "spark-defaults.conf").read_text(encoding="utf-8")))
-    of_files: dict[str, str] = {}
-    if s3 is not None:
-        s3.files.create_dir(_BUCKET)
-        with only_one(layout.jars / "lock"):
-            found[_CLASS_PATH] = ":".join((found[_CLASS_PATH], *map(str, ensure_jars(layout, find_java(layout), jars=STORE_JARS))))
-        # Iceberg waits two seconds before it asks again, and then twice as long each time.
-        waits = {"s3.retry.min-wait-ms": "10", "s3.retry.max-wait-ms": "100"}
-        of_files = {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO", **waits}
-    own = of_files if s3 is None else {**of_files, **store_settings(s3.uri, s3.root)}
-    warehouse = str(folder / "lake") if s3 is None else f"s3://{_BUCKET}/{token_hex(4)}"
-    of_server = {"uri": address.jdbc(database), "warehouse": warehouse, **own}
-    jvm = java._start({**found, **_of_catalog(of_server)})
     try:
-        door = RestCatalog if s3 is None else partial(GivesKeys, s3=s3)
-        catalog = door(jvm, token=token, database=partial(address.connect, database))
-        with serving(catalog) as uri:
-            told = {"type": "rest", "uri": uri, "token": token}
-            others = {name: value for name, value in found.items() if not name.startswith(f"{PROPERTIES}.")}
-            conf = folder / "spark"
-            conf.mkdir()
-            _write_settings(conf, {**others, **_of_catalog({**told, **of_files})})
-            lines = ["catalog:", f"  {CATALOG}:", *(f"    {name}: {json.dumps(value)}" for name, value in told.items())]
-            (folder / ".pyiceberg.yaml").write_text("\n".join(lines) + "\n")
-            made = RestLake(catalog, {"PYICEBERG_HOME": str(folder), "SPARK_CONF_DIR": str(conf)}, s3)
-            yield made
-            made.end()
+        yield address, database
     finally:
-        jvm.end()
         with address.connect("postgres") as connection:
             connection.execute(f"DROP DATABASE {database} WITH (FORCE)".encode())
+
+
+def _settings(layout: Layout) -> dict[str, str]:
+    """Spark's, of the embedded default."""
+    return dict(java._settings_in((layout.spark_conf / "spark-defaults.conf").read_text(encoding="utf-8")))
+
+
+def _with_store(layout: Layout, class_path: str) -> str:
+    with only_one(layout.jars / "lock"):
+        return ":".join((class_path, *map(str, ensure_jars(layout, find_java(layout), jars=STORE_JARS))))
+
+
+def _bucket(s3: S3Server) -> dict[str, str]:
+    """A place of its own in the bucket, which is made."""
+    s3.files.create_dir(_BUCKET)
+    return {"warehouse": f"s3://{_BUCKET}/{token_hex(4)}"}
+
+
+def _named_by(folder: Path, of_java: Mapping[str, str], of_python: Mapping[str, str]) -> dict[str, str]:
+    """The variables that name a lake, once its settings stand in files of the folder."""
+    conf = folder / "spark"
+    conf.mkdir()
+    _write_settings(conf, of_java)
+    lines = ["catalog:", f"  {CATALOG}:", *(f"    {name}: {json.dumps(value)}" for name, value in of_python.items())]
+    write_private(folder / ".pyiceberg.yaml", "\n".join(lines) + "\n")
+    return {"PYICEBERG_HOME": str(folder), "SPARK_CONF_DIR": str(conf)}
 
 
 def _of_catalog(settings: Mapping[str, str]) -> dict[str, str]:
