@@ -83,9 +83,10 @@ def test_partitions_judged_by_tasks_are_judged_as_here(spark: SparkSession, monk
     world = iceberg_world({})
     try:
         topic = Topic(world, Log(settings={"max_removed_fraction": 1.0}, batches=(), partitions=3))
-        topic.append([message(b"k%d" % at, b"1") for at in range(20)])
+        topic.append([replace(message(b"k%d" % at, b"1"), partition=at % 3) for at in range(20)])
         assert topic.run(AS_OF).name == "published"
-        topic.append([*(message(b"k%d" % at, None if at % 3 else b"2") for at in range(12)), message(None, b"3")])
+        newer = [replace(message(b"k%d" % at, None if at % 2 else b"2"), partition=at % 3) for at in range(12)]
+        topic.append([*newer, message(None, b"3")])
         s = world.services
         world.set_now(LATER)
         plan = steps.plan(s, topic.name, as_of=LATER, work="compaction").plan
