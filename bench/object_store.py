@@ -19,7 +19,7 @@ from secrets import token_hex
 from statistics import median
 from typing import cast
 
-from tests.rest_lake import RestLake, rest_lake
+from tests.lakes import RestLake, rest_lake
 
 from bench import gateway
 from bench.compaction import KEYS, MESSAGES, PARTITIONS, REPEATS, generated, measuring
