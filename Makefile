@@ -24,7 +24,7 @@ demo: install ## load real topics, let Airflow remove what is old, show what wen
 up: install ## start PostgreSQL and Airflow and leave them running; prints address and login
 	@$(BIN)/lifecycle up
 
-down: install ## stop everything that was started; the data stays in .lifecycle
+down: install ## stop everything that was started; the data stays in .lifecycle, but for a cluster's
 	@$(BIN)/lifecycle down
 
 status: install ## say what runs

@@ -1,7 +1,7 @@
 """Every figure that the documents state, each benchmark in a process of its own; exit status 1 when one misses its limit.
 
 The database is started where it does not run, and then stopped again. One alone: `python -m bench compaction --only log`; by name only, for they
-take long: `python -m bench breakages`, `python -m bench faults`.
+take long: `python -m bench breakages`, `python -m bench faults`, `python -m bench large`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from message_lifecycle.local.layout import find_layout
 
 BENCHMARKS = (
     "compaction",
+    "object_store",
     "documents",
     "due",
     "commands",
@@ -28,8 +29,8 @@ BENCHMARKS = (
     "erasure",
     "reclaim",
 )
-BY_NAME = ("breakages", "faults")
-"""Proofs that are no figures: they start what they need themselves."""
+BY_NAME = ("breakages", "faults", "large")
+"""What takes long, and starts itself what it needs."""
 
 
 def main() -> int:

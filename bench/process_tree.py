@@ -10,6 +10,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,6 +49,53 @@ def cpu_of_tree() -> float:
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     alive = sum(_cpu_seconds(pid) or 0.0 for pid in (os.getpid(), *_below(os.getpid())))
     return alive + ended.ru_utime + ended.ru_stime
+
+
+@dataclass(slots=True, kw_only=True)
+class Used:
+    """CPU seconds of all processes of a group that were seen, and the highest sum of its proportional set sizes."""
+
+    cpu: float = 0.0
+    memory_mb: float = 0.0
+
+
+@contextmanager
+def watching(roots: Callable[[], Mapping[str, Sequence[int]]], *, interval: float = 0.25, looks: int = 4) -> Iterator[dict[str, Used]]:
+    """What groups of process trees use meanwhile, by name; known at the end. `roots`: their processes as they are now, for trees may come and go.
+    Of those that run already, what they have used before does not count."""
+    found, seen, over = dict[str, Used](), dict[int, tuple[str, float]](), threading.Event()
+
+    def look(*, memory: bool) -> None:
+        for name, pids in roots().items():
+            used = found.setdefault(name, Used())
+            every = [one for pid in pids for one in (pid, *_below(pid))]
+            seen.update({pid: (name, cpu) for pid in every if (cpu := _cpu_seconds(pid)) is not None})
+            if memory:
+                used.memory_mb = max(used.memory_mb, sum(map(_memory_mb, every)))
+
+    def watch() -> None:
+        looked = 0
+        while not over.wait(interval):
+            look(memory=looked % looks == 0)
+            looked += 1
+
+    look(memory=False)
+    before = {pid: cpu for pid, (_, cpu) in seen.items()}
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield found
+    finally:
+        over.set()
+        thread.join()
+        look(memory=False)
+        for pid, (name, cpu) in seen.items():
+            found[name].cpu += cpu - before.get(pid, 0.0)
+
+
+def children(pid: int) -> list[int]:
+    """Processes that it has started and that still run."""
+    return [int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()]
 
 
 def _main() -> int:
@@ -89,10 +138,10 @@ def _watch(peak: list[float], seen: dict[int, float], over: threading.Event) -> 
 
 def _below(pid: int) -> list[int]:
     try:
-        children = [int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()]
+        below = children(pid)
     except OSError:
         return []
-    return [one for child in children for one in (child, *_below(child))]
+    return [one for child in below for one in (child, *_below(child))]
 
 
 def _cpu_seconds(pid: int) -> float | None:

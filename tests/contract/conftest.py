@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from message_lifecycle.local.layout import find_layout
 from message_lifecycle.local.s3_server import s3_server
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.topic import NO_OPTIONS, Backend, StoreOptions
+from tests.archives import Archived, archive_of
 from tests.effort import far, hunt
 from tests.lakes import Lake, RestLake, postgres_lake, rest_lake
 
@@ -33,6 +34,13 @@ def on(*stores: Backend, hunted: Backend | None = None) -> list[object]:
     lakes."""
     own = [pytest.param(store, marks=(*NEEDS.get(store, ()), *([hunt] if store == hunted else ()))) for store in stores]
     return [*own, *(pytest.param(lake, marks=(*NEEDS["iceberg"], hunt)) for lake in FAR_LAKES if "iceberg" in stores)]
+
+
+def at_both(*stores: Backend, in_store: Sequence[Backend] = ("memory", "json_file")) -> pytest.MarkDecorator:
+    """Of tests that take an `archive`: on these stores it is a folder of a disk, and on those one of an object store."""
+    disk = [pytest.param(store, "disk", marks=NEEDS.get(store, ())) for store in stores]
+    there = [pytest.param(store, "object_store", marks=NEEDS["iceberg"]) for store in in_store]
+    return pytest.mark.parametrize(("store_kind", "archive"), [*disk, *there], indirect=True)
 
 
 TABLES_HUNTED = pytest.mark.parametrize("store_kind", on(*WHOLE_LOGS, hunted="iceberg"), indirect=True)
@@ -69,6 +77,13 @@ def store_kind(request: pytest.FixtureRequest) -> Iterator[Backend]:
             lake.enter_context(request.getfixturevalue(request.param).entered())
             lake.enter_context(far())
         yield kind
+
+
+@pytest.fixture
+def archive(request: pytest.FixtureRequest) -> Iterator[Archived]:
+    """Where what goes is kept, of tests that have `tests.archives.at_both`."""
+    with archive_of(request.param, request) as made:
+        yield made
 
 
 @pytest.fixture

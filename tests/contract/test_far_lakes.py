@@ -7,30 +7,40 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from http import HTTPStatus
+from pathlib import Path
+from secrets import token_bytes
 from typing import Any
 
 import pytest
 
-from message_lifecycle.app import receipts, views
-from message_lifecycle.app.erasures import carry_out
+from message_lifecycle.app import receipts, steps, views, wiring
+from message_lifecycle.app.backends import opened
+from message_lifecycle.app.config import backends_file
+from message_lifecycle.app.erasures import ask, carry_out
 from message_lifecycle.app.lake_server import GivesKeys
 from message_lifecycle.app.reading import read_compacted
 from message_lifecycle.app.scenario import World
+from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import alter_topic
 from message_lifecycle.app.wiring import WORLDS
+from message_lifecycle.ledger import migrate_ledger
 from message_lifecycle.local.s3_server import Asked as S3Asked
 from message_lifecycle.local.s3_server import Refused, S3Server
 from message_lifecycle.local.s3_server import Serve as S3Serve
-from message_lifecycle.model.erasure import ErasureRequest
-from message_lifecycle.model.message import is_marker
+from message_lifecycle.model.erasure import MIN_SECRET_BYTES, ErasureRequest, KeySecret
+from message_lifecycle.model.message import NewMessage, is_marker
+from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.request import PurgeKey, RemoveMessages, UndoPlan
 from message_lifecycle.model.topic import NO_OPTIONS
+from message_lifecycle.ports import MessageWriter
+from message_lifecycle.stores.archive import ParquetArchive
 from message_lifecycle.stores.iceberg import deleted_reclaim
 from message_lifecycle.stores.iceberg.catalog import Tables, documents
 from message_lifecycle.stores.iceberg.compaction import kernel
 from message_lifecycle.stores.iceberg.rest_server import Answer, Asked, Serve, told
 from message_lifecycle.stores.iceberg.tasks import in_tasks
+from tests.archives import archive_of
 from tests.contract.conftest import FAR_LAKES, REST_LAKES
 from tests.contract.test_deleted_reclaim import named, reclaim
 from tests.contract.test_requests import append, topic_of
@@ -297,3 +307,36 @@ def _status(world: World, asked: list[str], *, files: int) -> Counter[str]:
     asked.clear()
     views.status(world.services, [name])
     return Counter(asked)
+
+
+def test_a_log_beside_the_lake_archives_into_its_store_and_a_key_is_erased_there(
+    rest_s3: RestLake, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it is configured: the backend by lifecycle.toml, the store's keys by the catalog's own settings."""
+    with archive_of("object_store", request) as archive:
+        place, name = '[backends.audit]\nkind = "json_file"\nroot = "files"\n', TopicName(stream="shop", topic="audit")
+        policy = f'[backends.audit.topics."shop/audit"]\nmax_records = 1\non_remove = "archive"\narchive_to = "{archive.to}"\n'
+        (tmp_path / "lifecycle.toml").write_text(f"{place}{policy}")
+        monkeypatch.setenv("LIFECYCLE_CONFIG", str(tmp_path / "lifecycle.toml"))
+        monkeypatch.setenv("LIFECYCLE_LEDGER_URL", f"sqlite:///{tmp_path}/ledger.db")
+        migrate_ledger(f"sqlite:///{tmp_path}/ledger.db")
+        # One a process: it would have these keys to the end.
+        monkeypatch.setattr(wiring, "_tables", lambda _home: Tables())
+        secret = KeySecret(token_bytes(MIN_SECRET_BYTES))
+        own = replace(opened(wiring.lake(), backends_file()[0]), key_secret=lambda _: secret)
+        writer: MessageWriter = own.stores.log  # type: ignore[assignment]  # a record log is one store for all
+        new = [NewMessage(append_time=own.ledger.now(), key=key, value=b"v") for key in (b"a", SOUGHT, b"b")]
+        writer.append(name, new, policy_of(own, name))
+        s = replace(wiring.lake(), key_secret=lambda _: secret)
+        done = steps.run(s, name, as_of=s.ledger.now(), work="retention", approver=lambda _plan, _report: (True, "ada", "as expected"))
+        assert (done.name, done.archived) == ("published", 2), done.detail
+        assert archive.files() == [f"{archive.to}/shop/audit/{done.plan_id}.parquet"]
+        assert archive.holds(SOUGHT)
+        asked = ask(s, SOUGHT, topics=[name], forbid=False, by="ada", why="a letter").request_id
+        (found,) = carry_out(s, asked, approver=lambda _plan, _report: (True, "ada", "a letter"))
+        assert found.is_done, found.told()
+        assert s.ledger.erasure(asked).state == "erased"
+        assert receipts.verify(s, asked) == []
+        assert not archive.holds(SOUGHT)
+        assert done.plan_id is not None
+        assert [message.key for message in ParquetArchive(archive.to).read(name, done.plan_id)] == [b"a"]

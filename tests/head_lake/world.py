@@ -135,8 +135,8 @@ def _archived(s: Services, name: TopicName) -> list[Any]:
     """Of all plans of the topic."""
     to = policy_of(s, name).archive_to
     assert to is not None
-    there = [one.plan_id for one in s.ledger.plans(name) if ParquetArchive(Path(to)).file(name, one.plan_id).exists()]
-    return [value_of(message) for plan_id in there for message in ParquetArchive(Path(to)).read(name, plan_id)]
+    there = [one.plan_id for one in s.ledger.plans(name) if Path(ParquetArchive(to).file(name, one.plan_id)).exists()]
+    return [value_of(message) for plan_id in there for message in ParquetArchive(to).read(name, plan_id)]
 
 
 def past(name: TopicName, of_lake: Tables | None = None) -> dict[str, list[int]]:

@@ -56,5 +56,5 @@ def test_what_is_installed_is_what_is_pinned() -> None:
 
 def test_the_command_is_installed() -> None:
     (command,) = entry_points(group="console_scripts", name="lifecycle")
-    assert command.value == "message_lifecycle.app.cli:main"
+    assert command.value == "message_lifecycle.app.cli:program"
     assert callable(command.load())

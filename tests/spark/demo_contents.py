@@ -4,13 +4,14 @@ time, and the contents of their plans, a line each."""
 from __future__ import annotations
 
 import sys
+from datetime import date
 
 from message_lifecycle.app import demo, steps
 from message_lifecycle.app.operations.registry import Work
 from message_lifecycle.app.wiring import lake
 from message_lifecycle.local.environment import load_environment
 from message_lifecycle.local.progress import Progress
-from message_lifecycle.model.instants import Instant, parse_instant
+from message_lifecycle.model.instants import Instant, format_instant, parse_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan_content import content_digest
 from message_lifecycle.model.request import PurgeKey, UndoPlan
@@ -18,7 +19,7 @@ from message_lifecycle.model.request import PurgeKey, UndoPlan
 
 def main(as_of: Instant) -> None:
     progress = Progress(announced=False)
-    demo._land(progress)
+    demo._land(progress, shift_to=date.fromisoformat(format_instant(as_of)[:10]))
     s = lake()
     demo._land_document(s, progress)
 

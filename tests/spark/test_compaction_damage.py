@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import pickle
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,12 +23,16 @@ from message_lifecycle.app.wiring import iceberg_world
 from message_lifecycle.model.errors import CompactedTableMissing, Unavailable
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
+from message_lifecycle.stores.iceberg import tasks
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.columns import KEY
+from message_lifecycle.stores.iceberg.compaction import evidence as compaction_evidence
+from message_lifecycle.stores.iceberg.compaction import store as compaction_store
 from message_lifecycle.stores.iceberg.compaction.view_table import UnreadableDeletes
 from message_lifecycle.stores.iceberg.layout import COMPACTED
 from message_lifecycle.stores.iceberg.session import forget_cached, java_table, sql_table
 from message_lifecycle.stores.iceberg.table_folder import local_path
+from message_lifecycle.stores.iceberg.tasks import Resources
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
@@ -58,6 +64,45 @@ def topic(spark: SparkSession) -> Iterator[Topic]:
     world.close()
 
 
+def in_tasks_of_a_cluster(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """However little there is to judge. What is given back: a word for each question asked so."""
+    asked: list[str] = []
+
+    def in_tasks(session: SparkSession, items: Sequence[Any], work: Callable[[Any, Resources], Any]) -> list[Any]:
+        asked.append(f"{len(items)} partitions")
+        items = [pickle.loads(pickle.dumps(item)) for item in items]
+        return [pickle.loads(pickle.dumps(answer)) for answer in tasks.in_tasks(session, items, work)]
+
+    monkeypatch.setattr(compaction_store, "tasks_here", lambda: False)
+    monkeypatch.setattr(compaction_evidence, "FAR_BYTES", 0)
+    monkeypatch.setattr(compaction_evidence, "in_tasks", in_tasks)
+    return asked
+
+
+def test_partitions_judged_by_tasks_are_judged_as_here(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = iceberg_world({})
+    try:
+        topic = Topic(world, Log(settings={"max_removed_fraction": 1.0}, batches=(), partitions=3))
+        topic.append([replace(message(b"k%d" % at, b"1"), partition=at % 3) for at in range(20)])
+        assert topic.run(AS_OF).name == "published"
+        newer = [replace(message(b"k%d" % at, None if at % 2 else b"2"), partition=at % 3) for at in range(12)]
+        topic.append([*newer, message(None, b"3")])
+        s = world.services
+        world.set_now(LATER)
+        plan = steps.plan(s, topic.name, as_of=LATER, work="compaction").plan
+        staged, policy = steps.stage(s, plan.plan_id), policy_of(s, topic.name)
+        here = s.stores.view.evidence(plan, staged, policy)
+        asked = in_tasks_of_a_cluster(monkeypatch)
+        assert s.stores.view.evidence(plan, staged, policy) == here
+        assert asked == [f"{len(plan.on_view.compact)} partitions"]
+        assert len(plan.on_view.compact) > 1
+        Path(local_path(Tables().load(topic.name).inspect.files()["file_path"][0].as_py())).write_bytes(b"PAR1 torn")
+        with raises("EvidenceFailed", match="partition"):
+            s.stores.view.evidence(plan, staged, policy)
+    finally:
+        world.close()
+
+
 LOG_ROW = "SELECT *, CAST(NULL AS timestamp) AS delete_horizon, CAST(NULL AS boolean) AS remembered FROM log WHERE offset = "
 DAMAGES = {
     "a second row of a key": (f"SELECT * FROM staged UNION ALL {LOG_ROW} 0", "repeated_keys"),
@@ -71,7 +116,11 @@ DAMAGES = {
 }
 
 
-def test_a_damaged_view_is_seen_and_not_published(topic: Topic, spark: SparkSession) -> None:
+@pytest.mark.parametrize("there", [False, True])
+def test_a_damaged_view_is_seen_and_not_published(topic: Topic, spark: SparkSession, there: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`there`: in tasks, as on a cluster."""
+    if there:
+        in_tasks_of_a_cluster(monkeypatch)
     s = topic.world.services
     topic.world.set_now(LATER)
     plan = steps.plan(s, topic.name, as_of=LATER, work="compaction").plan

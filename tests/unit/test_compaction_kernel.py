@@ -16,12 +16,12 @@ from pyiceberg.io import OutputFile as OutputStream
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import ViewReason
 from message_lifecycle.model.rules import After, Both, Either, Known, Never, Not, Rule
-from message_lifecycle.stores.iceberg import lake_io
+from message_lifecycle.stores.iceberg import lake_io, relations
 from message_lifecycle.stores.iceberg.compaction import PartitionJob, PartitionResult, Rules, kernel
 from message_lifecycle.stores.iceberg.compaction.kernel import compact
 from message_lifecycle.stores.iceberg.compaction.view_table import SCHEMA
 from message_lifecycle.stores.iceberg.lake_io import LakeFileIO
-from message_lifecycle.stores.iceberg.tasks import InputFile, Resources, Store, Vector
+from message_lifecycle.stores.iceberg.tasks import HERE, InputFile, Resources, Store, Vector
 from tests.compaction import Table, compacted, counted, log_file, messages, rows_in, run, vector
 from tests.effort import sample
 from tests.errors import raises
@@ -158,8 +158,10 @@ def test_files_out_of_order_are_sorted(tmp_path: Path, monkeypatch: pytest.Monke
         assert table.rows() == compacted([], rows, Rules(as_of=AS_OF))[0]
 
 
+@pytest.mark.parametrize("cut_by", [1_000_000, 5_000], ids=["by all offsets", "by some"])
 @pytest.mark.parametrize("threads", [1, 2])
-def test_files_are_bounded_and_follow_each_other(threads: int, tmp_path: Path) -> None:
+def test_files_are_bounded_and_follow_each_other(threads: int, cut_by: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "_CUT_BY", cut_by)
     count = 400_000
     table = pa.table({"offset": range(count), "key": [b"%d" % at for at in range(count)]})
     for entry in SCHEMA.as_arrow():
@@ -172,9 +174,29 @@ def test_files_are_bounded_and_follow_each_other(threads: int, tmp_path: Path) -
     result = kernel.compact(job, rules, resources, data_folder=str(tmp_path / "data"), run="run")
     offsets = [pq.read_table(file.path)["offset"].to_pylist() for file in result.files]
     assert len(offsets) > 1
+    assert max(map(len, offsets)) < 1.3 * count / len(offsets)
     assert [offset for part in offsets for offset in part] == list(range(count))
     assert [file.rows for file in result.files] == [len(part) for part in offsets]
     assert [file.path for file in result.files] == sorted(map(str, (tmp_path / "data" / "partition=0").iterdir()))
+
+
+def test_more_offsets_than_fit_into_memory_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a partition with some fifty million keys, in the memory of a task."""
+    rows, megabytes = 8_000_000, 60
+    monkeypatch.setattr(kernel, "_CUT_BY", 10_000)
+    source = log_file(tmp_path, rows_of(*((b"k%d" % at, b"v") for at in range(100))))
+    resources = Resources(
+        spill_folder=str(tmp_path), memory_bytes=megabytes << 20, file_bytes=rows * Path(source.path).stat().st_size // 1000
+    )
+    job = PartitionJob(partition=0, after=-1, through=rows, view=(), tail=(source,), rewrite=True)
+    with relations.opened(resources) as (connection, names):
+        connection.execute(f'CREATE TEMP TABLE winners AS SELECT range AS "offset" FROM range({rows})')
+        worker = kernel._Kernel(connection, names, job, Rules(as_of=AS_OF), resources, str(tmp_path), "run", HERE)
+        spans = worker._spans("winners", [source], rows)
+        counts = [connection.execute(f"SELECT count(*) FROM winners WHERE {span}").fetchall()[0][0] for span in spans]
+    assert len(counts) == 10
+    assert sum(counts) == rows
+    assert max(counts) < 1.3 * rows / len(counts)
 
 
 def test_field_ids_are_the_tables(tmp_path: Path) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import date
 from pathlib import Path
 from typing import cast
 
@@ -104,9 +106,10 @@ def test_of_two_runs_at_once_both_are_waited_for_and_told(said: io.StringIO, mon
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """Nothing ran before."""
+    """What ran before: nothing."""
 
     address: str | None = None
+    cluster: Mapping[str, bool] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +132,8 @@ def whole(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, t
     made = make_lake(capsys)
     s = made.services
 
-    def land(name: TopicName) -> Landing:
+    def land(name: TopicName, *, shift_to: date | None) -> Landing:
+        assert shift_to is None, "they end today"
         ages = (300, 299, 250, 20, 10, 5) if name == demo.FLIGHTS else (5, 4, 3)
         for number, days in enumerate(ages):
             key, at = (b"N1", b"N2", None)[number % 3], Instant(NOW - days * 24 * HOUR)
@@ -182,3 +186,17 @@ def test_the_whole_demo_is_told_in_forty_lines_and_ends_with_what_to_try(whole: 
     assert "`make up` starts it again" in lines[-4]
     for words in tried:
         assert whole.say(*words).status in (0, 1), "each of them is a command that works on what the demo leaves"
+
+
+@pytest.mark.parametrize(
+    ("ran", "stopped"),
+    [(Ran(), 1), (Ran(address="http://127.0.0.1:1"), 0), (Ran(cluster={"lake-server": True}), 0), (Ran(cluster={"lake-server": False}), 1)],
+)
+@pytest.mark.usefixtures("whole")
+def test_the_demo_stops_what_it_has_started(monkeypatch: pytest.MonkeyPatch, ran: Ran, stopped: int) -> None:
+    """With a cluster's store all that its tables have would be gone, whether or not Airflow ran with it."""
+    calls: list[object] = []
+    monkeypatch.setattr(demo.stack, "status", lambda _layout: ran)
+    monkeypatch.setattr(demo.stack, "down", calls.append)
+    assert demo.main() == 0
+    assert len(calls) == stopped

@@ -31,12 +31,14 @@ from message_lifecycle.operations.planning import required
 from message_lifecycle.stores.iceberg.columns import SCHEMA
 from message_lifecycle.stores.iceberg.compaction.store import IcebergViews
 from message_lifecycle.stores.iceberg.erasure import publish
+from message_lifecycle.stores.iceberg.erasure.looking import Looks
 from message_lifecycle.stores.iceberg.erasure.metadata import ERASING, read_going, snapshot_id_of
 from message_lifecycle.stores.iceberg.erasure.publish import load_with_going
 from message_lifecycle.stores.iceberg.erasure.rewrite import rewrite
 from message_lifecycle.stores.iceberg.erasure.search import MAIN, Heads, UndoWindow, search
 from message_lifecycle.stores.iceberg.lake_io import LakeFileIO
 from message_lifecycle.stores.iceberg.layout import OPERATION, PLAN_ID
+from message_lifecycle.stores.iceberg.tasks import HERE
 from tests.errors import raises
 from tests.histories import PLACE, catalog_in, document_of
 
@@ -303,6 +305,10 @@ def test_a_views_history_tells_nothing_of_a_compaction_before_an_erasure(erased:
     assert OneView(history).has_begun(plan) is erased
 
 
+def looks(key: bytes) -> Looks:
+    return Looks(io=LakeFileIO(), store=HERE, matches=lambda found: found == key, kind="log")
+
+
 @pytest.mark.postgres
 @pytest.mark.spark
 @pytest.mark.parametrize("key", [b"k", b""])
@@ -313,12 +319,12 @@ def test_a_file_outside_the_table_that_holds_the_key_is_refused(tmp_path: Path, 
     made = catalog.create_table(PLACE, schema=rows.schema)
     made.append(rows)
     pq.write_table(rows, tmp_path / "outside.parquet")
-    before = search(LakeFileIO(), document_of(made), "log", lambda found: found == key, window(0))
+    before = search(looks(key), document_of(made), window(0))
     assert [(file.offsets, file.needed) for file in before.summary.files] == [("0", True)]
     made.add_files([str(tmp_path / "outside.parquet")])
     with raises("UnsupportedErasure", match="outside"):
-        search(LakeFileIO(), document_of(made), "log", lambda found: found == key, window(0))
-    search(LakeFileIO(), document_of(made), "log", lambda found: found == b"nobody's", window(0))
+        search(looks(key), document_of(made), window(0))
+    search(looks(b"nobody's"), document_of(made), window(0))
 
 
 @pytest.mark.postgres

@@ -5,12 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
 from py4j.protocol import Py4JError, Py4JJavaError
+from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
+from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from message_lifecycle.stores.iceberg import table_files, view_file
 from message_lifecycle.stores.iceberg.catalog import check_places_alone
@@ -105,6 +108,67 @@ def test_a_place_without_versions_is_not_asked(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(table_files, "engine", MagicMock(side_effect=AssertionError("nobody is to be asked")))
     io: Any = SimpleNamespace(properties={})
     assert [kept_versions(io, place, until_ms=1) for place in ("/lake/t", "file:///lake/t", "gs://lake/t")] == [""] * 3
+
+
+def uploads(monkeypatch: pytest.MonkeyPatch, client: Any) -> list[str]:
+    """Names of those that are unfinished below a folder of a bucket that answers so."""
+    java = MagicMock()
+    java.settings_of = dict
+
+    @contextmanager
+    def file_io(given: Mapping[str, str]) -> Iterator[MagicMock]:
+        assert given["io-impl"] == "org.apache.iceberg.aws.s3.S3FileIO"
+        yield MagicMock(**{"client.return_value": client})
+
+    java.file_io = file_io
+    monkeypatch.setattr(table_files, "engine", lambda: java)
+    io: Any = SimpleNamespace(properties={})
+    return [upload.name for upload in table_files.unfinished_uploads(io, "s3://lake/t")]
+
+
+def test_uploads_of_another_folder_are_not_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some stores take the beginning of a name as they like."""
+    client = MagicMock()
+    found = [SimpleNamespace(key=lambda key=key: key, uploadId=lambda: "1") for key in ("t/a.parquet", "t2/b.parquet", "t/c/d.parquet")]
+    client.listMultipartUploadsPaginator().uploads.return_value = Iterable(*found)
+    assert uploads(monkeypatch, client) == ["a.parquet", "c/d.parquet"]
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (java_error("NoSuchBucketException", 404), "s3://lake/t: NoSuchBucketException: in its words"),
+        (java_error("S3Exception", 403), "s3:ListBucketMultipartUploads"),
+        (java_error("S3Exception", 501), "in its words"),
+        (TypeError("'JavaPackage' object is not callable"), "without iceberg-aws-bundle in Java"),
+    ],
+)
+def test_where_uploads_cannot_be_seen_nobody_says_that_there_are_none(monkeypatch: pytest.MonkeyPatch, error: Exception, told: str) -> None:
+    client = MagicMock()
+    client.listMultipartUploadsPaginator.side_effect = error
+    with raises("StorageRefused", match=told):
+        uploads(monkeypatch, client)
+
+
+def test_a_bucket_of_another_store_that_is_not_there_is_no_empty_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    there = SubTreeFileSystem(str(tmp_path), LocalFileSystem())
+    monkeypatch.setattr(PyArrowFileIO, "_initialize_fs", lambda *_: there)
+    io: Any = SimpleNamespace(properties={})
+    table_files.check_bucket(io, "gs://there/a")
+    with raises("StorageRefused", match="gs://away/a: there is no bucket away"):
+        table_files.check_bucket(io, "gs://away/a")
+
+
+def test_an_upload_that_stays_though_it_was_aborted_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = MagicMock()
+    found = SimpleNamespace(key=lambda: "t/a.parquet", uploadId=lambda: "1")
+    client.listMultipartUploadsPaginator().uploads.return_value = Iterable(found)
+    client.abortMultipartUpload.side_effect = java_error("NoSuchUploadException", 404)
+    assert uploads(monkeypatch, client) == ["a.parquet"]
+    io: Any = SimpleNamespace(properties={})
+    with raises("StorageRefused", match=r"s3://lake/t/a\.parquet: an upload that was begun is still there"):
+        table_files.abort_uploads(io, "s3://lake/t", lambda name: name == "a.parquet")
 
 
 def test_a_task_gets_what_opens_files_and_not_what_opens_the_catalog() -> None:

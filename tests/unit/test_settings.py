@@ -44,6 +44,23 @@ def test_the_texts_of_the_command_line_are_held_to_the_same(text: str) -> None:
         parse_topic_settings({"message_expiry": text}, where="--set")
 
 
+@pytest.mark.parametrize("place", ["/archive", "/a folder/#1", "s3://bucket", "s3://my.bucket-1/a/b=c/.d", "gs://my_bucket/a"])
+def test_an_archive_is_a_folder_of_a_disk_or_of_a_store(place: str) -> None:  # RET-7
+    assert topic_settings({"archive_to": place}, where="a topic") == {"archive_to": place}
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["", "a", "./a", "file:///a", "hdfs://host/a", "abfss://box@account.dfs.core.windows.net/a", "s3a://bucket/a", "S3://bucket/a", "s3:/bucket",
+     "s3://", "s3:///a", "s3://bucket/", "s3://bucket/a/", "s3://bucket//a", "s3://bucket/../a", "s3://bucket/a/.", "s3://bucket/a?b",
+     "s3://bucket/a#b", "s3://bucket/a b", "s3://bucket/a\n", "s3://key:secret@bucket/a", "/a\0", 1],
+)  # fmt: skip
+def test_a_place_that_no_archive_can_have_is_refused_when_it_is_set(place: object) -> None:
+    with pytest.raises(InvalidSetting, match="s3://BUCKET/FOLDER or gs://BUCKET/FOLDER") as refused:
+        topic_settings({"archive_to": place}, where="a topic")
+    assert refused.value.key == "archive_to"
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -0.1, 1.1, True, "0.5"])
 def test_a_fraction_is_a_number_from_0_to_1(value: object) -> None:
     with pytest.raises(InvalidSetting):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from message_lifecycle.app.services import policy_of
 from message_lifecycle.model.erasure import Matches
 from message_lifecycle.model.errors import PlanConflict
+from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Archived, Message, archived
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
@@ -78,32 +78,42 @@ def forget(plan: Plan) -> None:
 # For a topic that is searched for a key: which archives took something of it.
 
 
-def lost(s: Services, name: TopicName) -> list[Path]:
-    """The topic's own folder in each archive that took something of it, where it is not there: no erasure takes it away, so a disk may not
-    be mounted, and what cannot be searched may hold any key."""
-    there = (folder / name.namespace / name.table() for folder in _used(s, name))
-    return [folder for folder in there if not os.path.isdir(folder)]  # noqa: PTH112  # Path's raises where a mount does not answer
+def lost(s: Services, name: TopicName) -> list[str]:
+    """The archives that took something of the topic and cannot be looked into: a disk may not be mounted, a store not be reached, and what
+    cannot be searched may hold any key."""
+    return [archive.folder(name) for archive in _used(s, name) if not archive.is_there(name)]
 
 
-def former_holders(s: Services, name: TopicName, policy: Policy, matches: Matches) -> Iterator[Path]:
-    """Folders that took what went before `archive_to` was changed, and hold a key that is looked for: they are no part of the topic any
-    more, and are searched all the same."""
-    from message_lifecycle.stores.archive import ParquetArchive, key_in_archive
+def former_holders(s: Services, name: TopicName, policy: Policy, matches: Matches) -> Iterator[str]:
+    """Archives that took what went before `archive_to` was changed, and hold a key that is looked for: they are no part of the topic any
+    more, and are searched all the same. Of those that are lost nobody can tell (`lost`)."""
+    from message_lifecycle.stores.archive import key_in_archive
 
-    for folder in _used(s, name):
-        if str(folder) != policy.archive_to and not key_in_archive(ParquetArchive(folder), name, "", matches).clean:
-            yield folder
+    now = None if policy.archive_to is None else _at(policy.archive_to).folder(name)
+    for archive in _used(s, name):
+        if archive.folder(name) != now and archive.is_there(name) and not key_in_archive(archive, name, "", matches).clean:
+            yield archive.to
 
 
-def _used(s: Services, name: TopicName) -> list[Path]:
-    """Every folder into which something of the topic was archived, by the ledger's history."""
+def kept_beneath(s: Services, name: TopicName, until: Instant) -> list[str]:
+    """What buckets keep of archived files that were written until then, in words: of all archives that the topic has or had. Raises what
+    asking them raises."""
+    now = policy_of(s, name).archive_to
+    # Also what it has kept for plans that were not published.
+    found = [*_used(s, name), *([] if now is None else [_at(now)])]
+    told = (archive.kept_beneath(name, until) for archive in {archive.folder(name): archive for archive in found}.values())
+    return [one for one in told if one]
+
+
+def _used(s: Services, name: TopicName) -> list[ParquetArchive]:
+    """Every archive into which something of the topic went, by the ledger's history."""
     done = (outcome.plan_id for _, outcome in s.ledger.history(name) if outcome.archived)
     written = (s.ledger.record(plan_id).plan for plan_id in done if plan_id is not None)
-    return sorted({Path(to) for plan in written if (to := Policy.of_values(plan.policy).archive_to) is not None})
+    return [_at(to) for to in sorted({to for plan in written for to in [Policy.of_values(plan.policy).archive_to] if to is not None})]
 
 
 def _kept(plan: Plan) -> Archived | None:
-    """What the plan's file in the archive has; None: there is none that can be read. Raises UnsafePath, StorageRefused."""
+    """What the plan's file in the archive has; None: there is none that can be read. Raises UnsafePath, and StorageRefused where nobody knows."""
     import pyarrow as pa
 
     try:
@@ -120,8 +130,11 @@ def _going(s: Services, plan: Plan) -> Iterator[Message]:
 
 
 def _archive(plan: Plan) -> ParquetArchive:
+    assert plan.on_log.keep is not None, "asked only where there is one"
+    return _at(plan.on_log.keep)
+
+
+def _at(to: str) -> ParquetArchive:
     from message_lifecycle.stores.archive import ParquetArchive
 
-    folder = plan.on_log.keep
-    assert folder is not None, "asked only where there is one"
-    return ParquetArchive(Path(folder))
+    return ParquetArchive(to)

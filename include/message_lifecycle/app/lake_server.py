@@ -10,25 +10,33 @@ import sys
 import time
 from functools import partial
 from threading import Event
-from typing import Any
+from typing import Any, Protocol
 
 from message_lifecycle.local import cluster, postgres
-from message_lifecycle.local.cluster import store_settings
+from message_lifecycle.local.cluster import Key, store_settings
 from message_lifecycle.local.environment import session_settings
 from message_lifecycle.local.java import JARS, STORE_JARS, ensure_jars, find_java
-from message_lifecycle.local.layout import find_layout
+from message_lifecycle.local.layout import Layout, find_layout
 from message_lifecycle.local.processes import kept_port
-from message_lifecycle.local.s3_server import S3Server, s3_server
+from message_lifecycle.local.s3_server import s3_server
 from message_lifecycle.model.errors import Unavailable
 from message_lifecycle.stores.iceberg import java
 from message_lifecycle.stores.iceberg.java import Java, Jvm
 from message_lifecycle.stores.iceberg.rest_server import RestCatalog, serving
 
 
+class Store(Protocol):
+    """An object store whose keys the catalog gives out."""
+
+    uri: str
+
+    def key(self, below: str) -> Key: ...
+
+
 class GivesKeys(RestCatalog):
     """With each table that it answers goes a key for its files alone. `seconds`: how long it says that it is good; None: it says nothing."""
 
-    def __init__(self, jvm: Jvm, *, s3: S3Server, **given: Any) -> None:
+    def __init__(self, jvm: Jvm, *, s3: Store, **given: Any) -> None:
         super().__init__(jvm, **given)
         self._s3 = s3
         self.seconds: float | None = None
@@ -46,26 +54,31 @@ class GivesKeys(RestCatalog):
 
 def main() -> int:
     """Serve until the signal to end."""
-    ended = Event()
-    signal.signal(signal.SIGTERM, lambda *_: ended.set())
     layout = find_layout()
-    address = postgres.running(layout)
-    if address is None:
-        raise Unavailable("the embedded PostgreSQL does not run: it keeps what the catalog says. Run `make up STACK=cluster`.")
-    jars = ensure_jars(layout, find_java(layout), jars=(*JARS, *STORE_JARS))
     keys = (cluster.root_key(layout), cluster.landing_key(layout))
     with s3_server(*keys, port=kept_port(layout.ports_file, cluster.STORE) or 0, remembers=False) as store:
         for bucket in (cluster.BUCKET, cluster.LANDING):
             store.files.create_dir(bucket)
-        jvm = java._start({**session_settings(layout, jars, ""), **cluster.served(layout, address, store.uri)})
-        try:
-            catalog = GivesKeys(jvm, s3=store, token=cluster.token(layout), database=partial(address.connect, cluster.DATABASE))
-            catalog.at_once = "all or none"
-            with serving(catalog, port=kept_port(layout.ports_file, cluster.REST) or 0):
-                print(cluster.READY, flush=True)
-                ended.wait()
-        finally:
-            jvm.end()
+        return serve(layout, store)
+
+
+def serve(layout: Layout, store: Store) -> int:
+    """The catalog over what the store has, until the signal to end. Raises Unavailable where the embedded PostgreSQL does not run."""
+    ended = Event()
+    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    address = postgres.running(layout)
+    if address is None:
+        raise Unavailable("the embedded PostgreSQL does not run: it keeps what the catalog says. Run `make up STACK=cluster`.")
+    jars = ensure_jars(layout, find_java(layout), jars=(*JARS, *STORE_JARS))
+    jvm = java._start({**session_settings(layout, jars, ""), **cluster.served(layout, address, store.uri)})
+    try:
+        catalog = GivesKeys(jvm, s3=store, token=cluster.token(layout), database=partial(address.connect, cluster.DATABASE))
+        catalog.at_once = "all or none"
+        with serving(catalog, port=kept_port(layout.ports_file, cluster.REST) or 0):
+            print(cluster.READY, flush=True)
+            ended.wait()
+    finally:
+        jvm.end()
     return 0
 
 

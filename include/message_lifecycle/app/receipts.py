@@ -12,7 +12,7 @@ from message_lifecycle.app.erasure_secret import match_of
 from message_lifecycle.app.known import of_it_alone
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.model.erasure import TABLE_KINDS, ErasedTable, ErasureRequest, Matches, Receipt, TableReceipt, TopicReceipt
-from message_lifecycle.model.errors import LifecycleError, UnknownTopic, code_of, unsupported_erasure
+from message_lifecycle.model.errors import LifecycleError, Unavailable, UnknownTopic, code_of, unsupported_erasure
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome, PlanRecord
@@ -60,9 +60,10 @@ def gone_at(s: Services, request: ErasureRequest, name: TopicName) -> Instant | 
 
 
 def beneath(s: Services, name: TopicName, until: Instant) -> Sequence[str]:
-    """What the store keeps beneath the topic's tables of files that were written until then, in words, or why that cannot be told."""
+    """What stores keep beneath the topic's tables, and beneath its archives, of files that were written until then, in words, or why that
+    cannot be told."""
     try:
-        return eraser_of(s, name).kept_beneath(name, until)
+        return [*eraser_of(s, name).kept_beneath(name, until), *archiving.kept_beneath(s, name, until)]
     except UnknownTopic:
         return ()  # deleted, of which others tell
     except LifecycleError as error:
@@ -109,16 +110,16 @@ def verify(s: Services, request_id: str) -> list[str]:
     wrong: list[str] = []
     for topic in receipt.topics:
         plan = s.ledger.record(topic.plan_id).plan
+        lost = archiving.lost(s, plan.topic)
         try:
             found = {table.table: table for table in search(s, plan, matches, {table.table: table.gone for table in topic.tables})}
         except LifecycleError as error:
-            told = of_it_alone(s, plan.topic, error)
+            # Where its archive is not reached, that is nothing that the others need.
+            told = error if lost and isinstance(error, Unavailable) else of_it_alone(s, plan.topic, error)
             deleted = isinstance(told, UnknownTopic)  # where a plan has deleted it for good, all went that lay in it
             wrong += _not_looked_into(s, plan) if deleted else [f"{plan.topic}: {told.code}: {told}"]
             continue
-        wrong += [
-            f"{topic.topic}: {folder}, its archive, is not there, and was not looked into" for folder in archiving.lost(s, plan.topic)
-        ]
+        wrong += [f"{topic.topic}: {folder}, its archive, is not there or not reached, and was not looked into" for folder in lost]
         at = gone_at(s, request, plan.topic) or topic.unreachable_at
         wrong += [f"{topic.topic}: {told}" for told in beneath(s, plan.topic, at)]
         former = archiving.former_holders(s, plan.topic, policy_of(s, plan.topic), matches)

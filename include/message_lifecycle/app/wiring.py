@@ -97,7 +97,7 @@ def _iceberg(server: Mapping[str, Value], ledger: Ledger, *, app_name: str, scra
         from message_lifecycle.app.operations.registry import undoable
         from message_lifecycle.stores.iceberg.erasure.store import IcebergEraser
 
-        return IcebergEraser(tables, undoable=undoable)
+        return IcebergEraser(tables, undoable=undoable, session=session)
 
     def forget() -> IcebergReclaimer:
         from message_lifecycle.stores.iceberg.reclaiming import IcebergReclaimer

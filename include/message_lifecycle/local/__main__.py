@@ -26,7 +26,7 @@ def _arguments() -> argparse.ArgumentParser:
     starting = verbs.add_parser("up", help="start everything and leave it running")
     starting.add_argument("--no-airflow", action="store_true", help="PostgreSQL and configuration only")
     verbs.add_parser("class-archive", help="make the class archive for quick starts of Spark, beside a database that runs")
-    verbs.add_parser("down", help="stop everything; the data stays")
+    verbs.add_parser("down", help="stop everything; the data stays, but for a cluster's")
     verbs.add_parser("status", help="say what runs; exit status 4 when nothing does")
     running = verbs.add_parser("exec", help="run a command in the stack's environment: exec airflow dags list")
     running.add_argument("command", nargs=argparse.REMAINDER)

@@ -19,7 +19,7 @@ from message_lifecycle.local.environment import CATALOG, Lake, applied, catalog_
 from message_lifecycle.local.java import Java
 from message_lifecycle.local.layout import Layout, secret, venv_python
 from message_lifecycle.local.postgres import Address
-from message_lifecycle.local.processes import LOOPBACK, choose_port, kept_port
+from message_lifecycle.local.processes import LOOPBACK, Component, choose_port, kept_port
 
 if TYPE_CHECKING:
     from pyarrow.fs import S3FileSystem
@@ -97,10 +97,8 @@ def served(layout: Layout, address: Address, store: str) -> dict[str, str]:
 def start(layout: Layout, java: Java, jars: tuple[Path, ...], store_jars: tuple[Path, ...], environment: Mapping[str, str]) -> Lake:
     """The lake for who uses it, once all of it runs; what runs already is left as it is. `environment`: of the embedded default's processes.
     Raises ComponentFailed, NoMachinesApart."""
-    if not is_serving(layout):
-        for name in (STORE, REST):
-            choose_port(layout.ports_file, name)
-        _serve(layout, environment)
+    server = processes.find(layout, SERVER) or _serve(layout, environment)
+    processes.wait_for_word(layout, server, READY, seconds=_START_SECONDS)
     store, catalog = (f"http://{LOOPBACK}:{kept_port(layout.ports_file, name)}" for name in (STORE, REST))
     settings = spark_cluster.start(layout, java, (*jars, *store_jars), cores=_CORES, memory=_MEMORY)
     landing = store_settings(store, landing_key(layout))
@@ -127,9 +125,10 @@ def start(layout: Layout, java: Java, jars: tuple[Path, ...], store_jars: tuple[
     )
 
 
-def _serve(layout: Layout, environment: Mapping[str, str]) -> None:
-    started = processes.launch(layout, SERVER, [venv_python(), "-m", PROGRAM], applied(environment), identity="")
-    processes.wait_for_word(layout, started, READY, seconds=_START_SECONDS)
+def _serve(layout: Layout, environment: Mapping[str, str]) -> Component:
+    for name in (STORE, REST):
+        choose_port(layout.ports_file, name)
+    return processes.launch(layout, SERVER, [venv_python(), "-m", PROGRAM], applied(environment), identity="")
 
 
 def land(layout: Layout, folder: Path) -> str:

@@ -272,7 +272,7 @@ def remove_scratch(layout: Layout) -> None:
 
 
 def down(layout: Layout | None = None, *, progress: Progress = QUIET) -> None:
-    """Stop all that was started, Spark drivers of running tasks included; the data stays."""
+    """Stop all that was started, Spark drivers of running tasks included; the data stays, but for a cluster's, which its store keeps in memory."""
     layout = layout or find_layout()
     if not layout.state.is_dir():
         return

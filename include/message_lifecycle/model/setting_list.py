@@ -26,6 +26,8 @@ PROPERTY_PREFIX = "lifecycle."
 
 Value = int | float | bool | str
 # Months and years are calendar units: how long they are depends on when one counts from.
+# Iceberg's I/O cuts a name at ? and #.
+_IN_A_STORE = re.compile(r"(s3|gs)://[a-z0-9][a-z0-9._-]+(/(?!\.{1,2}(/|$))[^/\s?#\\]+)*")
 _PERIOD = re.compile(r"permanent|[1-9][0-9]{0,5} (second|minute|hour|day|week|month|year)s?")
 
 
@@ -81,7 +83,7 @@ class Setting:
         if self.kind == "period":
             return f"whole seconds from {self.minimum:g} to {int(self.maximum)}, or text such as 10 days, 1 month, 2 years, or permanent"
         if self.kind == "folder":
-            return "the absolute path of a folder"
+            return "the absolute path of a folder, or s3://BUCKET/FOLDER or gs://BUCKET/FOLDER in an object store, without spaces, ? and #"
         if self.kind == "object":
             return 'a JSON object of texts, such as {"text": "Text"}'
         number = "a whole number" if self.kind == "int" else "a number"
@@ -101,7 +103,7 @@ class Setting:
         elif self.kind == "name":
             ok = isinstance(value, str) and is_topic(value)
         elif self.kind == "folder":
-            ok = isinstance(value, str) and value.startswith("/") and "\0" not in value
+            ok = isinstance(value, str) and ((value.startswith("/") and "\0" not in value) or _IN_A_STORE.fullmatch(value) is not None)
         elif self.kind == "object":
             ok = isinstance(value, str) and _is_object_of_texts(value)
         elif self.kind == "period" and isinstance(value, str):
@@ -252,7 +254,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="archive_to", section=None, on_topic=True, kind="folder", default=None,
-        help="The folder of Parquet files that takes what goes, where on_remove is archive.", reason="no place is anybody's archive by chance",
+        help="The folder of Parquet files, of a disk or in an object store, that takes what goes, where on_remove is archive.", reason="no place is anybody's archive by chance",
     ),
     Setting(
         name="origin", section=None, on_topic=True, kind="name", default=None,

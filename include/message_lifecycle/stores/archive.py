@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
+from typing import IO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,9 +19,10 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import resolve
-from message_lifecycle.stores.record_log.disk import Disk, check_folder, make_folder, named_failures, open_to_read, root_of, stream_folder
+from message_lifecycle.stores.archive_place import place_at
+from message_lifecycle.stores.record_log.disk import Disk
 
-# A folder of Parquet: one file a plan, `<stream>/<topic>/<plan>.parquet`, with every field of a message.
+# One file of Parquet a plan, with every field of a message.
 
 
 SCHEMA = pa.schema(
@@ -44,40 +45,34 @@ _ROWS_AT_ONCE = 10_000
 
 
 class ParquetArchive:
-    """`folder`: the archive's; made if it is not there."""
+    """`to`: as the setting `archive_to` has it; the folder is made if it is not there."""
 
-    def __init__(self, folder: Path, *, disk: Disk | None = None) -> None:
-        self._root, self._disk = root_of(folder), disk or Disk()
+    def __init__(self, to: str | Path, *, disk: Disk | None = None) -> None:
+        self.to, self._place = str(to), place_at(str(to), disk=disk)
 
-    def file(self, name: TopicName, plan_id: str) -> Path:
-        """Raises UnsafePath where the topic's folder leads elsewhere."""
-        folder = stream_folder(self._root, name) / name.table()
-        check_folder(folder)
-        return folder / f"{plan_id}.parquet"
+    def folder(self, name: TopicName) -> str:
+        """The topic's own, which nobody has looked at: a path, or a URI."""
+        return self._place.folder(name)
+
+    def file(self, name: TopicName, plan_id: str) -> str:
+        """Where the plan's file is: its path, or its URI. Raises UnsafePath where the topic's folder leads elsewhere."""
+        return self._place.told(name, plan_id)
 
     def write(self, name: TopicName, plan_id: str, messages: Iterable[Message]) -> None:
-        """On disk when it returns, whole; what was there of the plan is replaced."""
-        file = self.file(name, plan_id)
-        new = _half_written(file)
-        with named_failures():
-            make_folder(file.parent.parent, self._disk)
-            make_folder(file.parent, self._disk)
-            self._disk.unlink(new)
-            into = self._disk.create(new)
-            try:
-                with os.fdopen(into, "wb", closefd=False) as sink, pq.ParquetWriter(sink, SCHEMA) as writer:
-                    waiting = iter(messages)
-                    while rows := list(islice(waiting, _ROWS_AT_ONCE)):
-                        writer.write_table(_table(rows))
-                self._disk.sync(into)
-            finally:
-                os.close(into)
-            self._disk.replace(new, file)
-            self._disk.sync_folder(file.parent)
+        """Durable when it returns, whole; what was there of the plan is replaced. Raises StorageFull, StorageRefused, UnsafePath."""
+
+        def fill(sink: IO[bytes]) -> None:
+            with pq.ParquetWriter(sink, SCHEMA) as writer:
+                waiting = iter(messages)
+                while rows := list(islice(waiting, _ROWS_AT_ONCE)):
+                    writer.write_table(_table(rows))
+
+        self._place.write(name, plan_id, fill)
 
     def read(self, name: TopicName, plan_id: str) -> Iterator[Message]:
-        """In the order in which they were written. Raises FileNotFoundError, and ArrowInvalid or OSError where it is no file of ours."""
-        with open_to_read(self.file(name, plan_id)) as source, pq.ParquetFile(source) as file:
+        """In the order in which they were written. Raises FileNotFoundError, StorageRefused where its store does not hand it out, and
+        ArrowInvalid or OSError where it is no file of ours."""
+        with self._place.open(name, plan_id) as source, pq.ParquetFile(source) as file:
             if not file.schema_arrow.equals(SCHEMA):
                 raise pa.ArrowInvalid("columns other than an archive's")
             for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE):
@@ -98,12 +93,12 @@ class ParquetArchive:
                     )
 
     def plans(self, name: TopicName) -> list[str]:
-        """Plans that have a file here. Raises UnsafePath."""
-        return sorted(path.stem for path in self.file(name, "any").parent.glob("*.parquet"))
+        """Plans that have a file here. Raises UnsafePath, StorageRefused."""
+        return self._place.plans(name)
 
-    def half_written(self, name: TopicName) -> list[Path]:
-        """Files that a crash has left, of any plan. Raises UnsafePath."""
-        return sorted(self.file(name, "any").parent.glob(_half_written(Path("*.parquet")).name))
+    def half_written(self, name: TopicName) -> list[str]:
+        """Plans of which a crash has left a part of a file, or an upload that nobody completed. Raises UnsafePath, StorageRefused."""
+        return self._place.half_written(name)
 
     def telling(self, name: TopicName, plan_id: str, matches: Callable[[bytes], bool]) -> int:
         """How many messages of the plan's file have such a key. Raises FileNotFoundError, DamagedLog."""
@@ -125,40 +120,34 @@ class ParquetArchive:
 
     def drop(self, name: TopicName, plan_id: str) -> None:
         """Also what a crash has left half-written. Nothing there is success."""
-        file = self.file(name, plan_id)
-        self._unlink(_half_written(file), file)
+        self._place.drop(name, plan_id)
 
     def drop_half_written(self, name: TopicName) -> None:
         """Of every plan; none may be writing."""
-        self._unlink(*self.half_written(name))
+        self._place.drop_half_written(name)
 
-    def _unlink(self, *files: Path) -> None:
-        """Durably: what is told to be gone must not come back with the machine."""
-        with named_failures():
-            for file in files:
-                self._disk.unlink(file)
-            for folder in {file.parent for file in files}:
-                if check_folder(folder):
-                    self._disk.sync_folder(folder)
+    def is_there(self, name: TopicName) -> bool:
+        """Whether it can be looked into for what it has of the topic, where it was written to."""
+        return self._place.is_there(name)
+
+    def kept_beneath(self, name: TopicName, until: Instant) -> str:
+        """What a bucket keeps of files that were written until then and have been replaced or removed, in words; empty: nothing."""
+        return self._place.kept_beneath(name, until)
 
 
 @contextmanager
-def _named_damage(file: Path) -> Iterator[None]:
+def _named_damage(file: str) -> Iterator[None]:
     """A file that cannot be read may hold any key."""
     try:
         yield
     except FileNotFoundError:
         raise
     except (OSError, pa.ArrowException) as error:
-        raise damaged_log(str(file), str(error), "an archive's file, whole") from error
+        raise damaged_log(file, str(error), "an archive's file, whole") from error
 
 
 def _has(message: Message, matches: Callable[[bytes], bool]) -> bool:
     return message.key is not None and matches(message.key)
-
-
-def _half_written(file: Path) -> Path:
-    return file.with_name(f"{file.name}.new")
 
 
 def _instant(time: int | None) -> Instant | None:
@@ -182,7 +171,7 @@ def _table(messages: list[Message]) -> pa.Table:
 def archive_of(settings: Mapping[str, Value], server: Mapping[str, Value]) -> ParquetArchive | None:
     """Where the topic's policy archives to now; None: it does not."""
     folder = resolve(topic=settings, server=server)["archive_to"]
-    return None if folder is None else ParquetArchive(Path(str(folder)))
+    return None if folder is None else ParquetArchive(str(folder))
 
 
 def key_in_archive(archive: ParquetArchive, name: TopicName, uuid: str, matches: Matches) -> KeyInTable:

@@ -60,7 +60,7 @@ def up(
 
 
 def down() -> None:
-    """Stop everything that was started; the data stays."""
+    """Stop everything that was started; the data stays, but for what the embedded cluster keeps in memory."""
     from message_lifecycle.local import stack
     from message_lifecycle.local.progress import Progress
 

@@ -197,8 +197,8 @@ def _refuse_lost_archives(s: Services, name: TopicName) -> None:
     for folder in archiving.lost(s, name):
         raise unsupported_erasure(
             f"topic {name}",
-            f"it has archived messages in {folder}, which is not there: mount or bring back what holds it, or make the folder to say that "
-            "nothing of it is left",
+            f"it has archived messages in {folder}, which is not there or not reached: mount or bring back what holds it (a folder of a disk: "
+            "or make it, to say that nothing of it is left)",
         )
 
 

@@ -143,7 +143,7 @@ def engine(session: Callable[[], SparkSession] | None = None, *, tasks: bool = F
     Spark, which costs a quarter. `tasks`: the deed has work for them, and where they run on a cluster, a session alone will do.
 
     It is typed as a session, which would do as well. Raises SparkUnavailable."""
-    if _of_process is None and (not tasks or _tasks_here()):
+    if _of_process is None and (not tasks or tasks_here()):
         if _SUBMITTED in os.environ:
             return cast("SparkSession", _submitted())
         if _ARGUMENTS not in os.environ and _RESOLVED not in settings():
@@ -151,7 +151,8 @@ def engine(session: Callable[[], SparkSession] | None = None, *, tasks: bool = F
     return spark_session("lifecycle") if session is None else session()
 
 
-def _tasks_here() -> bool:
+def tasks_here() -> bool:
+    """Whether tasks run in this process, and not on a cluster's executors."""
     if _ARGUMENTS in os.environ and _SUBMITTED not in os.environ:
         return False  # they may name a master, and the catalog; a session alone knows
     return local_cores(_submitted()._settings if _SUBMITTED in os.environ else settings()) is not None
@@ -191,7 +192,7 @@ def start_ahead(app_name: str) -> threading.Thread:
 
     def start() -> None:
         with suppress(Exception):  # the deed meets it again, and names it
-            if _tasks_here():
+            if tasks_here():
                 _ = cast(Jvm, engine(partial(spark_session, app_name))).lake
                 return
             # Not the session: it belongs to the thread that makes it.

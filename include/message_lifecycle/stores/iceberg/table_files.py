@@ -9,8 +9,8 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -30,6 +30,9 @@ _DELETES = "s3.delete-enabled"
 _CUT = re.compile("[#?]")
 _OF_S3 = "org.apache.iceberg.aws.s3.S3FileIO"
 _S3 = ("s3", "s3a", "s3n")
+_RIGHTS = "uploads are asked for by s3:ListBucketMultipartUploads, and ended by s3:AbortMultipartUpload"
+CLOCKS_DIFFER_MS = 3_600_000
+"""A store's clock may be that far from the ledger's: more may count, and nothing is missed."""
 # What a store that has no versions of objects answers when it is asked for them.
 _NO_VERSIONS = (HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED)
 
@@ -212,6 +215,20 @@ def size_there(io: FileIO, path: str) -> int | None:
     return int(found.size) if found.type == FileType.File else None
 
 
+def check_bucket(io: FileIO, location: str) -> None:
+    """Of a bucket that is not there a listing has no files, and says nothing. Raises StorageRefused."""
+    from pyarrow.fs import FileType
+    from pyiceberg.io.pyarrow import PyArrowFileIO
+
+    scheme, authority, _ = PyArrowFileIO.parse_location(location, io.properties)
+    try:
+        found = PyArrowFileIO(io.properties).fs_by_scheme(scheme, authority).get_file_info(authority)
+    except (OSError, ValueError) as error:
+        raise storage_refused(location, str(error)) from error
+    if found.type == FileType.NotFound:
+        raise storage_refused(location, f"there is no bucket {authority}")
+
+
 def _delete_there(io: FileIO, location: str, names: list[str]) -> Deleted:
     """By Iceberg's own I/O, hundreds a request: PyArrow asks for each by itself, and leaves an empty object for each folder that it empties."""
     from py4j.protocol import Py4JJavaError
@@ -276,6 +293,77 @@ def kept_versions(io: FileIO, location: str, *, until_ms: int) -> str:
             return f"{unseen}: {error}"
     told = "earlier versions of its objects, which nothing here reads or removes: let a rule of the bucket end them"
     return f"{place.netloc} keeps {kept:,} {told}" if kept else ""
+
+
+# Uploads to a bucket that were begun in parts and never completed: no listing of its objects shows them.
+
+
+class Upload(NamedTuple):
+    """`name` relative to the location that it was looked for at; `upload_id`: the store's."""
+
+    name: str
+    upload_id: str
+
+
+def unfinished_uploads(io: FileIO, location: str) -> list[Upload]:
+    """Below a location in S3. Raises StorageRefused, also where there is no such bucket; CatalogUnavailable, JavaEnded."""
+    with _bucket_of(io, location) as bucket:
+        return _uploads(bucket)
+
+
+def abort_uploads(io: FileIO, location: str, wanted: Callable[[str], bool]) -> None:
+    """Those below a location in S3 whose names, relative to it, are wanted; one that is gone meanwhile is success. Raises as the search does."""
+    from py4j.protocol import Py4JJavaError
+
+    with _bucket_of(io, location) as bucket:
+        found = [upload for upload in _uploads(bucket) if wanted(upload.name)]
+        for upload in found:
+            asked = bucket.model.AbortMultipartUploadRequest.builder().bucket(bucket.name)
+            try:
+                bucket.client.abortMultipartUpload(asked.key(f"{bucket.prefix}{upload.name}").uploadId(upload.upload_id).build())
+            except Py4JJavaError as error:
+                if _status(error.java_exception) != HTTPStatus.NOT_FOUND:
+                    raise
+        # A part that was under way may have come after it.
+        if found and (left := next((upload.name for upload in _uploads(bucket) if wanted(upload.name)), None)):
+            raise storage_refused(f"{location_prefix(location)}{left}", "an upload that was begun is still there after it was aborted")
+
+
+class _Bucket(NamedTuple):
+    """`client`: the one that Iceberg's I/O has, and `model`: the package of its requests. `prefix`: of the keys that are meant."""
+
+    client: Java
+    model: Java
+    name: str
+    prefix: str
+
+
+@contextmanager
+def _bucket_of(io: FileIO, location: str) -> Iterator[_Bucket]:
+    from py4j.protocol import Py4JError, Py4JJavaError
+
+    place = urlsplit(location)
+    with engine_failures():
+        jvm = cast(Jvm, engine())
+        try:
+            with jvm.file_io({**jvm.settings_of(io.properties), "io-impl": _OF_S3}) as files:
+                model = jvm._jvm.software.amazon.awssdk.services.s3.model
+                yield _Bucket(files.client(location), model, place.netloc, location_prefix(place.path.lstrip("/")))
+        except Py4JJavaError as error:
+            may = "" if _status(error.java_exception) != HTTPStatus.FORBIDDEN else f" ({_RIGHTS})"
+            raise storage_refused(location, f"{java_class(error)}: {java_message(error)}{may}") from error
+        except (Py4JError, TypeError) as error:  # the classes of the store's own client are not on the class path
+            if line_broke(error):
+                raise
+            raise storage_refused(location, f"its unfinished uploads cannot be seen without iceberg-aws-bundle in Java: {error}") from error
+
+
+def _uploads(bucket: _Bucket) -> list[Upload]:
+    wanted = bucket.model.ListMultipartUploadsRequest.builder().bucket(bucket.name).prefix(bucket.prefix).build()
+    every = each(bucket.client.listMultipartUploadsPaginator(wanted).uploads())
+    return [
+        Upload(str(one.key()).removeprefix(bucket.prefix), str(one.uploadId())) for one in every if str(one.key()).startswith(bucket.prefix)
+    ]
 
 
 def _status(cause: Java) -> int | None:

@@ -52,9 +52,14 @@ class Store:
 
     @classmethod
     def of(cls, table: Table) -> Store:
-        if is_local(table.location()):
+        return cls.of_io(table.io, table.location())
+
+    @classmethod
+    def of_io(cls, io: FileIO, location: str) -> Store:
+        """As the table there opens its files."""
+        if is_local(location):
             return HERE
-        return cls(settings=tuple(sorted((key, value) for key, value in table.io.properties.items() if isinstance(value, str))))
+        return cls(settings=tuple(sorted((key, value) for key, value in io.properties.items() if isinstance(value, str))))
 
     @classmethod
     def of_catalog(cls, catalog: Catalog) -> Store:

@@ -3,22 +3,27 @@
 What a run has made new is compared message by message. Of what was in the view before, only sums are compared: how many messages
 stay, and a digest of them. Where the view was kept its files are the same ones, so places are enough for that; where it was written
 anew the digest is of all columns. The questions are asked of the files by DuckDB, in other words than any engine makes a view.
+
+What is new is read whole. On a cluster, and from a gigabyte on, each partition is a task of the executors, as its compaction was; the driver
+gets sums.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from message_lifecycle.model.change import CompactPartition
+from message_lifecycle.model.errors import Unavailable
 from message_lifecycle.model.message import REASON_HEADER
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.operations.compaction import rules_of
+from message_lifecycle.operations.compaction import FoldRules, rules_of
 from message_lifecycle.stores.iceberg import relations
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.change import snapshot_at
@@ -27,12 +32,13 @@ from message_lifecycle.stores.iceberg.compaction.view_table import SCHEMA as VIE
 from message_lifecycle.stores.iceberg.compaction.view_table import files_by_partition
 from message_lifecycle.stores.iceberg.data_rows import read_rows
 from message_lifecycle.stores.iceberg.layout import COMPACTED
-from message_lifecycle.stores.iceberg.relations import create_relation, database, duckdb_types
-from message_lifecycle.stores.iceberg.tasks import InputFile
+from message_lifecycle.stores.iceberg.relations import create_relation, database, duckdb_types, opened
+from message_lifecycle.stores.iceberg.tasks import Failed, InputFile, Resources, in_tasks
 
 if TYPE_CHECKING:
     import duckdb
     from pyiceberg.table import Table
+    from pyspark.sql import SparkSession
 
 
 Sums = dict[int, dict[str, Any]]
@@ -41,40 +47,167 @@ _TOPIC = ", ".join(f'"{field.name}"' for field in TOPIC_SCHEMA.fields)
 _NONE: Mapping[str, Any] = {}
 
 
-def evidence(tables: Tables, plan: Plan, staged: Staged, policy: Policy) -> Mapping[str, object]:
-    """The frames of `gates.messages`. Raises PlanConflict where what was staged is gone."""
+FAR_BYTES = 1_000_000_000
+"""Less than that is read sooner than a cluster's executors have started."""
+
+
+def evidence_failed(partition: int, kind: str, reason: str) -> Unavailable:
+    """A task could not read what a partition's new view is judged by, so it is not judged."""
+    return Unavailable(
+        f"judging the new view of partition {partition} failed ({kind}): {reason} The view is as it was; mend that and run again.",
+        code="EvidenceFailed",
+    )
+
+
+def evidence(
+    tables: Tables, plan: Plan, staged: Staged, policy: Policy, *, cluster: Callable[[], SparkSession] | None = None
+) -> Mapping[str, object]:
+    """The frames of `gates.messages`. `cluster`: asked for where there is much to read; None: tasks would run in this process anyway. Raises
+    PlanConflict where what was staged is gone, EvidenceFailed."""
     if plan.is_empty or staged.view is None:
         figures = {"rows_in": plan.expected.rows_in, "rows_removed": 0, "rows_kept": plan.expected.rows_in, "fraction_lost": 0.0}
         parts = pa.table({"partition": pa.array([], pa.int32())})
         return {"partitions": parts, "figures": pa.Table.from_pylist([{**figures, "asks": len(plan.asks)}])}
+    question = _question(tables, plan, staged, policy)
+    if cluster is not None and question.size_bytes >= FAR_BYTES:
+        return _frames(plan, _answered_there(cluster(), question))
     with database() as connection:
-        return _Evidence(connection, tables, plan, staged, policy).frames()
+        return _frames(plan, _Evidence(connection, question).answer())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """Files by partition: of the log, of the view before (none of them: it is the first compaction), and of the staged view. `rewrite`: it
+    was written anew."""
+
+    actions: tuple[CompactPartition, ...]
+    log: Mapping[int, tuple[InputFile, ...]]
+    before: Mapping[int, tuple[InputFile, ...]]
+    after: Mapping[int, tuple[InputFile, ...]]
+    rules: FoldRules
+    rewrite: bool
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(file.size_bytes for files in (self.log, self.after) for each in files.values() for file in each)
+
+    def each(self) -> list[Question]:
+        """Of each partition by itself: no message of one says anything of another."""
+        return [replace(self, actions=(action,), **self._of(action.partition)) for action in self.actions]
+
+    def _of(self, partition: int) -> dict[str, Any]:
+        files = {"log": self.log, "before": self.before, "after": self.after}
+        return {name: {partition: found.get(partition, ())} for name, found in files.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """Sums: of what is new, of what went in and stays, of what is found in the new view, of files that are not in order."""
+
+    fresh: Sums
+    stays: Sums
+    found: Sums
+    disordered: Sums
+
+
+def _question(tables: Tables, plan: Plan, staged: Staged, policy: Policy) -> Question:
+    assert plan.view is not None
+    view, log = tables.load(plan.topic, kind=COMPACTED), tables.load(plan.topic)
+    mine = {action.partition for action in plan.on_view.compact}
+
+    def files(table: Table, snapshot_id: int | None) -> dict[int, tuple[InputFile, ...]]:
+        """Of the plan's partitions; None: of no snapshot."""
+        found = files_by_partition(table, snapshot_at(table, snapshot_id, plan.plan_id))
+        return {partition: tuple(each) for partition, each in found.items() if partition in mine}
+
+    return Question(
+        actions=tuple(plan.on_view.compact),
+        log=files(log, plan.requirements.snapshot_id),
+        before=files(view, plan.view.snapshot_id),
+        after=files(view, staged.snapshot_id),
+        rules=rules_of(policy, as_of=plan.as_of, tombstones_until=plan.view.tombstones_until),
+        rewrite=plan.view.rewrite,
+    )
+
+
+def _answered_there(session: SparkSession, question: Question) -> Answer:
+    """Raises EvidenceFailed."""
+    whole = Answer(fresh={}, stays={}, found={}, disordered={})
+    for action, one in zip(question.actions, in_tasks(session, question.each(), _answered), strict=True):
+        if isinstance(one, Failed):
+            raise evidence_failed(action.partition, one.kind, one.reason)
+        whole.fresh.update(one.fresh)
+        whole.stays.update(one.stays)
+        whole.found.update(one.found)
+        whole.disordered.update(one.disordered)
+    return whole
+
+
+def _answered(question: Question, share: Resources) -> Answer:
+    """In a task."""
+    with opened(share) as (connection, _):
+        return _Evidence(connection, question).answer()
+
+
+def _frames(plan: Plan, answer: Answer) -> Mapping[str, object]:
+    assert plan.view is not None
+    fresh, stays, found, disordered = answer.fresh, answer.stays, answer.found, answer.disordered
+    parts = [
+        _part(action, *(sums.get(action.partition, _NONE) for sums in (fresh, stays, found, disordered))) for action in plan.on_view.compact
+    ]
+    untouched = plan.view.rows - sum(row["view_rows"] for row in stays.values())
+    rows_in = untouched + sum(row["view_rows"] + row["tail_rows"] for row in stays.values())
+    rows = untouched + sum(row["rows"] for row in found.values())
+    lost = sum(max(0, row["unreplaced"] - found.get(part, _NONE).get("unreplaced", 0)) for part, row in stays.items())
+    figures = {
+        "rows_in": rows_in,
+        "rows_removed": rows_in - rows,
+        "rows_kept": rows,
+        "fraction_lost": lost / plan.view.rows if plan.view.rows else 0.0,
+        "asks": len(plan.asks),
+    }
+    return {"partitions": pa.Table.from_pylist(parts), "figures": pa.Table.from_pylist([figures])}
+
+
+def _part(
+    action: CompactPartition,
+    fresh: Mapping[str, Any],
+    stays: Mapping[str, Any],
+    found: Mapping[str, Any],
+    disordered: Mapping[str, Any],
+) -> dict[str, int]:
+    more = found.get("old", 0) - stays.get("old", 0)
+    differ = not more and found.get("old_digest") != stays.get("old_digest")
+    return {
+        "partition": action.partition,
+        "rows": found.get("rows", 0),
+        "repeated_keys": found.get("repeated_keys", 0),
+        "unwanted": fresh.get("unwanted", 0) + max(0, more),
+        "missing": fresh.get("missing", 0) + max(0, -more),
+        "null_keys_missing": fresh.get("null_keys_missing", 0),
+        "changed": fresh.get("changed", 0) + int(differ),
+        "disordered": disordered.get("files", 0),
+        "beyond": found.get("beyond", 0),
+        "doubtful": stays.get("doubtful", 0),
+    }
 
 
 class _Evidence:
     """The staged view (`made`) beside the view before and the tail (`source`)."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, tables: Tables, plan: Plan, staged: Staged, policy: Policy) -> None:
-        assert plan.view is not None
-        self._connection, self._plan = connection, plan
-        self._view, log = tables.load(plan.topic, kind=COMPACTED), tables.load(plan.topic)
-        self._rules = rules_of(policy, as_of=plan.as_of, tombstones_until=plan.view.tombstones_until)
+    def __init__(self, connection: duckdb.DuckDBPyConnection, question: Question) -> None:
+        self._connection, self._question, self._rules = connection, question, question.rules
         # By event time a late message may lose to an older one, so nothing of the view is safe by its place.
         self._all_new = self._rules.by_event_time
-        self._before = self._files(self._view, plan.view.snapshot_id)
-        self._after = self._files(self._view, staged.snapshot_id)
-        self._relate("before_view", self._before, VIEW_SCHEMA)
-        self._relate("after_view", self._after, VIEW_SCHEMA)
-        self._relate("log", self._files(log, plan.requirements.snapshot_id), TOPIC_SCHEMA)
+        self._relate("before_view", question.before, VIEW_SCHEMA)
+        self._relate("after_view", question.after, VIEW_SCHEMA)
+        self._relate("log", question.log, TOPIC_SCHEMA)
         self._make_views()
 
-    def _files(self, table: Table, snapshot_id: int | None) -> Mapping[int, list[InputFile]]:
-        """Of the plan's partitions; None: of no snapshot."""
-        snapshot = snapshot_at(table, snapshot_id, self._plan.plan_id)
-        mine = {action.partition for action in self._plan.on_view.compact}
-        return {partition: files for partition, files in files_by_partition(table, snapshot).items() if partition in mine}
+    def answer(self) -> Answer:
+        return Answer(fresh=self._fresh(), stays=self._stays(), found=self._found(), disordered=self._disordered())
 
-    def _relate(self, name: str, files: Mapping[int, list[InputFile]], schema: Any) -> None:
+    def _relate(self, name: str, files: Mapping[int, tuple[InputFile, ...]], schema: Any) -> None:
         create_relation(self._connection, name, [file for group in files.values() for file in group], duckdb_types(schema))
 
     def _make_views(self) -> None:
@@ -106,49 +239,6 @@ class _Evidence:
             CREATE TEMP VIEW made AS SELECT * FROM after_view WHERE NOT coalesce(remembered, false)"""
         )
 
-    def frames(self) -> Mapping[str, object]:
-        assert self._plan.view is not None
-        fresh, stays, found, disordered = self._fresh(), self._stays(), self._found(), self._disordered()
-        parts = [
-            self._part(action, *(sums.get(action.partition, _NONE) for sums in (fresh, stays, found, disordered)))
-            for action in self._plan.on_view.compact
-        ]
-        untouched = self._plan.view.rows - sum(row["view_rows"] for row in stays.values())
-        rows_in = untouched + sum(row["view_rows"] + row["tail_rows"] for row in stays.values())
-        rows = untouched + sum(row["rows"] for row in found.values())
-        lost = sum(max(0, row["unreplaced"] - found.get(part, _NONE).get("unreplaced", 0)) for part, row in stays.items())
-        figures = {
-            "rows_in": rows_in,
-            "rows_removed": rows_in - rows,
-            "rows_kept": rows,
-            "fraction_lost": lost / self._plan.view.rows if self._plan.view.rows else 0.0,
-            "asks": len(self._plan.asks),
-        }
-        return {"partitions": pa.Table.from_pylist(parts), "figures": pa.Table.from_pylist([figures])}
-
-    @staticmethod
-    def _part(
-        action: CompactPartition,
-        fresh: Mapping[str, Any],
-        stays: Mapping[str, Any],
-        found: Mapping[str, Any],
-        disordered: Mapping[str, Any],
-    ) -> dict[str, int]:
-        more = found.get("old", 0) - stays.get("old", 0)
-        differ = not more and found.get("old_digest") != stays.get("old_digest")
-        return {
-            "partition": action.partition,
-            "rows": found.get("rows", 0),
-            "repeated_keys": found.get("repeated_keys", 0),
-            "unwanted": fresh.get("unwanted", 0) + max(0, more),
-            "missing": fresh.get("missing", 0) + max(0, -more),
-            "null_keys_missing": fresh.get("null_keys_missing", 0),
-            "changed": fresh.get("changed", 0) + int(differ),
-            "disordered": disordered.get("files", 0),
-            "beyond": found.get("beyond", 0),
-            "doubtful": stays.get("doubtful", 0),
-        }
-
     def _fresh(self) -> Sums:
         """What is past the old horizon (by event time: everything), message by message."""
         of, past = ("true", "true") if self._all_new else ("NOT of_view", self._span('"offset" > {after}', of="j."))
@@ -166,13 +256,17 @@ class _Evidence:
         )
 
     def _stays(self) -> Sums:
-        """What went in; and what of the view stays as it was: no newer message of its key, and nothing due."""
+        """What went in; and what of the view stays as it was: no newer message of its key, and nothing due. Values are read of the view alone."""
         keep = "true" if self._rules.retain_null_key else "j.key IS NOT NULL"
-        old = "false" if self._all_new else f"(of_view AND NOT coalesce(newer, false) AND NOT dead AND NOT ended AND {keep})"
+        # What is in the view was judged when it was taken up: its delete horizon stands beside it.
+        due = f"coalesce({relations.due('delete_horizon', self._rules.as_of)}, false)"
+        old = f"(of_view AND NOT coalesce(newer, false) AND NOT dead AND NOT {due} AND {keep})"
+        of_old = f"count_if({old}) AS old, sum(hash({self._identity()})::HUGEINT) FILTER ({old}) AS old_digest"
+        if self._all_new or not any(self._question.before.values()):
+            of_old = "0 AS old, NULL AS old_digest"
         return self._sums(
             f"""SELECT j.partition, count_if(of_view) AS view_rows, count_if(NOT of_view) AS tail_rows,
-                count_if(of_view AND NOT coalesce(newer, false)) AS unreplaced, count_if({old}) AS old,
-                sum(hash({self._identity()})::HUGEINT) FILTER ({old}) AS old_digest,
+                count_if(of_view AND NOT coalesce(newer, false)) AS unreplaced, {of_old},
                 count_if(j."offset" <> l.latest AND coalesce(contains(try(decode(j.key)), '\ufffd'), false)) AS doubtful
             FROM judged AS j LEFT JOIN latest AS l ON l.partition = j.partition AND l.key = j.key
             WHERE NOT remembered GROUP BY j.partition"""
@@ -180,7 +274,6 @@ class _Evidence:
 
     def _found(self) -> Sums:
         """What is in the new view."""
-        assert self._plan.view is not None
         before = self._span('"offset" <= {after}', of="j.")
         old = "false" if self._all_new else before
         sums = self._sums(
@@ -190,7 +283,7 @@ class _Evidence:
                 count_if({self._span('"offset" > {through}', of="j.")}) AS beyond
             FROM made AS j LEFT JOIN latest AS l ON l.partition = j.partition AND l.key = j.key GROUP BY j.partition"""
         )
-        past = "true" if self._all_new or self._plan.view.rewrite else self._span('"offset" > {after}')
+        past = "true" if self._all_new or self._question.rewrite else self._span('"offset" > {after}')
         twice = self._sums(
             f"""SELECT partition, sum(rows - 1)::BIGINT AS again FROM (
                 SELECT partition, key, count(*) AS rows FROM made WHERE key IS NOT NULL AND {past} GROUP BY ALL HAVING rows > 1
@@ -202,16 +295,15 @@ class _Evidence:
 
     def _identity(self) -> str:
         """What tells that a message of the view is the same one after the run."""
-        assert self._plan.view is not None
-        return _of("j", "delete_horizon") if self._plan.view.rewrite else 'j.partition, j."offset"'
+        return _of("j", "delete_horizon") if self._question.rewrite else 'j.partition, j."offset"'
 
     def _disordered(self) -> Sums:
         """New files in which an offset does not come after the one before it."""
         found: Sums = {}
-        known = {file.path for files in self._before.values() for file in files}
-        for partition, files in self._after.items():
-            new = (file.path for file in files if file.path not in known)
-            offsets = (read_rows(self._view.io, path, np.empty(0, np.int64), ()).offsets for path in new)
+        known = {file.path for files in self._question.before.values() for file in files}
+        for partition, files in self._question.after.items():
+            new = (file for file in files if file.path not in known)
+            offsets = (read_rows(file.store.io, file.path, np.empty(0, np.int64), ()).offsets for file in new)
             found[partition] = {"files": sum(bool((np.diff(each) <= 0).any()) for each in offsets)}
         return found
 
@@ -219,7 +311,7 @@ class _Evidence:
         """A condition about each partition's horizon, old (`after`) and new (`through`)."""
         each = (
             f"({of}partition = {action.partition} AND {condition.format(after=action.after, through=action.through)})"
-            for action in self._plan.on_view.compact
+            for action in self._question.actions
         )
         return f"({' OR '.join(each)})".replace('"offset"', f'{of}"offset"')
 

@@ -38,7 +38,7 @@ from message_lifecycle.stores.iceberg.fence import main_ancestors
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import CATALOG, COMPACTED, COUNTS, LATEST, PLAN_ID, SCRATCH_PROPERTY
 from message_lifecycle.stores.iceberg.manifests import files_of
-from message_lifecycle.stores.iceberg.session import engine, sql_table
+from message_lifecycle.stores.iceberg.session import engine, sql_table, tasks_here
 from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
 from message_lifecycle.stores.iceberg.transaction import Ready
 
@@ -93,7 +93,7 @@ class IcebergViews(TableStore, IcebergViewReader):
         from message_lifecycle.stores.iceberg.compaction.removals import removal_evidence, return_evidence
 
         if plan.on_view.compact or plan.is_empty:
-            return evidence(self._tables, plan, staged, policy)
+            return evidence(self._tables, plan, staged, policy, cluster=None if tasks_here() else self._session)
         assert plan.view is not None
         assert plan.view.snapshot_id is not None
         after_id = plan.view.snapshot_id

@@ -211,7 +211,9 @@ def files_by_partition(table: Table, snapshot: Snapshot | None) -> dict[int, lis
         prefix, vectors, store = location_prefix(table.location()), vectors_by_file(table, snapshot), Store.of(table)
         for metrics in files_of(table, snapshot):
             path = absolute(prefix, metrics.name)
-            found.setdefault(metrics.partition, []).append(InputFile(path=path, vector=vectors.get(path), store=store))
+            found.setdefault(metrics.partition, []).append(
+                InputFile(path=path, size_bytes=metrics.size_bytes, vector=vectors.get(path), store=store)
+            )
     return found
 
 

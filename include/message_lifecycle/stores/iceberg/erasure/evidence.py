@@ -6,33 +6,34 @@ Frames: `rewritten`, one row per file that is written again; `tables`, one row p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from message_lifecycle.model.change import EraseRows, Rewrite
-from message_lifecycle.model.erasure import Matches, TableKind
+from message_lifecycle.model.erasure import TableKind
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.stores.iceberg.branches import undo_ref
 from message_lifecycle.stores.iceberg.data_files import within
 from message_lifecycle.stores.iceberg.data_rows import Vectors
+from message_lifecycle.stores.iceberg.erasure.looking import Looks
 from message_lifecycle.stores.iceberg.erasure.metadata import snapshot_id_of
 from message_lifecycle.stores.iceberg.erasure.publish import (
     document_at,
-    load,
     metadata_name,
     read_stage,
 )
-from message_lifecycle.stores.iceberg.erasure.rewrite import by_position, names_of, opened, rows_with
+from message_lifecycle.stores.iceberg.erasure.rewrite import by_position, names_of, opened
 from message_lifecycle.stores.iceberg.erasure.search import MAIN, Heads, UndoWindow
-from message_lifecycle.stores.iceberg.pointers import Place
 from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
 
 if TYPE_CHECKING:
+    import pyarrow.parquet as pq
     from pyiceberg.catalog import Catalog
     from pyiceberg.io import FileIO
     from pyiceberg.table import Table
@@ -49,11 +50,9 @@ class TableEvidence:
     bytes_in: int
 
 
-def of_table(
-    catalog: Catalog, place: Place, io: FileIO, plan: Plan, action: Rewrite, window: UndoWindow, matches: Matches
-) -> TableEvidence:
-    """Raises PlanConflict where what was staged, or what it was staged on, is not there (any more)."""
-    document = load(catalog, place, io)
+def of_table(catalog: Catalog, document: dict[str, Any], plan: Plan, action: Rewrite, window: UndoWindow, looks: Looks) -> TableEvidence:
+    """`document`: the table's metadata as it is. Raises PlanConflict where what was staged, or what it was staged on, is not there (any more)."""
+    io = looks.io
     staged = read_stage(io, document, plan.plan_id)
     if staged is None or not io.new_input(staged.base).exists():
         raise PlanConflict(plan.plan_id, "what was staged is gone")
@@ -70,7 +69,7 @@ def of_table(
     tasks = [] if base is None else list(before.scan(snapshot_id=base.snapshot_id).plan_files())
     return TableEvidence(
         rewritten=rewritten,
-        table=_differences(io, before, after, heads, named, written, matches, plan, action.table),
+        table=_differences(looks, before, after, heads, named, written, plan),
         rows_in=sum(task.file.record_count for task in tasks)
         - (0 if base is None else sum(len(Vectors(before, base)[task.file.file_path]) for task in tasks)),
         bytes_in=sum(task.file.file_size_in_bytes for task in tasks),
@@ -119,24 +118,53 @@ def _table(catalog: Catalog, metadata_location: str, io: FileIO) -> Table:
 def _rewritten(io: FileIO, old: str, new: str | None, kind: TableKind, row: EraseRows) -> Row:
     """Compared by the offsets that the plan names: another way than that by which it was written."""
     with opened(io, old) as file:
-        before, names, moves = file.read(), names_of(file, kind), by_position(file, kind)
+        names, moves, rows = names_of(file, kind), by_position(file, kind), file.metadata.num_rows
     gone = within(names, row.offsets)
-    kept = before.filter(pa.array(~gone))
+    kept = rows - int(gone.sum())
     if new is None:
-        return {"rows": len(before), "unnamed": len(kept), "left": 0, "changed": 0, "found": 0}
+        return {"rows": rows, "unnamed": kept, "left": 0, "changed": 0, "found": 0}
     with opened(io, new) as file:
-        after, left = file.read(), names_of(file, kind)
+        made, left = file.metadata.num_rows, names_of(file, kind)
     if moves:
         # Positions are not the same any more: how many there are is what can be compared, and whether they are the same rows.
-        unnamed, still = max(0, len(kept) - len(after)), max(0, len(after) - len(kept))
+        unnamed, still = max(0, kept - made), max(0, made - kept)
     else:
         unnamed, still = int((~np.isin(names[~gone], left)).sum()), int(np.isin(names[gone], left).sum())
-    return {"rows": len(before) - len(after), "unnamed": unnamed, "left": still, "changed": int(not _same(kept, after)), "found": 0}
+    with opened(io, old) as before, opened(io, new) as after:
+        changed = not _same(before, ~gone, after)
+    return {"rows": rows - made, "unnamed": unnamed, "left": still, "changed": int(changed), "found": 0}
 
 
-def _same(kept: pa.Table, after: pa.Table) -> bool:
-    """Column by column, in order; nulls apart from empty values, and NaN as itself."""
-    return bool(kept.schema.equals(after.schema) and all(_text(kept[name]) == _text(after[name]) for name in kept.column_names))
+_BATCH = 4_096
+"""So many rows of each file are compared at a time: a file may be larger than the driver's memory."""
+
+
+def _same(before: pq.ParquetFile, kept: NDArray[np.bool_], after: pq.ParquetFile) -> bool:
+    """Whether the kept rows are those of the other file: column by column, in order; nulls apart from empty values, and NaN as itself."""
+    if not before.schema_arrow.equals(after.schema_arrow):
+        return False
+    starts = range(0, len(kept), _BATCH)
+    parts = (rows.filter(pa.array(kept[at : at + _BATCH])) for at, rows in zip(starts, _batches(before), strict=True))
+    made, left = _batches(after), after.schema_arrow.empty_table()
+    for part in parts:
+        while len(left) < len(part) and (more := next(made, None)) is not None:
+            left = pa.concat_tables([left, more])
+        some, left = left.slice(0, len(part)), left.slice(len(part))
+        if any(_text(part[name]) != _text(some[name]) for name in part.column_names):
+            return False
+    return not len(left) and next(made, None) is None
+
+
+def _batches(file: pq.ParquetFile) -> Iterator[pa.Table]:
+    """All rows, so many at a time, but for the last ones."""
+    held = file.schema_arrow.empty_table()
+    for batch in file.iter_batches(batch_size=_BATCH):
+        held = pa.concat_tables([held, pa.Table.from_batches([batch])])
+        while len(held) >= _BATCH:
+            yield held.slice(0, _BATCH)
+            held = held.slice(_BATCH)
+    if len(held):
+        yield held
 
 
 def _text(column: pa.ChunkedArray) -> list[str] | list[Any]:
@@ -146,16 +174,15 @@ def _text(column: pa.ChunkedArray) -> list[str] | list[Any]:
 
 
 def _differences(
-    io: FileIO,
+    looks: Looks,
     before: Table,
     after: Table,
     heads: Heads,
     named: Mapping[str, EraseRows],
     written: Mapping[str, str | None],
-    matches: Matches,
     plan: Plan,
-    kind: TableKind,
 ) -> Row:
+    io, kind = looks.io, looks.kind
     expected = {**heads.refs, **{undo_ref(plan_id): at for plan_id, at in heads.undo.items()}}
     refs = after.metadata.refs
     files_differ = marks_differ = 0
@@ -168,17 +195,18 @@ def _differences(
             strays.add(ref)  # nothing of it was looked at, so it passes for nothing (DEL-2)
             continue
         had = {task.file.file_path for task in before.scan(snapshot_id=old.snapshot_id).plan_files()}
-        has = {task.file.file_path for task in after.scan(snapshot_id=new.snapshot_id).plan_files()}
+        has = {task.file.file_path: task.file.record_count for task in after.scan(snapshot_id=new.snapshot_id).plan_files()}
         wanted = {path for file in had if (path := written.get(file, file)) is not None}
-        files_differ += len(wanted ^ has)
+        files_differ += len(wanted ^ has.keys())
         was, now = Vectors(before, old), Vectors(after, new)
         for path in had:
             if path not in named:
                 marks_differ += int(not np.array_equal(was[path], now[path]))
             elif (moved := written.get(path)) is not None:
                 marks_differ += int(_marked(io, path, was, kind, named[path].offsets) != _marked(io, moved, now, kind, ""))
-        for path in has - searched.keys():
-            searched[path] = bool(len(rows_with(io, path, matches, kind)))
+        new_files = {path: rows for path, rows in has.items() if path not in searched}
+        looks.ahead(new_files)
+        searched |= {path: bool(len(looks.rows(path))) for path in new_files}
     return {
         "found": sum(searched.values()),
         "files_differ": files_differ,

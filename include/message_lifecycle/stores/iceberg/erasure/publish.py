@@ -13,6 +13,7 @@ from message_lifecycle.model.change import Rewrite
 from message_lifecycle.model.erasure import Matches
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.plan import Plan
+from message_lifecycle.stores.iceberg.erasure.looking import Looks
 from message_lifecycle.stores.iceberg.erasure.metadata import ERASING, Rewriting, read_going
 from message_lifecycle.stores.iceberg.erasure.rewrite import Manifests, NewFile, from_json, opened, rewrite, rows_with, to_json
 from message_lifecycle.stores.iceberg.erasure.search import MAIN, Heads, UndoWindow, ancestors, search
@@ -31,6 +32,7 @@ from message_lifecycle.stores.iceberg.table_metadata import (
     document_of,
     set_properties,
 )
+from message_lifecycle.stores.iceberg.tasks import Store
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -278,7 +280,8 @@ def stage_table(catalog: Catalog, place: Place, io: FileIO, plan: Plan, action: 
     )
     # Files never change: the plan knows which of its time hold the key, this looks into those that came since, the gate into all.
     erasure.check(dict(document), matches)
-    found = search(io, document, action.table, matches, window, among=named)
+    looks = Looks(io=io, store=Store.of_io(io, str(document["location"])), matches=matches, kind=action.table)
+    found = search(looks, document, window, among=named)
     planned = {row.file: (row.offsets, row.rows, row.live) for row in action.rows}
     if {file.name: (file.offsets, file.rows, file.live) for file in found.summary.files if file.needed} != planned:
         raise PlanConflict(plan.plan_id, "the key lies elsewhere than when it was planned")

@@ -19,6 +19,7 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.stores.iceberg.branches import undo_ref
 from message_lifecycle.stores.iceberg.data_rows import Positions, vectors_in
+from message_lifecycle.stores.iceberg.erasure.looking import Looks
 from message_lifecycle.stores.iceberg.erasure.rewrite import (
     POSITION_DELETES,
     Entry,
@@ -31,7 +32,7 @@ from message_lifecycle.stores.iceberg.erasure.rewrite import (
 )
 from message_lifecycle.stores.iceberg.layout import OPERATION, PLAN_ID, STAGED_PLAN_ID, of_plan
 from message_lifecycle.stores.iceberg.table_files import listed
-from message_lifecycle.stores.iceberg.table_folder import Within, is_absolute, location_prefix, reading
+from message_lifecycle.stores.iceberg.table_folder import Within, is_absolute, location_prefix
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -146,20 +147,19 @@ class Found:
 
 
 def search(
-    io: FileIO,
+    looks: Looks,
     document: Document,
-    kind: TableKind,
-    matches: Matches,
     window: UndoWindow,
     *,
     among: Container[str] | None = None,
     going: Collection[str] = (),
 ) -> Found:
-    """`among`: paths of the data files that are looked into, and no loose ones; None: all there are. `going`: names of files that an
+    """`looks`: into the table's files. `among`: paths of the data files that are looked into, and no loose ones; None: all there are. `going`: names of files that an
     erasure has to delete still, which are not looked for.
 
     Raises UnsupportedErasure where older kinds of deletes are in the way or a file that holds the key lies outside the location, and
     what reading a file raises: a file that a ref needs and that is not there is damage, and nothing is said to be clean."""
+    io, kind = looks.io, looks.kind
     heads, manifests = Heads.of(document, window), Manifests(io)
     needed, files, clean = set[str](), dict[str, Entry](), True
     on_main, of_needed = dict[str, str | None](), dict[str, set[tuple[str, int]]]()
@@ -179,12 +179,11 @@ def search(
     prefix, positions, held = location_prefix(str(document["location"])), dict[str, Positions](), []
     marked: dict[str, Mapping[str, Positions]] = {}
     within = Within(str(document["location"]))
-    for path, entry in sorted(files.items()):
-        if among is not None and path not in among:
-            continue
+    asked = {path: entry for path, entry in sorted(files.items()) if among is None or path in among}
+    looks.ahead({path: entry.file["record_count"] for path, entry in asked.items()})
+    for path, entry in asked.items():
         try:
-            with reading(path):
-                rows = rows_with(io, path, matches, kind)
+            rows = looks.rows(path)
         except FileNotFoundError:
             if path in needed:
                 raise
@@ -214,7 +213,7 @@ def search(
         positions=positions,
         vectors={path: frozenset(places) for path, places in of_needed.items()},
         on_main=frozenset(on_main),
-        loose=loose_with(io, document, files.keys(), matches, kind, going=going) if among is None else (),
+        loose=loose_with(io, document, files.keys(), looks.matches, kind, going=going) if among is None else (),
     )
 
 

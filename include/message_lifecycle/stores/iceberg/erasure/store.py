@@ -24,6 +24,7 @@ from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
 from message_lifecycle.stores.iceberg import catalog
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.erasure.evidence import joined, of_table
+from message_lifecycle.stores.iceberg.erasure.looking import Looks
 from message_lifecycle.stores.iceberg.erasure.metadata import snapshot_id_of
 from message_lifecycle.stores.iceberg.erasure.publish import (
     TableErasure,
@@ -41,26 +42,33 @@ from message_lifecycle.stores.iceberg.layout import PLAN_ID
 from message_lifecycle.stores.iceberg.named import NamesFailures
 from message_lifecycle.stores.iceberg.pointers import Place
 from message_lifecycle.stores.iceberg.read import published_by
-from message_lifecycle.stores.iceberg.table_files import kept_versions
+from message_lifecycle.stores.iceberg.session import tasks_here
+from message_lifecycle.stores.iceberg.table_files import CLOCKS_DIFFER_MS, kept_versions
 from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
+from message_lifecycle.stores.iceberg.tasks import Store
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
+    from pyspark.sql import SparkSession
 
-_CLOCKS_DIFFER_MS = 3_600_000
-"""A store's clock may be that far from the ledger's: more may count, and nothing is missed."""
 _KINDS = sorted((kind for kind, traits in TABLE_KINDS.items() if not traits.by_setting), key=lambda kind: not TABLE_KINDS[kind].beside)
 """What lies beside the topic's own table, and that; in the order of their commits."""
 
 
 class IcebergEraser(NamesFailures, ChangeStore):
-    """`undoable`: operations whose plans can be taken back. `steps` is told the name of each step as it is reached (`after_stage`, `before_commit`, `inside_commit`, `after_commit`,
+    """`undoable`: operations whose plans can be taken back. `session`: asked for where there is much to search, and tasks run on a cluster; None:
+    all is searched here. `steps` is told the name of each step as it is reached (`after_stage`, `before_commit`, `inside_commit`, `after_commit`,
     `before_delete`, `inside_delete`, `after_delete`), for each table."""
 
     def __init__(
-        self, tables: Tables | None = None, *, undoable: Callable[[], Collection[str]], steps: Callable[[str], None] | None = None
+        self,
+        tables: Tables | None = None,
+        *,
+        undoable: Callable[[], Collection[str]],
+        session: Callable[[], SparkSession] | None = None,
+        steps: Callable[[str], None] | None = None,
     ) -> None:
-        self._tables, self._undoable = tables or Tables(), undoable
+        self._tables, self._undoable, self._session = tables or Tables(), undoable, session
         self._steps = steps or (lambda _: None)
 
     def find_key(
@@ -72,7 +80,7 @@ class IcebergEraser(NamesFailures, ChangeStore):
         found = [
             with_loose(searched.summary, searched.loose, now_ms=time.time_ns() // 1_000_000)
             for kind, io, document, going in self._documents(name)
-            for searched in (search(io, document, kind, matches, window, going=going),)
+            for searched in (search(self._looks(io, document, kind, matches), document, window, going=going),)
         ]
         return tuple(reversed(found))
 
@@ -89,7 +97,7 @@ class IcebergEraser(NamesFailures, ChangeStore):
                 continue  # dropped since; what else the topic has is looked into all the same
             part.finish()
             document, going = load_with_going(part.catalog, part.place, part.io)
-            after = search(part.io, document, action.table, matches, part.window, going=going)
+            after = search(self._looks(part.io, document, action.table, matches), document, part.window, going=going)
             done = next((one for one in document["snapshots"] if one["summary"].get(PLAN_ID) == plan.plan_id), None)
             committed_ms = None if done is None else int(done["timestamp-ms"])
             # What a writer has written since and not committed yet, is no part of what was there.
@@ -111,7 +119,7 @@ class IcebergEraser(NamesFailures, ChangeStore):
         return found
 
     def kept_beneath(self, name: TopicName, until: Instant) -> Sequence[str]:
-        until_ms = until // 1000 + _CLOCKS_DIFFER_MS
+        until_ms = until // 1000 + CLOCKS_DIFFER_MS
         told = [kept_versions(io, str(document["location"]), until_ms=until_ms) for _, io, document, _ in self._documents(name)]
         return [one for one in told if one]
 
@@ -129,7 +137,9 @@ class IcebergEraser(NamesFailures, ChangeStore):
         frames, matches = [], given.matches()
         for action in plan.rewrites:
             place, io = self._place(plan.topic, action.table)
-            frames.append(of_table(self._tables.catalog, place, io, plan, action, self._window(plan, action), matches))
+            document = load(self._tables.catalog, place, io)
+            looks = self._looks(io, document, action.table, matches)
+            frames.append(of_table(self._tables.catalog, document, plan, action, self._window(plan, action), looks))
         return joined(plan, frames)
 
     def publish(self, verdict: Verdict, given: Given) -> Published:
@@ -187,6 +197,10 @@ class IcebergEraser(NamesFailures, ChangeStore):
     def _place(self, name: TopicName, kind: TableKind) -> tuple[Place, FileIO]:
         beside = TABLE_KINDS[kind].beside
         return (name.namespace, name.table(beside)), self._tables.load(name, kind=beside).io
+
+    def _looks(self, io: FileIO, document: Mapping[str, Any], kind: TableKind, matches: Matches) -> Looks:
+        cluster = None if self._session is None or tasks_here() else self._session
+        return Looks(io=io, store=Store.of_io(io, str(document["location"])), matches=matches, kind=kind, cluster=cluster)
 
     def _window(self, plan: Plan, action: Rewrite) -> UndoWindow:
         return UndoWindow.planned(plan, action, self._undoable())

@@ -1,0 +1,312 @@
+"""A topic of some gigabytes compacted, expired and erased on the embedded cluster, at two sizes, so that growth is seen and not guessed.
+
+Messages have values of 1,000 to 2,000 random bytes, which nothing compresses, and keys with four versions each; segments have about 64 MB, and a
+quarter of them is too old. Each deed is a command line of its own, from its start to its end: `lifecycle compact`, `run` and `erase`, the last
+with the word that approves it. Of each: seconds of the clock and of CPU, the greatest memory of the driver (Python and Java together) and of
+each executor, and the bytes that went out of the store and came into it. Objects are files where versitygw is there; what our own store keeps
+is in memory, which is too little for more than a gigabyte or two. Run by name only: `python -m bench large [--gb 1 5]`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from secrets import token_hex
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow.fs import FileSelector
+
+from bench import gateway
+from bench.process_tree import Used, children, watching
+from message_lifecycle.app import embedded
+from message_lifecycle.app.services import Services
+from message_lifecycle.app.wiring import lake as wired
+from message_lifecycle.local import cluster, postgres, processes, spark_cluster, stack
+from message_lifecycle.local.environment import applied, environment
+from message_lifecycle.local.java import find_java
+from message_lifecycle.local.layout import CLUSTER, STACK, Layout, find_layout, project_root, venv_bin, venv_python
+from message_lifecycle.model.facts import ActiveSegment
+from message_lifecycle.model.instants import Instant, format_instant
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.columns import SCHEMA
+from message_lifecycle.stores.iceberg.java import Java
+from message_lifecycle.stores.iceberg.layout import LogSummary
+from message_lifecycle.stores.iceberg.session import engine, java_table
+from message_lifecycle.stores.iceberg.tasks import Store
+
+PARTITIONS = 4
+SEGMENT_ROWS = 42_000
+VALUE_BYTES = (1_000, 2_000)
+VERSIONS = 4
+TOMBSTONE_EVERY = 20
+OLD = 0.25
+"""The share of the time that is past expiry."""
+_SECOND = 1_000_000
+_START = 1_700_000_000 * _SECOND
+_SPAN_S = 400 * 3600
+AS_OF = Instant(_START + _SPAN_S * _SECOND)
+_START_SECONDS = 60.0
+_GB = 1e9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """`segments`: of each partition."""
+
+    segments: int
+
+    @classmethod
+    def of(cls, gigabytes: float) -> Shape:
+        message = sum(VALUE_BYTES) / 2 * (1 - 1 / TOMBSTONE_EVERY)
+        return cls(segments=max(4, round(gigabytes * _GB / message / SEGMENT_ROWS / PARTITIONS)))
+
+    @property
+    def rows(self) -> int:
+        """Of each partition."""
+        return self.segments * SEGMENT_ROWS
+
+    def table(self, partition: int, segment: int, schema: pa.Schema) -> pa.Table:
+        base, chance = segment * SEGMENT_ROWS, np.random.default_rng((partition, segment))
+        offsets = np.arange(base, base + SEGMENT_ROWS)
+        kinds = {field.name: field.type for field in schema}
+        keys = chance.integers(0, self.rows // VERSIONS, SEGMENT_ROWS) * PARTITIONS + partition
+        ends = np.concatenate([[0], np.cumsum(chance.integers(VALUE_BYTES[0], VALUE_BYTES[1] + 1, SEGMENT_ROWS))]).astype(np.int32)
+        values = pa.Array.from_buffers(pa.binary(), SEGMENT_ROWS, [None, pa.py_buffer(ends), pa.py_buffer(chance.bytes(int(ends[-1])))])
+        empty = chance.random(SEGMENT_ROWS) < 1 / TOMBSTONE_EVERY
+        appended = _START + (offsets * (_SPAN_S * _SECOND)) // self.rows
+        columns = {
+            "partition": pa.array(np.full(SEGMENT_ROWS, partition), pa.int32()),
+            "offset": pa.array(offsets),
+            "append_time": pa.array(appended).cast(kinds["append_time"]),
+            "event_time": pa.nulls(SEGMENT_ROWS, kinds["event_time"]),
+            "key": pa.array([key_of(key) for key in keys.tolist()], kinds["key"]),
+            "value": pc.if_else(pa.array(empty), pa.scalar(None, kinds["value"]), values.cast(kinds["value"])),
+            "headers": pa.array([[]] * SEGMENT_ROWS, kinds["headers"]),
+            "size_bytes": pa.array(np.where(empty, 0, np.diff(ends)) + len(key_of(0))).cast(kinds["size_bytes"]),
+            "segment": pa.array(np.full(SEGMENT_ROWS, base)),
+            "expires_at": pa.nulls(SEGMENT_ROWS, kinds["expires_at"]),
+            "never": pa.nulls(SEGMENT_ROWS, kinds["never"]),
+            "origin_offset": pa.nulls(SEGMENT_ROWS, kinds["origin_offset"]),
+        }
+        return pa.table([columns[field.name] for field in schema], schema=schema)
+
+
+def key_of(number: int) -> bytes:
+    return b"key-%012d" % number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """`read` and `written`: bytes of the store; None: it does not tell."""
+
+    wall: float
+    used: Mapping[str, Used]
+    read: int | None
+    written: int
+    told: str
+
+
+DRIVER, EXECUTOR, STORE = "driver", "executor", "store and catalog"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--gb", nargs="+", type=float, default=[1, 5], help="sizes of the topic, in gigabytes of data files")
+    parser.add_argument("--keep", action="store_true", help="leave the cluster running, with its topics")
+    given = parser.parse_args()
+    os.environ.update({STACK: CLUSTER, "LIFECYCLE_HOME": str(project_root() / ".lifecycle" / "large")})
+    os.environ.setdefault("LIFECYCLE_TOOLS", str(project_root() / ".lifecycle"))
+    layout = find_layout()
+    print(f"{gateway.name()}; {os.cpu_count()} cores; {shutil.disk_usage(project_root()).free / _GB:.0f} GB of disk free", flush=True)
+    try:
+        start(layout)
+        s = wired(app_name="bench")
+        found = {size: measured(layout, s, size) for size in given.gb}
+    finally:
+        if not given.keep:
+            stack.down(layout)
+            stack.remove_scratch(layout)
+    for name in next(iter(found.values()))[1]:
+        shown(name, {size: steps[name] for size, (_, steps) in found.items()}, {size: real for size, (real, _) in found.items()})
+    return 0
+
+
+def start(layout: Layout) -> None:
+    """The embedded cluster; over versitygw where that is there."""
+    layout.prepare()
+    if gateway.program() is not None and not cluster.is_serving(layout):
+        (layout.state / spark_cluster.MACHINES).mkdir(mode=0o700, exist_ok=True)
+        for name in (cluster.STORE, cluster.REST):
+            processes.choose_port(layout.ports_file, name)
+        settings = environment(layout, java=find_java(layout), address=postgres.start(layout), airflow_port=0)
+        command: list[str | Path] = [venv_python(), "-m", "bench.large_store", objects(layout)]
+        started = processes.launch(layout, cluster.SERVER, command, applied(settings), identity="")
+        processes.wait_for_word(layout, started, cluster.READY, seconds=_START_SECONDS)
+    embedded.up(layout, with_airflow=False)
+
+
+def objects(layout: Layout) -> Path:
+    return layout.state / "objects"
+
+
+def measured(layout: Layout, s: Services, size: float) -> tuple[float, dict[str, Step]]:
+    """Gigabytes of the log's files, and what each deed took."""
+    shape, name = Shape.of(size), TopicName.parse(f"bench-{token_hex(4)}/large")
+    began = time.perf_counter()
+    real = fill(s, name, shape) / _GB
+    print(f"{real:.2f} GB in {PARTITIONS * shape.segments} files, {PARTITIONS * shape.rows:,} messages, made in "
+          f"{time.perf_counter() - began:.0f} s; load average {os.getloadavg()[0]:.1f}", flush=True)  # fmt: skip
+    word, as_of = ["--by", "bench", "--output", "json"], ["--as-of", format_instant(AS_OF), "--yes", "measured"]
+    held = np.random.default_rng((0, shape.segments - 1)).integers(0, shape.rows // VERSIONS, SEGMENT_ROWS)[0] * PARTITIONS
+    deeds = {
+        "compaction": (["compact", str(name), *as_of, *word], b""),
+        "expiry": (["run", str(name), *as_of, *word], b""),
+        "erasure": (["erase", "--topic", str(name), "--why", "measured", *word], key_of(int(held))),
+    }
+    steps = {}
+    for deed, (arguments, given) in deeds.items():
+        steps[deed] = step = run(layout, arguments, given)
+        print(f"  {deed}: {line(step, real)}\n    {step.told}", flush=True)
+    return real, steps
+
+
+def fill(s: Services, name: TopicName, shape: Shape) -> int:
+    """Make the topic, its log in one commit; the bytes of its files."""
+    expiry = round(_SPAN_S * (1 - OLD))
+    s.topics.create(
+        name,
+        partitions=PARTITIONS,
+        settings={"message_expiry": expiry, "cleanup_policy": "compact,delete"},
+        ledger=s.ledger.next_identity(name),
+    )
+    jvm = engine()
+    table, store, schema = java_table(jvm, name), Store.of(Tables().load(name)), SCHEMA.as_arrow()
+    java: Java = jvm._jvm
+    iceberg, whole = java.org.apache.iceberg, 0
+    metrics, update = iceberg.MetricsConfig.forTable(table), table.newAppend()
+    columns = [field.name for field in schema if field.name != "value"]
+    for partition in range(PARTITIONS):
+        for segment in range(shape.segments):
+            content, place = io.BytesIO(), f"partition={partition}/segment={segment * SEGMENT_ROWS}"
+            pq.write_table(shape.table(partition, segment, schema), content, compression="zstd", use_dictionary=columns)
+            to = f"{table.location()}/data/{place}/{token_hex(8)}.parquet"
+            store.write(to, content.getvalue())
+            whole += content.tell()
+            found = iceberg.parquet.ParquetUtil.fileMetrics(table.io().newInputFile(to), metrics)
+            described = iceberg.DataFiles.builder(table.spec()).withPath(to).withFormat("parquet").withFileSizeInBytes(content.tell())
+            update.appendFile(described.withPartitionPath(place).withMetrics(found).build())
+    last = ActiveSegment(base_offset=shape.rows - SEGMENT_ROWS, rows=SEGMENT_ROWS, size_bytes=64_000_000, newest_at=AS_OF)
+    each = range(PARTITIONS)
+    state = LogSummary(end_offsets=dict.fromkeys(each, shape.rows), active=dict.fromkeys(each, last))
+    for key, value in state.to_properties().items():
+        update.set(key, value)
+    update.commit()
+    return whole
+
+
+def run(layout: Layout, arguments: Sequence[str], given: bytes) -> Step:
+    before, began = stored(layout), time.perf_counter()
+    process = subprocess.Popen([venv_bin() / "lifecycle", *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with watching(lambda: roots(layout, process.pid)) as used:
+        told, _ = process.communicate(given)
+    wall = time.perf_counter() - began
+    if process.returncode:
+        raise RuntimeError(f"lifecycle {arguments[0]} ended with {process.returncode}: {told.decode()}")
+    after = stored(layout)
+    written = sum(size for name, size in after.files.items() if name not in before.files)
+    sent = None if before.passed is None or after.passed is None else after.passed - before.passed
+    # The gateway writes to its files what comes in, and reads from them what goes out.
+    read = None if sent is None else max(0, sent - written)
+    return Step(wall=wall, used=used, read=read, written=written, told=outcome(json.loads(told)))
+
+
+def roots(layout: Layout, driver: int) -> dict[str, list[int]]:
+    found = {DRIVER: [driver]}
+    for number in range(spark_cluster.WORKERS):
+        worker = processes.find(layout, f"spark-worker-{number}")
+        found[f"{EXECUTOR} {number}"] = [] if worker is None else children(worker.process.pid)
+    serving = processes.find(layout, cluster.SERVER)
+    found[STORE] = [] if serving is None else [serving.process.pid]
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Sizes of all objects by name, and the bytes that versitygw has given to others or written to its disk (None: it is not that)."""
+
+    files: Mapping[str, int]
+    passed: int | None
+
+
+def stored(layout: Layout) -> Stored:
+    if not objects(layout).is_dir():
+        below = FileSelector(cluster.BUCKET, recursive=True)
+        there = cluster.files(layout, cluster.root_key(layout)).get_file_info(below)
+        return Stored({file.path: file.size or 0 for file in there}, None)
+    files = {str(path): path.stat().st_size for path in objects(layout).rglob("*") if path.is_file()}
+    server = processes.find(layout, cluster.SERVER)
+    assert server is not None, "it was started"
+    for pid in children(server.process.pid):
+        if "versitygw" in Path(f"/proc/{pid}/cmdline").read_text():
+            told = dict(line.split(": ") for line in Path(f"/proc/{pid}/io").read_text().splitlines())
+            return Stored(files, int(told["wchar"]))
+    return Stored(files, None)
+
+
+def outcome(told: dict[str, object]) -> str:
+    """What the command says that it has done, in a line. Raises RuntimeError where that is not what it was asked."""
+    outcomes = told.get("outcomes", [told])
+    assert isinstance(outcomes, list)
+    for one in outcomes:
+        if one.get("outcome", one.get("name")) != "published":
+            raise RuntimeError(json.dumps(told))
+    return "; ".join(json.dumps({key: one.get(key) for key in ("outcome", "removed")}) for one in outcomes)
+
+
+def line(step: Step, gigabytes: float) -> str:
+    cpu = {DRIVER: 0.0, EXECUTOR: 0.0, STORE: 0.0}
+    for name, used in step.used.items():
+        cpu[next(kind for kind in cpu if name.startswith(kind))] += used.cpu
+    memory = ", ".join(f"{used.memory_mb:,.0f}" for name, used in step.used.items() if name.startswith(EXECUTOR))
+    read = "not known" if step.read is None else f"{step.read / _GB:.2f}"
+    return (
+        f"wall {step.wall:.1f} s ({step.wall / gigabytes:.1f} s/GB); CPU driver {cpu[DRIVER]:.1f}, executors {cpu[EXECUTOR]:.1f}, {STORE} "
+        f"{cpu[STORE]:.1f} s; memory driver {step.used[DRIVER].memory_mb:,.0f} MB, executors {memory} MB; GB read {read}, written "
+        f"{step.written / _GB:.2f}"
+    )
+
+
+def shown(name: str, steps: Mapping[float, Step], real: Mapping[float, float]) -> None:
+    """The growth from the smallest to the largest size, by gigabyte."""
+    least, most = min(steps), max(steps)
+    if least == most:
+        return
+    more = real[most] - real[least]
+    small, large = steps[least], steps[most]
+
+    def grows(kind: str, what: str) -> float:
+        before, after = ([float(getattr(used, what)) for one, used in step.used.items() if one.startswith(kind)] for step in (small, large))
+        return (max(after) - max(before) if what == "memory_mb" else sum(after) - sum(before)) / more
+
+    print(
+        f"{name}, by each gigabyte more: wall {(large.wall - small.wall) / more:.1f} s; CPU driver {grows(DRIVER, 'cpu'):.1f}, executors "
+        f"{grows(EXECUTOR, 'cpu'):.1f} s; memory driver {grows(DRIVER, 'memory_mb'):.0f} MB, the largest executor "
+        f"{grows(EXECUTOR, 'memory_mb'):.0f} MB"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,26 @@
+"""The store and the catalog of the large topic's cluster, until the signal to end: as those of the embedded cluster, but that versitygw keeps
+the objects, as files: `python -m bench.large_store FOLDER`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from bench.gateway import gateway, program
+from message_lifecycle.app.lake_server import serve
+from message_lifecycle.local import cluster
+from message_lifecycle.local.layout import find_layout
+from message_lifecycle.local.processes import kept_port
+
+
+def main(folder: Path) -> int:
+    layout, executable = find_layout(), program()
+    assert executable is not None, "who starts this has found it"
+    with gateway(executable, folder, cluster.root_key(layout), port=kept_port(layout.ports_file, cluster.STORE) or 0) as store:
+        for bucket in (cluster.BUCKET, cluster.LANDING):
+            store.files.create_dir(bucket)
+        return serve(layout, store)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

@@ -1,0 +1,144 @@
+"""A compaction of the log of 20 million messages in an object store beside the same on this machine's disk, in turn, each in a fresh process.
+
+The tables in the store lie behind a REST catalog that gives out keys; tasks run in the driver, on two threads, on either side, and what was
+made is compared. The store serves from a process of its own on the same cores, so its CPU is told, too: versitygw where it is there
+(`bench.gateway`), else our own. Run: `python -m bench object_store [--messages N] [--repeats N]`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from secrets import token_hex
+from statistics import median
+from typing import cast
+
+from tests.lakes import RestLake, rest_lake
+
+from bench import gateway
+from bench.compaction import KEYS, MESSAGES, PARTITIONS, REPEATS, generated, measuring
+from bench.compaction_data import Log
+from bench.compaction_topic import Measured
+from bench.process_tree import Cost, Used, watching
+from message_lifecycle.app.config import LEDGER_URL
+from message_lifecycle.local.cluster import Key
+from message_lifecycle.local.environment import load_environment
+from message_lifecycle.local.layout import find_layout
+from message_lifecycle.local.s3_server import S3Server, s3_server
+
+LIMIT = 1.5
+"""Of the clock."""
+
+
+@dataclass(slots=True)
+class Side:
+    """One of the two lakes, with the ledger of its topic."""
+
+    topic: Measured
+    ledger: str
+    costs: list[Cost] = field(default_factory=list)
+    made: list[list[int]] = field(default_factory=list)
+
+    def measure(self, scratch: Path) -> None:
+        os.environ[LEDGER_URL] = self.ledger
+        cost, made, _ = self.topic.measured(scratch)
+        self.costs.append(replace(cost, wall=cost.said["until committed"]))
+        self.made.append(made)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--messages", type=int, default=MESSAGES)
+    parser.add_argument("--repeats", type=int, default=REPEATS)
+    given = parser.parse_args()
+    load_environment()
+    layout = find_layout()
+    scratch = layout.scratch / "bench-compaction"
+    scratch.mkdir(parents=True, exist_ok=True)
+    log = Log(messages=given.messages, partitions=PARTITIONS, keys=given.messages * KEYS // MESSAGES)
+    folder = layout.scratch / f"bench-store-{token_hex(4)}"
+    folder.mkdir()
+    served: list[Used] = []
+    try:
+        with (
+            store(folder) as (there, pid),
+            rest_lake(layout, folder, there) as lake,
+            side(scratch, log) as disk,
+            beside(lake, scratch, log) as remote,
+        ):
+            for _ in range(given.repeats):
+                disk.measure(scratch)
+                with lake.entered(), watching(lambda: {"store": [] if pid is None else [pid]}) as used:
+                    remote.measure(scratch)
+                served.append(used["store"])
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    assert all(made == disk.made[0] for made in (*disk.made, *remote.made)), (disk.made, remote.made)
+    return shown(disk, remote, served)
+
+
+@contextmanager
+def store(folder: Path) -> Iterator[tuple[S3Server, int | None]]:
+    """And the process that serves it; None: this one."""
+    executable = gateway.program()
+    if executable is None:
+        with s3_server(remembers=False) as ours:
+            yield ours, None
+    else:
+        with gateway.gateway(executable, folder / "objects", Key()) as theirs:
+            yield cast(S3Server, theirs), theirs.pid  # it has what the catalog and the settings ask of a store
+
+
+@contextmanager
+def side(scratch: Path, log: Log) -> Iterator[Side]:
+    with measuring(scratch) as make:
+        topic = make(log.partitions)
+        topic.append(log, generated(log, scratch))
+        yield Side(topic, os.environ[LEDGER_URL])
+        topic.drop()
+
+
+@contextmanager
+def beside(lake: RestLake, scratch: Path, log: Log) -> Iterator[Side]:
+    """The same in another lake, which is this process's only where it is entered."""
+    with ExitStack() as kept:
+        with lake.entered():
+            remote = kept.enter_context(side(scratch, log))
+        try:
+            yield remote
+        finally:
+            with lake.entered():
+                kept.close()
+
+
+def shown(disk: Side, remote: Side, served: list[Used]) -> int:
+    """1 where the bound was missed."""
+    print(f"{gateway.name()}; load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; medians of {len(disk.costs)} (each run)")
+    for name, one in (("disk", disk), ("store", remote)):
+        steps = ", ".join(f"{step} {median(cost.said[step] for cost in one.costs):.2f}" for step in one.costs[0].said)
+        print(
+            f"  {name:6} CPU {_of(one, 'cpu')}  wall {_of(one, 'wall')}  memory {median(c.memory_mb for c in one.costs):,.0f} MB; {steps}"
+        )
+    print(f"  the store's own CPU: {', '.join(f'{used.cpu:.1f}' for used in served)}")
+    cpu, wall = (_median(remote, what) / _median(disk, what) for what in ("cpu", "wall"))
+    print(f"  store beside disk: CPU {cpu:.2f}, wall {wall:.2f} (limit {LIMIT})")
+    # What our own store takes of the same cores, and of one process's time, says nothing of what reads it.
+    return int(gateway.program() is not None and wall > LIMIT)
+
+
+def _median(one: Side, what: str) -> float:
+    return median(float(getattr(cost, what)) for cost in one.costs)
+
+
+def _of(one: Side, what: str) -> str:
+    return f"{_median(one, what):.2f} ({', '.join(f'{getattr(cost, what):.1f}' for cost in one.costs)})"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,139 @@
+"""A key is found by tasks of a cluster as it is found here; and what an erasure has written again is compared a part at a time."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from message_lifecycle.model.erasure import KeyMatch, KeySecret
+from message_lifecycle.stores.iceberg.erasure import evidence, looking
+from message_lifecycle.stores.iceberg.erasure.looking import Looks
+from message_lifecycle.stores.iceberg.lake_io import LakeFileIO
+from message_lifecycle.stores.iceberg.tasks import HERE, Failed, Resources, _done
+from tests.errors import raises
+
+SECRET = KeySecret(b"s" * 32)
+KEY = b"erased"
+SHARE = Resources(spill_folder="/unused")
+
+
+def looks(cluster: Callable[[], Any] | None, key: bytes = KEY) -> Looks:
+    matches = KeyMatch.of(SECRET, [SECRET.digest(key)]).matches
+    return Looks(io=LakeFileIO(), store=HERE, matches=matches, kind="log", cluster=cluster)
+
+
+def files(folder: Path, *, rows: int = 3) -> dict[str, int]:
+    """Two of every three have the key, in their second row."""
+    made = {}
+    for at in range(2 * looking.FILES_OF_TASK + 1):
+        keys = [b"a%d" % at, KEY if at % 3 else b"b", b"c"][:rows]
+        pq.write_table(pa.table({"offset": pa.array(range(rows)), "key": pa.array(keys, pa.binary())}), folder / f"{at}.parquet")
+        made[str(folder / f"{at}.parquet")] = rows
+    return made
+
+
+def in_tasks(asked: list[int], session: object, items: Sequence[Any], work: Callable[[Any, Resources], Any]) -> list[Any]:
+    """As on executors: what crosses over is pickled, and errors do not come back whole."""
+    assert session == "a session"
+    asked.append(len(items))
+    return [pickle.loads(pickle.dumps(_done(work, SHARE, pickle.loads(pickle.dumps(item))))) for item in items]
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many tasks each question was; any number of rows is many."""
+    found: list[int] = []
+    monkeypatch.setattr(looking, "FAR_ROWS", 1)
+    monkeypatch.setattr(looking, "in_tasks", partial(in_tasks, found))
+    return found
+
+
+def test_tasks_find_what_is_found_here(tmp_path: Path, asked: list[int]) -> None:
+    there, here = looks(lambda: "a session"), looks(None)
+    rows = files(tmp_path)
+    there.ahead(rows)
+    here.ahead(rows)
+    found = {path: there.rows(path).tolist() for path in rows}
+    assert found == {path: here.rows(path).tolist() for path in rows}
+    assert sorted(map(len, found.values())) == [0] * 11 + [1] * 22
+    assert asked == [3]
+
+
+def test_few_rows_are_searched_here(tmp_path: Path, asked: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = files(tmp_path)
+    monkeypatch.setattr(looking, "FAR_ROWS", sum(rows.values()) + 1)
+    found = looks(lambda: pytest.fail("a session was asked for"))
+    found.ahead(rows)
+    assert not asked
+    assert found.rows(str(tmp_path / "1.parquet")).tolist() == [1]
+
+
+def test_a_file_that_is_gone_is_told_by_whoever_asks_for_it(tmp_path: Path, asked: list[int]) -> None:
+    """Some may be: history names them. The others count."""
+    rows = files(tmp_path)
+    gone = str(tmp_path / "1.parquet")
+    Path(gone).unlink()
+    found = looks(lambda: "a session")
+    found.ahead(rows)
+    with raises("FileLost", match="1.parquet"):
+        found.rows(gone)
+    assert found.rows(str(tmp_path / "2.parquet")).tolist() == [1]
+
+
+def test_a_file_that_cannot_be_read_ends_the_search(tmp_path: Path, asked: list[int]) -> None:
+    """It may hold the key: nothing is said to be clean."""
+    rows = files(tmp_path)
+    (tmp_path / "1.parquet").write_bytes(b"PAR1 torn")
+    with raises("SearchFailed", match="FileUnreadable"):
+        looks(lambda: "a session").ahead(rows)
+
+
+def test_neither_key_nor_secret_is_in_what_is_printed_of_a_task(tmp_path: Path, asked: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    printed: list[str] = []
+
+    def failing(_session: object, items: Sequence[object], _work: object) -> list[Failed]:
+        printed.extend(map(repr, items))
+        return [Failed(kind="Lost", reason="the executor is gone.")] * len(items)
+
+    monkeypatch.setattr(looking, "in_tasks", failing)
+    with raises("SearchFailed", match="the executor is gone"):
+        looks(lambda: "a session").ahead(files(tmp_path))
+    assert printed
+    assert not any("ssss" in one or "erased" in one for one in printed)
+
+
+# What is kept of a file, and what was written of it.
+
+
+ROWS = pa.table({"offset": pa.array(range(10)), "value": pa.array([b"", None, *([b"x"] * 8)], pa.binary())})
+KEPT = np.array([True, True, False, True, True, False, False, True, True, True])
+
+
+def same(folder: Path, after: pa.Table) -> bool:
+    pq.write_table(ROWS, folder / "old.parquet", row_group_size=4)
+    pq.write_table(after, folder / "new.parquet", row_group_size=3)
+    with pq.ParquetFile(folder / "old.parquet") as old, pq.ParquetFile(folder / "new.parquet") as new:
+        return evidence._same(old, KEPT, new)
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 3, 4, 7, 100])
+def test_what_was_written_again_is_compared_whatever_comes_at_a_time(tmp_path: Path, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evidence, "_BATCH", at_once)
+    left = ROWS.filter(pa.array(KEPT))
+    values = left["value"].to_pylist()
+    assert same(tmp_path, left)
+    assert not same(tmp_path, left.slice(0, 6)), "the last row is missing"
+    assert not same(tmp_path, pa.concat_tables([left, left.slice(6)])), "a row too many"
+    assert not same(tmp_path, ROWS.slice(0, 7)), "other rows"
+    for at, other in ((0, None), (1, b""), (6, b"y")):
+        changed = [*values[:at], other, *values[at + 1 :]]
+        assert not same(tmp_path, left.set_column(1, "value", pa.array(changed, pa.binary()))), f"row {at} is another"
+    assert not same(tmp_path, left.cast(pa.schema([("offset", pa.int32()), ("value", pa.binary())]))), "of another type"
