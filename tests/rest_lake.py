@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from message_lifecycle.app.lake_server import GivesKeys
 from message_lifecycle.local import postgres
 from message_lifecycle.local.cluster import store_settings
+from message_lifecycle.local.environment import LAST
 from message_lifecycle.local.java import STORE_JARS, ensure_jars, find_java
 from message_lifecycle.local.layout import Layout, write_private
 from message_lifecycle.local.processes import only_one
@@ -106,18 +107,18 @@ def rest_lake(layout: Layout, folder: Path, s3: S3Server | None = None) -> Itera
     with address.connect("postgres") as connection:
         connection.execute(f"CREATE DATABASE {database}".encode())
     found = dict(java._settings_in((layout.spark_conf / "spark-defaults.conf").read_text(encoding="utf-8")))
-    of_files: dict[str, str] = {}
+    of_files, jars = dict[str, str](), ""
     if s3 is not None:
         s3.files.create_dir(_BUCKET)
         with only_one(layout.jars / "lock"):
-            found[_CLASS_PATH] = ":".join((found[_CLASS_PATH], *map(str, ensure_jars(layout, find_java(layout), jars=STORE_JARS))))
+            jars = ":".join(map(str, ensure_jars(layout, find_java(layout), jars=STORE_JARS)))
         # Iceberg waits two seconds before it asks again, and then twice as long each time.
         waits = {"s3.retry.min-wait-ms": "10", "s3.retry.max-wait-ms": "100"}
         of_files = {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO", **waits}
     own = of_files if s3 is None else {**of_files, **store_settings(s3.uri, s3.root)}
     warehouse = str(folder / "lake") if s3 is None else f"s3://{_BUCKET}/{token_hex(4)}"
     of_server = {"uri": address.jdbc(database), "warehouse": warehouse, **own}
-    jvm = java._start({**found, **_of_catalog(of_server)})
+    jvm = java._start({**found, **_of_catalog(of_server), _CLASS_PATH: ":".join(filter(None, (found[_CLASS_PATH], jars)))})
     try:
         door = RestCatalog if s3 is None else partial(GivesKeys, s3=s3)
         catalog = door(jvm, token=token, database=partial(address.connect, database))
@@ -129,7 +130,8 @@ def rest_lake(layout: Layout, folder: Path, s3: S3Server | None = None) -> Itera
             _write_settings(conf, {**others, **_of_catalog({**told, **of_files})})
             lines = ["catalog:", f"  {CATALOG}:", *(f"    {name}: {json.dumps(value)}" for name, value in told.items())]
             (folder / ".pyiceberg.yaml").write_text("\n".join(lines) + "\n")
-            made = RestLake(catalog, {"PYICEBERG_HOME": str(folder), "SPARK_CONF_DIR": str(conf)}, s3)
+            environment = {"PYICEBERG_HOME": str(folder), "SPARK_CONF_DIR": str(conf), **({LAST: jars} if jars else {})}
+            made = RestLake(catalog, environment, s3)
             yield made
             made.end()
     finally:
