@@ -24,6 +24,7 @@ from pyspark.sql import SparkSession
 from message_lifecycle.app.lake_server import GivesKeys
 from message_lifecycle.local import postgres
 from message_lifecycle.local.cluster import Key, store_settings
+from message_lifecycle.local.environment import LAST
 from message_lifecycle.local.java import STORE_JARS, ensure_jars, find_java
 from message_lifecycle.local.layout import Layout, write_private
 from message_lifecycle.local.postgres import Address
@@ -115,10 +116,10 @@ def rest_lake(layout: Layout, folder: Path, s3: S3Server | None = None) -> Itera
     """`layout`: the embedded default, whose PostgreSQL runs and keeps what the catalog says; `folder`: of the lake and its settings, empty."""
     with _database(layout) as (address, database):
         found, of_files = _settings(layout), {} if s3 is None else _IO
-        if s3 is not None:
-            found[_CLASS_PATH] = _with_store(layout, found[_CLASS_PATH])
+        jars = "" if s3 is None else _store_jars(layout)
+        of_server = {**found, _CLASS_PATH: ":".join(filter(None, (found[_CLASS_PATH], jars)))}
         own = {"warehouse": str(folder / "lake")} if s3 is None else {**_bucket(s3), **store_settings(s3.uri, s3.root), **_IO}
-        jvm = java._start({**found, **_of_catalog({"uri": address.jdbc(database), **own})})
+        jvm = java._start({**of_server, **_of_catalog({"uri": address.jdbc(database), **own})})
         try:
             door = RestCatalog if s3 is None else partial(GivesKeys, s3=s3)
             token = token_hex(16)
@@ -126,7 +127,7 @@ def rest_lake(layout: Layout, folder: Path, s3: S3Server | None = None) -> Itera
             with serving(catalog) as uri:
                 told = {"type": "rest", "uri": uri, "token": token}
                 others = {name: value for name, value in found.items() if not name.startswith(f"{PROPERTIES}.")}
-                named = _named_by(folder, {**others, **_of_catalog({**told, **of_files})}, told)
+                named = _named_by(folder, {**others, **_of_catalog({**told, **of_files})}, told, last=jars)
                 made = RestLake(environment=named, s3=s3, catalog=catalog)
                 yield made
                 made.end()
@@ -139,12 +140,12 @@ def postgres_lake(layout: Layout, folder: Path, s3: S3Server) -> Iterator[Lake]:
     """`layout`: as `rest_lake`; `folder`: of the settings, empty. The key in them opens the bucket and no other."""
     with _database(layout) as (address, database):
         found, place = _settings(layout), _bucket(s3)
-        found[_CLASS_PATH] = _with_store(layout, found[_CLASS_PATH])
         key = Key(below=f"/{_BUCKET}/")
         s3.keys[key.name] = key
         own = {**place, **store_settings(s3.uri, key)}
         of_java = {**found, **_of_catalog({"uri": address.jdbc(database), **own, **_IO})}
-        made = Lake(environment=_named_by(folder, of_java, {"type": "sql", "uri": address.url(database), **own}), s3=s3)
+        of_python = {"type": "sql", "uri": address.url(database), **own}
+        made = Lake(environment=_named_by(folder, of_java, of_python, last=_store_jars(layout)), s3=s3)
         yield made
         made.end()
 
@@ -168,9 +169,9 @@ def _settings(layout: Layout) -> dict[str, str]:
     return dict(java._settings_in((layout.spark_conf / "spark-defaults.conf").read_text(encoding="utf-8")))
 
 
-def _with_store(layout: Layout, class_path: str) -> str:
+def _store_jars(layout: Layout) -> str:
     with only_one(layout.jars / "lock"):
-        return ":".join((class_path, *map(str, ensure_jars(layout, find_java(layout), jars=STORE_JARS))))
+        return ":".join(map(str, ensure_jars(layout, find_java(layout), jars=STORE_JARS)))
 
 
 def _bucket(s3: S3Server) -> dict[str, str]:
@@ -179,14 +180,14 @@ def _bucket(s3: S3Server) -> dict[str, str]:
     return {"warehouse": f"s3://{_BUCKET}/{token_hex(4)}"}
 
 
-def _named_by(folder: Path, of_java: Mapping[str, str], of_python: Mapping[str, str]) -> dict[str, str]:
-    """The variables that name a lake, once its settings stand in files of the folder."""
+def _named_by(folder: Path, of_java: Mapping[str, str], of_python: Mapping[str, str], *, last: str) -> dict[str, str]:
+    """The variables that name a lake, once its settings stand in files of the folder. `last`: jars of its own."""
     conf = folder / "spark"
     conf.mkdir()
     _write_settings(conf, of_java)
     lines = ["catalog:", f"  {CATALOG}:", *(f"    {name}: {json.dumps(value)}" for name, value in of_python.items())]
     write_private(folder / ".pyiceberg.yaml", "\n".join(lines) + "\n")
-    return {"PYICEBERG_HOME": str(folder), "SPARK_CONF_DIR": str(conf)}
+    return {"PYICEBERG_HOME": str(folder), "SPARK_CONF_DIR": str(conf), **({LAST: last} if last else {})}
 
 
 def _of_catalog(settings: Mapping[str, str]) -> dict[str, str]:

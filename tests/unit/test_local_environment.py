@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from message_lifecycle.local.environment import LEDGER, applied, environment, load_environment, read_environment, write_environment
+from message_lifecycle.local.environment import LAST, LEDGER, applied, environment, load_environment, read_environment, write_environment
 from message_lifecycle.local.java import Java
 from message_lifecycle.local.layout import Layout
 from message_lifecycle.local.postgres import Address
+from message_lifecycle.stores.iceberg.java import command
 
 ADDRESS = Address(port=20001, password="not-shown")
 
@@ -35,6 +36,21 @@ def test_what_is_promised_is_there(layout: Layout, settings: dict[str, str]) -> 
     assert json.loads(settings["AIRFLOW_CONN_SPARK_DEFAULT"]) == {"conn_type": "spark", "host": "local[2]"}
     assert settings["TZ"] == "UTC"
     assert (Path(settings["SPARK_HOME"]) / "bin" / "spark-submit").is_file()
+
+
+def test_jars_of_a_lake_alone_come_last_in_spark_and_in_java_without_it(
+    layout: Layout, settings: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between those that every lake has they would end the class archive, without a word."""
+    java = Java(home=layout.java, runtime=Path("/usr/lib/java"), version="17")
+    jars = [layout.jars / "store.jar", layout.jars / "more.jar"]
+    told = environment(layout, java=java, address=ADDRESS, airflow_port=20002, last=jars)
+    assert LAST not in settings
+    assert told == settings | {LAST: f"{jars[0]}:{jars[1]}"}
+    monkeypatch.delenv(LAST, raising=False)
+    whole = command({"spark.driver.extraClassPath": "/jars/own.jar", "spark.jars": "/jars/named.jar"})[2].split(":")
+    monkeypatch.setenv(LAST, told[LAST])
+    assert command({"spark.driver.extraClassPath": "/jars/own.jar"})[2].split(":") == [*whole[:-1], *map(str, jars)]
 
 
 def test_the_file_is_private_and_reads_back(layout: Layout, settings: dict[str, str]) -> None:

@@ -122,7 +122,7 @@ JAVA = f"""#!/bin/sh
 for a do case $a in -XX:SharedArchiveFile=*) [ "$(cat "${{a#*=}}")" = "{WHOLE}" ] || exit 1;; esac; done
 """
 SUBMIT = """#!/bin/sh
-echo recorded >> {folder}/runs
+echo "recorded with ${{SPARK_DIST_CLASSPATH-no jars}} last" >> {folder}/runs
 recording=$(sed -n 's/.*ArchiveClassesAtExit=\\([^"]*\\)".*/\\1/p' "$2")
 printf '%s' '{content}' > "$recording"
 exit {status}
@@ -188,6 +188,13 @@ def test_of_several_at_once_one_records_it_for_all(tmp_path: Path, java: Java, s
     assert found.read_text() == WHOLE
     assert runs(tmp_path) == 1
     assert {find_archive(layout, java, (layout.jars / "a.jar",)) for layout in layouts} == {found}
+
+
+def test_no_jars_of_one_lake_are_recorded(tmp_path: Path, java: Java, submit: Submit, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other lakes would have no archive then: theirs ends before these."""
+    monkeypatch.setenv("SPARK_DIST_CLASSPATH", "/jars/store.jar")
+    assert recorded(sharing(tmp_path, "a"), java) is not None
+    assert (tmp_path / "runs").read_text() == "recorded with no jars last\n"
 
 
 @pytest.mark.parametrize(("content", "status"), [("a whole arch", 0), (WHOLE, 1)], ids=["cut off", "failed"])

@@ -15,7 +15,7 @@ from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from message_lifecycle.local import processes, spark_cluster
-from message_lifecycle.local.environment import CATALOG, Lake, applied, catalog_settings, class_path
+from message_lifecycle.local.environment import CATALOG, Lake, applied, catalog_settings
 from message_lifecycle.local.java import Java
 from message_lifecycle.local.layout import Layout, secret, venv_python
 from message_lifecycle.local.postgres import Address
@@ -111,8 +111,6 @@ def start(layout: Layout, java: Java, jars: tuple[Path, ...], store_jars: tuple[
             _PREFIX: "org.apache.iceberg.spark.SparkCatalog",
             **{f"{_PREFIX}.{name}": value for name, value in {**told, **of_java}.items()},
             **settings,
-            # In this order: the class archive is tied to what stands first.
-            "spark.driver.extraClassPath": ":".join((class_path(jars), *map(str, store_jars))),
             "spark.cores.max": f"{spark_cluster.WORKERS}",
             "spark.executor.cores": "1",
             "spark.executor.memory": "1g",

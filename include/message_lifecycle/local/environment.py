@@ -8,7 +8,7 @@ import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
@@ -234,7 +234,9 @@ def _recorded(
         settings = Path(folder) / "training.conf"
         write_private(settings, training_conf(layout, address, jars, recording, Path(folder) / "warehouse"))
         command = [str(spark_home() / "bin" / "spark-submit"), "--properties-file", str(settings), str(APPLICATION)]
-        if not _ran(command, environment, layout.logs / "record-class-archive.log", cancelled) or not _is_whole(java, recording):
+        # It is for lakes with jars of their own, too.
+        alone = {name: value for name, value in environment.items() if name != LAST}
+        if not _ran(command, alone, layout.logs / "record-class-archive.log", cancelled) or not _is_whole(java, recording):
             return None
         for old in layout.class_archives.glob("*.jsa"):
             old.unlink()
@@ -271,13 +273,17 @@ def _ran(command: list[str], environment: Mapping[str, str], log: Path, cancelle
 
 
 LEDGER = "LIFECYCLE_LEDGER_URL"
+LAST = "SPARK_DIST_CLASSPATH"
+"""Spark's own word for jars that come last on its class path. The class archive is tied to what comes before: between that they would end it."""
 DIRECT = ("127.0.0.1", "localhost")
 # Left over from a user's own installations, these would send our processes to other code or another database.
 NOT_INHERITED = ("AIRFLOW_", "SPARK_", "PYSPARK_", "PYICEBERG_", "PYTHONPATH", "PYTHONHOME", "PGHOST", "PGPORT")
 
 
-def environment(layout: Layout, *, java: Java, address: Address, airflow_port: int, master: str = MASTER) -> dict[str, str]:
-    """What to set; PATH holds only what is to come before the caller's own. `master`: Spark's, for Airflow."""
+def environment(
+    layout: Layout, *, java: Java, address: Address, airflow_port: int, master: str = MASTER, last: Sequence[Path] = ()
+) -> dict[str, str]:
+    """What to set; PATH holds only what is to come before the caller's own. `master`: Spark's, for Airflow. `last`: jars of this lake alone."""
     return {
         "PATH": str(venv_bin()),
         "TZ": "UTC",
@@ -300,6 +306,7 @@ def environment(layout: Layout, *, java: Java, address: Address, airflow_port: i
         "LIFECYCLE_AIRFLOW_DB_URL": address.url("airflow"),
         "LIFECYCLE_AIRFLOW_PORT": str(airflow_port),
         "GX_ANALYTICS_ENABLED": "False",
+        **({LAST: ":".join(map(str, last))} if last else {}),
     }
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import Event
 
@@ -83,10 +84,11 @@ def _start_database(layout: Layout, progress: Progress) -> _Started:
     with progress.step("PostgreSQL"):
         address = postgres.start(layout)
     port = _airflow_port(layout)
-    settings = environment(layout, java=tools.java, address=address, airflow_port=port)
+    told = partial(environment, layout, java=tools.java, address=address, airflow_port=port, last=tools.store_jars)
+    settings = told()
     lake = _lake(layout, tools, address, settings, progress)
     if layout.is_cluster:
-        settings = environment(layout, java=tools.java, address=address, airflow_port=port, master=lake.java["spark.master"])
+        settings = told(master=lake.java["spark.master"])
     write_spark_conf(layout, lake, tools.jars, find_archive(layout, tools.java, tools.jars))
     write_pyiceberg_conf(layout, lake)
     write_environment(layout, settings)

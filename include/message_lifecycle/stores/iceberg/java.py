@@ -268,18 +268,23 @@ def _spark_home() -> str:
     return named
 
 
+# Jars that Spark puts last on its class path.
+_LAST = "SPARK_DIST_CLASSPATH"
+
+
 def command(found: Mapping[str, str]) -> list[str]:
     """How the JVM is started. The class path is Spark's to the letter, as a class archive is tied to it."""
     jars = Path(_spark_home()) / "jars"
     # Spark's launcher puts this one before the others.
     first = sorted(map(str, jars.glob("slf4j-api-*.jar")))
+    last = [part for part in os.environ.get(_LAST, "").split(":") if part]
     own = [part for part in found.get("spark.driver.extraClassPath", "").split(":") if part]
     more = [part.removeprefix("file:") for part in found.get("spark.jars", "").split(",") if part]
     home = os.environ.get("JAVA_HOME")
     return [
         str(Path(home) / "bin" / "java") if home else shutil.which("java") or "java",
         "-cp",
-        ":".join([*own, *first, f"{jars}/*", *more]),
+        ":".join([*own, *first, f"{jars}/*", *last, *more]),
         f"-Xmx{found.get('spark.driver.memory', _DEFAULT_HEAP)}",
         *shlex.split(found.get("spark.driver.defaultJavaOptions", "")),
         *shlex.split(found.get("spark.driver.extraJavaOptions", "")),
