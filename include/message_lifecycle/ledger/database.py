@@ -43,13 +43,15 @@ class LockTimeout(Exception):
 
 
 class Database:
-    """One engine. Every `reading` and `writing` block is one transaction; failures of the server are LedgerUnavailable."""
+    """One engine. Every `writing` block is one transaction; failures of the server are LedgerUnavailable."""
 
     def __init__(self, url: str, *, clock: Clock | None = None) -> None:
         self.url = _parse(url)
         self.is_postgres = self.url.get_backend_name() == "postgresql"
         self.place = _place(self.url)
         self.engine = _engine(self.url)
+        # Each statement sees what is committed when it begins, in a transaction as well: by itself it is two questions less to the server.
+        self._reader = self.engine.execution_options(isolation_level="AUTOCOMMIT") if self.is_postgres else self.engine
         self.is_scratch = not self.is_postgres and self.url.database in _IN_MEMORY
         """In memory: nothing can have been there before, and it ends with the process."""
         self.locks: dict[str, Lock] = {}
@@ -58,7 +60,8 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        with self.answering(), self.engine.connect() as connection:
+        """For questions, each by itself."""
+        with self.answering(), self._reader.connect() as connection:
             yield connection
 
     @contextmanager
