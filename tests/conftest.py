@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sqlite3
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import settings
 from hypothesis.internal.conjecture import providers
+from sqlalchemy import Engine, event
 
 from tests.effort import HUNT
 
@@ -37,6 +39,13 @@ settings.register_profile(HUNT, print_blob=True)
 # Hypothesis takes constants from whatever modules of ours a worker has imported so far: the same seed would make other logs wherever the
 # files are spread otherwise over the workers. `providers` is its own; requirements.txt pins it.
 providers._get_local_constants = lambda: providers._local_constants
+
+
+@event.listens_for(Engine, "connect")
+def _wait_for_no_disk(connection: object, _record: object) -> None:
+    """A ledger of a test outlives its processes, and no loss of power."""
+    if isinstance(connection, sqlite3.Connection):
+        connection.execute("pragma synchronous = off")
 
 
 def group_of(nodeid: str) -> str:
