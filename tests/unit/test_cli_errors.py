@@ -342,3 +342,14 @@ def test_an_engines_trace_is_told_by_its_beginning(capsys: pytest.CaptureFixture
     told = say(capsys, "topic", "list", wiring=Wiring(lake=broken))
     assert (told.status, len(told.err.splitlines())) == (70, 1)
     assert "RuntimeError: An error occurred while calling o1.x. : java.lang.Error: why. This is a fault" in told.err
+
+
+@pytest.mark.parametrize("beside", ["", "import duckdb; duckdb.connect().execute('select 1').fetchall()"])
+def test_a_command_that_ends_says_nothing_of_what_it_leaves_to_the_system(beside: str) -> None:
+    """DuckDB's own code tells of each of its objects that Python has not looked for when it ends."""
+    program = (
+        f"import sys\n{beside}\nfrom message_lifecycle.app.cli import program\nsys.argv = ['lifecycle', '--version']\nsys.exit(program())"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.startswith("lifecycle ")

@@ -42,7 +42,8 @@ def program() -> int:
     try:
         return main()
     finally:
-        gc.freeze()  # the process ends: nothing of it is garbage to look for
+        if "_duckdb" not in sys.modules:  # which tells of each object of its own that nobody has looked for
+            gc.freeze()  # the process ends: nothing of it is garbage to look for
 
 
 def main(arguments: Sequence[str] | None = None, *, wiring: Wiring | None = None) -> int:
