@@ -8,7 +8,7 @@ from unittest.mock import MagicMock
 import pytest
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
-from message_lifecycle.stores.iceberg import deleted_reclaim
+from message_lifecycle.stores.iceberg import deleted_reclaim, java
 from message_lifecycle.stores.iceberg.java import result_unknown
 from tests.errors import raises
 
@@ -67,3 +67,14 @@ def test_a_table_that_nobody_said_was_forgotten_is_looked_for(monkeypatch: pytes
     monkeypatch.setattr(deleted_reclaim, "uuid_at", lambda *_: "u1")
     with raises("JavaEnded"):
         deleted_reclaim.forget(("lifecycle_deleted", "t1"))
+
+
+def test_what_pyspark_makes_of_javas_own_exceptions_is_known_as_javas() -> None:
+    """It does so in a process that knows Spark's SQL: a catalog that refuses an empty transaction was taken for a fault of the program."""
+    from pyspark.errors.exceptions.captured import IllegalArgumentException
+
+    origin = SimpleNamespace(getClass=lambda: SimpleNamespace(getSimpleName=lambda: "IllegalArgumentException"))
+    error = IllegalArgumentException(desc="Invalid table changes: empty", stackTrace="", origin=origin)
+    assert isinstance(error, java.thrown())
+    assert java.java_class(error) == "IllegalArgumentException"
+    assert not result_unknown(error)

@@ -207,9 +207,18 @@ def line_broke(error: Exception) -> bool:
     return isinstance(error, Py4JNetworkError) or (type(error) is Py4JError and "Trace:" not in str(error))
 
 
+def thrown() -> tuple[type[Exception], ...]:
+    """What a call to Java raises. Of some of Java's own exceptions, as IllegalArgumentException, PySpark makes one of its own in a process that
+    knows its SQL."""
+    from py4j.protocol import Py4JError
+
+    pyspark = sys.modules.get("pyspark.errors.exceptions.captured")
+    return (Py4JError,) if pyspark is None else (Py4JError, pyspark.CapturedException)
+
+
 def java_class(error: Exception) -> str:
-    """Simple name of the Java exception behind a Py4JJavaError; the cause chain is not followed."""
-    java_exception = getattr(error, "java_exception", None)
+    """Simple name of the Java exception behind an error of py4j's or PySpark's; the cause chain is not followed."""
+    java_exception = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     return "" if java_exception is None else str(java_exception.getClass().getSimpleName())
 
 

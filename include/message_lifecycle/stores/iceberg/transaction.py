@@ -21,7 +21,7 @@ from message_lifecycle.model.errors import CommitRefused, CommitUnknown, Lifecyc
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg import fence
 from message_lifecycle.stores.iceberg.fence import AlreadyPublished, Ancestor, Judge, Make, Steps, Walk, attempt_of, found_after, refusals
-from message_lifecycle.stores.iceberg.java import ATOMIC, PROPERTIES, Java, Jvm, identifier, java_class
+from message_lifecycle.stores.iceberg.java import ATOMIC, PROPERTIES, Java, Jvm, identifier, java_class, thrown
 from message_lifecycle.stores.iceberg.layout import AT_ONCE
 from message_lifecycle.stores.iceberg.pointers import Place
 from message_lifecycle.stores.iceberg.session import engine_failures, forget_cached
@@ -36,15 +36,13 @@ SETTING = f"{PROPERTIES}.{ATOMIC}"
 
 def commits_at_once(jvm: Jvm) -> bool:
     """Whether the catalog commits several tables at once, all or none. Raises NoTransactions where it is configured so, and does not offer it."""
-    from py4j.protocol import Py4JError
-
     if not jvm.is_atomic:
         return False
     if not jvm.is_server:
         raise no_transactions(SETTING, "the catalog is no REST catalog, and commits one table at a time")
     try:
         jvm.lake.commitTransaction(jvm._jvm.java.util.ArrayList())
-    except Py4JError as error:
+    except thrown() as error:
         # Iceberg looks at what the catalog offers first, and then refuses to send a transaction of no table.
         if java_class(error) == "UnsupportedOperationException":
             raise no_transactions(SETTING, "the catalog does not offer to commit several tables at once (transactions/commit)") from error

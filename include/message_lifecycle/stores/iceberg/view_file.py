@@ -11,7 +11,7 @@ from message_lifecycle.model.errors import CatalogUnavailable, ForeignTable, Spa
 from message_lifecycle.model.instants import INT64_MIN
 from message_lifecycle.model.rules import After, Both, Either, Known, Never, Not, Rule, TimeColumn
 from message_lifecycle.stores.iceberg.columns import SCHEMA
-from message_lifecycle.stores.iceberg.java import Java, Jvm, identifier, java_class, result_unknown
+from message_lifecycle.stores.iceberg.java import Java, Jvm, identifier, java_class, result_unknown, thrown
 from message_lifecycle.stores.iceberg.layout import CATALOG, DELETED, LATEST, LIVE, STREAM_PROPERTY
 from message_lifecycle.stores.iceberg.pointers import Place
 from message_lifecycle.stores.iceberg.session import engine, engine_failures
@@ -125,15 +125,13 @@ def put(place: Place, text: str, *, new: bool) -> None:
 
     Raises TableBusy where another process was first; CatalogUnavailable where the catalog has no views, or cannot be told; StorageFull,
     StorageRefused."""
-    from py4j.protocol import Py4JError
-
     with engine_failures():
         try:
             java = _java()
             _written(java, place, text, new=new).createOrReplace()
         except SparkUnavailable as error:
             raise CatalogUnavailable(str(error)) from error
-        except Py4JError as error:
+        except thrown() as error:
             if result_unknown(error):
                 raise CatalogUnavailable(
                     f"it did not say whether the view {'.'.join(place)} was written", advice="The next look tells."
@@ -152,14 +150,12 @@ def put(place: Place, text: str, *, new: bool) -> None:
 
 def drop(place: Place) -> None:
     """Forget the view; it is no error when there is none, nor where the catalog keeps none."""
-    from py4j.protocol import Py4JJavaError
-
     java = cast("Jvm", engine())
     with engine_failures():
         try:
             if _keeps_views(java):
                 java.lake.dropView(identifier(java, place))
-        except Py4JJavaError as error:
+        except thrown() as error:
             if java_class(error) != "UnsupportedOperationException":
                 raise
 
