@@ -74,7 +74,8 @@ def test_what_pyspark_makes_of_javas_own_exceptions_is_known_as_javas() -> None:
     from pyspark.errors.exceptions.captured import IllegalArgumentException
 
     origin = SimpleNamespace(getClass=lambda: SimpleNamespace(getSimpleName=lambda: "IllegalArgumentException"))
-    error = IllegalArgumentException(desc="Invalid table changes: empty", stackTrace="", origin=origin)
+    error = IllegalArgumentException.__new__(IllegalArgumentException)  # to make one it asks Spark's Java
+    error._origin = origin  # type: ignore[assignment]  # stands for one of Java's
     assert isinstance(error, java.thrown())
     assert java.java_class(error) == "IllegalArgumentException"
     assert not result_unknown(error)
