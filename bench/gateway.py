@@ -19,7 +19,7 @@ from pathlib import Path
 
 from pyarrow.fs import S3FileSystem
 
-from message_lifecycle.local.cluster import REGION, Key
+from message_lifecycle.local.cluster import REGION, Key, files_at
 from message_lifecycle.local.processes import LOOPBACK, is_free
 
 NAMED = "VERSITYGW"
@@ -41,13 +41,7 @@ class Gateway:
 
     @cached_property
     def files(self) -> S3FileSystem:
-        return S3FileSystem(
-            access_key=self.root.name,
-            secret_key=self.root.secret,
-            endpoint_override=self.uri,
-            region=REGION,
-            allow_bucket_creation=True,
-        )
+        return files_at(self.uri, self.root)
 
 
 def program() -> Path | None:

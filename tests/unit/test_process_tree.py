@@ -12,8 +12,8 @@ import pytest
 from bench.process_tree import children, watching
 
 # A child of it works for so long, and then both wait to be ended.
-_WORKS = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {0!r}]); time.sleep(60)"
-_FOR = "import time; end = time.process_time() + {0}\nwhile time.process_time() < end: pass\nprint('done', flush=True); time.sleep(60)"
+_WORKS = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {0!r}]); time.sleep(60)"  # it is ended
+_FOR = "import time; end = time.process_time() + {0}\nwhile time.process_time() < end: pass\nprint('done', flush=True); time.sleep(60)"  # it is ended
 
 
 @contextmanager

@@ -147,10 +147,14 @@ def bytes_of_tables(layout: Layout) -> int:
 
 def files(layout: Layout, key: Key) -> S3FileSystem:
     """What the store has, as far as the key opens it."""
+    return files_at(f"http://{LOOPBACK}:{kept_port(layout.ports_file, STORE)}", key)
+
+
+def files_at(uri: str, key: Key) -> S3FileSystem:
+    """The same of the store at this address; buckets are made where the key may."""
     from pyarrow.fs import S3FileSystem
 
-    uri = f"http://{LOOPBACK}:{kept_port(layout.ports_file, STORE)}"
-    return S3FileSystem(access_key=key.name, secret_key=key.secret, endpoint_override=uri, region=REGION)
+    return S3FileSystem(access_key=key.name, secret_key=key.secret, endpoint_override=uri, region=REGION, allow_bucket_creation=True)
 
 
 def stop(layout: Layout) -> None:

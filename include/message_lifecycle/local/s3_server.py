@@ -31,7 +31,7 @@ from moto.s3.models import FakeKey, s3_backends
 from pyarrow.fs import S3FileSystem
 from werkzeug.serving import make_server
 
-from message_lifecycle.local.cluster import REGION, Key
+from message_lifecycle.local.cluster import Key, files_at
 from message_lifecycle.local.processes import LOOPBACK
 
 _SIGNED = re.compile(
@@ -185,13 +185,7 @@ class S3Server:
     @cached_property
     def files(self) -> S3FileSystem:
         """All of it, for the eyes of a test."""
-        return S3FileSystem(
-            access_key=self.root.name,
-            secret_key=self.root.secret,
-            endpoint_override=self.uri,
-            region=REGION,
-            allow_bucket_creation=True,
-        )
+        return files_at(self.uri, self.root)
 
     def objects(self, below: str) -> list[str]:
         """Paths of all objects below the folder, empty ones that stand for folders included."""
