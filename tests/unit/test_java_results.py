@@ -79,3 +79,6 @@ def test_what_pyspark_makes_of_javas_own_exceptions_is_known_as_javas() -> None:
     assert isinstance(error, java.thrown())
     assert java.java_class(error) == "IllegalArgumentException"
     assert not result_unknown(error)
+    of_another = SimpleNamespace(getClass=lambda: SimpleNamespace(getSimpleName=lambda: "ArrayIndexOutOfBoundsException"))
+    error._origin = of_another  # type: ignore[assignment]  # as above
+    assert result_unknown(error), "it may have been raised by what came after the commit"

@@ -194,9 +194,8 @@ ALREADY_THERE, NOT_THERE = "AlreadyExistsException", ("NoSuchTableException", "N
 def result_unknown(error: Exception) -> bool:
     """Whether a commit that ended so may have been made: the catalog has not clearly refused it, or Java has not answered, by its deadline or
     because it died."""
-    from py4j.protocol import Py4JJavaError
-
-    return java_class(error) not in _REFUSED if isinstance(error, Py4JJavaError) else line_broke(error)
+    by = java_class(error)
+    return by not in _REFUSED if by else line_broke(error)
 
 
 def line_broke(error: Exception) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from message_lifecycle.model.errors import CommitUnknown, LifecycleError, TableBusy
-from message_lifecycle.stores.iceberg.java import NOT_THERE, Java, Jvm, entries, identifier, java_class, result_unknown
+from message_lifecycle.stores.iceberg.java import NOT_THERE, Java, Jvm, entries, identifier, java_class, result_unknown, thrown
 from message_lifecycle.stores.iceberg.session import engine, engine_failures
 
 if TYPE_CHECKING:
@@ -58,13 +58,12 @@ def compare_and_swap(operations: Java, attempt: Attempt, *, what: str) -> None:
 def swap_at_once(attempts: Sequence[Attempt], commit: Callable[[Sequence[tuple[Java, Java]]], object], *, what: str) -> None:
     """Commit what the attempts make, each of another table, by one call of `commit`; where another commit came before, all are made anew.
     Nothing but that call has an unknown result. As `commit_metadata` else."""
-    from py4j.protocol import Py4JError
-
-    unknown: Py4JError | None = None
+    unknown: Exception | None = None
+    anything: tuple[type[Exception], ...] = (*thrown(), LifecycleError, OSError)
     for number in range(_ATTEMPTS + 1):  # the last is a look at how the one before ended
         try:
             made = [attempt() for attempt in attempts]
-        except (Py4JError, LifecycleError, OSError) as error:
+        except anything as error:
             # What comes between a commit and the look for it does not tell how the commit ended.
             if unknown is None:
                 raise
@@ -77,7 +76,7 @@ def swap_at_once(attempts: Sequence[Attempt], commit: Callable[[Sequence[tuple[J
             break
         try:
             commit(made)
-        except Py4JError as error:
+        except thrown() as error:
             if result_unknown(error):
                 unknown = error
             elif java_class(error) != "CommitFailedException":
