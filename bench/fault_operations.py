@@ -14,7 +14,7 @@ from tests.ledgers import StandingClock
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.erasures import carry_out
-from message_lifecycle.app.ingest import IngestOptions, Intake, take_files
+from message_lifecycle.app.intake import IngestOptions, Intake, take_files
 from message_lifecycle.app.operations.registry import Work
 from message_lifecycle.app.requests import delete_topic, reclaim_deleted
 from message_lifecycle.app.services import Services, policy_of
@@ -25,7 +25,7 @@ from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.request import DeleteTopic, EraseKey, ReclaimDeleted
 from message_lifecycle.ports import MessageWriter
-from message_lifecycle.sources.messages import FieldMapping
+from message_lifecycle.sources.mapping import FieldMapping
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.read import newest_state
 from message_lifecycle.stores.iceberg.session import engine, spark_session

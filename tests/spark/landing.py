@@ -10,14 +10,14 @@ from secrets import token_hex
 
 from tests.spark.lake import LEDGER, Lake
 
-from message_lifecycle.app.ingest import IngestOptions, IngestResult, Intake, take_files
+from message_lifecycle.app.intake import IngestOptions, IngestResult, Intake, take_files
 from message_lifecycle.ledger import Ledger, migrate_ledger, open_ledger
 from message_lifecycle.model.facts import ActiveSegment
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.setting_list import Value
-from message_lifecycle.sources.messages import FieldMapping
+from message_lifecycle.sources.mapping import FieldMapping
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.layout import LogSummary
 from message_lifecycle.stores.iceberg.read import newest_state
@@ -27,9 +27,9 @@ KEYED = FieldMapping(key="k", value="v", append_time="at")
 
 
 class Landing:
-    """Topics that take files. `server`: the server's settings."""
+    """Topics that take files. `server`: the server's settings. `few_bytes`: see `Intake`; Spark reads everything unless a test asks for else."""
 
-    def __init__(self, lake: Lake, folder: Path, server: Mapping[str, Value] | None = None) -> None:
+    def __init__(self, lake: Lake, folder: Path, server: Mapping[str, Value] | None = None, *, few_bytes: int = 0) -> None:
         self.lake, self.folder = lake, folder
         self.url = url = f"sqlite:///{folder / 'ledger.db'}"
         migrate_ledger(url)
@@ -40,6 +40,7 @@ class Landing:
             server=server or {},
             session=lambda: lake.session,
             end_offsets=lambda name: newest_state(Tables().load(name)).end_offsets,
+            few_bytes=few_bytes,
         )
 
     def topic(self, *, partitions: int = 1, **settings: Value) -> TopicName:

@@ -13,7 +13,7 @@ from tests.spark.landing import Landing
 
 from message_lifecycle.app.demo_data import ROWS, ROWS_WITHOUT_KEY, export_flights
 from message_lifecycle.model.instants import of_datetime
-from message_lifecycle.sources.messages import FieldMapping
+from message_lifecycle.sources.mapping import FieldMapping
 from message_lifecycle.stores.iceberg.session import sql_table
 
 pytestmark = pytest.mark.spark

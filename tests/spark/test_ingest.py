@@ -20,7 +20,7 @@ from tests.spark.landing import KEYED, Landing, by_the_rule, json_lines
 from message_lifecycle.app.ingest import describe
 from message_lifecycle.model.instants import of_datetime, seconds
 from message_lifecycle.operations import admission
-from message_lifecycle.sources.records import Unit
+from message_lifecycle.sources.mapping import Unit
 
 pytestmark = pytest.mark.spark
 

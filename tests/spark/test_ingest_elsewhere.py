@@ -25,7 +25,7 @@ from tests.spark.test_ingest import ROWS, as_csv, as_json, as_parquet
 from message_lifecycle.local.cluster import store_settings
 from message_lifecycle.local.s3_server import Asked, Refused, S3Server, Serve, s3_server
 from message_lifecycle.sources import elsewhere
-from message_lifecycle.sources.messages import FieldMapping
+from message_lifecycle.sources.mapping import FieldMapping
 from message_lifecycle.stores.iceberg.tasks import Store
 
 ODD_LINES = (

@@ -32,6 +32,10 @@ KINDS: dict[str, Kind] = {
     ".csv": "csv",
     ".parquet": "parquet",
 }
+AT_BITS = 48
+"""Of a record's place in its file; above them is its file's number."""
+MAX_FILES = 1 << (63 - AT_BITS)
+"""Files that one batch can order."""
 _GZIP = ".gz"
 _ALLOWED = ", ".join(KINDS) + "; text also with .gz"
 # Spark takes these for patterns, Hadoop a colon for a scheme.

@@ -21,13 +21,12 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.functions import arrow_udf
 
 from message_lifecycle.model.instants import INT64_MAX, INVALID_TTL, MICROS_PER_SECOND, TTL_DISABLED, TTL_HEADER
-from message_lifecycle.sources.files import UTF_8, InputFile, shapes, wrong_time_unit
+from message_lifecycle.sources.files import AT_BITS, MAX_FILES, InputFile, shapes, wrong_time_unit
 from message_lifecycle.sources.lifetimes import INVALID, NEVER, NO_LIFETIME, lifetimes
+from message_lifecycle.sources.mapping import FieldMapping
 from message_lifecycle.sources.records import (
-    AT_BITS,
     Records,
     TimeColumns,
-    Unit,
     block_of,
     first_lines,
     likely_unit,
@@ -37,9 +36,6 @@ from message_lifecycle.sources.records import (
     reading,
     time_columns,
 )
-
-MAX_FILES = 1 << (63 - AT_BITS)
-"""Files that one batch can order."""
 
 UNREADABLE_LINE = "unreadable_line"
 UNREADABLE_TIME = "unreadable_time"
@@ -57,32 +53,6 @@ MESSAGES = (
 """Columns of what a source is read into, as Spark's DDL: a message, or why its record is none."""
 LIFETIME = "lifetime"
 _DAY_US = 86_400 * MICROS_PER_SECOND
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FieldMapping:
-    """Which fields of a record make the message; None: the source has none.
-
-    `value` None: the whole record, as JSON (a line of JSON stays as it is). A message without a partition of its own goes
-    where its key sends it. `headers`: a list of {name, value}, an object or map, or the JSON text of either.
-    """
-
-    key: str | None = None
-    value: str | None = None
-    append_time: str | None = None
-    append_time_unit: Unit = "iso"
-    event_time: str | None = None
-    event_time_unit: Unit = "iso"
-    headers: str | None = None
-    partition: str | None = None
-    delimiter: str = ","
-    encoding: str = UTF_8
-    """Of text files."""
-
-    @property
-    def fields(self) -> tuple[str, ...]:
-        named = (self.key, self.value, self.append_time, self.event_time, self.headers, self.partition)
-        return tuple(dict.fromkeys(name for name in named if name is not None))
 
 
 def read_messages(session: SparkSession, files: Sequence[InputFile], mapping: FieldMapping, *, partitions: int, ttl: TtlRules) -> DataFrame:

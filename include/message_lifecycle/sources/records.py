@@ -12,10 +12,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from functools import reduce
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -25,22 +24,17 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.functions import arrow_udf
 
 from message_lifecycle.model.erasure import BASE64
-from message_lifecycle.model.errors import InvalidSetting
-from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant, format_instant, of_datetime
+from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant, format_instant
 from message_lifecycle.sources import elsewhere
-from message_lifecycle.sources.files import UTF_8, InputFile, Shape, missing_field, unreadable_file
+from message_lifecycle.sources.files import AT_BITS, UTF_8, InputFile, Shape, missing_field, unreadable_file
+from message_lifecycle.sources.mapping import PLAUSIBLE_FROM, PLAUSIBLE_TO, Unit
 
-AT_BITS = 48
 _LINE_BITS = 33
 _BLOCKS = 1 << (AT_BITS - _LINE_BITS)
 _NANOS_AS_LONG = "spark.sql.legacy.parquet.nanosAsLong"
-Unit = Literal["iso", "s", "ms", "us", "ns"]
 
 # Microseconds in one; nanoseconds are divided.
 _FACTORS: dict[str, Decimal] = {"s": Decimal(1_000_000), "ms": Decimal(1000), "us": Decimal(1), "ns": Decimal("0.001")}
-UNITS: tuple[Unit, ...] = ("iso", "s", "ms", "us", "ns")
-PLAUSIBLE_FROM = of_datetime(datetime(1990, 1, 1, tzinfo=UTC))
-PLAUSIBLE_TO = of_datetime(datetime(2100, 1, 1, tzinfo=UTC))
 _NUMBER = "decimal(38,9)"
 _HALF = r"(?i)\\ud[89a-f]"
 """An escape of JSON for one half of a surrogate pair."""
@@ -273,14 +267,6 @@ class TimeColumns:
     unreadable: Column
     suspect: Column
     text: Column
-
-
-def check_unit(name: str) -> Unit:
-    """Raises InvalidSetting."""
-    for unit in UNITS:
-        if unit == name:
-            return unit
-    raise InvalidSetting(where="ingest", key="unit of a time", value=name, allowed=", ".join(UNITS))
 
 
 def time_columns(source: Column, kind: T.DataType, unit: Unit) -> TimeColumns:

@@ -52,7 +52,7 @@ class Appended:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """A batch on its branch. `segments`: rows of each (partition, segment) that got any."""
+    """A batch in files that main does not name yet. `segments`: rows of each (partition, segment) that got any."""
 
     files: Sequence[Java]
     rows: int
@@ -84,17 +84,23 @@ def find_appended(ancestors: Iterable[Ancestor], batch_id: str) -> Appended | No
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
-    """A branch of the table as it was made: at `base_id`, main's newest snapshot then, or an empty one where main had none."""
+class Base:
+    """A table as it is when a batch is numbered: `base_id` is main's newest snapshot; None: there is none."""
 
-    session: SparkSession
     table: Java
-    branch: str
-    base_id: int
+    base_id: int | None
 
     def found(self, batch_id: str) -> Appended | None:
-        """The batch where it was on main before this branch was made; whatever came later, the fence sees."""
+        """The batch where it was on main before that; whatever came later, the fence sees."""
         return find_appended(main_ancestors(self.table), batch_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage(Base):
+    """A branch of the table, made at `base_id`: an empty snapshot of its own where main had none."""
+
+    session: SparkSession
+    branch: str
 
     def written(self) -> Written:
         """What was written to the branch."""
@@ -158,7 +164,7 @@ def remove_branches(table: Java, batch_id: str) -> None:
 
 
 def commit_staged(
-    stage: Stage,
+    stage: Base,
     written: Written,
     *,
     batch_id: str,
@@ -166,7 +172,7 @@ def commit_staged(
     may_commit: MayCommit,
     state: Callable[[LogSummary], LogSummary] | None = None,
 ) -> None:
-    """Put the branch's files on main in one fenced commit. `state`: the log's new state, given that of the real base.
+    """Put the files on main in one fenced commit. `state`: the log's new state, given that of the real base.
 
     Raises AlreadyThere where the batch is on main, whatever `state` and `may_commit` raise, TableBusy, CommitUnknown.
     """

@@ -1,31 +1,45 @@
-"""Messages appended one by one, as a scenario states them; a table in use is fed by the ingest application."""
+"""Few messages put on a topic's table by this process, without a job of Spark's: small batches of an ingest, and what a scenario states."""
 
 from __future__ import annotations
 
 import secrets
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from message_lifecycle.model.change import RemoveRows
 from message_lifecycle.model.erasure import KeyMatch
-from message_lifecycle.model.errors import invalid_append, is_a_document_topic
+from message_lifecycle.model.errors import TableBusy, invalid_append, is_a_document_topic
 from message_lifecycle.model.facts import ActiveSegment
+from message_lifecycle.model.instants import MICROS_PER_SECOND
 from message_lifecycle.model.message import NewMessage, known_time, ranges_text
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.admission import Lifetime, Refusal, admission, admit, by_span, opens_too_many
+from message_lifecycle.stores.iceberg.append import (
+    TRIES,
+    AlreadyThere,
+    Appended,
+    Base,
+    MayCommit,
+    MovedOn,
+    Written,
+    commit_staged,
+    merged,
+)
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.columns import SCHEMA
 from message_lifecycle.stores.iceberg.data_files import data_file, delete_rows
 from message_lifecycle.stores.iceberg.fence import Walk, fenced_commit, main_ancestors, newest_state
 from message_lifecycle.stores.iceberg.java import Java
-from message_lifecycle.stores.iceberg.layout import FOLD_PROPERTY, INGEST_ID, ROLE_PROPERTY, LogSummary
+from message_lifecycle.stores.iceberg.layout import FOLD_PROPERTY, INGEST_ID, ROLE_PROPERTY, SPAN_SECONDS, LogSummary
 from message_lifecycle.stores.iceberg.manifests import files_of
 from message_lifecycle.stores.iceberg.named import NamesFailures
 from message_lifecycle.stores.iceberg.segments import FileMetrics
@@ -36,8 +50,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# A few rows that this process holds, as data files of a topic's table: written by PyArrow and described by Iceberg, without a job of
-# Spark's.
+# Rows that this process holds, as data files of a topic's table: written by PyArrow and described by Iceberg.
 
 
 def write_rows(session: SparkSession, table: Java, rows: pa.Table) -> list[Java]:
@@ -45,10 +58,13 @@ def write_rows(session: SparkSession, table: Java, rows: pa.Table) -> list[Java]
     names yet."""
     import pyarrow.parquet as pq
 
-    files = []
-    for place in rows.group_by(["partition", "segment"], use_threads=False).aggregate([]).to_pylist():
-        partition, segment = place["partition"], place["segment"]
-        mine = rows.filter(pc.and_(pc.equal(rows["partition"], partition), pc.equal(rows["segment"], segment))).sort_by("offset")
+    files: list[Java] = []
+    rows = rows.sort_by([(column, "ascending") for column in ("partition", "segment", "offset")])
+    counts = rows.group_by(["partition", "segment"]).aggregate([([], "count_all")]).to_pylist()
+    at = 0
+    for partition, segment, count in sorted((place["partition"], place["segment"], place["count_all"]) for place in counts):
+        mine = rows.slice(at, count)
+        at += count
         content = pa.BufferOutputStream()
         pq.write_table(mine, content, compression="zstd")
         folder = f"partition={partition}/segment={segment}"
@@ -66,6 +82,58 @@ def _write(table: Java, path: str, content: pa.Buffer) -> int:
     return int(content.size)
 
 
+def append_few(
+    session: SparkSession,
+    name: TopicName,
+    messages: Sequence[NewMessage],
+    policy: Policy,
+    *,
+    batch_id: str,
+    properties: Mapping[str, str],
+    may_commit: MayCommit,
+    forbidden: KeyMatch | None = None,
+) -> tuple[Appended | None, Sequence[tuple[int, int] | Refusal]]:
+    """As `append.append_batch`, of messages that this process holds, and the place of each, or why it is refused. None: none was appended;
+    of a batch that was there before, no places are known. `properties` go to the commit's summary."""
+    given: Sequence[tuple[int, int] | Refusal] = ()
+    for _ in range(TRIES):
+        table = java_table(session, name)
+        snapshot = table.currentSnapshot()
+        base = Base(table=table, base_id=None if snapshot is None else int(snapshot.snapshotId()))
+        if (found := base.found(batch_id)) is not None:
+            return found, given
+        before, span = newest_state(main_ancestors(table)), {}
+        for by in by_span(policy):
+            given, rows, after = _numbered(before, messages, by, forbidden)
+            if not opens_too_many((row["offset"], row["segment"]) for row in rows):
+                break
+        if by.segment_max_us != policy.segment_max_us:
+            span = {SPAN_SECONDS: str(by.segment_max_us // MICROS_PER_SECOND)}
+        if not rows:
+            return None, given
+        written = Written(
+            files=write_rows(session, table, pa.Table.from_pylist(rows, schema=SCHEMA.as_arrow())),
+            rows=len(rows),
+            segments=Counter((row["partition"], row["segment"]) for row in rows),
+        )
+        with suppress(MovedOn, AlreadyThere):
+            commit_staged(
+                base,
+                written,
+                batch_id=batch_id,
+                properties={**properties, **span},
+                may_commit=may_commit,
+                state=partial(merged, before, _of_partitions(after, {row["partition"] for row in rows})),
+            )
+        forget_cached(session, name)
+    raise TableBusy(f"batch {batch_id} of topic {name}", TRIES)
+
+
+def _of_partitions(state: LogSummary, partitions: Collection[int]) -> LogSummary:
+    ends = {partition: end for partition, end in state.end_offsets.items() if partition in partitions}
+    return LogSummary(end_offsets=ends, active={partition: state.active[partition] for partition in partitions})
+
+
 class IcebergWriter(NamesFailures):
     """ports.MessageWriter on a table. One writer at a time."""
 
@@ -75,17 +143,22 @@ class IcebergWriter(NamesFailures):
     def append(
         self, name: TopicName, messages: Iterable[NewMessage], policy: Policy, forbidden: KeyMatch | None = None
     ) -> Sequence[tuple[int, int] | Refusal]:
-        table = java_table(engine(self._session), name)
+        session = engine(self._session)
+        table = java_table(session, name)
         if table.properties().containsKey(FOLD_PROPERTY):
             raise is_a_document_topic(str(name))
         if table.properties().get(ROLE_PROPERTY) == "mirror":
             raise invalid_append(f"topic {name} is a mirror; it takes messages from its origin alone")
-        base, batch = newest_state(main_ancestors(table)), tuple(messages)
-        for by in by_span(policy):
-            given, rows, state = _numbered(base, batch, by, forbidden)
-            if not opens_too_many((row["offset"], row["segment"]) for row in rows):
-                break
-        self._commit(name, rows, state)
+        _, given = append_few(
+            session,
+            name,
+            tuple(messages),
+            policy,
+            batch_id=secrets.token_hex(8),
+            properties={},
+            may_commit=lambda: None,
+            forbidden=forbidden,
+        )
         return given
 
     def seal(self, name: TopicName, partition: int) -> None:

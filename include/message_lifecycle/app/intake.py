@@ -1,0 +1,385 @@
+"""Files of a folder into a topic, each taken exactly once; a whole batch becomes visible in one commit, or nothing of it.
+
+Before anything is written the ledger knows which files a batch takes. A run that died leaves its batch open; the next one
+looks for it in the table, and finishes it in the ledger or does it again under the same id, so that even a run which only
+seemed dead cannot put the same files in twice.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from message_lifecycle.app.erasure_secret import forbidden_keys, secret_of_place
+from message_lifecycle.model.erasure import KeyMatch, KeySecret
+from message_lifecycle.model.errors import BadInput, Refused, batch_not_open, invalid_append
+from message_lifecycle.model.message import NewMessage, known_time
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import SourceFile
+from message_lifecycle.model.setting_list import Value, check_messages
+from message_lifecycle.model.settings import Policy, resolve
+from message_lifecycle.operations.admission import Refusal, admission
+from message_lifecycle.ports import Topic, Topics
+
+if TYPE_CHECKING:
+    from message_lifecycle.ledger import Ledger
+    from message_lifecycle.sources.files import InputFile
+    from message_lifecycle.sources.mapping import FieldMapping
+    from message_lifecycle.sources.messages import TtlRules
+    from message_lifecycle.stores.iceberg.append import Appended
+
+log = logging.getLogger("lifecycle")
+
+# Spark's own types stay behind `sources` and `stores`: here they are passed on, never looked into.
+Session = Any
+Frame = Any
+
+SHIFT_DAYS = "shift_days"
+FEW_BYTES = 8 << 20
+"""Of a batch that is read without Spark: as many lines as this process reads in the time that Spark takes to start."""
+_LOCK_SECONDS = 60.0
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestResult:
+    """What one call took. `files` empty: all were taken before, nothing was changed.
+
+    `quarantined`: refused rows by code. `end_offsets`: the log's, afterwards. `segments`: how many got messages.
+    `unknown_times`: messages without a known append time, which never expire (CLK-4); None: not counted, because the
+    batch had been committed by a run that died. `shift_days`: by how many days all times were moved. `erased`: messages that were not
+    taken, and are kept nowhere, because their key was erased (`erase --forbid`); None: not counted, as above. `changed`: files that were
+    passed over because they were taken before with other content. `span_seconds`: what `segment_max_seconds` was doubled to, because a
+    batch would have opened too many segments; None: it is as set (EXP-3).
+    """
+
+    topic: TopicName
+    batch_ids: tuple[str, ...]
+    files: tuple[str, ...]
+    files_before: int
+    rows: int
+    quarantined: Mapping[str, int]
+    end_offsets: Mapping[int, int]
+    segments: int
+    unknown_times: int | None
+    shift_days: int
+    erased: int | None = 0
+    changed: tuple[str, ...] = ()
+    span_seconds: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestOptions:
+    """How files become messages. `shift_to`: move all times by whole days so that the newest ends on that day."""
+
+    mapping: FieldMapping
+    shift_to: date | None = None
+    allow_implausible_times: bool = False
+    skip_changed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intake:
+    """What an ingest works with. The session is asked for only when there is something to take that needs it. `few_bytes`: of a batch's files,
+    up to which it may do without."""
+
+    topics: Topics
+    ledger: Ledger
+    server: Mapping[str, Value]
+    session: Callable[[], Session]
+    end_offsets: Callable[[TopicName], Mapping[int, int]]
+    key_secret: Callable[[bool], KeySecret] = secret_of_place
+    few_bytes: int = FEW_BYTES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Taken:
+    appended: Appended | None
+    quarantined: Mapping[str, int]
+    unknown_times: int | None
+    shift_days: int
+    erased: int | None
+
+
+def take_files(intake: Intake, name: TopicName, path: str, options: IngestOptions) -> IngestResult:
+    """See `ingest.ingest`. Raises InvalidAppend (a mirror), ChangedFile, TopicBusy, and what reading and writing raise."""
+    from message_lifecycle.sources.files import MAX_FILES
+
+    topic = intake.topics.describe(name)
+    check_messages(topic.settings, name)
+    if topic.role == "mirror":
+        raise invalid_append(f"topic {name} is a mirror; it takes messages from its origin alone")
+    # A forgetful ledger would take files again that it does not remember.
+    intake.ledger.check(name, topic.ledger)
+    policy = resolve(topic=topic.settings, server=intake.server)
+    with intake.ledger.lock(name, wait_seconds=_LOCK_SECONDS, purpose="ingest"):
+        found = _files_at(path)
+        files = {file.name: file for file in found}
+        known = [SourceFile(path=file.name, size_bytes=file.size_bytes, sha256=file.sha256()) for file in found]
+        changed = intake.ledger.changed_files(name, known) if options.skip_changed else ()
+        known = [file for file in known if file not in changed]
+        taken: dict[str, tuple[Sequence[SourceFile], _Taken]] = {}
+        begun = _left_open(intake, name, known)
+        starts = range(0, len(known), MAX_FILES)
+        plans = ([begun] if begun else []) + [(uuid.uuid4().hex, known[start : start + MAX_FILES]) for start in starts]
+        for batch_id, some in plans:
+            fresh = intake.ledger.begin_batch(name, batch_id, some)
+            if fresh:
+                taken[batch_id] = fresh, _take(intake, name, batch_id, [files[f.path] for f in fresh], policy, options)
+    before = len(known) - sum(len(fresh) for fresh, _ in taken.values())
+    return _result(intake, name, taken, files_before=before, changed=tuple(file.path for file in changed))
+
+
+def _files_at(place: str) -> Sequence[InputFile]:
+    """Below a folder of this machine, or of the store that the lake's catalog has keys for. Raises NoInput, UnreadableFile, StorageRefused."""
+    from message_lifecycle.sources.files import files_of, find_files, no_input
+    from message_lifecycle.stores.iceberg.table_folder import is_local, local_path
+
+    if "://" not in place and not place.startswith("file:"):
+        return find_files(place)
+    try:
+        parts = urlsplit(place)
+    except ValueError as error:
+        raise no_input(place, str(error)) from error
+    if is_local(place):
+        if parts.query or parts.fragment or parts.netloc not in ("", "localhost"):
+            raise no_input(place, "a URI of this machine has no host, and neither ? nor # in it: give the path as it is")
+        return find_files(local_path(place))
+    from message_lifecycle.stores.iceberg.catalog import Tables
+    from message_lifecycle.stores.iceberg.tasks import Store
+
+    store, folder = Store.of_catalog(Tables().catalog), place.rstrip("/")
+    return files_of(folder, store.listed(folder), store)
+
+
+def _left_open(intake: Intake, name: TopicName, known: Sequence[SourceFile]) -> tuple[str, Sequence[SourceFile]] | None:
+    """End the batch that a dead run left: it is in the table, or its files are not here. Else it is to be done again."""
+    from message_lifecycle.stores.iceberg.append import end_of_batch, quarantined
+
+    for batch in intake.ledger.open_batches(name):
+        session = intake.session()
+        appended = end_of_batch(session, name, batch.batch_id)
+        if appended is not None:
+            log.info("%s: batch %s of a run that died is in the table", name, batch.batch_id)
+            refused = sum(quarantined(session, name, batch.batch_id).values())
+            intake.ledger.finish_batch(batch.batch_id, snapshot_id=appended.snapshot_id, rows=appended.rows, quarantined=refused)
+        elif set(batch.files) <= set(known):
+            log.info("%s: batch %s of a run that died is done again", name, batch.batch_id)
+            return batch.batch_id, batch.files
+        else:
+            log.warning("%s: batch %s of a run that died is given up: its files are not here", name, batch.batch_id)
+            intake.ledger.abandon_batch(batch.batch_id)
+    return None
+
+
+def _take(
+    intake: Intake,
+    name: TopicName,
+    batch_id: str,
+    files: Sequence[InputFile],
+    policy: Policy,
+    options: IngestOptions,
+) -> _Taken:
+    """One batch, from its files to the table and the ledger."""
+    from message_lifecycle.stores.iceberg.session import engine_failures
+
+    try:
+        with engine_failures():
+            taken = _append(intake, name, batch_id, files, policy, options)
+    except (BadInput, Refused):
+        # Nothing of it is in the table, and as it stands it never will be.
+        intake.ledger.abandon_batch(batch_id)
+        raise
+    appended = taken.appended
+    intake.ledger.finish_batch(
+        batch_id,
+        snapshot_id=None if appended is None else appended.snapshot_id,
+        rows=0 if appended is None else appended.rows,
+        quarantined=sum(taken.quarantined.values()),
+    )
+    return taken
+
+
+def _append(
+    intake: Intake,
+    name: TopicName,
+    batch_id: str,
+    files: Sequence[InputFile],
+    policy: Policy,
+    options: IngestOptions,
+) -> _Taken:
+    topic = intake.topics.describe(name)
+    # Asked under the topic's lock: whoever forbids a key waits for it (see `erasures`).
+    forbidden = forbidden_keys(intake.ledger, intake.key_secret, name)
+
+    def may_commit() -> None:
+        if all(batch.batch_id != batch_id for batch in intake.ledger.open_batches(name)):
+            raise batch_not_open(batch_id, "abandoned")
+
+    few = _few(intake, topic, files, policy, options, forbidden)
+    if few is not None:
+        return _append_few(intake, name, batch_id, few, policy, may_commit)
+    from message_lifecycle.sources.files import named_failures
+
+    with named_failures():
+        return _append_by_spark(intake, topic, batch_id, files, policy, options, forbidden, may_commit)
+
+
+def _few(
+    intake: Intake, topic: Topic, files: Sequence[InputFile], policy: Policy, options: IngestOptions, forbidden: KeyMatch | None
+) -> Sequence[NewMessage] | None:
+    """The batch's messages where it is small, each of its lines is plain and none is refused; None: it takes Spark."""
+    from message_lifecycle.sources.plain import plain_messages
+
+    moved = options.shift_to is not None or SHIFT_DAYS in intake.ledger.ingest_settings(topic.name)
+    if moved or topic.role != "local" or sum(file.size_bytes for file in files) > intake.few_bytes:
+        return None
+    found = plain_messages(files, options.mapping, partitions=topic.partitions)
+    refused = found is None or any(isinstance(admission(message, policy, forbidden), Refusal) for message in found)
+    return None if refused else found
+
+
+def _append_few(
+    intake: Intake, name: TopicName, batch_id: str, messages: Sequence[NewMessage], policy: Policy, may_commit: Callable[[], None]
+) -> _Taken:
+    """In this process: most of a small batch's time would be Spark's start."""
+    from message_lifecycle.stores.iceberg.catalog import ledger_text
+    from message_lifecycle.stores.iceberg.layout import LEDGER
+    from message_lifecycle.stores.iceberg.session import engine
+    from message_lifecycle.stores.iceberg.writer import append_few
+
+    properties = {LEDGER: ledger_text(intake.ledger.next_identity())}
+    appended, _ = append_few(
+        engine(intake.session), name, messages, policy, batch_id=batch_id, properties=properties, may_commit=may_commit
+    )
+    unknown = sum(known_time(message.append_time) is None for message in messages)
+    return _Taken(appended=appended, quarantined={}, unknown_times=unknown, shift_days=0, erased=0)
+
+
+def _append_by_spark(
+    intake: Intake,
+    topic: Topic,
+    batch_id: str,
+    files: Sequence[InputFile],
+    policy: Policy,
+    options: IngestOptions,
+    forbidden: KeyMatch | None,
+    may_commit: Callable[[], None],
+) -> _Taken:
+    from message_lifecycle.sources.messages import (
+        ERASED,
+        UNREADABLE_LINE,
+        check_units,
+        observed,
+        read_messages,
+        refused,
+        shifted,
+        survey,
+        with_deadlines,
+    )
+    from message_lifecycle.stores.iceberg.append import append_batch, quarantine, quarantined
+    from message_lifecycle.stores.iceberg.incoming import CutRules, mark_forbidden
+
+    session, mapping, name = intake.session(), options.mapping, topic.name
+    read = read_messages(session, files, mapping, partitions=topic.partitions, ttl=_ttl_rules(policy, topic))
+    if forbidden is not None:
+        read = mark_forbidden(read, forbidden, code=ERASED, keyless=UNREADABLE_LINE)
+    days = _shift_days(intake, name, read, options)
+    met: Callable[[], Mapping[str, object]] = dict
+    found: Mapping[str, object] = {}
+
+    def messages() -> Frame:
+        nonlocal met
+        good, met = observed(read)
+        # A lifetime counts from the time that the message has in the log.
+        return with_deadlines(shifted(good, days))
+
+    def staged(rows: int) -> None:
+        nonlocal found
+        # Where no message is good Spark skips what it was to observe.
+        found = met() if rows else survey(read)
+        if not options.allow_implausible_times:
+            check_units(found, mapping)
+        if days and SHIFT_DAYS not in intake.ledger.ingest_settings(name):
+            intake.ledger.set_ingest_setting(name, SHIFT_DAYS, days)
+        if found["refused"]:
+            bad = refused(session, read, files, mapping)
+            quarantine(session, name, bad, batch_id=batch_id, at=intake.ledger.now(), may_commit=may_commit)
+
+    appended = append_batch(
+        session,
+        name,
+        messages,
+        batch_id=batch_id,
+        rules=CutRules.of(policy),
+        ledger=intake.ledger.next_identity(),
+        may_commit=may_commit,
+        staged=staged,
+    )
+    unknown, erased = found.get("unknown_times"), found.get("erased")
+    return _Taken(
+        appended=appended,
+        quarantined=quarantined(session, name, batch_id) if found.get("refused", 1) else {},
+        unknown_times=unknown if isinstance(unknown, int) else None,
+        shift_days=days,
+        erased=erased if isinstance(erased, int) else None,
+    )
+
+
+def _ttl_rules(policy: Policy, topic: Topic) -> TtlRules:
+    from message_lifecycle.sources.messages import TtlRules
+
+    return TtlRules(allow_msg_ttl=policy.allow_msg_ttl, reject_zero=policy.reject_zero_ttl, copies=topic.role != "local")
+
+
+def _shift_days(intake: Intake, name: TopicName, read: Frame, options: IngestOptions) -> int:
+    """The topic's own shift once it has one, so that later files keep their distance to earlier ones."""
+    from message_lifecycle.sources.messages import check_units, survey
+
+    kept = intake.ledger.ingest_settings(name).get(SHIFT_DAYS)
+    if kept is not None:
+        return int(kept)
+    if options.shift_to is None:
+        return 0
+    found = survey(read)
+    if not options.allow_implausible_times:
+        check_units(found, options.mapping)
+    newest = found["newest"]
+    return (options.shift_to - (_EPOCH + timedelta(microseconds=newest)).date()).days if isinstance(newest, int) else 0
+
+
+def _result(
+    intake: Intake,
+    name: TopicName,
+    taken: Mapping[str, tuple[Sequence[SourceFile], _Taken]],
+    *,
+    files_before: int,
+    changed: tuple[str, ...],
+) -> IngestResult:
+    batches = [batch for _, batch in taken.values()]
+    appended = [batch.appended for batch in batches if batch.appended is not None]
+    quarantined: Counter[str] = Counter()
+    for batch in batches:
+        quarantined.update(batch.quarantined)
+    unknown, erased = [batch.unknown_times for batch in batches], [batch.erased for batch in batches]
+    return IngestResult(
+        topic=name,
+        batch_ids=tuple(taken),
+        files=tuple(file.path for files, _ in taken.values() for file in files),
+        files_before=files_before,
+        rows=sum(batch.rows for batch in appended),
+        quarantined=dict(quarantined),
+        end_offsets=appended[-1].state.end_offsets if appended else intake.end_offsets(name),
+        segments=sum(batch.segments for batch in appended),
+        unknown_times=None if None in unknown else sum(count for count in unknown if count is not None),
+        shift_days=batches[0].shift_days if batches else int(intake.ledger.ingest_settings(name).get(SHIFT_DAYS, 0)),
+        erased=None if None in erased else sum(count for count in erased if count is not None),
+        changed=changed,
+        span_seconds=max((batch.span_seconds for batch in appended if batch.span_seconds is not None), default=None),
+    )
