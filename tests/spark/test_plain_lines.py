@@ -83,18 +83,25 @@ ANYTHING = st.recursive(
 )
 
 
+ODD = {
+    "k": st.one_of(TEXTS, ANYTHING), "v": ANYTHING, "at": TIMES, "e": TIMES, "h": HEADERS, "p": st.one_of(TEXTS, NUMBERS), "x": ANYTHING,
+}  # fmt: skip
+EVEN = {
+    "k": st.sampled_from(("a", "Zürich", "", None, 7)), "v": st.sampled_from(("b", "\n", None)), "x": st.sampled_from((1.5, True, [], "x")),
+    "at": st.sampled_from(("2024-05-01T12:00:00Z", None)), "e": st.sampled_from((1714564800, "1714564800000", 1714564800000000001, 0)),
+    "h": st.sampled_from(({"a": "1"}, [{"name": "a", "value": ""}], None)), "p": st.sampled_from((0, "2", "")),
+}  # fmt: skip
+
+
 @st.composite
 def objects(draw: st.DrawFn) -> bytes:
-    fields = draw(
-        st.fixed_dictionaries(
-            {},
-            optional={
-                "k": st.one_of(TEXTS, ANYTHING), "v": ANYTHING, "at": TIMES, "e": TIMES, "h": HEADERS, "p": st.one_of(TEXTS, NUMBERS), "x": ANYTHING,
-            },
-        )
-    )  # fmt: skip
-    ascii_only, between = draw(st.booleans()), draw(st.sampled_from(((",", ":"), (", ", ": "), (" ,\t", " :  "))))
-    return json.dumps(fields, ensure_ascii=ascii_only, separators=between).encode("utf-8", "surrogatepass")
+    """Of fields that are plain, all but a few; some come twice."""
+    odd = draw(st.sets(st.sampled_from(sorted(ODD)), max_size=draw(st.sampled_from((1, 1, 7)))))
+    names = draw(st.lists(st.sampled_from(sorted(ODD)), unique=draw(st.sampled_from((True, True, False))), max_size=8))
+    ascii_only, (comma, colon) = draw(st.booleans()), draw(st.sampled_from(((",", ":"), (", ", ": "), (" ,\t", " :  "))))
+    pairs = [(name, draw((ODD if name in odd else EVEN)[name])) for name in names]
+    told = (f'"{name}"{colon}{json.dumps(value, ensure_ascii=ascii_only, separators=(comma, colon))}' for name, value in pairs)
+    return f"{{{comma.join(told)}}}".encode("utf-8", "surrogatepass")
 
 
 PIECES = (
@@ -195,6 +202,7 @@ def test_a_plain_line_is_the_message_that_spark_makes_of_it(
         (b'{"k":["a"]}', False),
         (b'{"k":"a","k":"b"}', False),
         (b'{"k":"\\ud83d\\ude00"}', False),
+        (b'{"k":"a","x":"\\ud800"}', False),
         (b"{'k':'a'}", False),
         (b'{"k":"a"} ', True),
         (b'{"k":"a"} {}', False),
