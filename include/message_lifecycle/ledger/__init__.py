@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from sqlalchemy import Connection, Select, bindparam, func, or_, select, update
+from sqlalchemy.sql.dml import ReturningUpdate
 
 from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.backup import Backup, backup, restore
@@ -48,8 +49,7 @@ class Identity(Part):
         with self._database.writing() as connection:
             # A topic's row before the one row of all, here as everywhere: else two writers could wait for each other.
             lock_row(connection, tables.topics, topic=key, last_sequence=0)
-            grown = update(tables.meta).values(sequence=tables.meta.c.sequence + 1)
-            row = connection.execute(grown.returning(tables.meta.c.uuid, tables.meta.c.sequence)).one()
+            row = connection.execute(_next_sequence()).one()
             put(connection, tables.topics, topic=key, last_sequence=row.sequence)
             return row.uuid, row.sequence
 
@@ -120,6 +120,12 @@ def _identity(connection: Connection) -> tuple[str, int]:
 @cache
 def _own_identity() -> Select[tuple[str, int]]:
     return select(tables.meta.c.uuid, tables.meta.c.sequence)
+
+
+@cache
+def _next_sequence() -> ReturningUpdate[Any]:
+    grown = update(tables.meta).values(sequence=tables.meta.c.sequence + 1)
+    return grown.returning(tables.meta.c.uuid, tables.meta.c.sequence)
 
 
 @cache

@@ -364,18 +364,21 @@ def _require_named(by: str, why: str) -> None:
 
 
 def _find(connection: Connection, beginning: str) -> ErasureRequest:
-    rows = connection.execute(
-        select(_erasures)
-        .where(_erasures.c.request_id.startswith(beginning, autoescape=True))
-        .order_by(_erasures.c.request_id)
-        .limit(_SHOWN)
-    ).all()
-    exact = [row for row in rows if row.request_id == beginning]
+    exact = connection.execute(_whole_request(), {"of_request": beginning}).first()
+    if exact is not None:
+        return _request(exact)
+    begins = _erasures.c.request_id.startswith(beginning, autoescape=True)
+    rows = connection.execute(select(_erasures).where(begins).order_by(_erasures.c.request_id).limit(_SHOWN)).all()
     if not beginning or not rows:
         raise unknown_erasure(beginning)
-    if len(rows) > 1 and not exact:
+    if len(rows) > 1:
         raise ambiguous_erasure(beginning, tuple(row.request_id for row in rows))
-    return _request(exact[0] if exact else rows[0])
+    return _request(rows[0])
+
+
+@cache
+def _whole_request() -> Select[Any]:
+    return select(_erasures).where(_erasures.c.request_id == bindparam("of_request"))
 
 
 def _request(row: Row[Any]) -> ErasureRequest:
