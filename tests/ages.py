@@ -32,21 +32,25 @@ class Aged:
     batches: tuple[tuple[NewMessage, ...], ...]
 
 
+# Made once, as those of `tests.logs` are.
+_MESSAGES = st.lists(
+    st.builds(
+        lambda time, key, ttl, extra: NewMessage(
+            append_time=time, key=key, value=b"v", headers=(*extra, *((("Nats-TTL", ttl),) if ttl is not None else ()))
+        ),
+        TIMES,
+        st.sampled_from([None, b"", b"a", b"b", b"c"]),
+        TTLS,
+        MARKERISH,
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
 @st.composite
 def aged_logs(draw: st.DrawFn, *, limited: bool = False) -> Aged:
     """`limited`: with markers and a limit by number, and without expiry, for what lapses with its segment is ranked otherwise."""
-
-    def message() -> st.SearchStrategy[NewMessage]:
-        return st.builds(
-            lambda time, key, ttl, extra: NewMessage(
-                append_time=time, key=key, value=b"v", headers=(*extra, *((("Nats-TTL", ttl),) if ttl is not None else ()))
-            ),
-            TIMES,
-            st.sampled_from([None, b"", b"a", b"b", b"c"]),
-            TTLS,
-            MARKERISH,
-        )
-
     chosen: dict[str, Value] = {
         "allow_msg_ttl": True,
         "segment_size_bytes": draw(st.sampled_from([1, 30, 1000])),
@@ -62,9 +66,7 @@ def aged_logs(draw: st.DrawFn, *, limited: bool = False) -> Aged:
         chosen["subject_delete_marker_ttl"] = 60
     if limited:
         chosen["max_records"] = draw(st.integers(1, 4))
-    return Aged(
-        settings=chosen, batches=tuple(tuple(draw(st.lists(message(), min_size=1, max_size=8))) for _ in range(draw(st.integers(1, 3))))
-    )
+    return Aged(settings=chosen, batches=tuple(tuple(draw(_MESSAGES)) for _ in range(draw(st.integers(1, 3)))))
 
 
 def reasons_by_the_rules(

@@ -44,11 +44,9 @@ class Log:
     partitions: int = 2
 
 
-@st.composite
-def logs(
-    draw: st.DrawFn, *, by_event_time: bool = False, retentions: Sequence[float] = (0.0,), lags: Sequence[int | None] = (None,)
-) -> Log:
-    message = st.builds(
+# Made once, as those of `tests.logs` are.
+_MESSAGES = st.lists(
+    st.builds(
         lambda partition, time, event, key, value, ttl, extra: NewMessage(
             partition=partition,
             append_time=time,
@@ -64,7 +62,16 @@ def logs(
         st.sampled_from(VALUES),
         st.sampled_from(TTLS),
         st.sampled_from(HEADERS),
-    )
+    ),
+    min_size=1,
+    max_size=9,
+)
+
+
+@st.composite
+def logs(
+    draw: st.DrawFn, *, by_event_time: bool = False, retentions: Sequence[float] = (0.0,), lags: Sequence[int | None] = (None,)
+) -> Log:
     chosen: dict[str, Value] = {
         "allow_msg_ttl": True,
         "max_removed_fraction": 1.0,
@@ -82,7 +89,7 @@ def logs(
         chosen["max_compaction_lag"] = lag
     count = draw(st.integers(1, 5))
     runs = sorted(draw(st.lists(st.sampled_from(RUNS), min_size=count, max_size=count)))
-    batches = [(tuple(draw(st.lists(message, min_size=1, max_size=9))), run if draw(st.booleans()) else None) for run in runs]
+    batches = [(tuple(draw(_MESSAGES)), run if draw(st.booleans()) else None) for run in runs]
     (first, run), *others = batches
     return Log(settings=chosen, batches=(((FIRST, *first), run), *others))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 from hypothesis import strategies as st
 
@@ -33,9 +34,14 @@ class Log:
     segment_bytes: int
 
 
-@st.composite
-def logs(draw: st.DrawFn) -> Log:
-    partitions = draw(st.integers(1, 2))
+# Hypothesis looks a strategy through where it is first drawn from: made anew for each log, that took longer than the logs.
+_PARTITIONS = st.integers(1, 2)
+_BATCHES = st.integers(1, 4)
+_SEGMENT_BYTES = st.sampled_from([1, 10, 1000])
+
+
+@cache
+def _messages(partitions: int) -> st.SearchStrategy[list[NewMessage]]:
     message = st.builds(
         NewMessage,
         partition=st.integers(0, partitions - 1),
@@ -43,8 +49,16 @@ def logs(draw: st.DrawFn) -> Log:
         key=st.one_of(st.none(), st.sampled_from([b"", b"a", b"b"])),
         value=st.binary(max_size=6),
     )
-    batches = tuple(tuple(draw(st.lists(message, min_size=1, max_size=8))) for _ in range(draw(st.integers(1, 4))))
-    seals = tuple(tuple(draw(st.lists(st.integers(0, partitions - 1), max_size=2))) for _ in batches)
+    return st.lists(message, min_size=1, max_size=8)
+
+
+@cache
+def _seals(partitions: int) -> st.SearchStrategy[list[int]]:
+    return st.lists(st.integers(0, partitions - 1), max_size=2)
+
+
+@cache
+def _consumers(partitions: int) -> st.SearchStrategy[list[Progress]]:
     progress = st.builds(
         Progress,
         consumer=st.sampled_from(["c1", "c2"]),
@@ -52,13 +66,21 @@ def logs(draw: st.DrawFn) -> Log:
         offset=st.integers(0, 12),
         at=st.one_of(st.none(), st.integers(0, 100).map(lambda s: Instant(s * SECOND))),
     )
-    found = draw(st.lists(progress, max_size=3, unique_by=lambda p: (p.consumer, p.partition)))
+    return st.lists(progress, max_size=3, unique_by=lambda p: (p.consumer, p.partition))
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> Log:
+    partitions = draw(_PARTITIONS)
+    batches = tuple(tuple(draw(_messages(partitions))) for _ in range(draw(_BATCHES)))
+    seals = tuple(tuple(draw(_seals(partitions))) for _ in batches)
+    found = draw(_consumers(partitions))
     return Log(
         batches=batches,
         seals=seals,
         consumers=tuple(found),
         partitions=partitions,
-        segment_bytes=draw(st.sampled_from([1, 10, 1000])),
+        segment_bytes=draw(_SEGMENT_BYTES),
     )
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
+import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 from sqlalchemy import Connection, create_engine, text
@@ -33,8 +36,9 @@ OLDER = FILES[:3]
 """Before undo, erasure and holds."""
 
 
+@cache
 def recorded_in(name: str) -> dict[str, Any]:
-    """`plan_format`, `schema`, `rows` by table, `story`."""
+    """To be read alone: `plan_format`, `schema`, `rows` by table, `story`."""
     return cast(dict[str, Any], json.loads(gzip.decompress((FOLDER / f"{name}.json.gz").read_bytes())))
 
 
@@ -82,12 +86,43 @@ class Upgraded:
 
 
 def upgraded(name: str, folder: Path) -> Upgraded:
-    """Told again: messages come as they came, and each plan takes what it took, as far as it came."""
-    url, clock = as_it_was(name, folder), StandingClock()
-    migrate_ledger(url)
-    world = memory_world({})
-    s = replace(world.services, ledger=open_ledger(url, clock=clock))
-    ids: dict[tuple[str, str], str] = {}
+    told, file, clock = _told(name), folder / f"{name}.db", StandingClock()
+    file.write_bytes(told.ledger)
+    world, clock.now = memory_world({}), told.now
+    world.set_now(clock.now)
+    s = replace(world.services, ledger=open_ledger(f"sqlite:///{file}", clock=clock))
+    assert isinstance(s.stores.log, MemoryStore)
+    s.stores.log.tables |= pickle.loads(told.tables)  # written a moment ago
+    return Upgraded(world=replace(world, services=s), clock=clock, ids=dict(told.ids))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Told:
+    """What `upgraded` is made of: the ledger's file, and the tables of the store in memory."""
+
+    ledger: bytes
+    tables: bytes
+    now: Instant
+    ids: Mapping[tuple[str, str], str]
+
+
+@cache
+def _told(name: str) -> _Told:
+    """Told again, once for all tests: messages come as they came, and each plan takes what it took, as far as it came."""
+    with TemporaryDirectory() as folder:
+        url, clock = as_it_was(name, Path(folder)), StandingClock()
+        migrate_ledger(url)
+        world = memory_world({})
+        s = replace(world.services, ledger=open_ledger(url, clock=clock))
+        ids = _tell(name, replace(world, services=s), clock)
+        s.ledger.close()
+        assert isinstance(s.stores.log, MemoryStore)
+        tables, ledger = pickle.dumps(s.stores.log.tables), Path(url.removeprefix("sqlite:///")).read_bytes()
+    return _Told(ledger=ledger, tables=tables, now=clock.now, ids=ids)
+
+
+def _tell(name: str, world: World, clock: StandingClock) -> dict[tuple[str, str], str]:
+    s, ids = world.services, dict[tuple[str, str], str]()
     for told in recorded_in(name)["story"]:
         if told["do"] == "now":
             clock.now = Instant(told["at"])
@@ -110,7 +145,7 @@ def upgraded(name: str, folder: Path) -> Upgraded:
                 record = s.ledger.record(told["plan_id"])
                 ids.setdefault((told["topic"], record.plan.operation), told["plan_id"])
                 _carry_out(s, record, told["until"])
-    return Upgraded(world=replace(world, services=s), clock=clock, ids=ids)
+    return ids
 
 
 def _carry_out(s: Services, record: PlanRecord, until: str) -> None:

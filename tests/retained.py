@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from hypothesis import strategies as st
 
@@ -36,9 +37,9 @@ class Retained:
     max_bytes: int
 
 
-@st.composite
-def retained_logs(draw: st.DrawFn) -> Retained:
-    partitions = draw(st.integers(1, 2))
+# Made once, as those of `tests.logs` are.
+@cache
+def _batches(partitions: int) -> st.SearchStrategy[list[list[NewMessage]]]:
     message = st.builds(
         NewMessage,
         append_time=TIMES,
@@ -47,8 +48,14 @@ def retained_logs(draw: st.DrawFn) -> Retained:
         headers=st.sampled_from([(), (("h", b"x"),)]),
         partition=st.integers(0, partitions - 1),
     )
+    return st.lists(st.lists(message, max_size=6), max_size=4)
+
+
+@st.composite
+def retained_logs(draw: st.DrawFn) -> Retained:
+    partitions = draw(st.integers(1, 2))
     return Retained(
-        batches=tuple(tuple(batch) for batch in draw(st.lists(st.lists(message, max_size=6), max_size=4))),
+        batches=tuple(map(tuple, draw(_batches(partitions)))),
         settings=draw(LIMITS),
         partitions=partitions,
         max_bytes=draw(st.sampled_from([1, 150, 400, 100_000])),

@@ -33,28 +33,32 @@ class Log:
     batches: tuple[tuple[NewMessage, ...], ...]
 
 
+# Made once, as those of `tests.logs` are.
+_MESSAGE = st.builds(
+    NewMessage,
+    append_time=st.none() | st.integers(80, 100).map(lambda s: Instant(s * SECOND)) | st.just(Instant(90 * SECOND - 1)),
+    key=st.sampled_from([None, b"", b"a", b"b"]),
+    value=st.binary(max_size=12),
+    partition=st.integers(0, PARTITIONS - 1),
+)
+_BATCHES = st.lists(st.lists(_MESSAGE, min_size=1, max_size=8).map(tuple), min_size=1, max_size=3)
+_SEGMENT_BYTES = st.sampled_from([1, 30, 1000])
+_LIMITS: list[tuple[str, st.SearchStrategy[Value]]] = [
+    ("max_age_seconds", st.sampled_from([0.0, 10.0])),
+    ("max_records", st.integers(1, 8)),
+    ("max_total_bytes", st.integers(1, 60)),
+    ("min_keep", st.just(1)),
+    ("retention_scope", st.sampled_from(["partition", "key"])),
+]
+
+
 @st.composite
 def logs(draw: st.DrawFn) -> Log:
-    message = st.builds(
-        NewMessage,
-        append_time=st.none() | st.integers(80, 100).map(lambda s: Instant(s * SECOND)) | st.just(Instant(90 * SECOND - 1)),
-        key=st.sampled_from([None, b"", b"a", b"b"]),
-        value=st.binary(max_size=12),
-        partition=st.integers(0, PARTITIONS - 1),
-    )
-    chosen: dict[str, Value] = {"segment_size_bytes": draw(st.sampled_from([1, 30, 1000])), "max_removed_fraction": 1.0}
-    limits: list[tuple[str, st.SearchStrategy[Value]]] = [
-        ("max_age_seconds", st.sampled_from([0.0, 10.0])),
-        ("max_records", st.integers(1, 8)),
-        ("max_total_bytes", st.integers(1, 60)),
-        ("min_keep", st.just(1)),
-        ("retention_scope", st.sampled_from(["partition", "key"])),
-    ]
-    for name, values in limits:
+    chosen: dict[str, Value] = {"segment_size_bytes": draw(_SEGMENT_BYTES), "max_removed_fraction": 1.0}
+    for name, values in _LIMITS:
         if draw(st.booleans()):
             chosen[name] = draw(values)
-    batches = draw(st.lists(st.lists(message, min_size=1, max_size=8).map(tuple), min_size=1, max_size=3))
-    return Log(settings=chosen, batches=tuple(batches))
+    return Log(settings=chosen, batches=tuple(draw(_BATCHES)))
 
 
 def kept_by_the_rules(stored: Iterable[Message], chosen: Mapping[str, Value]) -> list[Message]:

@@ -41,16 +41,23 @@ class Cut:
         return {"segment_size_bytes": self.size_bytes, "message_expiry": self.expiry, "segment_max_seconds": self.max_seconds}
 
 
-@st.composite
-def cuts(draw: st.DrawFn) -> Cut:
-    message = st.builds(
+# Made once, as those of `tests.logs` are.
+_MESSAGES = st.lists(
+    st.builds(
         NewMessage,
         partition=st.integers(0, 1),
         append_time=HEADS.map(lambda at: None if at is None else Instant(at)),
         value=st.binary(max_size=4),
-    )
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+@st.composite
+def cuts(draw: st.DrawFn) -> Cut:
     return Cut(
-        batches=tuple(tuple(draw(st.lists(message, min_size=1, max_size=8))) for _ in range(draw(st.integers(1, 3)))),
+        batches=tuple(tuple(draw(_MESSAGES)) for _ in range(draw(st.integers(1, 3)))),
         size_bytes=draw(st.sampled_from([1, 10, 10**9])),
         expiry=draw(st.sampled_from([0, 30])),
         max_seconds=draw(st.sampled_from([0, 1, 10, 2**32 - 1])),

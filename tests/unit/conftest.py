@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,13 @@ import pytest
 
 from message_lifecycle.ledger import Ledger, migrate_ledger, open_ledger
 from tests.ledgers import StandingClock
+
+
+@pytest.fixture
+def no_loss_of_power(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is waited for until it is on the disk: of tests of thousands of writes, which watch by themselves what is brought there when.
+    A file that is not open is refused all the same."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: os.fstat(descriptor) and None)
 
 
 @pytest.fixture

@@ -162,14 +162,14 @@ def test_files_out_of_order_are_sorted(tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.mark.parametrize("threads", [1, 2])
 def test_files_are_bounded_and_follow_each_other(threads: int, cut_by: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel, "_CUT_BY", cut_by)
-    count = 400_000
+    count = 100_000
     table = pa.table({"offset": range(count), "key": [b"%d" % at for at in range(count)]})
     for entry in SCHEMA.as_arrow():
         if entry.name not in ("offset", "key"):
             table = table.append_column(entry.with_nullable(True), pa.nulls(count, entry.type))
-    pq.write_table(table, tmp_path / "log.parquet", row_group_size=50_000)
+    pq.write_table(table, tmp_path / "log.parquet", row_group_size=12_500)
     job = PartitionJob(partition=0, after=-1, through=count, view=(), tail=(InputFile(path=str(tmp_path / "log.parquet")),), rewrite=True)
-    resources = Resources(spill_folder=str(tmp_path), threads=threads, file_bytes=100_000)
+    resources = Resources(spill_folder=str(tmp_path), threads=threads, file_bytes=25_000)
     rules = Rules(as_of=AS_OF, tombstones_until=Instant(50))
     result = kernel.compact(job, rules, resources, data_folder=str(tmp_path / "data"), run="run")
     offsets = [pq.read_table(file.path)["offset"].to_pylist() for file in result.files]

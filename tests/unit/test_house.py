@@ -112,18 +112,21 @@ def test_a_place_is_told_by_its_function_or_its_constant() -> None:
     assert places(dict.fromkeys(TOLD_APART, ast.parse(text))) == {}
 
 
-def test_nobody_but_the_registry_asks_which_operation_table_or_change_it_is() -> None:
+@pytest.fixture(scope="module")
+def asked() -> dict[str, list[int]]:
+    return places(modules(project_root()))
+
+
+def test_nobody_but_the_registry_asks_which_operation_table_or_change_it_is(asked: dict[str, list[int]]) -> None:
     """A new place is to be said by the data."""
-    trees = modules(project_root())
-    assert trees.keys() >= TOLD_APART.keys()
-    assert places(trees) == {}
+    assert modules(project_root()).keys() >= TOLD_APART.keys()
+    assert asked == {}
 
 
-def test_each_other_list_tells_something_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    trees = modules(project_root())
-    asked, known = places(trees), dict(house.OTHER_LISTS)
+def test_each_other_list_tells_something_apart(asked: dict[str, list[int]], monkeypatch: pytest.MonkeyPatch) -> None:
+    known = dict(house.OTHER_LISTS)
     monkeypatch.setattr(house, "OTHER_LISTS", {})
-    apart = {place for place, lines in places(trees).items() if lines != asked.get(place)}
+    apart = {place for place, lines in places(modules(project_root())).items() if lines != asked.get(place)}
     texts = [(project_root() / _path(place)).read_text(encoding="utf-8") for place in apart]
     assert {name for name in known if not any(re.search(rf"\b{name}\b", text) for text in texts)} == set()
 

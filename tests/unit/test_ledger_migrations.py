@@ -129,7 +129,7 @@ def rows_of(connection: Connection, columns: Mapping[str, Sequence[str]]) -> dic
 
 def wanted_rows(file: str) -> dict[str, list[dict[str, Any]]]:
     """As that version recorded them, without the version."""
-    found: dict[str, list[dict[str, Any]]] = {table: rows for table, rows in recorded_in(file)["rows"].items() if rows}
+    found: dict[str, list[dict[str, Any]]] = {table: list(map(dict, rows)) for table, rows in recorded_in(file)["rows"].items() if rows}
     del found["lifecycle_meta"][0]["version"]
     return {table: sorted(rows, key=repr) for table, rows in found.items()}
 

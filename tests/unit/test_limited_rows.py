@@ -75,20 +75,27 @@ class File:
         )
 
 
+# Made once: Hypothesis looks a strategy through where it is first drawn from.
+_OFFSETS = st.sets(st.integers(0, 30), max_size=14)
+_KEYS = st.sampled_from([None, b"", b"a", b"b"])
+_ENDS = st.sampled_from([None, None, None, Instant(50)])
+_STEPS = st.sampled_from([1, 1, 1, 2])
+
+
 @st.composite
 def tables(draw: st.DrawFn) -> list[File]:
     files: list[File] = []
     for partition in range(draw(st.integers(1, 3))):
-        offsets = sorted(draw(st.sets(st.integers(0, 30), max_size=14)))
+        offsets = sorted(draw(_OFFSETS))
         messages = [
             Message(
                 partition=partition,
                 offset=offset,
                 append_time=None if (time := draw(TIMES)) is None else Instant(time),
-                key=draw(st.sampled_from([None, b"", b"a", b"b"])),
+                key=draw(_KEYS),
                 value=b"v" * draw(st.integers(0, 20)),
                 segment=0 if offset < 15 else 15,
-                expires_at=draw(st.sampled_from([None, None, None, Instant(50)])),
+                expires_at=draw(_ENDS),
             )
             for offset in offsets
         ]
@@ -99,7 +106,7 @@ def tables(draw: st.DrawFn) -> list[File]:
             of_segment = [m for m in messages if m.segment == segment]
             while of_segment:
                 # Neighbours mostly; now and then files whose offsets overlap.
-                step = draw(st.sampled_from([1, 1, 1, 2]))
+                step = draw(_STEPS)
                 taken = of_segment[: draw(st.integers(1, 6)) * step : step]
                 of_segment = [m for m in of_segment if m not in taken]
                 removed = frozenset(m.offset for m in taken if draw(st.integers(0, 4)) == 0)

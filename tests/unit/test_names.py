@@ -101,7 +101,8 @@ def test_nothing_that_is_shown_steers_what_shows_it(text: str) -> None:
     assert safe(safe(text)) == safe(text)
 
 
-NAMES = st.text(st.sampled_from("ab_.-é \u0939\u094d09"), min_size=1, max_size=40)
+# So many letters always fit, though each may take nine: a name that does not has a digest in its place.
+NAMES = st.text(st.sampled_from("ab_.-é \u0939\u094d09"), min_size=1, max_size=20)
 
 
 @given(NAMES, NAMES)

@@ -28,7 +28,7 @@ from tests.record_files import (
     spoil,
 )
 
-pytestmark = pytest.mark.parametrize("kind", KINDS)
+pytestmark = [pytest.mark.parametrize("kind", KINDS), pytest.mark.usefixtures("no_loss_of_power")]
 Deed = Callable[[RecordLog], None]
 MOST_OPERATIONS = 200
 

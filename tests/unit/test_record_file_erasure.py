@@ -28,7 +28,7 @@ from message_lifecycle.stores.record_log.eraser import RecordLogEraser
 from message_lifecycle.stores.record_log.store import RecordLogStore
 from tests.record_files import KINDS, NAME, Crash, CrashingDisk, WatchedDisk, files, first_file, logs_of, spoil
 
-pytestmark = pytest.mark.parametrize("kind", KINDS)
+pytestmark = [pytest.mark.parametrize("kind", KINDS), pytest.mark.usefixtures("no_loss_of_power")]
 AS_OF = Instant(1_000_000_000)
 KEY = b"customer 17 of the north"
 LATER = b"customer 18 of the north"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import Connection, Select, bindparam, func, or_, select, update
+from sqlalchemy.sql.dml import ReturningUpdate
 
 from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.backup import Backup, backup, restore
@@ -47,8 +49,7 @@ class Identity(Part):
         with self._database.writing() as connection:
             # A topic's row before the one row of all, here as everywhere: else two writers could wait for each other.
             lock_row(connection, tables.topics, topic=key, last_sequence=0)
-            grown = update(tables.meta).values(sequence=tables.meta.c.sequence + 1)
-            row = connection.execute(grown.returning(tables.meta.c.uuid, tables.meta.c.sequence)).one()
+            row = connection.execute(_next_sequence()).one()
             put(connection, tables.topics, topic=key, last_sequence=row.sequence)
             return row.uuid, row.sequence
 
@@ -60,9 +61,7 @@ class Identity(Part):
         with self._database.reading() as connection:
             own, _ = _identity(connection)
             if uuid == own:
-                known = connection.execute(
-                    select(func.max(tables.topics.c.last_sequence)).where(tables.topics.c.topic.in_([key_of(topic), _ANY_TOPIC]))
-                ).scalar_one()
+                known = connection.execute(_last_sequence(), {"of_topic": key_of(topic)}).scalar_one()
                 if sequence > (known or 0):
                     raise ledger_mismatch(
                         str(topic),
@@ -114,8 +113,25 @@ class Identity(Part):
 
 
 def _identity(connection: Connection) -> tuple[str, int]:
-    row = connection.execute(select(tables.meta.c.uuid, tables.meta.c.sequence)).one()
+    row = connection.execute(_own_identity()).one()
     return row.uuid, row.sequence
+
+
+@cache
+def _own_identity() -> Select[tuple[str, int]]:
+    return select(tables.meta.c.uuid, tables.meta.c.sequence)
+
+
+@cache
+def _next_sequence() -> ReturningUpdate[Any]:
+    grown = update(tables.meta).values(sequence=tables.meta.c.sequence + 1)
+    return grown.returning(tables.meta.c.uuid, tables.meta.c.sequence)
+
+
+@cache
+def _last_sequence() -> Select[Any]:
+    kept = tables.topics.c
+    return select(func.max(kept.last_sequence)).where(or_(kept.topic == bindparam("of_topic"), kept.topic == _ANY_TOPIC))
 
 
 class Ledger(Identity, Plans, Runs, TopicState, Documents, Ingest, Holds, Erasures, Locks):

@@ -5,15 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, fields, make_dataclass
-from functools import cache
+from dataclasses import fields, make_dataclass
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from message_lifecycle.ledger.older_formats import OLDEST_PLAN_FORMAT, Content, NeverWritten, update_plan, update_record
 from message_lifecycle.model.change import Change
 from message_lifecycle.model.errors import BadInput, LifecycleError, Refused, Unavailable
 from message_lifecycle.model.outcome import Approval, GateReport, Outcome, Staged
-from message_lifecycle.model.plan import PLAN_FORMAT, Plan
+from message_lifecycle.model.plan import PLAN_FORMAT, Plan, fields_of
 from message_lifecycle.model.setting_list import Value
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def canonical(content: object) -> str:
 
 
 def to_json(value: Recorded) -> str:
-    return canonical(asdict(value))
+    return json.dumps(value, default=fields_of, sort_keys=True, separators=(",", ":"))
 
 
 def from_json(kind: type[T], text: str) -> T:
@@ -156,6 +156,8 @@ def plan_id_of(document: str) -> str:
     return hashlib.sha256(document.encode()).hexdigest()[:32]
 
 
+# Every verb of a run asks for its plan, and an undo for its parent's as well: a plan is a value, and equal texts are the same one.
+@lru_cache(maxsize=2)
 def plan_from_json(document: str, plan_id: str, text_id: str | None = None) -> Plan:
     """Raises CorruptRecord, also where the text or what is read from it is not the plan of that id. `text_id`: that of the text since an
     erasure has taken a name out of it. Of a plan of an earlier format, `Plan.format` says so."""

@@ -14,9 +14,26 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, Row, Select, StaticPool, Table, create_engine, event, func, make_url, select, update
+from sqlalchemy import (
+    URL,
+    Connection,
+    Engine,
+    Insert,
+    Row,
+    Select,
+    StaticPool,
+    Table,
+    create_engine,
+    event,
+    func,
+    insert,
+    make_url,
+    select,
+    update,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, InterfaceError, OperationalError
+from sqlalchemy.sql.dml import ReturningInsert, ReturningUpdate
 
 from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.codec import invalid_ledger_url, ledger_unavailable
@@ -170,45 +187,63 @@ def _begin_sqlite(connection: Connection) -> None:
     connection.exec_driver_sql("begin immediate" if writes else "begin")
 
 
+# Statements that every run makes many times are made once, with names (`bindparam`) for what differs: SQLAlchemy takes longer to put one
+# together, and to see that it has met it before, than SQLite to answer it.
+
+
 def put(connection: Connection, table: Table, **values: object) -> None:
     """Insert a row, or set its other columns where the key is there."""
-    _insert_or_set(connection, table, values, set(values) - _keys(table))
+    connection.execute(_insert_or_set(connection.dialect.name, table, frozenset(values) - _keys(table)), values)
 
 
 def lock_row(connection: Connection, table: Table, **values: object) -> None:
     """Insert a row, or leave it as it is; until the transaction ends, others who do the same wait."""
     # Setting a key to itself changes nothing and takes the row's lock.
-    _insert_or_set(connection, table, values, _keys(table))
+    connection.execute(_insert_or_set(connection.dialect.name, table, _keys(table)), values)
 
 
 def add_if_absent(connection: Connection, table: Table, **values: object) -> bool:
     """Insert a row, or leave the one that is there; whether it was inserted."""
     # Not by the count of rows, which of an insertion psycopg does not tell.
-    inserted = _insert(connection)(table).values(values).on_conflict_do_nothing().returning(*table.primary_key)
-    return connection.execute(inserted).first() is not None
+    return connection.execute(_insert_if_absent(connection.dialect.name, table), values).first() is not None
 
 
-def _keys(table: Table) -> set[str]:
-    return {column.name for column in table.primary_key}
+@cache
+def _keys(table: Table) -> frozenset[str]:
+    return frozenset(column.name for column in table.primary_key)
 
 
-def _insert_or_set(connection: Connection, table: Table, values: dict[str, object], names: set[str]) -> None:
-    statement = _insert(connection)(table).values(values)
-    connection.execute(
-        statement.on_conflict_do_update(
-            index_elements=sorted(_keys(table)), set_={name: statement.excluded[name] for name in sorted(names)}
-        )
+@cache
+def _insert_or_set(dialect: str, table: Table, names: frozenset[str]) -> postgresql.Insert | sqlite.Insert:
+    statement = _insert(dialect)(table)
+    return statement.on_conflict_do_update(
+        index_elements=sorted(_keys(table)), set_={name: statement.excluded[name] for name in sorted(names)}
     )
 
 
-def _insert(connection: Connection) -> Callable[[Table], postgresql.Insert | sqlite.Insert]:
-    return postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+@cache
+def _insert_if_absent(dialect: str, table: Table) -> ReturningInsert[Any]:
+    return _insert(dialect)(table).on_conflict_do_nothing().returning(*table.primary_key)
+
+
+def _insert(dialect: str) -> Callable[[Table], postgresql.Insert | sqlite.Insert]:
+    return postgresql.insert if dialect == "postgresql" else sqlite.insert
+
+
+def add(connection: Connection, table: Table, **values: object) -> None:
+    """Insert a row that is not there yet."""
+    connection.execute(_insertion(table), values)
+
+
+@cache
+def _insertion(table: Table) -> Insert:
+    return insert(table)
 
 
 def add_rows(connection: Connection, table: Table, rows: Sequence[dict[str, Any]]) -> None:
     """Insert many rows, a few hundred in one statement."""
     for start in range(0, len(rows), _ROWS_AT_ONCE):
-        connection.execute(table.insert(), rows[start : start + _ROWS_AT_ONCE])
+        connection.execute(_insertion(table), rows[start : start + _ROWS_AT_ONCE])
 
 
 class Part:
@@ -217,15 +252,15 @@ class Part:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def _rows(self, query: Select[Any]) -> Sequence[Row[Any]]:
-        """Read in a transaction of its own, as `_value` is."""
+    def _rows(self, query: Select[Any], **given: object) -> Sequence[Row[Any]]:
+        """Read in a transaction of its own, as `_value` is. `given`: for the query's names."""
         with self._database.reading() as connection:
-            return connection.execute(query).all()
+            return connection.execute(query, given).all()
 
-    def _value(self, query: Select[Any]) -> Any:
+    def _value(self, query: Select[Any], **given: object) -> Any:
         """Of one row and column; None: there is no row."""
         with self._database.reading() as connection:
-            return connection.execute(query).scalar_one_or_none()
+            return connection.execute(query, given).scalar_one_or_none()
 
 
 def key_of(topic: TopicName) -> str:
@@ -241,8 +276,12 @@ def topic_of(key: str) -> TopicName:
 
 def next_event(connection: Connection) -> int:
     """A number greater than that of every row committed before. Waits for other writers' ends: take it last."""
-    grown = update(tables.meta).values(event=tables.meta.c.event + 1).returning(tables.meta.c.event)
-    return int(connection.execute(grown).scalar_one())
+    return int(connection.execute(_next_event()).scalar_one())
+
+
+@cache
+def _next_event() -> ReturningUpdate[Any]:
+    return update(tables.meta).values(event=tables.meta.c.event + 1).returning(tables.meta.c.event)
 
 
 def claim_topic(connection: Connection, topic: TopicName) -> None:

@@ -10,11 +10,11 @@ from collections.abc import Collection, Iterator, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row, Select, func, insert, select, update
+from sqlalchemy import Connection, Delete, Row, Select, Update, bindparam, func, select, update
 
 from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.codec import from_json, plan_from_json, plan_id_of, to_json
-from message_lifecycle.ledger.database import Part, add_rows, claim_topic, key_of, next_event, topic_of
+from message_lifecycle.ledger.database import Part, add, add_rows, claim_topic, key_of, next_event, topic_of
 from message_lifecycle.ledger.runs import link, write_outcome
 from message_lifecycle.model.errors import NotReady, OpenPlan, UnknownPlan, already_answered, ambiguous_plan, unnamed_approval, void_answer
 from message_lifecycle.model.instants import Instant, format_instant
@@ -32,30 +32,19 @@ class Plans(Part):
     def record(self, plan_id: str) -> PlanRecord:
         """By id or a unique beginning of one. Raises UnknownPlan, AmbiguousPlan."""
         whole = plan_id if len(plan_id) == _PLAN_ID_LENGTH else self._by_beginning(plan_id)
-        found = self._load(_whole_plans().where(_plans.c.plan_id == whole))
+        found = self._load(_whole_plan(), of_plan=whole)
         if not found:
             raise UnknownPlan(plan_id)
         return found[0]
 
     def open_plan(self, topic: TopicName) -> PlanRecord | None:
         """The topic's one plan that has no outcome yet (DEL-1)."""
-        query = _whole_plans().where(_plans.c.topic == key_of(topic), _plans.c.state != "closed")
-        return next(iter(self._load(query)), None)
+        return next(iter(self._load(_whole_open_plan(), of_topic=key_of(topic))), None)
 
     def find_published(self, topic: TopicName, operation: Operation, as_of: Instant) -> PlanRecord | None:
         """What the operation published for that interval: the newest, where a budget took several passes (`outcome.more`)."""
-        query = (
-            _whole_plans()
-            .where(
-                _plans.c.topic == key_of(topic),
-                _plans.c.operation == operation,
-                _plans.c.as_of == as_of,
-                _plans.c.outcome_name == "published",
-            )
-            .order_by(_plans.c.outcome_event.desc())
-            .limit(1)
-        )
-        return next(iter(self._load(query)), None)
+        found = self._load(_whole_published(), of_topic=key_of(topic), of_operation=operation, at=as_of)
+        return next(iter(found), None)
 
     def planned_since(self, topic: TopicName, operations: Collection[Operation], *, published_after: Instant) -> Instant | None:
         """When the oldest plan of these operations was recorded whose outcome came after that time, as `published_at` tells it."""
@@ -139,32 +128,32 @@ class Plans(Part):
         with self._database.writing() as connection:
             claim_topic(connection, plan.topic)
             _forget_if_it_gave_way(connection, plan_id)
-            if connection.execute(select(_plans.c.plan_id).where(_plans.c.plan_id == plan_id)).first() is None:
+            if connection.execute(_known(), {"of_plan": plan_id}).first() is None:
                 _refuse_second(connection, plan.topic)
-                connection.execute(insert(tables.plan_documents).values(plan_id=plan_id, document=document))
+                add(connection, tables.plan_documents, plan_id=plan_id, document=document)
                 ranges = [
                     {"topic": key_of(plan.topic), "plan_id": plan_id, **covered._asdict()} for covered in sorted(set(ranges_of(plan)))
                 ]
                 add_rows(connection, tables.plan_ranges, ranges)
-                connection.execute(
-                    insert(_plans).values(
-                        plan_id=plan_id,
-                        topic=key_of(plan.topic),
-                        operation=plan.operation,
-                        as_of=plan.as_of,
-                        state="planned",
-                        recorded_at=self._database.now(connection),
-                        expected_rows=plan.expected.removed_rows,
-                        expected_bytes=plan.expected.removed_bytes,
-                        requested_by=requested_by,
-                        format=plan.format,
-                        event=next_event(connection),
-                    )
+                add(
+                    connection,
+                    _plans,
+                    plan_id=plan_id,
+                    topic=key_of(plan.topic),
+                    operation=plan.operation,
+                    as_of=plan.as_of,
+                    state="planned",
+                    recorded_at=self._database.now(connection),
+                    expected_rows=plan.expected.removed_rows,
+                    expected_bytes=plan.expected.removed_bytes,
+                    requested_by=requested_by,
+                    format=plan.format,
+                    event=next_event(connection),
                 )
             if run is not None:
                 link(connection, run, plan.topic, plan_id, at=self._database.now(connection))
             # The plan is at hand: its document is not read back.
-            row = connection.execute(state_of_plans().where(_plans.c.plan_id == plan_id)).one()
+            row = connection.execute(_state_of_plan(), {"of_plan": plan_id}).one()
         return record_of(row, plan)
 
     def record_staged(self, staged: Staged) -> None:
@@ -248,8 +237,7 @@ class Plans(Part):
 
     def uncleared(self, topic: TopicName) -> Sequence[str]:
         """Ids of its closed plans of which something that was staged may be left, oldest first."""
-        query = select(_plans.c.plan_id).where(_plans.c.topic == key_of(topic), _plans.c.state == "closed", _plans.c.cleared_at.is_(None))
-        return [str(row.plan_id) for row in self._rows(query.order_by(_plans.c.event))]
+        return [str(row.plan_id) for row in self._rows(_uncleared(), of_topic=key_of(topic))]
 
     def record_cleared(self, plan_id: str) -> None:
         """Nothing is left of what was staged for the plan, which is closed, and nobody stages for it any more."""
@@ -257,8 +245,8 @@ class Plans(Part):
             row = _locked(connection, plan_id)
             _set(connection, row, cleared_at=self._database.now(connection))
 
-    def _load(self, query: Select[Any]) -> list[PlanRecord]:
-        return [record_of(row, plan_from_json(row.document, row.plan_id, row.text_id)) for row in self._rows(query)]
+    def _load(self, query: Select[Any], **given: object) -> list[PlanRecord]:
+        return [record_of(row, plan_from_json(row.document, row.plan_id, row.text_id)) for row in self._rows(query, **given)]
 
     def _by_beginning(self, beginning: str) -> str:
         # An empty beginning is no beginning; a `%` in it is only a character.
@@ -293,6 +281,64 @@ def _whole_plans() -> Select[Any]:
     return state_of_plans().add_columns(documents.c.document, documents.c.text_id).join(documents, documents.c.plan_id == _plans.c.plan_id)
 
 
+@cache
+def _whole_plan() -> Select[Any]:
+    return _whole_plans().where(_plans.c.plan_id == bindparam("of_plan"))
+
+
+@cache
+def _whole_open_plan() -> Select[Any]:
+    return _whole_plans().where(_plans.c.topic == bindparam("of_topic"), _plans.c.state != "closed")
+
+
+@cache
+def _whole_published() -> Select[Any]:
+    """The newest of an operation for an interval."""
+    of_interval = (
+        _plans.c.topic == bindparam("of_topic"),
+        _plans.c.operation == bindparam("of_operation"),
+        _plans.c.as_of == bindparam("at"),
+        _plans.c.outcome_name == "published",
+    )
+    return _whole_plans().where(*of_interval).order_by(_plans.c.outcome_event.desc()).limit(1)
+
+
+@cache
+def _state_of_plan() -> Select[Any]:
+    return state_of_plans().where(_plans.c.plan_id == bindparam("of_plan"))
+
+
+@cache
+def _known() -> Select[Any]:
+    return select(_plans.c.plan_id).where(_plans.c.plan_id == bindparam("of_plan"))
+
+
+@cache
+def _known_and_locked() -> Select[Any]:
+    return _known().with_for_update()
+
+
+@cache
+def _open_plan_of_topic() -> Select[Any]:
+    return select(_plans.c.plan_id, _plans.c.recorded_at).where(_plans.c.topic == bindparam("of_topic"), _plans.c.state != "closed")
+
+
+@cache
+def _uncleared() -> Select[Any]:
+    closed = (_plans.c.topic == bindparam("of_topic"), _plans.c.state == "closed")
+    return select(_plans.c.plan_id).where(*closed, _plans.c.cleared_at.is_(None)).order_by(_plans.c.event)
+
+
+@cache
+def _gave_way() -> Delete:
+    return _plans.delete().where(_plans.c.plan_id == bindparam("of_plan"), _plans.c.outcome_name.in_(("superseded", "lapsed")))
+
+
+@cache
+def _setting() -> Update:
+    return update(_plans).where(_plans.c.plan_id == bindparam("of_plan"))
+
+
 def record_of(row: Row[Any], plan: Plan) -> PlanRecord:
     return PlanRecord(
         plan=plan,
@@ -325,23 +371,20 @@ def _summary(row: Row[Any]) -> PlanSummary:
 
 
 def _forget_if_it_gave_way(connection: Connection, plan_id: str) -> None:
-    gave_way = (_plans.c.plan_id == plan_id) & _plans.c.outcome_name.in_(("superseded", "lapsed"))
-    if connection.execute(_plans.delete().where(gave_way)).rowcount:
+    if connection.execute(_gave_way(), {"of_plan": plan_id}).rowcount:
         connection.execute(tables.plan_documents.delete().where(tables.plan_documents.c.plan_id == plan_id))
 
 
 def _refuse_second(connection: Connection, topic: TopicName) -> None:
-    other = connection.execute(
-        select(_plans.c.plan_id, _plans.c.recorded_at).where(_plans.c.topic == key_of(topic), _plans.c.state != "closed")
-    ).first()
+    other = connection.execute(_open_plan_of_topic(), {"of_topic": key_of(topic)}).first()
     if other is not None:
         raise OpenPlan(str(topic), other.plan_id, format_instant(other.recorded_at))
 
 
 def _locked(connection: Connection, plan_id: str) -> Row[Any]:
-    connection.execute(select(_plans.c.plan_id).where(_plans.c.plan_id == plan_id).with_for_update())
+    connection.execute(_known_and_locked(), {"of_plan": plan_id})
     # A second statement: whoever waited for the lock must also see the outcome that the one before wrote.
-    row = connection.execute(state_of_plans().where(_plans.c.plan_id == plan_id)).first()
+    row = connection.execute(_state_of_plan(), {"of_plan": plan_id}).first()
     if row is None:
         raise UnknownPlan(plan_id)
     return row
@@ -363,7 +406,7 @@ def _found(row: Row[Any]) -> str:
 
 
 def _set(connection: Connection, row: Row[Any], **values: object) -> None:
-    connection.execute(update(_plans).where(_plans.c.plan_id == row.plan_id).values(**values))
+    connection.execute(_setting(), {"of_plan": row.plan_id, **values})
 
 
 class Covered(NamedTuple):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from typing import Any, assert_never
 
-from sqlalchemy import Column, ColumnElement, Connection, Row, Table, delete, insert, select, union, update
+from sqlalchemy import Column, ColumnElement, Connection, Row, Select, Table, bindparam, delete, insert, select, union, update
 
 from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.codec import canonical, corrupt_record, plan_id_of
@@ -41,18 +42,27 @@ _holds = tables.holds
 _undone, _ranges = tables.undone, tables.undone_ranges
 
 
+@cache
+def _holds_of(*, of_topic: bool, released: bool) -> Select[Any]:
+    query = select(_holds).order_by(_holds.c.placed_at, _holds.c.hold_id)
+    if of_topic:
+        query = query.where(_holds.c.topic == bindparam("of_topic"))
+    return query if released else query.where(_holds.c.released_at.is_(None))
+
+
+@cache
+def _undone_of_topic() -> Select[Any]:
+    return select(_undone).where(_undone.c.topic == bindparam("of_topic")).order_by(_undone.c.undone_at, _undone.c.plan_id)
+
+
 class Holds(Part):
     """Each hold is placed once and released once, by a named person with a reason. Each plan is taken back once; the first undo of it
     stands that came to its end, and nothing takes its messages again without a person's word."""
 
     def holds(self, topic: TopicName | None = None, *, released: bool = False) -> Sequence[Hold]:
         """Of one topic or of all, those that stand or `released` ones too, in the order in which they were placed."""
-        query = select(_holds).order_by(_holds.c.placed_at, _holds.c.hold_id)
-        if topic is not None:
-            query = query.where(_holds.c.topic == key_of(topic))
-        if not released:
-            query = query.where(_holds.c.released_at.is_(None))
-        return [_hold_of(row) for row in self._rows(query)]
+        of_topic = {} if topic is None else {"of_topic": key_of(topic)}
+        return [_hold_of(row) for row in self._rows(_holds_of(of_topic=bool(of_topic), released=released), **of_topic)]
 
     def hold(self, hold_id: str) -> Hold:
         """By id or a unique beginning of one. Raises UnknownHold."""
@@ -114,9 +124,8 @@ class Holds(Part):
 
     def undone(self, topic: TopicName) -> Sequence[Undone]:
         """All of the topic's, released ones too, the first first."""
-        query = select(_undone).where(_undone.c.topic == key_of(topic)).order_by(_undone.c.undone_at, _undone.c.plan_id)
         with self._database.reading() as connection:
-            return [_read(connection, row) for row in connection.execute(query).all()]
+            return [_read(connection, row) for row in connection.execute(_undone_of_topic(), {"of_topic": key_of(topic)}).all()]
 
     def undoing(self, plan_id: str) -> Undone | None:
         """How the plan was taken back; None: it was not."""
@@ -355,18 +364,21 @@ def _require_named(by: str, why: str) -> None:
 
 
 def _find(connection: Connection, beginning: str) -> ErasureRequest:
-    rows = connection.execute(
-        select(_erasures)
-        .where(_erasures.c.request_id.startswith(beginning, autoescape=True))
-        .order_by(_erasures.c.request_id)
-        .limit(_SHOWN)
-    ).all()
-    exact = [row for row in rows if row.request_id == beginning]
+    exact = connection.execute(_whole_request(), {"of_request": beginning}).first()
+    if exact is not None:
+        return _request(exact)
+    begins = _erasures.c.request_id.startswith(beginning, autoescape=True)
+    rows = connection.execute(select(_erasures).where(begins).order_by(_erasures.c.request_id).limit(_SHOWN)).all()
     if not beginning or not rows:
         raise unknown_erasure(beginning)
-    if len(rows) > 1 and not exact:
+    if len(rows) > 1:
         raise ambiguous_erasure(beginning, tuple(row.request_id for row in rows))
-    return _request(exact[0] if exact else rows[0])
+    return _request(rows[0])
+
+
+@cache
+def _whole_request() -> Select[Any]:
+    return select(_erasures).where(_erasures.c.request_id == bindparam("of_request"))
 
 
 def _request(row: Row[Any]) -> ErasureRequest:

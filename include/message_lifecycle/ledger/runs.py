@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, delete, exists, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, delete, exists, func, select, update
 
 from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.codec import canonical, from_json, settings_from_json, to_json
-from message_lifecycle.ledger.database import Part, add_rows, claim_topic, key_of, lock_row, next_event, put, topic_of
+from message_lifecycle.ledger.database import Part, add, add_rows, claim_topic, key_of, lock_row, next_event, put, topic_of
 from message_lifecycle.model.errors import UnknownPlan, batch_not_open, changed_file, open_batch, repeated_file, unknown_batch
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
@@ -166,16 +166,16 @@ def _know(connection: Connection, run: str, *, at: Instant) -> int:
 def write_outcome(connection: Connection, outcome: Outcome, *, at: Instant) -> int:
     """Within the caller's transaction; returns its event."""
     event = next_event(connection)
-    connection.execute(
-        insert(tables.outcomes).values(
-            event=event,
-            topic=key_of(outcome.topic),
-            operation=outcome.operation,
-            as_of=outcome.as_of,
-            name=outcome.name,
-            outcome=to_json(outcome),
-            recorded_at=at,
-        )
+    add(
+        connection,
+        tables.outcomes,
+        event=event,
+        topic=key_of(outcome.topic),
+        operation=outcome.operation,
+        as_of=outcome.as_of,
+        name=outcome.name,
+        outcome=to_json(outcome),
+        recorded_at=at,
     )
     return event
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Table, delete, select, tuple_, union_all, update
+from sqlalchemy import ColumnElement, Connection, Select, Table, bindparam, delete, select, tuple_, union_all, update
 
 from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.codec import canonical, corrupt_record, pairs_from_json, settings_from_json, settings_to_json
@@ -24,6 +26,17 @@ from message_lifecycle.model.settings import BY_NAME
 _consumers = tables.consumers
 _INT32_MAX = 2**31 - 1
 _NOTHING_YET = -1
+
+
+@cache
+def _consumers_of_topic() -> Select[Any]:
+    query = select(_consumers).where(_consumers.c.topic == bindparam("of_topic"))
+    return query.order_by(_consumers.c.consumer, _consumers.c.partition)
+
+
+@cache
+def _settings_of_topic(table: Table) -> Select[Any]:
+    return select(table.c.settings).where(table.c.topic == bindparam("of_topic"))
 
 
 class TopicState(Part):
@@ -104,8 +117,7 @@ class TopicState(Part):
 
     def consumers(self, topic: TopicName) -> Sequence[Progress]:
         """In order of (consumer, partition); none registered: empty."""
-        query = select(_consumers).where(_consumers.c.topic == key_of(topic)).order_by(_consumers.c.consumer, _consumers.c.partition)
-        rows = self._rows(query)
+        rows = self._rows(_consumers_of_topic(), of_topic=key_of(topic))
         return [
             Progress(
                 consumer=row.consumer, partition=row.partition, offset=row.offset, at=row.at, kind="replica" if row.replica else "consumer"
@@ -161,7 +173,7 @@ class TopicState(Part):
         return self._settings_in(tables.accepted_views, topic)
 
     def _settings_in(self, table: Table, topic: TopicName) -> Mapping[str, Value | None] | None:
-        text = self._value(select(table.c.settings).where(table.c.topic == key_of(topic)))
+        text = self._value(_settings_of_topic(table), of_topic=key_of(topic))
         return None if text is None else settings_from_json(text)
 
     def set_swept(self, topic: TopicName, snapshot_id: int) -> None:

@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Literal
 
 from message_lifecycle.model.errors import InvalidSetting
@@ -416,12 +417,16 @@ def property_text(value: Value) -> str:
 
 def resolve(*, topic: Mapping[str, Value], server: Mapping[str, Value]) -> Policy:
     """Topic over server file over built in; what a topic gets when it is made (`Setting.when_made`) is its own from then on."""
+    found = dict(_built_in())
+    for name in server.keys() & found.keys():
+        if not BY_NAME[name].when_made:
+            found[name] = Resolved(value=server[name], origin="server file")
+    for name in topic.keys() & found.keys():
+        if BY_NAME[name].on_topic:
+            found[name] = Resolved(value=topic[name], origin="topic")
+    return Policy(settings=tuple(found.items()))
 
-    def one(setting: Setting) -> Resolved:
-        if setting.on_topic and setting.name in topic:
-            return Resolved(value=topic[setting.name], origin="topic")
-        if setting.name in server and not setting.when_made:
-            return Resolved(value=server[setting.name], origin="server file")
-        return Resolved(value=setting.default, origin="built in")
 
-    return Policy(settings=tuple((setting.name, one(setting)) for setting in SETTINGS))
+@cache
+def _built_in() -> tuple[tuple[str, Resolved], ...]:
+    return tuple((setting.name, Resolved(value=setting.default, origin="built in")) for setting in SETTINGS)
