@@ -14,7 +14,7 @@ from message_lifecycle.stores.iceberg import relations
 from message_lifecycle.stores.iceberg.columns import SCHEMA
 from message_lifecycle.stores.iceberg.compaction import PartitionJob, Rules
 from message_lifecycle.stores.iceberg.compaction.kernel import compact
-from message_lifecycle.stores.iceberg.relations import Pace
+from message_lifecycle.stores.iceberg.lake_files import Pace
 from message_lifecycle.stores.iceberg.tasks import InputFile, Resources
 
 
