@@ -17,9 +17,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from secrets import token_hex
 from statistics import median
+from threading import Event
 from typing import cast
 
-from tests.lakes import RestLake, rest_lake
+from tests.lakes import Lake, rest_lake
 
 from bench import gateway
 from bench.compaction import KEYS, MESSAGES, PARTITIONS, REPEATS, generated, measuring
@@ -28,12 +29,16 @@ from bench.compaction_topic import Measured
 from bench.process_tree import Cost, Used, watching
 from message_lifecycle.app.config import LEDGER_URL
 from message_lifecycle.local.cluster import Key
-from message_lifecycle.local.environment import load_environment
-from message_lifecycle.local.layout import find_layout
+from message_lifecycle.local.environment import Lake as Settings
+from message_lifecycle.local.environment import java_options, load_environment, record_archive
+from message_lifecycle.local.java import STORE_JARS, ensure_jars, find_java
+from message_lifecycle.local.layout import Layout, find_layout
 from message_lifecycle.local.s3_server import S3Server, s3_server
+from message_lifecycle.stores.iceberg import java
 
 LIMIT = 1.5
 """Of the clock."""
+OPTIONS = "spark.driver.extraJavaOptions"
 
 
 @dataclass(slots=True)
@@ -68,7 +73,8 @@ def main() -> int:
     try:
         with (
             store(folder) as (there, pid),
-            rest_lake(layout, folder, there) as lake,
+            rest_lake(layout, folder, there) as bare,
+            started_quickly(bare, layout, folder) as lake,
             side(scratch, log) as disk,
             beside(lake, scratch, log) as remote,
         ):
@@ -96,6 +102,26 @@ def store(folder: Path) -> Iterator[tuple[S3Server, int | None]]:
 
 
 @contextmanager
+def started_quickly(lake: Lake, layout: Layout, folder: Path) -> Iterator[Lake]:
+    """With the class archive of a lake in a store, as the embedded cluster's drivers have it; the one on disk has its own. Recorded once for all
+    runs of this clone."""
+    runtime = find_java(layout)
+    jars, last = ensure_jars(layout, runtime), ensure_jars(layout, runtime, jars=STORE_JARS)
+    archive = record_archive(layout, runtime, jars, last, described(lake), os.environ, Event())
+    own = folder / "quick"
+    own.mkdir()
+    quick = lake.configured(own, {OPTIONS: java_options(layout, archive)})
+    yield quick
+    quick.end()
+
+
+def described(lake: Lake) -> Settings:
+    """As the embedded stack describes one."""
+    conf = Path(lake.environment["SPARK_CONF_DIR"]) / "spark-defaults.conf"
+    return Settings(java=dict(java._settings_in(conf.read_text(encoding="utf-8"))), python={})
+
+
+@contextmanager
 def side(scratch: Path, log: Log) -> Iterator[Side]:
     with measuring(scratch) as make:
         topic = make(log.partitions)
@@ -105,7 +131,7 @@ def side(scratch: Path, log: Log) -> Iterator[Side]:
 
 
 @contextmanager
-def beside(lake: RestLake, scratch: Path, log: Log) -> Iterator[Side]:
+def beside(lake: Lake, scratch: Path, log: Log) -> Iterator[Side]:
     """The same in another lake, which is this process's only where it is entered."""
     with ExitStack() as kept:
         with lake.entered():

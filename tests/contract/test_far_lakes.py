@@ -283,6 +283,25 @@ def test_a_catalog_that_fails_for_another_table_is_asked_again(world: World, lak
     assert reclaim(world, plan_id, 106).name == "published"
 
 
+def test_a_compaction_asks_the_store_once_for_a_small_file(rest_s3: RestLake) -> None:
+    """And its gate once more. The questions of either are several, and each opens the file and reads its end; of a small one that is all of it."""
+    store = rest_s3.s3
+    assert store is not None
+    with rest_s3.entered():
+        world = WORLDS["iceberg"]({}, NO_OPTIONS)
+        name = compacted(world, b"a", b"b", b"a")
+        append(world, name, 8, b"a", b"c")
+        store.asked.clear()
+        published(world, name, 9, "compaction")
+        asked = Counter((one.path.removeprefix("/"), one.method) for one in store.asked if one.path.endswith(".parquet"))
+        assert [m.offset for m in read_compacted(world.services, name)] == [1, 3, 4]
+        world.close()
+    written = {path for path, method in asked if method not in ("HEAD", "GET")}
+    read = {path: (asked[path, "HEAD"], asked[path, "GET"]) for path, _ in asked if path not in written}
+    assert read
+    assert max(read.values()) == (2, 2), read
+
+
 @BEHIND_REST
 def test_a_catalog_is_asked_once_for_each_table_however_many_files_it_has(world: World, lake: RestLake) -> None:
     asked: list[str] = []

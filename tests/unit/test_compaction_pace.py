@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.stores.iceberg import relations
+from message_lifecycle.stores.iceberg import lake_files
 from message_lifecycle.stores.iceberg.columns import SCHEMA
 from message_lifecycle.stores.iceberg.compaction import PartitionJob, Rules
 from message_lifecycle.stores.iceberg.compaction.kernel import compact
-from message_lifecycle.stores.iceberg.relations import Pace
+from message_lifecycle.stores.iceberg.lake_files import Pace
 from message_lifecycle.stores.iceberg.tasks import InputFile, Resources
 
 
@@ -34,7 +34,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(relations, "time", made)
+    monkeypatch.setattr(lake_files, "time", made)
     return made
 
 

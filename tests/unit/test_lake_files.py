@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
-from message_lifecycle.stores.iceberg.relations import LakeFiles
+from message_lifecycle.stores.iceberg.lake_files import LakeFiles
 from message_lifecycle.stores.iceberg.tasks import Store
 
 CONTENT = bytes(range(256))
@@ -62,6 +63,40 @@ def test_all_is_read_that_is_asked_for_or_there(kind: type[io.BytesIO]) -> None:
     assert file.seek(0) == 0
     assert file.seek(4, io.SEEK_CUR) == 4
     assert file.read() == CONTENT[4:]
+
+
+def test_of_a_file_that_is_known_the_store_is_asked_for_what_lies_before_its_end() -> None:
+    """Each question opens a file and reads its end. Keys may have ended since the one before: what is fetched is fetched by an opening of its own."""
+    places, openings = list[tuple[int, int]](), list[AtOnce]()
+
+    class Counted(AtOnce):
+        def read_at(self, size: int, place: int) -> bytes:
+            places.append((place, size))
+            return CONTENT[place : place + size]
+
+    def open_file(_: str) -> Counted:
+        openings.append(Counted(CONTENT))
+        return openings[-1]
+
+    files = LakeFiles(Mock(spec=Store, open=open_file, size=Mock(side_effect=AssertionError("its size is known"))))
+    for question in range(2):
+        with closing(files.open("s3://lake/file")) as file:
+            assert files.info("s3://lake/file")["size"] == len(CONTENT)
+            file.seek(200)
+            assert file.read() == CONTENT[200:]
+            assert (file.seek(-8, io.SEEK_END), file.read(4)) == (248, CONTENT[248:252])
+        assert (len(openings), places, openings[0].closed) == (1, [(200, 56)], True), question
+    with closing(files.open("s3://lake/file")) as file:
+        file.seek(190)
+        assert file.read(20) == CONTENT[190:210]
+    assert (len(openings), places[1:], openings[1].closed) == (2, [(190, 20)], True)
+
+
+def test_a_file_that_is_not_there_is_not_known() -> None:
+    files = LakeFiles(Mock(spec=Store, open=Mock(side_effect=[FileNotFoundError("gone"), AtOnce(CONTENT)])))
+    with pytest.raises(OSError, match="a file of the lake failed"):
+        files.open("s3://lake/file")
+    assert files.open("s3://lake/file").read() == CONTENT
 
 
 def test_fewer_bytes_are_never_taken_for_as_many() -> None:

@@ -17,6 +17,7 @@ from message_lifecycle.local import environment
 from message_lifecycle.local.environment import (
     DURABLE_FILES,
     LOG_SETTINGS,
+    Lake,
     find_archive,
     lake_on_disk,
     record_archive,
@@ -76,7 +77,7 @@ def test_the_password_stands_in_the_catalogs_settings_and_nowhere_else(conf: dic
 def test_a_driver_asks_for_a_secret_which_stands_nowhere(layout: Layout, conf: dict[str, str]) -> None:
     """Spark makes it, at random, where the master is this machine."""
     assert conf["spark.master"].startswith("local[")
-    recorded = properties(training_conf(layout, ADDRESS, (), layout.state / "r.jsa", layout.state / "w"))
+    recorded = properties(training_conf(layout, lake_on_disk(layout, ADDRESS), (), layout.state / "r.jsa", layout.state / "w"))
     for settings in (conf, recorded):
         assert settings["spark.authenticate"] == "true"
         assert "spark.authenticate.secret" not in settings
@@ -88,7 +89,7 @@ def test_without_an_archive_no_option_names_one(layout: Layout) -> None:
 
 
 def test_the_recorded_run_leaves_the_users_catalog_alone(layout: Layout) -> None:
-    found = properties(training_conf(layout, ADDRESS, (), layout.state / "r.jsa", layout.state / "w"))
+    found = properties(training_conf(layout, lake_on_disk(layout, ADDRESS), (), layout.state / "r.jsa", layout.state / "w"))
     assert not [key for key in found if key.startswith("spark.sql.catalog.lake")]
 
 
@@ -165,8 +166,8 @@ def sharing(folder: Path, name: str) -> Layout:
     return found
 
 
-def recorded(layout: Layout, java: Java, cancelled: Event | None = None) -> Path | None:
-    return record_archive(layout, java, (layout.jars / "a.jar",), ADDRESS, os.environ, cancelled or Event())
+def recorded(layout: Layout, java: Java, cancelled: Event | None = None, *, last: tuple[Path, ...] = ()) -> Path | None:
+    return record_archive(layout, java, (layout.jars / "a.jar",), last, lake_on_disk(layout, ADDRESS), os.environ, cancelled or Event())
 
 
 def runs(folder: Path) -> int:
@@ -190,11 +191,39 @@ def test_of_several_at_once_one_records_it_for_all(tmp_path: Path, java: Java, s
     assert {find_archive(layout, java, (layout.jars / "a.jar",)) for layout in layouts} == {found}
 
 
-def test_no_jars_of_one_lake_are_recorded(tmp_path: Path, java: Java, submit: Submit, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other lakes would have no archive then: theirs ends before these."""
-    monkeypatch.setenv("SPARK_DIST_CLASSPATH", "/jars/store.jar")
-    assert recorded(sharing(tmp_path, "a"), java) is not None
+def test_a_lake_with_jars_of_its_own_has_its_own_archive(
+    tmp_path: Path, java: Java, submit: Submit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where those lack, an archive that has them is of no use; the one without them is, before there is another."""
+    monkeypatch.setenv("SPARK_DIST_CLASSPATH", "/jars/another.jar")
+    layout, last = sharing(tmp_path, "a"), (Path("/jars/store.jar"),)
+    jars = (layout.jars / "a.jar",)
+    disk = recorded(layout, java)
     assert (tmp_path / "runs").read_text() == "recorded with no jars last\n"
+    assert disk is not None
+    assert find_archive(layout, java, jars, last) == disk
+    store = recorded(layout, java, last=last)
+    assert (tmp_path / "runs").read_text().splitlines()[1:] == ["recorded with /jars/store.jar last"]
+    assert (find_archive(layout, java, jars), find_archive(layout, java, jars, last)) == (disk, store)
+    assert disk.is_file()
+    assert store != disk
+
+
+def test_the_recorded_run_is_in_the_lake_that_it_is_for(layout: Layout) -> None:
+    """Under another name; a server puts its tables where it likes."""
+    served = {
+        "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.lake.type": "rest",
+        "spark.cores.max": "2",
+    }
+    found = properties(training_conf(layout, Lake(java=served, python={}), (), layout.state / "r.jsa", layout.state / "w"))
+    assert {key: value for key, value in found.items() if "catalog" in key} == {
+        "spark.sql.catalog.warm_up": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.warm_up.type": "rest",
+    }
+    assert found["spark.master"].startswith("local["), "tasks of the run are recorded, too"
+    on_disk = properties(training_conf(layout, lake_on_disk(layout, ADDRESS), (), layout.state / "r.jsa", layout.state / "w"))
+    assert on_disk["spark.sql.catalog.warm_up.warehouse"] == str(layout.state / "w")
 
 
 @pytest.mark.parametrize(("content", "status"), [("a whole arch", 0), (WHOLE, 1)], ids=["cut off", "failed"])

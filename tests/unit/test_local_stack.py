@@ -18,8 +18,10 @@ from message_lifecycle.local.layout import Layout
 def layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
     """A state folder in which a database is said to have started."""
     java = Java(home=tmp_path / "shim", runtime=tmp_path / "java", version="17")
-    tools = SimpleNamespace(java=java, jars=())
-    monkeypatch.setattr(stack, "_start_database", lambda *_: SimpleNamespace(tools=tools, address=None, settings={"PATH": "/bin"}))
+    started = SimpleNamespace(
+        tools=stack._Tools(java=java, jars=(), store_jars=()), address=None, lake=stack.Lake(java={}, python={}), settings={"PATH": "/bin"}
+    )
+    monkeypatch.setattr(stack, "_start_database", lambda *_: started)
     return Layout(project=tmp_path, state=tmp_path / "state")
 
 

@@ -159,7 +159,7 @@ def test_each_path_goes_by_its_scheme(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(lake_io, "load_file_io", load)
-    io = LakeFileIO({PY_IO_IMPL: "this one", "s3.endpoint": "there"})
+    io = LakeFileIO({PY_IO_IMPL: "this one", "s3.endpoint": "there", "s3.signer": "theirs"})
     assert (io.new_input("s3://lake/a"), io.new_output("s3://lake/b"), io.new_input("gs://lake/c")) == (
         "in s3://lake/a",
         "out s3://lake/b",
@@ -167,7 +167,8 @@ def test_each_path_goes_by_its_scheme(tmp_path: Path, monkeypatch: pytest.Monkey
     )
     with pytest.raises(FileExistsError):
         io.delete("s3://lake/a")
-    assert asked == [("s3://lake/a", {"s3.endpoint": "there"}), ("gs://lake/c", {"s3.endpoint": "there"})], "one for each scheme"
+    told = {"s3.endpoint": "there", "s3.signer": "theirs"}
+    assert asked == [("s3://lake/a", told), ("gs://lake/c", told)], "one for each scheme"
     for name in (str(tmp_path / "x"), f"file://{tmp_path / 'y'}"):
         with io.new_output(name).create() as stream:
             stream.write(b"here")

@@ -175,10 +175,14 @@ def write_spark_conf(layout: Layout, lake: Lake, jars: tuple[Path, ...], archive
     write_private(layout.spark_conf / LOG_FILE, LOG_SETTINGS)
 
 
-def training_conf(layout: Layout, address: Address, jars: tuple[Path, ...], recording: Path, warehouse: Path) -> str:
-    """The same session with a catalog of its own, for the run that is recorded into the class archive."""
+def training_conf(layout: Layout, lake: Lake, jars: tuple[Path, ...], recording: Path, warehouse: Path) -> str:
+    """A session with the lake's catalog under another name, for the run that is recorded into the class archive. Where the lake is a folder,
+    the run's tables lie in `warehouse`; a catalog that is a server puts them where it likes."""
     settings = session_settings(layout, jars, java_options(layout, None) + f' "-XX:ArchiveClassesAtExit={recording}"')
-    return _properties(settings | catalog_settings(TRAINING_CATALOG, address, warehouse))
+    users, ours = f"spark.sql.catalog.{CATALOG}", f"spark.sql.catalog.{TRAINING_CATALOG}"
+    catalog = {key.replace(users, ours, 1): value for key, value in lake.java.items() if key == users or key.startswith(f"{users}.")}
+    place = f"{ours}.warehouse"
+    return _properties(settings | catalog | ({place: str(warehouse)} if place in catalog else {}))
 
 
 def write_pyiceberg_conf(layout: Layout, lake: Lake) -> None:
@@ -188,59 +192,79 @@ def write_pyiceberg_conf(layout: Layout, lake: Lake) -> None:
     write_private(layout.state / ".pyiceberg.yaml", "\n".join(lines) + "\n")
 
 
-def archive_path(layout: Layout, java: Java, jars: tuple[Path, ...]) -> Path:
-    """Where the archive for this combination is; its name is a hash of all that an archive is tied to."""
+def archive_path(layout: Layout, java: Java, jars: tuple[Path, ...], last: tuple[Path, ...] = ()) -> Path:
+    """Where the archive for this combination is; its name is a hash of all that an archive is tied to. `last`: as in `environment`."""
     identity = "\n".join(
         [
             java.version,
             str(java.runtime),
             str(spark_home()),
-            *map(str, jars),
+            *map(str, (*jars, *last)),
             sha256_of(DURABLE_FILES),
             *JVM_OPTIONS,
             APPLICATION.read_text(encoding="utf-8"),
         ]
     )
-    return layout.class_archives / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.jsa"
+    kind = _WITH_MORE if last else _ALONE
+    return layout.class_archives / f"{kind}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.jsa"
 
 
-def find_archive(layout: Layout, java: Java, jars: tuple[Path, ...]) -> Path | None:
-    """The archive, if it has been recorded."""
-    path = archive_path(layout, java, jars)
-    return path if path.is_file() else None
+# What an archive holds must lie on each class path that uses it, so a lake with jars of its own has another than those without.
+_ALONE, _WITH_MORE = "disk", "store"
+
+
+def find_archive(layout: Layout, java: Java, jars: tuple[Path, ...], last: tuple[Path, ...] = ()) -> Path | None:
+    """The archive, if it has been recorded; else one without what `last` has, which is of use as well."""
+    for path in (archive_path(layout, java, jars, last), archive_path(layout, java, jars)):
+        if path.is_file():
+            return path
+    return None
 
 
 def record_archive(
-    layout: Layout, java: Java, jars: tuple[Path, ...], address: Address, environment: Mapping[str, str], cancelled: Event
+    layout: Layout,
+    java: Java,
+    jars: tuple[Path, ...],
+    last: tuple[Path, ...],
+    lake: Lake,
+    environment: Mapping[str, str],
+    cancelled: Event,
 ) -> Path | None:
-    """Run the warm-up application and keep what it loaded, in place of older archives; or take what another process has recorded meanwhile.
+    """Run the warm-up application in the lake and keep what it loaded, in place of older archives; or take what another process has recorded
+    meanwhile.
 
     None when this JVM will not, when `cancelled` was set meanwhile, or when it takes longer than any machine should; a log says why.
     """
+    path = archive_path(layout, java, jars, last)
     try:
         with only_one(layout.class_archives / "lock", wait_seconds=RECORD_SECONDS, cancelled=cancelled):
-            return find_archive(layout, java, jars) or _recorded(layout, java, jars, address, environment, cancelled)
+            if path.is_file():
+                return path
+            own = {name: value for name, value in environment.items() if name != LAST}  # another lake's
+            own |= {LAST: ":".join(map(str, last))} if last else {}
+            return path if _record(layout, java, jars, lake, own, cancelled, path) else None
     except StackBusy:
         return None
 
 
-def _recorded(
-    layout: Layout, java: Java, jars: tuple[Path, ...], address: Address, environment: Mapping[str, str], cancelled: Event
-) -> Path | None:
+def _record(
+    layout: Layout, java: Java, jars: tuple[Path, ...], lake: Lake, environment: Mapping[str, str], cancelled: Event, path: Path
+) -> bool:
     if not ensure_base_archive(java):
-        return None
+        return False
     with tempfile.TemporaryDirectory(dir=layout.class_archives) as folder:
         recording = Path(folder) / "recording.jsa"
         settings = Path(folder) / "training.conf"
-        write_private(settings, training_conf(layout, address, jars, recording, Path(folder) / "warehouse"))
+        write_private(settings, training_conf(layout, lake, jars, recording, Path(folder) / "warehouse"))
         command = [str(spark_home() / "bin" / "spark-submit"), "--properties-file", str(settings), str(APPLICATION)]
-        # It is for lakes with jars of their own, too.
-        alone = {name: value for name, value in environment.items() if name != LAST}
-        if not _ran(command, alone, layout.logs / "record-class-archive.log", cancelled) or not _is_whole(java, recording):
-            return None
+        if not _ran(command, environment, layout.logs / "record-class-archive.log", cancelled) or not _is_whole(java, recording):
+            return False
+        kept = {_ALONE, _WITH_MORE} - {path.name.partition("-")[0]}
         for old in layout.class_archives.glob("*.jsa"):
-            old.unlink()
-        return recording.replace(archive_path(layout, java, jars))
+            if old.name.partition("-")[0] not in kept:
+                old.unlink()
+        recording.replace(path)
+        return True
 
 
 def _is_whole(java: Java, recording: Path) -> bool:

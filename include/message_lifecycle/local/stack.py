@@ -17,6 +17,7 @@ from message_lifecycle.local.airflow import logins_file
 from message_lifecycle.local.environment import (
     Lake,
     applied,
+    archive_path,
     environment,
     find_archive,
     lake_on_disk,
@@ -52,6 +53,11 @@ class _Tools:
     jars: tuple[Path, ...]
     store_jars: tuple[Path, ...]
     """Of a lake in an object store, beside the others."""
+
+    @property
+    def archived(self) -> tuple[Java, tuple[Path, ...], tuple[Path, ...]]:
+        """What a class archive is tied to."""
+        return self.java, self.jars, self.store_jars
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +95,7 @@ def _start_database(layout: Layout, progress: Progress) -> _Started:
     lake = _lake(layout, tools, address, settings, progress)
     if layout.is_cluster:
         settings = told(master=lake.java["spark.master"])
-    write_spark_conf(layout, lake, tools.jars, find_archive(layout, tools.java, tools.jars))
+    write_spark_conf(layout, lake, tools.jars, find_archive(layout, *tools.archived))
     write_pyiceberg_conf(layout, lake)
     write_environment(layout, settings)
     return _Started(tools=tools, address=address, lake=lake, settings=settings)
@@ -104,11 +110,11 @@ def _lake(layout: Layout, tools: _Tools, address: postgres.Address, settings: Ma
 
 def _record_archive(layout: Layout, started: _Started, cancelled: Event) -> None:
     """Make the class archive and put it into Spark's configuration; does nothing when it is there, or cannot be made."""
-    tools, address = started.tools, started.address
-    if find_archive(layout, tools.java, tools.jars) is None and record_archive(
-        layout, tools.java, tools.jars, address, applied(started.settings), cancelled
+    tools, lake = started.tools, started.lake
+    if not archive_path(layout, *tools.archived).is_file() and (
+        made := record_archive(layout, *tools.archived, lake, applied(started.settings), cancelled)
     ):
-        write_spark_conf(layout, started.lake, tools.jars, find_archive(layout, tools.java, tools.jars))
+        write_spark_conf(layout, lake, tools.jars, made)
 
 
 # What makes the class archive where nobody is to wait for it; `down` ends it.
@@ -119,7 +125,7 @@ _RECORDER_SECONDS = 2.0
 def _launch_recorder(layout: Layout, started: _Started, _cancelled: Event) -> None:
     """Leave the class archive to a process of its own; does nothing when the archive, or that process, is there."""
     tools = started.tools
-    if find_archive(layout, tools.java, tools.jars) is None and processes.find(layout, _RECORDER) is None:
+    if not archive_path(layout, *tools.archived).is_file() and processes.find(layout, _RECORDER) is None:
         command: list[str | Path] = [venv_python(), "-m", "message_lifecycle.local", _RECORDER]
         environ = {**applied(started.settings), "JAVA_HOME": str(tools.java.runtime)}
         processes.launch(layout, _RECORDER, command, environ, identity="")
@@ -132,7 +138,8 @@ def archive(layout: Layout | None = None) -> None:
     if address is None or settings is None or (layout.is_cluster and not cluster.is_serving(layout)):
         return
     tools = _tools(layout, QUIET)
-    recorded = record_archive(layout, tools.java, tools.jars, address, applied(settings), Event())
+    lake = _lake(layout, tools, address, settings, QUIET)
+    recorded = record_archive(layout, *tools.archived, lake, applied(settings), Event())
     if recorded is not None:
         with only_one(layout.lock_file):
             write_spark_conf(layout, _lake(layout, tools, address, settings, QUIET), tools.jars, recorded)

@@ -1,7 +1,7 @@
 """Files for PyIceberg by the scheme of each path: those of this machine by the standard library, all others by PyIceberg's own way.
 
 PyIceberg's own way to local files imports PyArrow and pandas: over a second of CPU, more than all else that reading a log's
-metadata costs. Reading messages still goes through PyArrow.
+metadata costs. That to S3 does so, too, and is taken only where it must be. Reading messages still goes through PyArrow.
 
 Lists of manifests and manifests never change, and each question about a table reads them: of a store elsewhere they are asked for once.
 """
@@ -21,6 +21,7 @@ from pyiceberg.typedef import EMPTY_DICT, Properties
 
 from message_lifecycle.model.errors import CatalogUnavailable
 from message_lifecycle.stores.iceberg.layout import CATALOG, OF_TABLE
+from message_lifecycle.stores.iceberg.s3_files import SCHEMES, files_of_s3
 from message_lifecycle.stores.iceberg.table_folder import is_local, local_path, on_disk
 
 
@@ -136,7 +137,9 @@ class LakeFileIO(FileIO):
     def _of(self, location: str) -> FileIO:
         scheme, (given, made) = urlsplit(location).scheme, self._renewed()
         if scheme not in made:
-            made[scheme] = load_file_io({key: value for key, value in given.items() if key != PY_IO_IMPL}, location)
+            settings = {key: value for key, value in given.items() if key != PY_IO_IMPL}
+            quick = files_of_s3(settings) if scheme in SCHEMES else None
+            made[scheme] = load_file_io(settings, location) if quick is None else quick
         return made[scheme]
 
 

@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import atexit
-import json
 import os
 import re
 import shutil
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
-from errno import ENOENT
-from functools import cache
-from os import SEEK_CUR, SEEK_END, SEEK_SET
 from pathlib import Path
-from secrets import token_hex
-from threading import Lock, RLock, local
-from typing import TYPE_CHECKING, Any, Literal, assert_never
+from threading import RLock
+from typing import TYPE_CHECKING, assert_never
 
 import numpy as np
-from fsspec import AbstractFileSystem
 
-from message_lifecycle.model.errors import FileLost, FileUnreadable, LifecycleError, storage_failure, storage_refused
+from message_lifecycle.model.errors import FileLost, FileUnreadable
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.rules import After, Both, Either, Known, Never, Not, Rule, TimeColumn
+from message_lifecycle.stores.iceberg.lake_files import LakeFiles, failure_told_by
 from message_lifecycle.stores.iceberg.puffin import marked
-from message_lifecycle.stores.iceberg.table_folder import TORN, is_local, local_path, said_by
+from message_lifecycle.stores.iceberg.table_folder import is_local, local_path
 from message_lifecycle.stores.iceberg.tasks import MEBIBYTE, InputFile, Resources, Store
 
 if TYPE_CHECKING:
@@ -67,37 +60,17 @@ def named_files(spill: str) -> Iterator[None]:
         yield
     except duckdb.Error as error:
         text = str(error)
-        if told := _FAILED.search(text):
-            raise _named(*json.loads(told[1])) from error
+        if failed := failure_told_by(text):
+            raise failed from error
         if not isinstance(error, duckdb.IOException | duckdb.InvalidInputException):
             raise
         named = _QUOTED_PATH.search(text)
         if named is None or spill in text:
             raise
-        file = _LAKE.sub("", named[1], count=1)
+        file = LakeFiles.without_prefix(named[1])
         if "No files found" in text:
             raise FileLost(file, "it is not there") from error
         raise FileUnreadable(file, text.splitlines()[0]) from error
-
-
-# How `LakeFiles` tells by a text, which is all that DuckDB keeps of an error of Python.
-_FAILED = re.compile(r"a file of the lake failed: (\[.*\])")
-
-
-@contextmanager
-def _telling(path: str, doing: Literal["read", "write"]) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, *TORN) as error:
-        number = ENOENT if isinstance(error, FileNotFoundError) else error.errno if isinstance(error, OSError) else None
-        told = [path, doing, said_by(error), number]
-        raise OSError(f"a file of the lake failed: {json.dumps(told)}") from error
-
-
-def _named(path: str, doing: str, reason: str, number: int | None) -> LifecycleError:
-    if doing == "write":
-        return storage_failure(OSError(number or 0, reason), path) or storage_refused(path, reason)
-    return FileLost(path, "it is not there") if number == ENOENT else FileUnreadable(path, reason)
 
 
 # DuckDB as a task uses it: within its share of the machine, and within the topic's rates.
@@ -127,11 +100,9 @@ def _settings(resources: Resources, spill: str) -> dict[str, str | bool | int | 
     }
 
 
-# Files of any store, read and written no faster than a rate, for the kernel (CMP-11). DuckDB opens them through this, but for those of this
-# machine where no rate is set: by itself it is quicker.
+# It opens files through `LakeFiles`, but for those of this machine where no rate is set: by itself it is quicker.
 
 
-_LAKE = re.compile(r"lake[0-9a-f]*://")
 # DuckDB takes these for patterns.
 _PATTERN = re.compile(r"[*?\[{]")
 
@@ -152,141 +123,6 @@ class Names:
                 self._connection.register_filesystem(system)
             self._systems[store] = system.prefix
         return f"{self._systems[store]}{path}"
-
-
-class Pace:
-    """Lets `bytes_per_second` pass, over all since the first; 0: any number."""
-
-    def __init__(self, bytes_per_second: int) -> None:
-        self._rate, self._lock = bytes_per_second, Lock()
-        self._began: float | None = None
-        self._passed = 0
-
-    def wait(self, size: int) -> None:
-        """Return when these bytes, too, are within the rate."""
-        if not self._rate:
-            return
-        with self._lock:
-            now = time.monotonic()
-            self._began = now if self._began is None else self._began
-            self._passed += size
-            ahead = self._began + self._passed / self._rate - now
-        if ahead > 0:
-            time.sleep(ahead)  # the pace itself
-
-
-@cache
-def _protocol(_store: Store, _read_bytes_per_second: int, _write_bytes_per_second: int) -> str:
-    """What names of its files begin with: the same for the same, and nothing of its settings is told by it."""
-    return f"lake{token_hex(6)}"
-
-
-class LakeFiles(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
-    """Files of one store, under names that begin with `prefix`."""
-
-    cachable = False
-    """Each has a store and rates of its own."""
-
-    def __init__(self, store: Store, *, read_bytes_per_second: int = 0, write_bytes_per_second: int = 0) -> None:
-        super().__init__()
-        self.protocol = _protocol(store, read_bytes_per_second, write_bytes_per_second)
-        self._store, self._read, self._write = store, Pace(read_bytes_per_second), Pace(write_bytes_per_second)
-
-    @property
-    def prefix(self) -> str:
-        return f"{self.protocol}://"
-
-    @classmethod
-    def _strip_protocol(cls, path: str) -> str:
-        return _LAKE.sub("", path, count=1)
-
-    def glob(self, path: str, **_: Any) -> list[str]:
-        """A name is a name, whatever signs are in it."""
-        return [self._strip_protocol(path)]
-
-    def info(self, path: str, **_: Any) -> dict[str, Any]:
-        path = self._strip_protocol(path)
-        with _telling(path, "read"):
-            return {"name": path, "size": self._store.size(path), "type": "file"}
-
-    def modified(self, path: str) -> datetime:  # noqa: ARG002  # DuckDB asks of each
-        """Data files are never written twice."""
-        return datetime.fromtimestamp(0, UTC)
-
-    def _open(self, path: str, mode: str = "rb", **_: Any) -> Any:
-        path = self._strip_protocol(path)
-        with _telling(path, "read" if mode == "rb" else "write"):
-            if mode == "rb":
-                return _Reading(self._store.open(path), path, self._read)
-            return _Writing(self._store.create(path), path, self._write)
-
-
-class _Reading:
-    """An open file, for several threads at a time: DuckDB fetches parts of one file in parallel, and asks for each by a seek and a read, which
-    others come between. So each thread has a place of its own."""
-
-    def __init__(self, file: Any, path: str, pace: Pace) -> None:
-        self._file, self._path, self._pace = file, path, pace
-        self._size: int = file.seek(0, SEEK_END)
-        self._place, self._lock = local(), Lock()
-        # PyArrow's files have it, and let any number of threads at a time.
-        self._at_once = getattr(file, "read_at", None)
-
-    def seek(self, offset: int, whence: int = SEEK_SET) -> int:
-        begins = {SEEK_SET: 0, SEEK_CUR: self.tell(), SEEK_END: self._size}[whence]
-        self._place.here = begins + offset
-        return self.tell()
-
-    def tell(self) -> int:
-        return int(getattr(self._place, "here", 0))
-
-    def read(self, size: int = -1) -> bytes:
-        """All that is asked for, or to the end. DuckDB would take fewer bytes for as many, the rest from whatever was in its memory."""
-        here = self.tell()
-        wanted = max(0, self._size - here if size < 0 else min(size, self._size - here))
-        found = b""
-        with _telling(self._path, "read"):
-            while len(found) < wanted:
-                part = self._read_at(here + len(found), wanted - len(found))
-                if not part:
-                    raise OSError(f"of {wanted} bytes from {here} on came {len(found)}")
-                found += part
-        self._place.here = here + wanted
-        self._pace.wait(len(found))
-        return found
-
-    def _read_at(self, place: int, size: int) -> bytes:
-        if self._at_once is not None:
-            return bytes(self._at_once(size, place))
-        with self._lock:
-            self._file.seek(place)
-            return bytes(self._file.read(size))
-
-    def close(self) -> None:
-        self._file.close()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._file, name)
-
-
-class _Writing:
-    """An open file that is new."""
-
-    def __init__(self, file: Any, path: str, pace: Pace) -> None:
-        self._file, self._path, self._pace = file, path, pace
-
-    def write(self, content: bytes) -> int:
-        self._pace.wait(len(content))
-        with _telling(self._path, "write"):
-            return int(self._file.write(content))
-
-    def close(self) -> None:
-        """An object of a store is there from here on."""
-        with _telling(self._path, "write"):
-            self._file.close()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._file, name)
 
 
 # Parquet files as relations of DuckDB's SQL, and how the compacted table's columns are written.

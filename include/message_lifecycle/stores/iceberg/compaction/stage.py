@@ -30,10 +30,12 @@ from message_lifecycle.stores.iceberg.compaction.view_table import SCHEMA, Unrea
 from message_lifecycle.stores.iceberg.data_files import commit, written_files
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import COMPACTED, STAGED_PLAN_ID
+from message_lifecycle.stores.iceberg.pointers import look
 from message_lifecycle.stores.iceberg.session import java_table, sql_table
 from message_lifecycle.stores.iceberg.tasks import Store
 
 if TYPE_CHECKING:
+    from pyiceberg.table import Table
     from pyspark.sql import Column, DataFrame, SparkSession
 
 
@@ -69,9 +71,11 @@ def _compact(
     session: SparkSession, tables: Tables, plan: Plan, base_id: int, table: Java, sql: Callable[[], SparkSession], branch: str
 ) -> None:
     by_kernel = Policy.of_values(plan.policy)["compaction_engine"] == "kernel"
-    before = view_table.state_of(tables, plan.topic)
+    with look():  # each of the two tables is asked for once
+        before = view_table.state_of(tables, plan.topic)
+        view, log = tables.load(plan.topic, kind=COMPACTED), tables.load(plan.topic)
     first = before is None or not before.has_reached
-    if not (by_kernel and _by_kernel(session, tables, plan, base_id, table, branch, first=first)):
+    if not (by_kernel and _by_kernel(session, plan, view, log, base_id, table, branch, first=first)):
         _by_sql(sql(), plan, base_id, branch, first=first)
 
 
@@ -81,13 +85,12 @@ def required_base(table: Java, plan: Plan) -> int:
     return change.required_head(table, plan.plan_id, plan.view, made=made, changed=changed)
 
 
-def _by_kernel(session: SparkSession, tables: Tables, plan: Plan, base_id: int, table: Java, branch: str, *, first: bool) -> bool:
+def _by_kernel(session: SparkSession, plan: Plan, view: Table, log: Table, base_id: int, table: Java, branch: str, *, first: bool) -> bool:
     """Whether the columnar kernel has made the view. It reads neither older kinds of deletes nor event times.
 
     `first`: no message of the topic was compacted before; one without any key is refused then."""
     assert plan.view is not None
     policy, started = Policy.of_values(plan.policy), perf_counter()
-    view, log = tables.load(plan.topic, kind=COMPACTED), tables.load(plan.topic)
     # Memories stay for their time, also after the latest is told by offsets again (CMP-12).
     if policy.by_event_time or view_table.memories(table):
         return False

@@ -38,6 +38,7 @@ from message_lifecycle.stores.iceberg.fence import main_ancestors
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import CATALOG, COMPACTED, COUNTS, LATEST, PLAN_ID, SCRATCH_PROPERTY
 from message_lifecycle.stores.iceberg.manifests import files_of
+from message_lifecycle.stores.iceberg.pointers import look
 from message_lifecycle.stores.iceberg.session import engine, sql_table, tasks_here
 from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
 from message_lifecycle.stores.iceberg.transaction import Ready
@@ -54,7 +55,8 @@ class IcebergViews(TableStore, IcebergViewReader):
     kinds = (COMPACTED,)
 
     def _table(self, plan: Plan) -> Table | None:
-        return None if view_table.document_of(self._tables, plan.topic) is None else self._tables.load(plan.topic, kind=COMPACTED)
+        with look():  # the same answer for both questions
+            return None if view_table.document_of(self._tables, plan.topic) is None else self._tables.load(plan.topic, kind=COMPACTED)
 
     def _tells(self, plan_id: str, snapshot_id: int, summary: Mapping[str, str]) -> Published:
         """What it left out is counted by the plan alone."""
