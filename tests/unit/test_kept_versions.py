@@ -11,9 +11,10 @@ from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JJavaError
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyspark.errors import IllegalArgumentException
 
 from message_lifecycle.stores.iceberg import table_files, view_file
 from message_lifecycle.stores.iceberg.catalog import check_places_alone
@@ -22,6 +23,7 @@ from message_lifecycle.stores.iceberg.table_files import kept_versions
 from message_lifecycle.stores.iceberg.table_folder import Within
 from message_lifecycle.stores.iceberg.tasks import Store
 from tests.errors import raises
+from tests.java_errors import java_error, pyspark_error
 
 UNTIL_MS = 1_000
 MINE = ("lake", "mine")
@@ -39,23 +41,6 @@ class Iterable:
 
     def iterator(self) -> Iterator[object]:
         return iter(self.values)
-
-
-def java_error(name: str, status: int | None = None) -> Py4JJavaError:
-    """An exception of Java's, which knows its status if it is an answer of the store."""
-    known = {
-        "getClass": lambda: SimpleNamespace(getSimpleName=lambda: name),
-        "getMessage": lambda: "in its words",
-        "getCause": lambda: None,
-    }
-    cause: Any = MagicMock(**{"toString.return_value": f"org.apache.iceberg.exceptions.{name}: in its words"})
-    for key, value in known.items():
-        setattr(cause, key, value)
-    cause.getSQLState.side_effect = Py4JError("no such method")
-    cause.statusCode = MagicMock(return_value=status) if status else MagicMock(side_effect=Py4JError("no such method"))
-    error = Py4JJavaError.__new__(Py4JJavaError)
-    error.java_exception = cause
-    return error
 
 
 def bucket(monkeypatch: pytest.MonkeyPatch, versions: object, settings: Mapping[str, str] | None = None) -> str:
@@ -102,6 +87,8 @@ def test_another_way_to_files_and_a_missing_class_are_told_too(monkeypatch: pyte
 def test_what_the_store_cannot_answer_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Py4JJavaError):
         bucket(monkeypatch, java_error("SomeException"))
+    with pytest.raises(IllegalArgumentException):
+        bucket(monkeypatch, pyspark_error("IllegalArgumentException"))
 
 
 def test_a_place_without_versions_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,6 +127,7 @@ def test_uploads_of_another_folder_are_not_its_own(monkeypatch: pytest.MonkeyPat
         (java_error("NoSuchBucketException", 404), "s3://lake/t: NoSuchBucketException: in its words"),
         (java_error("S3Exception", 403), "s3:ListBucketMultipartUploads"),
         (java_error("S3Exception", 501), "in its words"),
+        (pyspark_error("IllegalArgumentException"), "s3://lake/t: IllegalArgumentException: in its words"),
         (TypeError("'JavaPackage' object is not callable"), "without iceberg-aws-bundle in Java"),
     ],
 )
@@ -169,6 +157,18 @@ def test_an_upload_that_stays_though_it_was_aborted_is_told(monkeypatch: pytest.
     io: Any = SimpleNamespace(properties={})
     with raises("StorageRefused", match=r"s3://lake/t/a\.parquet: an upload that was begun is still there"):
         table_files.abort_uploads(io, "s3://lake/t", lambda name: name == "a.parquet")
+
+
+@pytest.mark.parametrize("error", [java_error("IllegalArgumentException"), pyspark_error("IllegalArgumentException")])
+def test_an_io_that_refuses_to_delete_is_a_store_that_refuses(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    java = MagicMock()
+    java.settings_of = dict
+    java.file_io().__enter__().deleteFiles.side_effect = error
+    monkeypatch.setattr(table_files, "engine", lambda: java)
+    monkeypatch.setattr(table_files, "_listed_there", lambda *_: iter([table_files.ListedFile("a.parquet", 1, 1)]))
+    io: Any = SimpleNamespace(properties={})
+    with raises("StorageRefused", match="s3://lake/t: IllegalArgumentException: in its words"):
+        table_files.delete_files(io, "s3://lake/t", ["a.parquet"])
 
 
 def test_a_task_gets_what_opens_files_and_not_what_opens_the_catalog() -> None:

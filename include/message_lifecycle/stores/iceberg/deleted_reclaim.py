@@ -32,7 +32,7 @@ from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
 from message_lifecycle.stores.iceberg import catalog
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.history import NamedFile, all_named, inventory
-from message_lifecycle.stores.iceberg.java import Java, Jvm, identifier, result_unknown, texts
+from message_lifecycle.stores.iceberg.java import Java, Jvm, identifier, java_class, result_unknown, texts, thrown
 from message_lifecycle.stores.iceberg.layout import DELETED
 from message_lifecycle.stores.iceberg.named import NamesFailures
 from message_lifecycle.stores.iceberg.new_table import uuid_at
@@ -335,13 +335,11 @@ def _look(tables: Tables, plan: Plan, policy: Policy, action: MovedTable, wrong:
 
 def forget(place: Place) -> None:
     """Take the table out of the catalog; one that is not there is success, also where nobody said that it has gone. No file is touched."""
-    from py4j.protocol import Py4JError
-
     jvm = cast(Jvm, engine())
     with engine_failures():
         try:
             jvm.lake.dropTable(identifier(jvm, place), False)
-        except Py4JError as error:
+        except thrown() as error:
             # The keys to its files went with it: a run that comes later may have none.
             if not result_unknown(error) or uuid_at(jvm, place) is not None:
                 raise
@@ -350,14 +348,12 @@ def forget(place: Place) -> None:
 def know_again(place: Place, metadata_location: str) -> bool:
     """Tell the catalog of a table that it has forgotten; another that has the name by now stays. Whether it has taken it: a catalog may not
     offer that, and the metadata may be gone."""
-    from py4j.protocol import Py4JJavaError
-
     jvm = cast(Jvm, engine())
     with engine_failures():
         try:
             jvm.lake.registerTable(identifier(jvm, place), metadata_location)
-        except Py4JJavaError as error:
-            if result_unknown(error):
+        except thrown() as error:
+            if result_unknown(error) or not java_class(error):
                 raise
             return False
     return True
