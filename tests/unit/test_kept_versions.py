@@ -16,10 +16,11 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyspark.errors import IllegalArgumentException
 
+from message_lifecycle.model.errors import storage_refused
 from message_lifecycle.stores.iceberg import table_files, view_file
 from message_lifecycle.stores.iceberg.catalog import check_places_alone
 from message_lifecycle.stores.iceberg.pointers import UNREADABLE
-from message_lifecycle.stores.iceberg.table_files import kept_versions
+from message_lifecycle.stores.iceberg.table_files import kept_of_removed, kept_versions
 from message_lifecycle.stores.iceberg.table_folder import Within
 from message_lifecycle.stores.iceberg.tasks import Store
 from tests.errors import raises
@@ -43,8 +44,10 @@ class Iterable:
         return iter(self.values)
 
 
-def bucket(monkeypatch: pytest.MonkeyPatch, versions: object, settings: Mapping[str, str] | None = None) -> str:
-    """What is told of a bucket with these versions, or whose answer is that error."""
+def bucket(
+    monkeypatch: pytest.MonkeyPatch, versions: object, settings: Mapping[str, str] | None = None, *, until_ms: int | None = UNTIL_MS
+) -> str:
+    """What is told of a bucket with these versions, or whose answer is that error; empty: nothing."""
     java = MagicMock()
     java.settings_of = lambda given: {**given, **(settings or {})}
 
@@ -60,7 +63,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch, versions: object, settings: Mapping[
     java.file_io = file_io
     monkeypatch.setattr(table_files, "engine", lambda: java)
     io: Any = SimpleNamespace(properties={})
-    return kept_versions(io, "s3://lake/t", until_ms=UNTIL_MS)
+    return "; ".join(kept_versions([(io, "s3://lake/t")], until_ms=until_ms))
 
 
 def test_those_count_that_were_written_by_then_and_are_not_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,6 +72,33 @@ def test_those_count_that_were_written_by_then_and_are_not_the_newest(monkeypatc
     )
     assert bucket(monkeypatch, every).startswith("lake keeps 2 earlier versions of its objects")
     assert bucket(monkeypatch, Iterable(version(UNTIL_MS + 1, is_latest=False), version(1, is_latest=True))) == ""
+
+
+def test_of_each_bucket_it_is_told_once_and_where_it_cannot_be_asked_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    io: Any = SimpleNamespace(properties={})
+    places = [(io, f"s3://{place}") for place in ("lake/t", "lake/t__compacted", "other/t", "clean/t", "shut/t", "shut/u")]
+    below: dict[str, int | str] = {
+        "lake/t": 2,
+        "lake/t__compacted": 1_000,
+        "other/t": 1,
+        "clean/t": 0,
+        "shut/t": ": why",
+        "shut/u": ": why",
+    }
+    monkeypatch.setattr(table_files, "_kept_below", lambda _, location, *__: below[location.removeprefix("s3://")])
+    ends = "earlier versions of its objects, which nothing here reads or removes: let a rule of the bucket end them"
+    told = ["whether shut keeps earlier versions of its objects cannot be seen: why", f"lake keeps 1,002 {ends}", f"other keeps 1 {ends}"]
+    assert kept_versions(places) == told
+    assert kept_of_removed(places) == tuple(told)
+    monkeypatch.setattr(table_files, "_kept_below", MagicMock(side_effect=storage_refused("s3://lake/t", "in its words")))
+    with raises("StorageRefused"):
+        kept_versions(places)
+    (told_of_removed,) = kept_of_removed(places)
+    assert told_of_removed.startswith("StorageRefused: s3://lake/t: in its words")
+
+
+def test_of_what_was_removed_all_versions_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert bucket(monkeypatch, Iterable(version(UNTIL_MS + 1, is_latest=False)), until_ms=None).startswith("lake keeps 1 earlier")
 
 
 @pytest.mark.parametrize(
@@ -94,7 +124,7 @@ def test_what_the_store_cannot_answer_is_no_answer(monkeypatch: pytest.MonkeyPat
 def test_a_place_without_versions_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_files, "engine", MagicMock(side_effect=AssertionError("nobody is to be asked")))
     io: Any = SimpleNamespace(properties={})
-    assert [kept_versions(io, place, until_ms=1) for place in ("/lake/t", "file:///lake/t", "gs://lake/t")] == [""] * 3
+    assert kept_versions((io, place) for place in ("/lake/t", "file:///lake/t", "gs://lake/t")) == []
 
 
 def uploads(monkeypatch: pytest.MonkeyPatch, client: Any) -> list[str]:

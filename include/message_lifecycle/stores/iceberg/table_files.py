@@ -9,15 +9,16 @@ import errno
 import os
 import re
 import stat
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
-from message_lifecycle.model.errors import OutsideTable, UnsafePath, storage_refused
+from message_lifecycle.model.errors import LifecycleError, OutsideTable, UnsafePath, code_of, storage_refused
 from message_lifecycle.stores.iceberg.java import (
     ANY_IO,
     Java,
@@ -271,35 +272,57 @@ def _delete_there(io: FileIO, location: str, names: list[str]) -> Deleted:
 # What a bucket with versioning keeps of objects that were deleted or replaced. Nothing of ours reads or removes it.
 
 
-def kept_versions(io: FileIO, location: str, *, until_ms: int) -> str:
-    """What is kept below the location of objects that were written until then (milliseconds since 1970), in words; empty: nothing. In S3
-    alone there is somebody to ask; not to be told is told. Raises CatalogUnavailable, StorageRefused, JavaEnded."""
-    place = urlsplit(location)
-    if place.scheme not in _S3:
-        return ""
-    unseen = f"whether {place.netloc} keeps earlier versions of its objects cannot be seen"
+def kept_versions(places: Iterable[tuple[FileIO, str]], *, until_ms: int | None = None) -> list[str]:
+    """What is kept below the locations, each with the way to it, in words, one for each bucket. `until_ms`: of objects that were written until
+    then (milliseconds since 1970); None: of all. In S3 alone there is somebody to ask; not to be told is told. Raises CatalogUnavailable,
+    StorageRefused, JavaEnded."""
+    kept, unseen = Counter[str](), dict[str, None]()
+    for io, location in places:
+        place = urlsplit(location)
+        if place.scheme in _S3:
+            found = _kept_below(io, location, place, until_ms)
+            if isinstance(found, int):
+                kept[place.netloc] += found
+            else:
+                unseen[f"whether {place.netloc} keeps earlier versions of its objects cannot be seen{found}"] = None
+    told = "earlier versions of its objects, which nothing here reads or removes: let a rule of the bucket end them"
+    return [*unseen, *(f"{bucket} keeps {number:,} {told}" for bucket, number in kept.items() if number)]
+
+
+def kept_of_removed(places: Iterable[tuple[FileIO, str]]) -> tuple[str, ...]:
+    """The same of places from which files have gone; where it cannot be asked, why: that they have gone is true all the same."""
+    try:
+        return tuple(kept_versions(places))
+    except LifecycleError as error:
+        return (f"{code_of(error)}: {error}",)
+
+
+def _kept_below(io: FileIO, location: str, place: SplitResult, until_ms: int | None) -> int | str:
+    """How many; or why that cannot be seen, as the end of a sentence."""
     with engine_failures():
         jvm = cast(Jvm, engine())
         given = jvm.settings_of(io.properties)
         if given.get("io-impl", _OF_S3) not in (_OF_S3, ANY_IO):
-            return f"{unseen} by {given['io-impl']}"
+            return f" by {given['io-impl']}"
         try:
             with jvm.file_io({**given, "io-impl": _OF_S3}) as files:
                 wanted = jvm._jvm.software.amazon.awssdk.services.s3.model.ListObjectVersionsRequest.builder()
                 wanted = wanted.bucket(place.netloc).prefix(location_prefix(place.path.lstrip("/"))).build()
                 every = each(files.client(location).listObjectVersionsPaginator(wanted).versions())
-                kept = sum(not one.isLatest() and int(one.lastModified().toEpochMilli()) <= until_ms for one in every)
+                return sum(not one.isLatest() and _is_until(one, until_ms) for one in every)
         except thrown(TypeError) as error:
             if _knows_no_store(error):
-                return f"{unseen}: {error}"
+                return f": {error}"
             status = _status(error)
             if status in _NO_VERSIONS:
-                return ""
+                return 0
             if status == HTTPStatus.FORBIDDEN:
-                return f"{unseen}: let the keys list them (s3:ListBucketVersions)"
+                return ": let the keys list them (s3:ListBucketVersions)"
             raise
-    told = "earlier versions of its objects, which nothing here reads or removes: let a rule of the bucket end them"
-    return f"{place.netloc} keeps {kept:,} {told}" if kept else ""
+
+
+def _is_until(version: Java, until_ms: int | None) -> bool:
+    return until_ms is None or int(version.lastModified().toEpochMilli()) <= until_ms
 
 
 # Uploads to a bucket that were begun in parts and never completed: no listing of its objects shows them.
