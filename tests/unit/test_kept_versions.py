@@ -3,7 +3,7 @@ folders, where a catalog cannot tell. By stubs of Java, of a store and of a cata
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -43,6 +43,15 @@ class Iterable:
     def iterator(self) -> Iterator[object]:
         return iter(self.values)
 
+    def stream(self) -> Iterable:
+        return self
+
+    def filter(self, wanted: Callable[[object], bool]) -> Iterable:
+        return Iterable(*filter(wanted, self.values))
+
+    def toList(self) -> list[object]:  # Java's name
+        return list(self.values)
+
 
 def bucket(
     monkeypatch: pytest.MonkeyPatch, versions: object, settings: Mapping[str, str] | None = None, *, until_ms: int | None = UNTIL_MS
@@ -62,6 +71,7 @@ def bucket(
 
     java.file_io = file_io
     monkeypatch.setattr(table_files, "engine", lambda: java)
+    monkeypatch.setattr(table_files, "_is_latest", lambda _: SimpleNamespace(negate=lambda: lambda one: not one.isLatest()))
     io: Any = SimpleNamespace(properties={})
     return "; ".join(kept_versions([(io, "s3://lake/t")], until_ms=until_ms))
 

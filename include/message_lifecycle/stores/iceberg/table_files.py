@@ -308,8 +308,8 @@ def _kept_below(io: FileIO, location: str, place: SplitResult, until_ms: int | N
             with jvm.file_io({**given, "io-impl": _OF_S3}) as files:
                 wanted = jvm._jvm.software.amazon.awssdk.services.s3.model.ListObjectVersionsRequest.builder()
                 wanted = wanted.bucket(place.netloc).prefix(location_prefix(place.path.lstrip("/"))).build()
-                every = each(files.client(location).listObjectVersionsPaginator(wanted).versions())
-                return sum(not one.isLatest() and _is_until(one, until_ms) for one in every)
+                every = files.client(location).listObjectVersionsPaginator(wanted).versions()
+                return sum(_is_until(one, until_ms) for one in every.stream().filter(_is_latest(jvm).negate()).toList())
         except thrown(TypeError) as error:
             if _knows_no_store(error):
                 return f": {error}"
@@ -319,6 +319,15 @@ def _kept_below(io: FileIO, location: str, place: SplitResult, until_ms: int | N
             if status == HTTPStatus.FORBIDDEN:
                 return ": let the keys list them (s3:ListBucketVersions)"
             raise
+
+
+def _is_latest(jvm: Jvm) -> Java:
+    """A predicate on versions of objects, as Java has them: asked from here, each object that the bucket shows would be two calls."""
+    lang = jvm._jvm.java.lang
+    method_type = lang.invoke.MethodType.methodType(lang.Class.forName("java.lang.Boolean"))
+    of_version = lang.Class.forName("software.amazon.awssdk.services.s3.model.ObjectVersion")
+    handle = lang.invoke.MethodHandles.publicLookup().findVirtual(of_version, "isLatest", method_type)
+    return lang.invoke.MethodHandleProxies.asInterfaceInstance(lang.Class.forName("java.util.function.Predicate"), handle)
 
 
 def _is_until(version: Java, until_ms: int | None) -> bool:
