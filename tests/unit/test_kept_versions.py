@@ -105,6 +105,10 @@ def test_of_each_bucket_it_is_told_once_and_where_it_cannot_be_asked_why(monkeyp
         kept_versions(places)
     (told_of_removed,) = kept_of_removed(places)
     assert told_of_removed.startswith("StorageRefused: s3://lake/t: in its words")
+    for error in (java_error("NullPointerException"), pyspark_error("IllegalArgumentException")):
+        monkeypatch.setattr(table_files, "_kept_below", MagicMock(side_effect=error))
+        (told_of_removed,) = kept_of_removed(places)
+        assert told_of_removed.endswith("Exception: in its words")
 
 
 def test_of_what_was_removed_all_versions_count(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -295,6 +295,8 @@ def kept_of_removed(places: Iterable[tuple[FileIO, str]]) -> tuple[str, ...]:
         return tuple(kept_versions(places))
     except LifecycleError as error:
         return (f"{code_of(error)}: {error}",)
+    except thrown() as error:
+        return (f"whether earlier versions of objects are kept cannot be seen: {java_class(error)}: {java_message(error)}",)
 
 
 def _kept_below(io: FileIO, location: str, place: SplitResult, until_ms: int | None) -> int | str:
