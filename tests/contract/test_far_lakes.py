@@ -170,6 +170,30 @@ def test_what_a_bucket_keeps_beneath_keeps_an_erasure_open(lake: Lake) -> None:
         world.close()
 
 
+@hunt
+@pytest.mark.parametrize("lake", ["rest_s3", "postgres_s3"], indirect=True)
+def test_a_reclaim_says_what_a_bucket_keeps_beneath(lake: Lake) -> None:
+    """Of what it has removed, whether the topic stands or was deleted: space comes back when the bucket's owner ends it."""
+    store = lake.s3
+    assert store is not None
+    with store.keeping_versions("lake"):
+        world = WORLDS["iceberg"]({}, NO_OPTIONS)
+        name, now = topic_of(world, undo_window=100), int(time.time())  # the store has a clock of its own
+        append(world, name, now, b"a", b"b")
+        published(world, name, now + 1, PurgeKey(key=b"a"))
+        below = Tables().load(name).location().removeprefix("s3://")
+        outcome = run(world, name, now + 200, "reclaim")
+        assert (outcome.name, bool(outcome.reclaimed_files)) == ("published", True)
+        assert outcome.warnings == (_kept(store, below),)
+        assert outcome == world.services.ledger.record(outcome.plan_id or "").outcome
+
+        outcome = reclaim(world, deleted(world, name, now + 201), now + 302)
+        assert (outcome.name, bool(outcome.reclaimed_files)) == ("published", True)
+        assert outcome.warnings == (_kept(store, below),)
+        assert not store.objects(below)
+        world.close()
+
+
 def _kept(store: S3Server, below: str) -> str:
     kept = len(store.earlier_versions(below))
     return f"lake keeps {kept} earlier versions of its objects, which nothing here reads or removes: let a rule of the bucket end them"

@@ -20,6 +20,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import GateReport
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import ReclaimDeleted
+from message_lifecycle.stores.iceberg import deleted_reclaim
 from message_lifecycle.stores.iceberg.deleted_reclaim import words
 from message_lifecycle.stores.iceberg.layout import COMPACTED, DELETED
 from message_lifecycle.stores.iceberg.topic_delete import place_of
@@ -68,6 +69,21 @@ def folders(past: Past) -> list[Path]:
 
 def all_files(past: Past) -> dict[Path, int]:
     return {folder / name: (folder / name).stat().st_size for folder in folders(past) for name in names_below(folder)}
+
+
+@pytest.mark.parametrize(("kept", "told"), [(("a",), ("a",)), (("a", "b"), ("a; b",)), (("a" * 301,), (f"{'a' * 299}…",)), ((), ())])
+def test_what_a_bucket_keeps_of_it_is_told(
+    past: Past, plan_id: str, monkeypatch: pytest.MonkeyPatch, kept: tuple[str, ...], told: tuple[str, ...]
+) -> None:
+    """As much of it as there is room for: the word of it lies in a property of the namespace until the outcome is written."""
+    asked: list[str] = []
+    monkeypatch.setattr(deleted_reclaim, "kept_of_removed", lambda places: asked.extend(place for _, place in places) or kept)
+    reclaim_id, _ = judged(past, plan_id)
+    steps.approve(past.services, reclaim_id, granted=True, by="ada", text="not needed")
+    steps.publish(past.services, reclaim_id)
+    outcome = steps.verify(past.services, reclaim_id)
+    assert (outcome.name, outcome.warnings) == ("published", told)
+    assert asked == [action.location for action in past.services.ledger.record(reclaim_id).plan.moved("gone")]
 
 
 def test_every_file_of_every_table_goes_and_is_measured(past: Past, plan_id: str) -> None:

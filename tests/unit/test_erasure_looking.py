@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from message_lifecycle.model.erasure import KeyMatch, KeySecret
+from message_lifecycle.model.errors import FileUnreadable
 from message_lifecycle.stores.iceberg.erasure import evidence, looking
 from message_lifecycle.stores.iceberg.erasure.looking import Looks
 from message_lifecycle.stores.iceberg.lake_io import LakeFileIO
@@ -88,12 +89,24 @@ def test_a_file_that_is_gone_is_told_by_whoever_asks_for_it(tmp_path: Path, aske
     assert found.rows(str(tmp_path / "2.parquet")).tolist() == [1]
 
 
-def test_a_file_that_cannot_be_read_ends_the_search(tmp_path: Path, asked: list[int]) -> None:
+@pytest.mark.parametrize(("content", "code"), [(b"PAR1 torn", "FileUnreadable"), (b"", "FileUnreadable"), (None, "FileLost")])
+def test_of_a_file_that_cannot_be_read_a_task_says_what_is_said_here(
+    tmp_path: Path, asked: list[int], content: bytes | None, code: str
+) -> None:
     """It may hold the key: nothing is said to be clean."""
     rows = files(tmp_path)
-    (tmp_path / "1.parquet").write_bytes(b"PAR1 torn")
-    with raises("SearchFailed", match="FileUnreadable"):
-        looks(lambda: "a session").ahead(rows)
+    damaged = tmp_path / "1.parquet"
+    damaged.unlink()
+    if content is not None:
+        damaged.write_bytes(content)
+    told = []
+    for found in (looks(lambda: "a session"), looks(None)):
+        found.ahead(rows)
+        with raises(code, match=r"1\.parquet: a table names this file, and it cannot be read", kind=FileUnreadable) as error:
+            found.rows(str(damaged))
+        told.append((type(error.value), error.value.filename, str(error.value)))
+    assert asked
+    assert told[0] == told[1]
 
 
 def test_neither_key_nor_secret_is_in_what_is_printed_of_a_task(tmp_path: Path, asked: list[int], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,21 +1,39 @@
-"""Which ends of a commit leave open whether it was made (DEL-4): seen as py4j tells of them, without a JVM."""
+"""Which ends of a call leave open what it did, above all of a commit (DEL-4): seen as py4j and PySpark tell of them, without a JVM."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+import ast
+from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
-from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+from bench.house import modules
+from py4j.protocol import Py4JError, Py4JNetworkError
 
-from message_lifecycle.stores.iceberg import deleted_reclaim, java
+from message_lifecycle.local.layout import project_root
+from message_lifecycle.model.change import MovedTable
+from message_lifecycle.model.errors import CommitUnknown
+from message_lifecycle.stores.iceberg import branches, deleted_reclaim, fence, java, new_table, topic_delete
 from message_lifecycle.stores.iceberg.java import result_unknown
 from tests.errors import raises
+from tests.java_errors import java_error, pyspark_error
+
+PLACE = ("lake", "t1")
+# A class of Java's own, of which nobody can tell whether it was raised before the catalog had done what it was told, or after.
+UNKNOWN = "ArrayIndexOutOfBoundsException"
+NOT_OFFERED = "UnsupportedOperationException"
+of_either = pytest.mark.parametrize("made", [java_error, pyspark_error])
+"""In a process that does not know Spark's SQL, and in one that does."""
 
 
-def thrown(by: str) -> Py4JJavaError:
-    of_class = SimpleNamespace(getSimpleName=lambda: by)
-    return Py4JJavaError("An error occurred", SimpleNamespace(_target_id="o1", getClass=lambda: of_class))
+@pytest.fixture
+def jvm(monkeypatch: pytest.MonkeyPatch) -> MagicMock:
+    found = MagicMock()
+    for module in (deleted_reclaim, new_table, topic_delete):
+        monkeypatch.setattr(module, "engine", lambda: found)
+        monkeypatch.setattr(module, "identifier", lambda *_: None)
+    monkeypatch.setattr(new_table, "texts", lambda *_: None)
+    return found
 
 
 @pytest.mark.parametrize(
@@ -29,19 +47,19 @@ def thrown(by: str) -> Py4JJavaError:
     ],
 )
 def test_a_catalog_that_does_not_know_leaves_it_open(name: str) -> None:
-    assert result_unknown(thrown(name))
+    assert result_unknown(java_error(name))
 
 
 @pytest.mark.parametrize(
     "name", ["CommitFailedException", "ValidationException", "AlreadyExistsException", "ForbiddenException", "NotFoundException"]
 )
 def test_a_catalog_that_refuses_does_not(name: str) -> None:
-    assert not result_unknown(thrown(name))
+    assert not result_unknown(java_error(name))
 
 
 @pytest.mark.parametrize("name", ["RuntimeIOException", "S3Exception"])
 def test_nor_does_a_store_that_takes_no_metadata_before_the_catalog_is_asked(name: str) -> None:
-    assert not result_unknown(thrown(name))
+    assert not result_unknown(java_error(name))
 
 
 def test_java_that_does_not_answer_leaves_it_open() -> None:
@@ -56,29 +74,94 @@ def test_a_call_that_there_is_no_method_for_was_not_made() -> None:
     assert not result_unknown(ValueError("of ours"))
 
 
-def test_a_table_that_nobody_said_was_forgotten_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that took it for there would leave its files to a later one, and keys to them went with the table."""
-    java = MagicMock()
-    monkeypatch.setattr(deleted_reclaim, "engine", lambda: java)
-    for name in ("identifier", "uuid_at"):
-        monkeypatch.setattr(deleted_reclaim, name, lambda *_: None)
-    java.lake.dropTable.side_effect = Py4JNetworkError("Answer from Java side is empty")
-    deleted_reclaim.forget(("lifecycle_deleted", "t1"))
-    monkeypatch.setattr(deleted_reclaim, "uuid_at", lambda *_: "u1")
-    with raises("JavaEnded"):
-        deleted_reclaim.forget(("lifecycle_deleted", "t1"))
-
-
 def test_what_pyspark_makes_of_javas_own_exceptions_is_known_as_javas() -> None:
     """It does so in a process that knows Spark's SQL: a catalog that refuses an empty transaction was taken for a fault of the program."""
-    from pyspark.errors.exceptions.captured import IllegalArgumentException
-
-    origin = SimpleNamespace(getClass=lambda: SimpleNamespace(getSimpleName=lambda: "IllegalArgumentException"))
-    error = IllegalArgumentException.__new__(IllegalArgumentException)  # to make one it asks Spark's Java
-    error._origin = origin  # type: ignore[assignment]  # stands for one of Java's
+    error = pyspark_error("IllegalArgumentException")
     assert isinstance(error, java.thrown())
     assert java.java_class(error) == "IllegalArgumentException"
+    assert java.java_message(error) == "in its words"
     assert not result_unknown(error)
-    of_another = SimpleNamespace(getClass=lambda: SimpleNamespace(getSimpleName=lambda: "ArrayIndexOutOfBoundsException"))
-    error._origin = of_another  # type: ignore[assignment]  # as above
-    assert result_unknown(error), "it may have been raised by what came after the commit"
+    assert result_unknown(pyspark_error(UNKNOWN)), "it may have been raised by what came after the commit"
+
+
+def test_what_java_raises_is_caught_by_that_word_alone() -> None:
+    """Whoever names py4j's errors misses PySpark's. The sources, which may not import a store, catch both."""
+    found = {
+        path.rpartition("message_lifecycle/")[2]
+        for path, tree in modules(project_root()).items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ExceptHandler) and node.type is not None and "Py4J" in ast.unparse(node.type)
+    }
+    assert found == {"stores/iceberg/java.py", "sources/files.py"}
+
+
+def test_a_table_that_nobody_said_was_forgotten_is_looked_for(monkeypatch: pytest.MonkeyPatch, jvm: MagicMock) -> None:
+    """A run that took it for there would leave its files to a later one, and keys to them went with the table."""
+    monkeypatch.setattr(deleted_reclaim, "uuid_at", lambda *_: None)
+    for error in (java_error(UNKNOWN), pyspark_error(UNKNOWN), Py4JNetworkError("Answer from Java side is empty")):
+        jvm.lake.dropTable.side_effect = error
+        deleted_reclaim.forget(PLACE)
+    monkeypatch.setattr(deleted_reclaim, "uuid_at", lambda *_: "u1")
+    with raises("JavaEnded"):
+        deleted_reclaim.forget(PLACE)
+
+
+@of_either
+def test_a_catalog_that_takes_no_table_back_says_so(jvm: MagicMock, made: Any) -> None:
+    jvm.lake.registerTable.side_effect = made(NOT_OFFERED)
+    assert not deleted_reclaim.know_again(PLACE, "s3://lake/t1/metadata/1.metadata.json")
+
+
+@of_either
+def test_a_namespace_that_another_has_made_meanwhile_is_there(jvm: MagicMock, made: Any) -> None:
+    jvm.lake.createNamespace.side_effect = made("IllegalArgumentException")
+    jvm.lake.namespaceExists.side_effect = [False, True]
+    new_table.make_namespace("lake")
+
+
+@of_either
+def test_a_table_that_may_have_been_made_is_looked_for(monkeypatch: pytest.MonkeyPatch, jvm: MagicMock, made: Any) -> None:
+    transaction = MagicMock()
+    monkeypatch.setattr(new_table, "_begun", lambda *_: transaction)
+    transaction.underlyingOps().commit.side_effect = made(UNKNOWN)
+    transaction.table().uuid.return_value = "u1"
+    jvm.is_server = False
+    shape: Any = None
+    jvm.lake.loadTable().uuid.return_value = "u1"
+    assert new_table.create(PLACE, shape, properties={}, summary={})
+    jvm.lake.loadTable.side_effect = made("IllegalArgumentException")
+    with pytest.raises(CommitUnknown):
+        new_table.create(PLACE, shape, properties={}, summary={})
+
+
+@of_either
+def test_a_table_that_may_have_got_its_name_is_looked_for(monkeypatch: pytest.MonkeyPatch, jvm: MagicMock, made: Any) -> None:
+    plan, action = MagicMock(), MovedTable(table="", table_uuid="u1", snapshot_id=1, rows=1)
+    jvm.lake.renameTable.side_effect = made(UNKNOWN)
+    monkeypatch.setattr(topic_delete, "uuid_at", lambda *_: "u1")
+    topic_delete._rename(plan, action, PLACE, ("lake", "t2"))
+    monkeypatch.setattr(topic_delete, "uuid_at", lambda *_: None)
+    with pytest.raises(CommitUnknown):
+        topic_delete._rename(plan, action, PLACE, ("lake", "t2"))
+    monkeypatch.setattr(topic_delete, "uuid_at", MagicMock(side_effect=made("IllegalArgumentException")))
+    with pytest.raises(CommitUnknown):
+        topic_delete._rename(plan, action, PLACE, ("lake", "t2"))
+
+
+@of_either
+def test_a_branch_that_may_have_been_set_is_looked_for(made: Any) -> None:
+    table = MagicMock()
+    table.manageSnapshots().commit.side_effect = made(UNKNOWN)
+    branches.set_refs(table, lambda refs: refs, done=lambda: True, what="a test")
+    with raises("CommitUnknown"):
+        branches.set_refs(table, lambda refs: refs, done=lambda: False, what="a test")
+    table.refresh.side_effect = made("IllegalArgumentException")
+    with raises("CommitUnknown"):
+        branches.set_refs(table, lambda refs: refs, done=lambda: True, what="a test")
+
+
+@of_either
+def test_a_look_that_fails_leaves_a_commit_as_unknown_as_it_was(made: Any) -> None:
+    table = MagicMock(**{"refresh.side_effect": made("IllegalArgumentException")})
+    with pytest.raises(CommitUnknown):
+        fence.found_after(CommitUnknown("a test"), table, "p1", None)

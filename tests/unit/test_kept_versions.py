@@ -3,7 +3,7 @@ folders, where a catalog cannot tell. By stubs of Java, of a store and of a cata
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,17 +11,20 @@ from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JJavaError
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyspark.errors import IllegalArgumentException
 
+from message_lifecycle.model.errors import storage_refused
 from message_lifecycle.stores.iceberg import table_files, view_file
 from message_lifecycle.stores.iceberg.catalog import check_places_alone
 from message_lifecycle.stores.iceberg.pointers import UNREADABLE
-from message_lifecycle.stores.iceberg.table_files import kept_versions
+from message_lifecycle.stores.iceberg.table_files import kept_of_removed, kept_versions
 from message_lifecycle.stores.iceberg.table_folder import Within
 from message_lifecycle.stores.iceberg.tasks import Store
 from tests.errors import raises
+from tests.java_errors import java_error, pyspark_error
 
 UNTIL_MS = 1_000
 MINE = ("lake", "mine")
@@ -40,26 +43,20 @@ class Iterable:
     def iterator(self) -> Iterator[object]:
         return iter(self.values)
 
+    def stream(self) -> Iterable:
+        return self
 
-def java_error(name: str, status: int | None = None) -> Py4JJavaError:
-    """An exception of Java's, which knows its status if it is an answer of the store."""
-    known = {
-        "getClass": lambda: SimpleNamespace(getSimpleName=lambda: name),
-        "getMessage": lambda: "in its words",
-        "getCause": lambda: None,
-    }
-    cause: Any = MagicMock(**{"toString.return_value": f"org.apache.iceberg.exceptions.{name}: in its words"})
-    for key, value in known.items():
-        setattr(cause, key, value)
-    cause.getSQLState.side_effect = Py4JError("no such method")
-    cause.statusCode = MagicMock(return_value=status) if status else MagicMock(side_effect=Py4JError("no such method"))
-    error = Py4JJavaError.__new__(Py4JJavaError)
-    error.java_exception = cause
-    return error
+    def filter(self, wanted: Callable[[object], bool]) -> Iterable:
+        return Iterable(*filter(wanted, self.values))
+
+    def toList(self) -> list[object]:  # Java's name
+        return list(self.values)
 
 
-def bucket(monkeypatch: pytest.MonkeyPatch, versions: object, settings: Mapping[str, str] | None = None) -> str:
-    """What is told of a bucket with these versions, or whose answer is that error."""
+def bucket(
+    monkeypatch: pytest.MonkeyPatch, versions: object, settings: Mapping[str, str] | None = None, *, until_ms: int | None = UNTIL_MS
+) -> str:
+    """What is told of a bucket with these versions, or whose answer is that error; empty: nothing."""
     java = MagicMock()
     java.settings_of = lambda given: {**given, **(settings or {})}
 
@@ -74,8 +71,9 @@ def bucket(monkeypatch: pytest.MonkeyPatch, versions: object, settings: Mapping[
 
     java.file_io = file_io
     monkeypatch.setattr(table_files, "engine", lambda: java)
+    monkeypatch.setattr(table_files, "_is_latest", lambda _: SimpleNamespace(negate=lambda: lambda one: not one.isLatest()))
     io: Any = SimpleNamespace(properties={})
-    return kept_versions(io, "s3://lake/t", until_ms=UNTIL_MS)
+    return "; ".join(kept_versions([(io, "s3://lake/t")], until_ms=until_ms))
 
 
 def test_those_count_that_were_written_by_then_and_are_not_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,6 +82,37 @@ def test_those_count_that_were_written_by_then_and_are_not_the_newest(monkeypatc
     )
     assert bucket(monkeypatch, every).startswith("lake keeps 2 earlier versions of its objects")
     assert bucket(monkeypatch, Iterable(version(UNTIL_MS + 1, is_latest=False), version(1, is_latest=True))) == ""
+
+
+def test_of_each_bucket_it_is_told_once_and_where_it_cannot_be_asked_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    io: Any = SimpleNamespace(properties={})
+    places = [(io, f"s3://{place}") for place in ("lake/t", "lake/t__compacted", "other/t", "clean/t", "shut/t", "shut/u")]
+    below: dict[str, int | str] = {
+        "lake/t": 2,
+        "lake/t__compacted": 1_000,
+        "other/t": 1,
+        "clean/t": 0,
+        "shut/t": ": why",
+        "shut/u": ": why",
+    }
+    monkeypatch.setattr(table_files, "_kept_below", lambda _, location, *__: below[location.removeprefix("s3://")])
+    ends = "earlier versions of its objects, which nothing here reads or removes: let a rule of the bucket end them"
+    told = ["whether shut keeps earlier versions of its objects cannot be seen: why", f"lake keeps 1,002 {ends}", f"other keeps 1 {ends}"]
+    assert kept_versions(places) == told
+    assert kept_of_removed(places) == tuple(told)
+    monkeypatch.setattr(table_files, "_kept_below", MagicMock(side_effect=storage_refused("s3://lake/t", "in its words")))
+    with raises("StorageRefused"):
+        kept_versions(places)
+    (told_of_removed,) = kept_of_removed(places)
+    assert told_of_removed.startswith("StorageRefused: s3://lake/t: in its words")
+    for error in (java_error("NullPointerException"), pyspark_error("IllegalArgumentException")):
+        monkeypatch.setattr(table_files, "_kept_below", MagicMock(side_effect=error))
+        (told_of_removed,) = kept_of_removed(places)
+        assert told_of_removed.endswith("Exception: in its words")
+
+
+def test_of_what_was_removed_all_versions_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert bucket(monkeypatch, Iterable(version(UNTIL_MS + 1, is_latest=False)), until_ms=None).startswith("lake keeps 1 earlier")
 
 
 @pytest.mark.parametrize(
@@ -102,12 +131,14 @@ def test_another_way_to_files_and_a_missing_class_are_told_too(monkeypatch: pyte
 def test_what_the_store_cannot_answer_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Py4JJavaError):
         bucket(monkeypatch, java_error("SomeException"))
+    with pytest.raises(IllegalArgumentException):
+        bucket(monkeypatch, pyspark_error("IllegalArgumentException"))
 
 
 def test_a_place_without_versions_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_files, "engine", MagicMock(side_effect=AssertionError("nobody is to be asked")))
     io: Any = SimpleNamespace(properties={})
-    assert [kept_versions(io, place, until_ms=1) for place in ("/lake/t", "file:///lake/t", "gs://lake/t")] == [""] * 3
+    assert kept_versions((io, place) for place in ("/lake/t", "file:///lake/t", "gs://lake/t")) == []
 
 
 def uploads(monkeypatch: pytest.MonkeyPatch, client: Any) -> list[str]:
@@ -140,6 +171,7 @@ def test_uploads_of_another_folder_are_not_its_own(monkeypatch: pytest.MonkeyPat
         (java_error("NoSuchBucketException", 404), "s3://lake/t: NoSuchBucketException: in its words"),
         (java_error("S3Exception", 403), "s3:ListBucketMultipartUploads"),
         (java_error("S3Exception", 501), "in its words"),
+        (pyspark_error("IllegalArgumentException"), "s3://lake/t: IllegalArgumentException: in its words"),
         (TypeError("'JavaPackage' object is not callable"), "without iceberg-aws-bundle in Java"),
     ],
 )
@@ -169,6 +201,18 @@ def test_an_upload_that_stays_though_it_was_aborted_is_told(monkeypatch: pytest.
     io: Any = SimpleNamespace(properties={})
     with raises("StorageRefused", match=r"s3://lake/t/a\.parquet: an upload that was begun is still there"):
         table_files.abort_uploads(io, "s3://lake/t", lambda name: name == "a.parquet")
+
+
+@pytest.mark.parametrize("error", [java_error("IllegalArgumentException"), pyspark_error("IllegalArgumentException")])
+def test_an_io_that_refuses_to_delete_is_a_store_that_refuses(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    java = MagicMock()
+    java.settings_of = dict
+    java.file_io().__enter__().deleteFiles.side_effect = error
+    monkeypatch.setattr(table_files, "engine", lambda: java)
+    monkeypatch.setattr(table_files, "_listed_there", lambda *_: iter([table_files.ListedFile("a.parquet", 1, 1)]))
+    io: Any = SimpleNamespace(properties={})
+    with raises("StorageRefused", match="s3://lake/t: IllegalArgumentException: in its words"):
+        table_files.delete_files(io, "s3://lake/t", ["a.parquet"])
 
 
 def test_a_task_gets_what_opens_files_and_not_what_opens_the_catalog() -> None:

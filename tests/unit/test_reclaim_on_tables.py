@@ -14,6 +14,7 @@ from message_lifecycle.app.operations.registry import preview
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.outcome import SourceFile
+from message_lifecycle.stores.iceberg import reclaiming
 from message_lifecycle.stores.iceberg.table_folder import local_path
 from tests.effort import sample
 from tests.errors import raises
@@ -52,6 +53,21 @@ def test_what_comes_back_is_what_was_listed_and_what_the_disk_says(past: Past) -
     for snapshot_id in ids[-3:]:
         assert len(past.log.scan(snapshot_id=snapshot_id).to_arrow()) > 0
     assert read_by_pyiceberg(past.log, ids[-3:]) <= past.files()
+
+
+def test_what_a_bucket_keeps_of_it_is_told_by_whoever_writes_the_outcome(past: Past, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked where the files went, and verifying may be another process's."""
+    asked: list[list[str]] = []
+    kept = ("lake keeps 2 earlier versions of its objects",)
+    monkeypatch.setattr(reclaiming, "kept_of_removed", lambda places: asked.append([place for _, place in places]) or kept)
+    plan_id = steps.plan(past.services, NAME, as_of=NOW, work="reclaim").plan.plan_id
+    steps.stage(past.services, plan_id)
+    steps.gate(past.services, plan_id)
+    steps.approve(past.services, plan_id, granted=True, by="ada", text="room is needed")
+    steps.publish(past.services, plan_id)
+    outcome = steps.verify(past.services, plan_id)
+    assert (outcome.name, outcome.warnings) == ("published", kept)
+    assert asked == [[past.made[action.table].location() for action in past.services.ledger.record(plan_id).plan.forgets]]
 
 
 def test_a_second_run_changes_nothing_and_names_the_first(past: Past) -> None:  # DEL-5, P1

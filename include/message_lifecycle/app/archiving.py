@@ -101,8 +101,8 @@ def kept_beneath(s: Services, name: TopicName, until: Instant) -> list[str]:
     now = policy_of(s, name).archive_to
     # Also what it has kept for plans that were not published.
     found = [*_used(s, name), *([] if now is None else [_at(now)])]
-    told = (archive.kept_beneath(name, until) for archive in {archive.folder(name): archive for archive in found}.values())
-    return [one for one in told if one]
+    each = {archive.folder(name): archive for archive in found}.values()
+    return [told for archive in each for told in archive.kept_beneath(name, until)]
 
 
 def _used(s: Services, name: TopicName) -> list[ParquetArchive]:

@@ -362,7 +362,11 @@ def close(
     left = operation.leave(s, plan)
     outcome = replace(
         outcome_of(plan, name, detail=f"{detail}. {left}" if left else detail),
-        warnings=(*plan.warnings, *(staged.warnings if staged else ()), *(changes.warnings(s, plan) if published else ())),
+        warnings=(
+            *plan.warnings,
+            *(staged.warnings if staged else ()),
+            *((*changes.warnings(s, plan), *published.kept_beneath) if published else ()),
+        ),
         snapshot_id=published.snapshot_id if published else None,
         removed=published.removed if published else (),
         markers=published.markers if published else 0,

@@ -148,6 +148,8 @@ class Published:
     reclaimed_files: int = 0
     reclaimed_bytes: int = 0
     """As the file system told just before each file went (DEL-7); of a file that was gone already, nothing."""
+    kept_beneath: tuple[str, ...] = ()
+    """What lies beneath of files that went and is out of reach, in words (DEL-7): a bucket may keep versions of its objects."""
     at_once: bool = False
     """Asked for with those of the plan's other tables, all or none."""
 

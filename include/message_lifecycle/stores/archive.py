@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -130,7 +130,7 @@ class ParquetArchive:
         """Whether it can be looked into for what it has of the topic, where it was written to."""
         return self._place.is_there(name)
 
-    def kept_beneath(self, name: TopicName, until: Instant) -> str:
+    def kept_beneath(self, name: TopicName, until: Instant) -> Sequence[str]:
         """What a bucket keeps of files that were written until then and have been replaced or removed, in words; empty: nothing."""
         return self._place.kept_beneath(name, until)
 

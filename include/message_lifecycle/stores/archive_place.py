@@ -10,7 +10,7 @@ from __future__ import annotations
 import mmap
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -80,7 +80,7 @@ class Place(ABC):
         """Whether it can be looked into for what it has of the topic, where it was written to."""
 
     @abstractmethod
-    def kept_beneath(self, name: TopicName, until: Instant) -> str:
+    def kept_beneath(self, name: TopicName, until: Instant) -> Sequence[str]:
         """What lies beneath the topic's files of those that were written until then, in words; empty: nothing. Raises CatalogUnavailable,
         StorageRefused, JavaEnded."""
 
@@ -143,8 +143,8 @@ class DiskPlace(Place):
         """No erasure takes the topic's own folder away: where it is missing, a disk may not be mounted."""
         return os.path.isdir(self.folder(name))  # noqa: PTH112  # Path's raises where a mount does not answer
 
-    def kept_beneath(self, name: TopicName, until: Instant) -> str:  # noqa: ARG002  # files are written over, or removed
-        return ""
+    def kept_beneath(self, name: TopicName, until: Instant) -> Sequence[str]:  # noqa: ARG002  # files are written over, or removed
+        return ()
 
     def _file(self, name: TopicName, plan_id: str) -> Path:
         """Raises UnsafePath where the topic's folder leads elsewhere."""
@@ -260,10 +260,10 @@ class StorePlace(Place):
             return False
         return True
 
-    def kept_beneath(self, name: TopicName, until: Instant) -> str:
+    def kept_beneath(self, name: TopicName, until: Instant) -> Sequence[str]:
         from message_lifecycle.stores.iceberg.table_files import CLOCKS_DIFFER_MS, kept_versions
 
-        return kept_versions(self._io, self.folder(name), until_ms=until // 1000 + CLOCKS_DIFFER_MS)
+        return kept_versions([(self._io, self.folder(name))], until_ms=until // 1000 + CLOCKS_DIFFER_MS)
 
     @property
     def _tells_uploads(self) -> bool:

@@ -146,9 +146,14 @@ class FileUnreadable(PartlyUnavailable, OSError):
             "mounted, and open to the user of this process; a file that is lost or damaged comes back from a backup."
         )
         self.filename = path
+        self._reason = reason
 
     def __str__(self) -> str:
         return str(self.args[0])
+
+    def __reduce__(self) -> tuple[type[FileUnreadable], tuple[str, str]]:
+        """So that a task on another machine can tell of a file what is told here."""
+        return type(self), (self.filename, self._reason)
 
 
 class FileLost(FileUnreadable, FileNotFoundError):

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from message_lifecycle.model.errors import CommitUnknown, PlanConflict, TableBusy
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.stores.iceberg.java import Java, each, java_class, java_message, result_unknown
+from message_lifecycle.stores.iceberg.java import Java, each, java_class, java_message, result_unknown, thrown
 from message_lifecycle.stores.iceberg.layout import STAGED_PLAN_ID
 from message_lifecycle.stores.iceberg.table_metadata import TableGone, change_metadata, commit_metadata
 
@@ -116,12 +116,10 @@ def set_refs(table: Java, change: Callable[[Java], Java], *, done: Callable[[], 
     `change` is given Iceberg's ManageSnapshots anew for each attempt, and finds `table` at the state that the attempt builds on. `done` tells
     there whether the attempt before was made: a refusal may be of what a catalog was asked again whose first answer was lost.
     """
-    from py4j.protocol import Py4JError
-
     for _ in range(_ATTEMPTS):
         try:
             change(table.manageSnapshots()).commit()
-        except Py4JError as error:
+        except thrown() as error:
             unknown = result_unknown(error)
             if not unknown and java_class(error) != "CommitFailedException":
                 raise
@@ -135,12 +133,10 @@ def set_refs(table: Java, change: Callable[[Java], Java], *, done: Callable[[], 
 
 
 def _after(table: Java, done: Callable[[], bool], unknown: Exception | None, what: str) -> bool:
-    from py4j.protocol import Py4JError
-
     try:
         table.refresh()
         return done()
-    except Py4JError as error:
+    except thrown() as error:
         if unknown is None:
             raise
         raise CommitUnknown(what) from error
@@ -154,8 +150,6 @@ def commit_to(table: Java, branch: str, update: Java, *, what: str) -> None:
 
     Raises PlanConflict where Iceberg's own checks see a conflict, or the branch is gone; TableBusy; CommitUnknown.
     """
-    from py4j.protocol import Py4JError
-
     update.toBranch(branch)
     made: int | None = None
     plan_id = branch.removeprefix(_STAGE)
@@ -172,7 +166,7 @@ def commit_to(table: Java, branch: str, update: Java, *, what: str) -> None:
 
     try:
         commit_metadata(table.operations(), change, what=what)
-    except Py4JError as error:
+    except thrown() as error:
         if java_class(error) == "ValidationException":
             raise PlanConflict(plan_id, java_message(error)) from error
         raise

@@ -32,14 +32,14 @@ from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
 from message_lifecycle.stores.iceberg import catalog
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.history import NamedFile, all_named, inventory
-from message_lifecycle.stores.iceberg.java import Java, Jvm, identifier, result_unknown, texts
+from message_lifecycle.stores.iceberg.java import Java, Jvm, identifier, java_class, result_unknown, texts, thrown
 from message_lifecycle.stores.iceberg.layout import DELETED
 from message_lifecycle.stores.iceberg.named import NamesFailures
 from message_lifecycle.stores.iceberg.new_table import uuid_at
 from message_lifecycle.stores.iceberg.pointers import Place, reaching_catalog
 from message_lifecycle.stores.iceberg.reclaim_evidence import lies_below, named
 from message_lifecycle.stores.iceberg.session import engine, engine_failures
-from message_lifecycle.stores.iceberg.table_files import Deleted, delete_files, listed
+from message_lifecycle.stores.iceberg.table_files import Deleted, delete_files, kept_of_removed, listed
 from message_lifecycle.stores.iceberg.table_folder import TableDocument, Within, is_absolute, location_prefix
 from message_lifecycle.stores.iceberg.topic_delete import place_of
 
@@ -53,6 +53,7 @@ _FROM = "lifecycle.reclaiming_from."
 """With the plan, a number and the table's uuid: where one of its tables lay, which its word has no room for. Older words have no uuid."""
 _BEGUN = "begun"
 _SHOWN = 3
+_ROOM = 300
 _ALL = 2**62
 
 
@@ -133,7 +134,8 @@ class IcebergDeletedReclaimer(NamesFailures, ChangeStore):
                 self._steps("while_deleting")
             gone += delete_files(self._io(location), location, names)
         self._steps("after_delete")
-        word = {"topic": str(plan.topic), "scratch": self._scratch, "files": gone.files, "bytes": gone.size_bytes}
+        kept = "; ".join(kept_of_removed((self._io(location), location) for location in locations.values()))
+        word = {"topic": str(plan.topic), "scratch": self._scratch, "files": gone.files, "bytes": gone.size_bytes, "kept": _cut(kept)}
         if self._word(plan) is not None:
             tell({_WORD + plan.plan_id: _text(word)})
         return _published(plan, word)
@@ -271,6 +273,11 @@ def _text(word: Mapping[str, Any]) -> str:
     return json.dumps(word, ensure_ascii=False)
 
 
+def _cut(text: str) -> str:
+    """Beside the longest name."""
+    return text if len(text) <= _ROOM else f"{text[: _ROOM - 1]}…"
+
+
 def _published(plan: Plan, word: Mapping[str, Any]) -> Published:
     return Published(
         plan_id=plan.plan_id,
@@ -278,6 +285,7 @@ def _published(plan: Plan, word: Mapping[str, Any]) -> Published:
         removed=(),
         reclaimed_files=int(word["files"]),
         reclaimed_bytes=int(word["bytes"]),
+        kept_beneath=(word["kept"],) if word.get("kept") else (),  # earlier versions did not ask
     )
 
 
@@ -335,13 +343,11 @@ def _look(tables: Tables, plan: Plan, policy: Policy, action: MovedTable, wrong:
 
 def forget(place: Place) -> None:
     """Take the table out of the catalog; one that is not there is success, also where nobody said that it has gone. No file is touched."""
-    from py4j.protocol import Py4JError
-
     jvm = cast(Jvm, engine())
     with engine_failures():
         try:
             jvm.lake.dropTable(identifier(jvm, place), False)
-        except Py4JError as error:
+        except thrown() as error:
             # The keys to its files went with it: a run that comes later may have none.
             if not result_unknown(error) or uuid_at(jvm, place) is not None:
                 raise
@@ -350,14 +356,12 @@ def forget(place: Place) -> None:
 def know_again(place: Place, metadata_location: str) -> bool:
     """Tell the catalog of a table that it has forgotten; another that has the name by now stays. Whether it has taken it: a catalog may not
     offer that, and the metadata may be gone."""
-    from py4j.protocol import Py4JJavaError
-
     jvm = cast(Jvm, engine())
     with engine_failures():
         try:
             jvm.lake.registerTable(identifier(jvm, place), metadata_location)
-        except Py4JJavaError as error:
-            if result_unknown(error):
+        except thrown() as error:
+            if result_unknown(error) or not java_class(error):
                 raise
             return False
     return True

@@ -18,7 +18,7 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import Policy, resolve
 from message_lifecycle.stores.iceberg.catalog import ledger_text
-from message_lifecycle.stores.iceberg.java import Java, entries, java_class, java_message
+from message_lifecycle.stores.iceberg.java import Java, entries, java_class, java_message, thrown
 from message_lifecycle.stores.iceberg.layout import (
     AS_OF,
     COUNTS,
@@ -129,11 +129,9 @@ def attempt_of(table: Java, judge: Judge, make: Make) -> Attempt:
 @contextmanager
 def refusals(what: str) -> Iterator[None]:
     """Raises CommitRefused where Iceberg's own checks see a conflict."""
-    from py4j.protocol import Py4JError
-
     try:
         yield
-    except Py4JError as error:
+    except thrown() as error:
         if java_class(error) == "ValidationException":
             raise CommitRefused(what, java_message(error)) from error
         raise
@@ -213,12 +211,10 @@ def commit_once(
 def found_after(error: LifecycleError, table: Java, plan_id: str, since: int | None) -> Ancestor | None:
     """The commit that carries the plan, by a new look after an attempt that ended by the error. Raises CommitUnknown where that was it, and
     the catalog fails in the look, too."""
-    from py4j.protocol import Py4JError
-
     try:
         table.refresh()
         return find(table, plan_id, since=since)
-    except Py4JError as failed:
+    except thrown() as failed:
         # The catalog may fail here, too: then the result stays unknown.
         if isinstance(error, CommitUnknown):
             raise error from error.__cause__ or failed

@@ -206,23 +206,39 @@ def line_broke(error: Exception) -> bool:
     return isinstance(error, Py4JNetworkError) or (type(error) is Py4JError and "Trace:" not in str(error))
 
 
-def thrown() -> tuple[type[Exception], ...]:
-    """What a call to Java raises. Of some of Java's own exceptions, as IllegalArgumentException, PySpark makes one of its own in a process that
-    knows its SQL."""
+def thrown(*more: type[Exception]) -> tuple[type[Exception], ...]:
+    """What a call to Java raises, and `more`. Of some of Java's own exceptions, as IllegalArgumentException, PySpark makes one of its own in a
+    process that knows its SQL."""
     from py4j.protocol import Py4JError
 
     pyspark = sys.modules.get("pyspark.errors.exceptions.captured")
-    return (Py4JError,) if pyspark is None else (Py4JError, pyspark.CapturedException)
+    return (Py4JError, *more) if pyspark is None else (Py4JError, pyspark.CapturedException, *more)
+
+
+def java_exception(error: Exception) -> Java | None:
+    """The one of Java's behind an error of py4j's or PySpark's; None: there is none, Java knows no such call or has not answered."""
+    return getattr(error, "java_exception", None) or getattr(error, "_origin", None)
 
 
 def java_class(error: Exception) -> str:
-    """Simple name of the Java exception behind an error of py4j's or PySpark's; the cause chain is not followed."""
-    java_exception = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
-    return "" if java_exception is None else str(java_exception.getClass().getSimpleName())
+    """Simple name of the Java exception behind the error, the cause chain is not followed; empty: there is none."""
+    found = java_exception(error)
+    return "" if found is None else str(found.getClass().getSimpleName())
 
 
-def java_message(error: Java) -> str:
-    return str(error.java_exception.getMessage())  # of an error that has a class
+def java_message(error: Exception) -> str:
+    found = java_exception(error)
+    return str(error) if found is None else str(found.getMessage())
+
+
+def said(java_object: Java, method: str) -> Java | None:
+    """What a method without arguments returns; None: Java knows none of that name there."""
+    from py4j.protocol import Py4JError
+
+    try:
+        return getattr(java_object, method)()
+    except Py4JError:
+        return None
 
 
 _of_process: tuple[int, Mapping[str, str], Jvm] | None = None

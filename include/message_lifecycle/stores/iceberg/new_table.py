@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from message_lifecycle.model.errors import CatalogUnavailable, CommitUnknown
-from message_lifecycle.stores.iceberg.java import ALREADY_THERE, NOT_THERE, Java, Jvm, identifier, java_class, result_unknown, texts
+from message_lifecycle.stores.iceberg.java import ALREADY_THERE, NOT_THERE, Java, Jvm, identifier, java_class, result_unknown, texts, thrown
 from message_lifecycle.stores.iceberg.session import engine, engine_failures
 
 _VERSION = 3
@@ -39,14 +39,12 @@ def create(place: Place, shape: TableShape, *, properties: Mapping[str, str], su
     never meets the files of its predecessor. Raises CatalogUnavailable, also where the catalog makes tables of an older
     version: one that it has made is gone again; CommitUnknown where nobody knows whether it was made.
     """
-    from py4j.protocol import Py4JError
-
     jvm = cast(Jvm, engine())
     with engine_failures():
         make_namespace(place[0])
         try:
             transaction = _begun(jvm, place, shape, properties, summary)
-        except Py4JError as error:
+        except thrown() as error:
             if java_class(error) == ALREADY_THERE:
                 return False
             raise
@@ -54,13 +52,13 @@ def create(place: Place, shape: TableShape, *, properties: Mapping[str, str], su
             # Not by the transaction itself: where the catalog says that the name is taken, it deletes what it has written. But the one that
             # has the name may be this very table: a database is told again what it has done already, where its answer was lost.
             transaction.underlyingOps().commit(None, transaction.currentMetadata())
-        except Py4JError as error:
+        except thrown() as error:
             # Whatever it says: a look does no harm, and each catalog has words of its own.
             taken = java_class(error) == ALREADY_THERE
             unknown = taken or result_unknown(error)
             try:
                 there = uuid_at(jvm, place)
-            except Py4JError:
+            except thrown():
                 if not unknown:
                     raise error from None
                 raise CommitUnknown(_what(place)) from error
@@ -78,8 +76,6 @@ def create(place: Place, shape: TableShape, *, properties: Mapping[str, str], su
 
 def make_namespace(namespace: str) -> None:
     """Make it where it is not there. Raises CatalogUnavailable."""
-    from py4j.protocol import Py4JJavaError
-
     jvm = cast(Jvm, engine())
     with engine_failures():
         wanted = jvm._jvm.org.apache.iceberg.catalog.Namespace.of(texts(jvm, namespace))
@@ -87,7 +83,7 @@ def make_namespace(namespace: str) -> None:
             return
         try:
             jvm.lake.createNamespace(wanted)
-        except Py4JJavaError:
+        except thrown():
             # Another process may have made it since the look, and catalogs say so in many words.
             if not jvm.lake.namespaceExists(wanted):
                 raise
@@ -144,11 +140,9 @@ def _told_of(jvm: Jvm, namespace: str) -> str | None:
 
 def uuid_at(jvm: Jvm, place: Place) -> str | None:
     """Of the table that the catalog has there; None: it has none."""
-    from py4j.protocol import Py4JJavaError
-
     try:
         return str(jvm.lake.loadTable(identifier(jvm, place)).uuid())
-    except Py4JJavaError as error:
+    except thrown() as error:
         if java_class(error) in NOT_THERE:
             return None
         raise

@@ -31,7 +31,7 @@ from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.erasure.metadata import ERASING
 from message_lifecycle.stores.iceberg.history import History, NamedFile, all_named, inventory, reachable, snapshot_ids
 from message_lifecycle.stores.iceberg.named import NamesFailures
-from message_lifecycle.stores.iceberg.table_files import Deleted, delete_files, listed
+from message_lifecycle.stores.iceberg.table_files import Deleted, delete_files, kept_of_removed, listed
 from message_lifecycle.stores.iceberg.table_folder import TableDocument, Within
 from message_lifecycle.stores.iceberg.table_metadata import TableGone, change_metadata, document_of, set_properties
 
@@ -96,6 +96,7 @@ class IcebergReclaimer(NamesFailures, ChangeStore):
             removed=(),
             reclaimed_files=int(said["files"]),
             reclaimed_bytes=int(said["bytes"]),
+            kept_beneath=tuple(said.get("kept", ())),  # earlier versions did not ask
         )
 
     def has_begun(self, plan: Plan) -> bool:
@@ -130,20 +131,23 @@ class IcebergReclaimer(NamesFailures, ChangeStore):
         for check in checks.values():
             check(self._document(plan, check.action).content)
         gone = Deleted()
+        places: list[tuple[FileIO, str]] = []
         for action in plan.forgets:
             self._steps("before_expire")
             self._expire(plan, action, checks[action.table])
             self._steps("after_expire")
             # A catalog's server may take the change up on newer metadata than were looked at.
             checks[action.table](self._document(plan, action).content)
+            document, io = self._open(plan.topic, action.table)
+            places.append((io, str(document.content["location"])))
             for at, removal in enumerate(action.files):
                 if at:
                     self._steps("while_deleting")
-                document, io = self._open(plan.topic, action.table)
+                    document, io = self._open(plan.topic, action.table)
                 gone += delete_files(io, str(document.content["location"]), removal.files)
         self._steps("after_delete")
         said = {"plan": plan.plan_id, "files": gone.files, "bytes": gone.size_bytes, "missing": gone.missing}
-        text = json.dumps(said, sort_keys=True)
+        text = json.dumps({**said, "kept": kept_of_removed(places)}, sort_keys=True)
         self._change(plan, "", lambda base, builder: set_properties(base, builder, {RECLAIMED: text}))
         found = self.published(plan)
         assert found is not None

@@ -38,9 +38,12 @@ from message_lifecycle.stores.iceberg.java import (
     end,
     identifier,
     java_class,
+    java_exception,
     jvm_of_process,
     line_broke,
+    said,
     settings,
+    thrown,
 )
 from message_lifecycle.stores.iceberg.java import Java as Java
 from message_lifecycle.stores.iceberg.layout import CATALOG
@@ -238,11 +241,9 @@ def sql_table(name: TopicName, *, kind: str = "", branch: str | None = None, met
 def java_table(session: SparkSession, name: TopicName, *, kind: str = "") -> Java:
     """The Iceberg table behind the name, at its newest state. Raises UnknownTopic."""
     if isinstance(session, Jvm) and not session.knows_sql:
-        from py4j.protocol import Py4JJavaError
-
         try:
             return session.lake.loadTable(identifier(session, (name.namespace, name.table(kind))))
-        except Py4JJavaError as error:
+        except thrown() as error:
             if java_class(error) in NOT_THERE:
                 raise UnknownTopic(str(name)) from None
             raise
@@ -359,17 +360,13 @@ def _named(error: Exception) -> LifecycleError | None:
 
 
 def _sql_state(cause: Java) -> str:
-    from py4j.protocol import Py4JError
-
-    try:
-        return str(cause.getSQLState())
-    except Py4JError:
-        return ""  # no error of a database: it has no such method
+    state = said(cause, "getSQLState")
+    return "" if state is None else str(state)  # no error of a database has no such method
 
 
 def _causes(error: Exception) -> Iterator[Java]:
     """The Java exceptions behind an error of py4j or of Spark; of any other there are none."""
-    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    java = java_exception(error)
     while java is not None:
         yield java
         java = java.getCause()

@@ -9,16 +9,28 @@ import errno
 import os
 import re
 import stat
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
-from message_lifecycle.model.errors import OutsideTable, UnsafePath, storage_refused
-from message_lifecycle.stores.iceberg.java import ANY_IO, Java, Jvm, each, java_class, java_message, line_broke
+from message_lifecycle.model.errors import LifecycleError, OutsideTable, UnsafePath, code_of, storage_refused
+from message_lifecycle.stores.iceberg.java import (
+    ANY_IO,
+    Java,
+    Jvm,
+    each,
+    java_class,
+    java_exception,
+    java_message,
+    line_broke,
+    said,
+    thrown,
+)
 from message_lifecycle.stores.iceberg.session import engine, engine_failures
 from message_lifecycle.stores.iceberg.table_folder import is_absolute, is_local, local_path, location_prefix, normalised
 
@@ -231,8 +243,6 @@ def check_bucket(io: FileIO, location: str) -> None:
 
 def _delete_there(io: FileIO, location: str, names: list[str]) -> Deleted:
     """By Iceberg's own I/O, hundreds a request: PyArrow asks for each by itself, and leaves an empty object for each folder that it empties."""
-    from py4j.protocol import Py4JJavaError
-
     misleading = next((name for name in names if _CUT.search(name)), None)
     if misleading is not None:
         raise UnsafePath(
@@ -249,7 +259,9 @@ def _delete_there(io: FileIO, location: str, names: list[str]) -> Deleted:
             try:
                 with jvm.file_io(given) as files:
                     files.deleteFiles(jvm.list_of([f"{prefix}{name}" for name in there]))
-            except Py4JJavaError as error:
+            except thrown() as error:
+                if not java_class(error):
+                    raise
                 raise storage_refused(location, f"{java_class(error)}: {java_message(error)}") from error
         left = next((file.name for file in _listed_there(io, location) if file.name in there), None)
         if left is not None:  # of a part that failed Iceberg's I/O only writes a line
@@ -260,39 +272,68 @@ def _delete_there(io: FileIO, location: str, names: list[str]) -> Deleted:
 # What a bucket with versioning keeps of objects that were deleted or replaced. Nothing of ours reads or removes it.
 
 
-def kept_versions(io: FileIO, location: str, *, until_ms: int) -> str:
-    """What is kept below the location of objects that were written until then (milliseconds since 1970), in words; empty: nothing. In S3
-    alone there is somebody to ask; not to be told is told. Raises CatalogUnavailable, StorageRefused, JavaEnded."""
-    from py4j.protocol import Py4JError, Py4JJavaError
+def kept_versions(places: Iterable[tuple[FileIO, str]], *, until_ms: int | None = None) -> list[str]:
+    """What is kept below the locations, each with the way to it, in words, one for each bucket. `until_ms`: of objects that were written until
+    then (milliseconds since 1970); None: of all. In S3 alone there is somebody to ask; not to be told is told. Raises CatalogUnavailable,
+    StorageRefused, JavaEnded."""
+    kept, unseen = Counter[str](), dict[str, None]()
+    for io, location in places:
+        place = urlsplit(location)
+        if place.scheme in _S3:
+            found = _kept_below(io, location, place, until_ms)
+            if isinstance(found, int):
+                kept[place.netloc] += found
+            else:
+                unseen[f"whether {place.netloc} keeps earlier versions of its objects cannot be seen{found}"] = None
+    told = "earlier versions of its objects, which nothing here reads or removes: let a rule of the bucket end them"
+    return [*unseen, *(f"{bucket} keeps {number:,} {told}" for bucket, number in kept.items() if number)]
 
-    place = urlsplit(location)
-    if place.scheme not in _S3:
-        return ""
-    unseen = f"whether {place.netloc} keeps earlier versions of its objects cannot be seen"
+
+def kept_of_removed(places: Iterable[tuple[FileIO, str]]) -> tuple[str, ...]:
+    """The same of places from which files have gone; where it cannot be asked, why: that they have gone is true all the same."""
+    try:
+        return tuple(kept_versions(places))
+    except LifecycleError as error:
+        return (f"{code_of(error)}: {error}",)
+    except thrown() as error:
+        return (f"whether earlier versions of objects are kept cannot be seen: {java_class(error)}: {java_message(error)}",)
+
+
+def _kept_below(io: FileIO, location: str, place: SplitResult, until_ms: int | None) -> int | str:
+    """How many; or why that cannot be seen, as the end of a sentence."""
     with engine_failures():
         jvm = cast(Jvm, engine())
         given = jvm.settings_of(io.properties)
         if given.get("io-impl", _OF_S3) not in (_OF_S3, ANY_IO):
-            return f"{unseen} by {given['io-impl']}"
+            return f" by {given['io-impl']}"
         try:
             with jvm.file_io({**given, "io-impl": _OF_S3}) as files:
                 wanted = jvm._jvm.software.amazon.awssdk.services.s3.model.ListObjectVersionsRequest.builder()
                 wanted = wanted.bucket(place.netloc).prefix(location_prefix(place.path.lstrip("/"))).build()
-                every = each(files.client(location).listObjectVersionsPaginator(wanted).versions())
-                kept = sum(not one.isLatest() and int(one.lastModified().toEpochMilli()) <= until_ms for one in every)
-        except Py4JJavaError as error:
-            status = _status(error.java_exception)
+                every = files.client(location).listObjectVersionsPaginator(wanted).versions()
+                return sum(_is_until(one, until_ms) for one in every.stream().filter(_is_latest(jvm).negate()).toList())
+        except thrown(TypeError) as error:
+            if _knows_no_store(error):
+                return f": {error}"
+            status = _status(error)
             if status in _NO_VERSIONS:
-                return ""
+                return 0
             if status == HTTPStatus.FORBIDDEN:
-                return f"{unseen}: let the keys list them (s3:ListBucketVersions)"
+                return ": let the keys list them (s3:ListBucketVersions)"
             raise
-        except (Py4JError, TypeError) as error:  # the classes of the store's own client are not on the class path
-            if line_broke(error):
-                raise
-            return f"{unseen}: {error}"
-    told = "earlier versions of its objects, which nothing here reads or removes: let a rule of the bucket end them"
-    return f"{place.netloc} keeps {kept:,} {told}" if kept else ""
+
+
+def _is_latest(jvm: Jvm) -> Java:
+    """A predicate on versions of objects, as Java has them: asked from here, each object that the bucket shows would be two calls."""
+    lang = jvm._jvm.java.lang
+    method_type = lang.invoke.MethodType.methodType(lang.Class.forName("java.lang.Boolean"))
+    of_version = lang.Class.forName("software.amazon.awssdk.services.s3.model.ObjectVersion")
+    handle = lang.invoke.MethodHandles.publicLookup().findVirtual(of_version, "isLatest", method_type)
+    return lang.invoke.MethodHandleProxies.asInterfaceInstance(lang.Class.forName("java.util.function.Predicate"), handle)
+
+
+def _is_until(version: Java, until_ms: int | None) -> bool:
+    return until_ms is None or int(version.lastModified().toEpochMilli()) <= until_ms
 
 
 # Uploads to a bucket that were begun in parts and never completed: no listing of its objects shows them.
@@ -313,16 +354,14 @@ def unfinished_uploads(io: FileIO, location: str) -> list[Upload]:
 
 def abort_uploads(io: FileIO, location: str, wanted: Callable[[str], bool]) -> None:
     """Those below a location in S3 whose names, relative to it, are wanted; one that is gone meanwhile is success. Raises as the search does."""
-    from py4j.protocol import Py4JJavaError
-
     with _bucket_of(io, location) as bucket:
         found = [upload for upload in _uploads(bucket) if wanted(upload.name)]
         for upload in found:
             asked = bucket.model.AbortMultipartUploadRequest.builder().bucket(bucket.name)
             try:
                 bucket.client.abortMultipartUpload(asked.key(f"{bucket.prefix}{upload.name}").uploadId(upload.upload_id).build())
-            except Py4JJavaError as error:
-                if _status(error.java_exception) != HTTPStatus.NOT_FOUND:
+            except thrown() as error:
+                if _status(error) != HTTPStatus.NOT_FOUND:
                     raise
         # A part that was under way may have come after it.
         if found and (left := next((upload.name for upload in _uploads(bucket) if wanted(upload.name)), None)):
@@ -340,8 +379,6 @@ class _Bucket(NamedTuple):
 
 @contextmanager
 def _bucket_of(io: FileIO, location: str) -> Iterator[_Bucket]:
-    from py4j.protocol import Py4JError, Py4JJavaError
-
     place = urlsplit(location)
     with engine_failures():
         jvm = cast(Jvm, engine())
@@ -349,13 +386,14 @@ def _bucket_of(io: FileIO, location: str) -> Iterator[_Bucket]:
             with jvm.file_io({**jvm.settings_of(io.properties), "io-impl": _OF_S3}) as files:
                 model = jvm._jvm.software.amazon.awssdk.services.s3.model
                 yield _Bucket(files.client(location), model, place.netloc, location_prefix(place.path.lstrip("/")))
-        except Py4JJavaError as error:
-            may = "" if _status(error.java_exception) != HTTPStatus.FORBIDDEN else f" ({_RIGHTS})"
-            raise storage_refused(location, f"{java_class(error)}: {java_message(error)}{may}") from error
-        except (Py4JError, TypeError) as error:  # the classes of the store's own client are not on the class path
-            if line_broke(error):
+        except thrown(TypeError) as error:
+            if _knows_no_store(error):
+                cannot = "its unfinished uploads cannot be seen without iceberg-aws-bundle in Java"
+                raise storage_refused(location, f"{cannot}: {error}") from error
+            if not java_class(error):
                 raise
-            raise storage_refused(location, f"its unfinished uploads cannot be seen without iceberg-aws-bundle in Java: {error}") from error
+            may = "" if _status(error) != HTTPStatus.FORBIDDEN else f" ({_RIGHTS})"
+            raise storage_refused(location, f"{java_class(error)}: {java_message(error)}{may}") from error
 
 
 def _uploads(bucket: _Bucket) -> list[Upload]:
@@ -366,11 +404,13 @@ def _uploads(bucket: _Bucket) -> list[Upload]:
     ]
 
 
-def _status(cause: Java) -> int | None:
-    """Of an answer of the store; None: it is no answer."""
-    from py4j.protocol import Py4JError
+def _knows_no_store(error: Exception) -> bool:
+    """Whether the classes of the store's own client are not on Java's class path."""
+    return java_exception(error) is None and not line_broke(error)
 
-    try:
-        return int(cause.statusCode())
-    except Py4JError:
-        return None
+
+def _status(error: Exception) -> int | None:
+    """Of an answer of the store; None: it is no answer."""
+    cause = java_exception(error)
+    status = None if cause is None else said(cause, "statusCode")
+    return None if status is None else int(status)

@@ -59,11 +59,10 @@ def swap_at_once(attempts: Sequence[Attempt], commit: Callable[[Sequence[tuple[J
     """Commit what the attempts make, each of another table, by one call of `commit`; where another commit came before, all are made anew.
     Nothing but that call has an unknown result. As `commit_metadata` else."""
     unknown: Exception | None = None
-    anything: tuple[type[Exception], ...] = (*thrown(), LifecycleError, OSError)
     for number in range(_ATTEMPTS + 1):  # the last is a look at how the one before ended
         try:
             made = [attempt() for attempt in attempts]
-        except anything as error:
+        except thrown(LifecycleError, OSError) as error:
             # What comes between a commit and the look for it does not tell how the commit ended.
             if unknown is None:
                 raise
@@ -102,12 +101,10 @@ def changed_metadata(base: Java, change: Callable[[Java, Java], None]) -> Java:
 
 
 def _operations(place: Place) -> Java:
-    from py4j.protocol import Py4JJavaError
-
     jvm = cast(Jvm, engine())
     try:
         return jvm.lake.loadTable(identifier(jvm, place)).operations()
-    except Py4JJavaError as error:
+    except thrown() as error:
         if java_class(error) in NOT_THERE:
             raise TableGone(".".join(place)) from None
         raise

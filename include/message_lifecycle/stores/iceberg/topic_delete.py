@@ -32,7 +32,7 @@ from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
 from message_lifecycle.stores.iceberg import view_file
 from message_lifecycle.stores.iceberg.catalog import Tables, documents, ledger_of
-from message_lifecycle.stores.iceberg.java import ALREADY_THERE, NOT_THERE, Java, Jvm, identifier, java_class, result_unknown
+from message_lifecycle.stores.iceberg.java import ALREADY_THERE, NOT_THERE, Java, Jvm, identifier, java_class, result_unknown, thrown
 from message_lifecycle.stores.iceberg.layout import (
     DELETED,
     DELETED_AT,
@@ -322,19 +322,17 @@ def _move(plan: Plan, action: MovedTable, place: Place, to: Place) -> None:
 
 def _rename(plan: Plan, action: MovedTable, place: Place, to: Place) -> None:
     """Raises PlanConflict, CommitUnknown, CatalogUnavailable."""
-    from py4j.protocol import Py4JError
-
     jvm, what = cast(Jvm, engine()), f"moving the table {'.'.join(place)}"
     with engine_failures():
         try:
             jvm.lake.renameTable(identifier(jvm, place), identifier(jvm, to))
-        except Py4JError as error:
+        except thrown() as error:
             # Whatever it says: a look does no harm, and a refusal may be of what the catalog was asked again whose first answer was lost.
             refused = java_class(error) in (ALREADY_THERE, *NOT_THERE)
             unknown = refused or result_unknown(error)
             try:
                 there = uuid_at(jvm, to)
-            except Py4JError:
+            except thrown():
                 if not unknown:
                     raise error from None
                 raise CommitUnknown(what) from error

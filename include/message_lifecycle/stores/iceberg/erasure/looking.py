@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from message_lifecycle.model.erasure import Matches, TableKind
-from message_lifecycle.model.errors import FileLost, Unavailable
+from message_lifecycle.model.errors import FileUnreadable, Unavailable
 from message_lifecycle.stores.iceberg.data_rows import Positions
 from message_lifecycle.stores.iceberg.erasure.rewrite import rows_with
 from message_lifecycle.stores.iceberg.table_folder import reading
@@ -39,7 +39,7 @@ class Looks:
     matches: Matches
     kind: TableKind
     cluster: Callable[[], SparkSession] | None = None
-    _found: dict[str, Positions | None] = field(default_factory=dict)
+    _found: dict[str, Positions | FileUnreadable] = field(default_factory=dict)
 
     def ahead(self, rows: Mapping[str, int]) -> None:
         """These files will be asked for. `rows`: of each, by path. Raises SearchFailed."""
@@ -58,8 +58,8 @@ class Looks:
             with reading(path):
                 return rows_with(self.io, path, self.matches, self.kind)
         found = self._found.pop(path)
-        if found is None:
-            raise FileLost(path, "it is not there")
+        if isinstance(found, FileUnreadable):
+            raise found
         return found
 
 
@@ -71,14 +71,14 @@ class _Files:
     kind: TableKind
 
 
-def _looked(files: _Files, _share: Resources) -> list[Positions | None]:
-    """In a task; None: it is not there."""
+def _looked(files: _Files, _share: Resources) -> list[Positions | FileUnreadable]:
+    """In a task. Why a file cannot be read is for whoever asks for it: history names files that are gone."""
     return [_rows(files, path) for path in files.paths]
 
 
-def _rows(files: _Files, path: str) -> Positions | None:
+def _rows(files: _Files, path: str) -> Positions | FileUnreadable:
     try:
         with reading(path):
             return rows_with(files.store.io, path, files.matches, files.kind)
-    except FileNotFoundError:
-        return None
+    except FileUnreadable as error:
+        return error

@@ -120,8 +120,7 @@ class IcebergEraser(NamesFailures, ChangeStore):
 
     def kept_beneath(self, name: TopicName, until: Instant) -> Sequence[str]:
         until_ms = until // 1000 + CLOCKS_DIFFER_MS
-        told = [kept_versions(io, str(document["location"]), until_ms=until_ms) for _, io, document, _ in self._documents(name)]
-        return [one for one in told if one]
+        return kept_versions(((io, str(document["location"])) for _, io, document, _ in self._documents(name)), until_ms=until_ms)
 
     def stage(self, plan: Plan, given: Given = NOTHING_GIVEN) -> Staged:
         matches = given.matches()
