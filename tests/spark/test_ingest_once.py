@@ -160,6 +160,17 @@ def test_a_batch_that_always_comes_too_late_says_so_and_can_be_taken_later(landi
 
 
 @each_way
+def test_a_new_topic_takes_messages_under_the_name_of_one_that_took_some(landing: Landing) -> None:
+    """Spark's session keeps tables by their names, and would look for the old one's next state."""
+    name = landing.topic()
+    landing.take(name, landing.source(a_jsonl=lines(0, 2)))
+    Tables().catalog.drop_table((name.namespace, name.table()))
+    landing.lake.topics.create(name, partitions=1, settings={}, ledger=landing.ledger.next_identity())
+    assert landing.take(name, landing.source(b_jsonl=lines(0, 3))).end_offsets == {0: 3}
+    assert_whole(landing, name, 3)
+
+
+@each_way
 def test_two_ingests_at_once_both_land(landing: Landing) -> None:
     name = landing.topic(partitions=2, segment_size_bytes=50)
     folders = [landing.source(a_jsonl=lines(0, 30)), landing.source(b_jsonl=lines(30, 30)), landing.source(a_jsonl=lines(0, 30))]

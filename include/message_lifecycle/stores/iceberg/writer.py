@@ -98,6 +98,7 @@ def append_few(
     given: Sequence[tuple[int, int] | Refusal] = ()
     for _ in range(TRIES):
         table = java_table(session, name)
+        forget_cached(session, name)  # whoever looks next sees what was committed here, or another table that has the name
         snapshot = table.currentSnapshot()
         base = Base(table=table, base_id=None if snapshot is None else int(snapshot.snapshotId()))
         if (found := base.found(batch_id)) is not None:
@@ -125,7 +126,6 @@ def append_few(
                 may_commit=may_commit,
                 state=partial(merged, before, _of_partitions(after, {row["partition"] for row in rows})),
             )
-        forget_cached(session, name)
     raise TableBusy(f"batch {batch_id} of topic {name}", TRIES)
 
 
