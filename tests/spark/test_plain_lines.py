@@ -206,6 +206,8 @@ def test_a_plain_line_is_the_message_that_spark_makes_of_it(
         (b"{'k':'a'}", False),
         (b'{"k":"a"} ', True),
         (b'{"k":"a"} {}', False),
+        (b'{"x":%s}' % (b"[" * 201 + b"]" * 201), False),
+        (b'{"%s":1}' % (b"x" * 1001), False),
         (b'{"at":"noon"}', False),
         (b'{"at":"1989-12-31"}', False),
         (b'{"k":"\xff"}', False),

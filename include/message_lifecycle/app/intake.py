@@ -187,11 +187,24 @@ def _take(
     options: IngestOptions,
 ) -> _Taken:
     """One batch, from its files to the table and the ledger."""
+    from message_lifecycle.sources.files import named_failures
     from message_lifecycle.stores.iceberg.session import engine_failures
+
+    def may_commit() -> None:
+        if all(batch.batch_id != batch_id for batch in intake.ledger.open_batches(name)):
+            raise batch_not_open(batch_id, "abandoned")
 
     try:
         with engine_failures():
-            taken = _append(intake, name, batch_id, files, policy, options)
+            topic = intake.topics.describe(name)
+            # Asked under the topic's lock: whoever forbids a key waits for it (see `erasures`).
+            forbidden = forbidden_keys(intake.ledger, intake.key_secret, name)
+            few = _few(intake, topic, files, policy, options, forbidden)
+            if few is None:
+                with named_failures():
+                    taken = _append_by_spark(intake, topic, batch_id, files, policy, options, forbidden, may_commit)
+            else:
+                taken = _append_few(intake, name, batch_id, few, policy, may_commit)
     except (BadInput, Refused):
         # Nothing of it is in the table, and as it stands it never will be.
         intake.ledger.abandon_batch(batch_id)
@@ -204,31 +217,6 @@ def _take(
         quarantined=sum(taken.quarantined.values()),
     )
     return taken
-
-
-def _append(
-    intake: Intake,
-    name: TopicName,
-    batch_id: str,
-    files: Sequence[InputFile],
-    policy: Policy,
-    options: IngestOptions,
-) -> _Taken:
-    topic = intake.topics.describe(name)
-    # Asked under the topic's lock: whoever forbids a key waits for it (see `erasures`).
-    forbidden = forbidden_keys(intake.ledger, intake.key_secret, name)
-
-    def may_commit() -> None:
-        if all(batch.batch_id != batch_id for batch in intake.ledger.open_batches(name)):
-            raise batch_not_open(batch_id, "abandoned")
-
-    few = _few(intake, topic, files, policy, options, forbidden)
-    if few is not None:
-        return _append_few(intake, name, batch_id, few, policy, may_commit)
-    from message_lifecycle.sources.files import named_failures
-
-    with named_failures():
-        return _append_by_spark(intake, topic, batch_id, files, policy, options, forbidden, may_commit)
 
 
 def _few(

@@ -26,7 +26,8 @@ _SURROGATE = re.compile(rb"\\u[dD]")
 _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,8}")
 _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?(Z|[+-](0[0-9]|1[0-4]):[0-5][0-9])?)?")
-_MOST_DIGITS = 100
+# Far below what any reader takes.
+_MOST_DIGITS, _MOST_PARTS, _MOST_LETTERS = 100, 200, 1_000
 _MICROS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 
 
@@ -64,7 +65,7 @@ def _lines(file: InputFile) -> Iterator[bytes]:
 
 
 def _message(line: bytes, mapping: FieldMapping, partitions: int) -> NewMessage:
-    if _SURROGATE.search(line):
+    if _SURROGATE.search(line) or line.count(b"{") + line.count(b"[") > _MOST_PARTS:
         raise _NotPlain
     record = _parsed(line.decode(UTF_8))
     if not isinstance(record, dict):
@@ -87,7 +88,7 @@ def _parsed(text: str) -> Any:
 
 def _fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
-    if len(found) < len(pairs):
+    if len(found) < len(pairs) or any(len(name) > _MOST_LETTERS for name in found):
         raise _NotPlain
     return found
 
