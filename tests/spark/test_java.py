@@ -5,13 +5,14 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import pytest
 from py4j.protocol import Py4JError
@@ -260,6 +261,23 @@ def test_what_was_asked_and_not_answered_is_not_asked_again(no_spark: SparkSessi
     with pytest.raises(Py4JError, check=java.line_broke):
         told.add("once")
     assert list(told) == ["once"]
+
+
+def test_the_rest_of_a_long_answer_is_not_waited_for(no_spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Java writes 8 kB, and more once these are acknowledged, which the kernel of whoever asks and answers in turn puts off."""
+    at_once: list[int] = []
+
+    class Watched(socket.socket):
+        def recv_into(self, *given: Any, **more: Any) -> int:
+            at_once.append(self.getsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK))
+            return super().recv_into(*given, **more)
+
+    monkeypatch.setattr(socket, "socket", Watched)
+    no_spark._jvm.java.lang.System.nanoTime()  # the class is known from here on
+    no_spark.gateway._gateway_client.deque.clear()  # the next call makes a line of its own
+    for _ in range(3):
+        assert no_spark._jvm.java.lang.String("long" * 5_000).strip() == "long" * 5_000
+    assert len(at_once) > 6 and all(at_once), at_once
 
 
 def test_nobody_without_the_secret_is_heard(no_spark: SparkSession) -> None:

@@ -267,11 +267,12 @@ def _publish(s: Services, record: PlanRecord) -> Published | Outcome | None:
     plan, operation = record.plan, of_plan(s, record.plan)
     if record.staged is None or record.report is None or record.reported_at is None:
         raise NotReady(plan.plan_id, record.state, "a plan that the gate has judged")
-    if not changes.is_decided(s, plan):
-        require_todays(s, plan)
-        if changes.settings_changed(s, plan):
-            raise PlanConflict(plan.plan_id, "the topic's settings were changed after it was planned")
-        sparing.require_heeded(s, plan)
+    with s.topics.look():
+        if not changes.is_decided(s, plan):
+            require_todays(s, plan)
+            if changes.settings_changed(s, plan):
+                raise PlanConflict(plan.plan_id, "the topic's settings were changed after it was planned")
+            sparing.require_heeded(s, plan)
     verdict = decide(
         plan,
         record.staged,

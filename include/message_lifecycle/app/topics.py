@@ -121,13 +121,14 @@ def latest_view(s: Services, name: TopicName) -> str | None:
 def keep_view(s: Services, name: TopicName) -> None:
     """The same in passing, and of the view that reads the topic compacted, wherever settings may have changed: what goes wrong with a
     view is no reason to stop there."""
-    if s.topics.describe(name).of_documents:
-        return  # no message of it is read, by whatever way
-    try:
-        live_view(s, name)
-        latest_view(s, name)
-    except (ForeignTable, TableBusy, CatalogUnavailable, CompactedTableMissing) as error:
-        log.warning("%s: a view beside the topic is not as the settings say: %s", name, error)
+    with s.topics.look():
+        if s.topics.describe(name).of_documents:
+            return  # no message of it is read, by whatever way
+        try:
+            live_view(s, name)
+            latest_view(s, name)
+        except (ForeignTable, TableBusy, CatalogUnavailable, CompactedTableMissing) as error:
+            log.warning("%s: a view beside the topic is not as the settings say: %s", name, error)
 
 
 # Sources and mirrors follow their origins: what is new there is copied, and the origin then may let it go (MSG-5, TTL-6).

@@ -17,12 +17,14 @@ import re
 import select
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, wraps
+from io import BufferedReader, RawIOBase
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +51,7 @@ class Jvm:
     def __init__(self, gateway: Java, settings: Mapping[str, str], process: subprocess.Popen[bytes] | None = None) -> None:
         _iterate_to_the_end()
         _ask_once(gateway._gateway_client)
+        _hear_at_once(gateway._gateway_client)
         self.gateway = gateway
         self._process, self._owner = process, os.getpid()
         self._jvm: Java = _Known(gateway.jvm)
@@ -371,6 +374,43 @@ def _ask_once(client: Java) -> None:
     from py4j.protocol import ERROR_ON_SEND
 
     client._should_retry = lambda retry, _connection, error=None: bool(retry and error and error.when == ERROR_ON_SEND)
+
+
+def _hear_at_once(client: Java) -> None:
+    """Java writes an answer of more than 8 kB in parts, and sends the last when the others are acknowledged, which this side's kernel does 40
+    milliseconds later, unless it is asked not to wait."""
+    if not hasattr(socket, "TCP_QUICKACK"):
+        return  # not Linux
+
+    def heard(connection: Java) -> Java:
+        connection.stream.close()
+        connection.stream = BufferedReader(_Line(connection.socket))
+        return connection
+
+    # PySpark's client keeps a line for each thread, and has the one of this thread by now.
+    name = "_create_new_connection" if hasattr(client, "_create_new_connection") else "_create_connection"
+    create = getattr(client, name)
+    if hasattr(create, "__wrapped__"):
+        return  # there is another `Jvm` of it
+
+    @wraps(create)
+    def created() -> Java:
+        return heard(create())
+
+    client._give_back_connection(heard(client._get_connection()))
+    setattr(client, name, created)
+
+
+class _Line(RawIOBase):
+    def __init__(self, line: socket.socket) -> None:
+        self._line = line
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        self._line.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)  # until the next: it does not last
+        return self._line.recv_into(buffer)
 
 
 def each(java_iterable: Java) -> Iterator[Java]:
