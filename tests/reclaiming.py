@@ -160,7 +160,7 @@ def past_in(folder: Path, *, steps: Callable[[str], None] | None = None, ledger_
     catalog.create_namespace_if_not_exists(NAME.namespace)
     tables = Tables()
     tables.__dict__["catalog"] = catalog_in(folder, **io)
-    tables.__dict__["pointers"] = SqlPointers({"uri": str(tables.catalog.properties["uri"])}, lambda: tables.catalog)
+    tables.__dict__["pointers"] = SqlPointers({"uri": str(tables.catalog.properties["uri"])}, tables.catalog.properties)
     clock = StandingClock(NOW)
     ledger = open_ledger(ledger_url, clock=clock)
     views, documents = IcebergViews(_no_spark, tables=tables), IcebergDocuments(_no_spark, tables=tables)

@@ -22,14 +22,13 @@ from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.sources.messages import with_own_lifetimes
 from message_lifecycle.stores.archive import ParquetArchive
-from message_lifecycle.stores.iceberg.append import KIND as QUARANTINE
 from message_lifecycle.stores.iceberg.catalog import IcebergTopics, Tables
 from message_lifecycle.stores.iceberg.compaction.store import IcebergViews
 from message_lifecycle.stores.iceberg.copying import IcebergCopier
 from message_lifecycle.stores.iceberg.deleted_reclaim import IcebergDeletedReclaimer
 from message_lifecycle.stores.iceberg.documents.store import IcebergChanges, IcebergDocuments, IcebergSnapshots
 from message_lifecycle.stores.iceberg.erasure.store import IcebergEraser
-from message_lifecycle.stores.iceberg.layout import FOLD_PROPERTY
+from message_lifecycle.stores.iceberg.layout import FOLD_PROPERTY, QUARANTINE
 from message_lifecycle.stores.iceberg.quarantine import IcebergQuarantine
 from message_lifecycle.stores.iceberg.read import IcebergReader
 from message_lifecycle.stores.iceberg.reclaiming import IcebergReclaimer

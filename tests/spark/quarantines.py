@@ -13,8 +13,9 @@ from message_lifecycle.ledger import open_ledger
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
-from message_lifecycle.stores.iceberg.append import KIND, quarantine
+from message_lifecycle.stores.iceberg.append import quarantine
 from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.layout import QUARANTINE
 from message_lifecycle.stores.iceberg.session import forget_cached, spark_session, sql_table
 
 SECOND = 1_000_000
@@ -42,8 +43,8 @@ class Refused:
 
     def left(self) -> list[str]:
         session = spark_session("tests")
-        forget_cached(session, self.name, kind=KIND)
-        return sorted(row["batch"] for row in session.table(sql_table(self.name, kind=KIND)).select("batch").distinct().collect())
+        forget_cached(session, self.name, kind=QUARANTINE)
+        return sorted(row["batch"] for row in session.table(sql_table(self.name, kind=QUARANTINE)).select("batch").distinct().collect())
 
     def run(self) -> Outcome:
         outcome = steps.run(self.s, self.name, as_of=AS_OF, work="quarantine", approver=lambda _plan, _report: YES)
@@ -51,4 +52,4 @@ class Refused:
         return outcome
 
     def refs(self) -> set[str]:
-        return set(Tables().load(self.name, kind=KIND).metadata.refs)
+        return set(Tables().load(self.name, kind=QUARANTINE).metadata.refs)

@@ -31,7 +31,7 @@ from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.request import EraseKey
 from message_lifecycle.stores.iceberg.branches import undo_ref
 from message_lifecycle.stores.iceberg.catalog import Tables
-from message_lifecycle.stores.iceberg.erasure.metadata import ERASING
+from message_lifecycle.stores.iceberg.layout import ERASING
 from message_lifecycle.stores.iceberg.table_folder import local_path
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]

@@ -35,7 +35,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.request import EraseKey
 from message_lifecycle.stores.iceberg.catalog import Tables
-from message_lifecycle.stores.iceberg.erasure.metadata import ERASING
+from message_lifecycle.stores.iceberg.layout import ERASING
 from message_lifecycle.stores.iceberg.session import spark_session
 from message_lifecycle.stores.iceberg.table_folder import erased_copy, local_path
 from message_lifecycle.stores.iceberg.writer import IcebergWriter

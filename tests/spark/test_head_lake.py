@@ -15,8 +15,7 @@ from tests.spark.lake import tables
 from message_lifecycle.app import receipts, steps
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.request import EraseKey, UndoPlan
-from message_lifecycle.stores.iceberg.append import KIND as QUARANTINE
-from message_lifecycle.stores.iceberg.layout import COMPACTED, SNAPSHOTS
+from message_lifecycle.stores.iceberg.layout import COMPACTED, QUARANTINE, SNAPSHOTS
 from message_lifecycle.stores.iceberg.table_folder import local_path
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]

@@ -8,13 +8,18 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from secrets import token_hex
+from time import time
 from uuid import UUID
 
 import pytest
 from tests.errors import raises
 from tests.spark.lake import LEDGER, Lake, Rows
 
+from message_lifecycle.app.topics import create_topic
+from message_lifecycle.app.wiring import lake as configured_lake
+from message_lifecycle.ledger import migrate_ledger
 from message_lifecycle.model.errors import CatalogUnavailable, ForeignTable, InvalidSetting, UnknownTopic
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg.catalog import IcebergTopics, Tables
@@ -114,7 +119,7 @@ def test_a_marker_moves_with_every_change_only(lake: Lake) -> None:
 
 def test_a_catalog_that_does_not_answer_is_named(lake: Lake) -> None:
     tables = Tables()
-    tables.pointers = SqlPointers({"type": "sql", "uri": "postgresql+psycopg://x:y@127.0.0.1:1/lake"}, lambda: tables.catalog)
+    tables.pointers = SqlPointers({"type": "sql", "uri": "postgresql+psycopg://x:y@127.0.0.1:1/lake"}, {})
     topics = IcebergTopics(tables)
     with pytest.raises(CatalogUnavailable, match="Check that its database runs") as told:
         topics.list()
@@ -141,6 +146,24 @@ def test_a_look_at_idle_topics_needs_no_engine(lake: Lake) -> None:
     )
     done = subprocess.run([sys.executable, "-c", look], env=dict(os.environ), capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_look_at_what_is_not_due_loads_nothing_that_reads_data(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One call of a store brings all that its module imports; these take longer than the answer does."""
+    name = TopicName.parse(f"{lake.stream}/t {token_hex(4)}")
+    monkeypatch.setenv("LIFECYCLE_LEDGER_URL", f"sqlite:///{tmp_path}/ledger")
+    migrate_ledger(os.environ["LIFECYCLE_LEDGER_URL"])
+    create_topic(configured_lake(), name, partitions=2, settings={"message_expiry": 3600})
+    lake.append(name, Rows(base=0, times=(time(),)), with_state=False)
+    heavy = ("numpy", "pyarrow", "pandas", "fsspec", "duckdb", "py4j", "pyspark", "sqlalchemy.orm")  # the last: PyIceberg's SQL catalog
+    look = (
+        f"import sys; from message_lifecycle.app.cli import main; name = {str(name)!r}; "
+        "said = main(['plan', name, '--dry-run']), main(['status', name]); "
+        f"print(said, [name for name in {heavy} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", look], env=dict(os.environ), capture_output=True, text=True, check=True)
+    assert "removes       nothing of 1 messages" in done.stdout
+    assert done.stdout.splitlines()[-1] == "(0, 0) []"
 
 
 def test_a_table_is_found_by_whichever_line_to_java(lake: Lake) -> None:

@@ -28,11 +28,10 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.outcome import OutcomeName
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import EraseKey
-from message_lifecycle.stores.iceberg.append import KIND
 from message_lifecycle.stores.iceberg.branches import branch_of
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.erasure import publish as erasing
-from message_lifecycle.stores.iceberg.layout import COMPACTED, SNAPSHOTS
+from message_lifecycle.stores.iceberg.layout import COMPACTED, QUARANTINE, SNAPSHOTS
 from message_lifecycle.stores.iceberg.table_folder import local_path
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
@@ -42,7 +41,7 @@ TOPICS: dict[str, tuple[Any, Work | None, tuple[str, ...]]] = {
     "log": (test_kill_points.Topic, "message_cleaner", ("",)),
     "view": (test_compaction_kill_points.Topic, "compaction", ("", COMPACTED)),
     "documents": (test_document_kill_points.Topic, "snapshot_with_purge", ("", SNAPSHOTS)),
-    "quarantine": (test_quarantine_age.Topic, "quarantine", ("", KIND)),
+    "quarantine": (test_quarantine_age.Topic, "quarantine", ("", QUARANTINE)),
     "erasure": (test_erasure_kill_points.Topic, None, ("", COMPACTED)),
 }
 ENDINGS: tuple[OutcomeName, ...] = ("superseded", "lapsed", "refused", "blocked", "failed")

@@ -21,9 +21,8 @@ from message_lifecycle.app.topics import create_topic
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.hold import HeldRange
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.stores.iceberg.append import KIND
 from message_lifecycle.stores.iceberg.catalog import Tables
-from message_lifecycle.stores.iceberg.layout import PLAN_ID
+from message_lifecycle.stores.iceberg.layout import PLAN_ID, QUARANTINE
 from message_lifecycle.stores.iceberg.session import spark_session, sql_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
@@ -40,7 +39,7 @@ class Topic(Refused):
         assert self.refs() == {"main"}
         ((plan_id, removed),) = published(self.s, self.name)
         assert removed == (("quarantine_age", 4),)
-        summaries = [snapshot.summary for snapshot in Tables().load(self.name, kind=KIND).snapshots()]
+        summaries = [snapshot.summary for snapshot in Tables().load(self.name, kind=QUARANTINE).snapshots()]
         assert [summary[PLAN_ID] for summary in summaries if summary is not None and summary[PLAN_ID]] == [plan_id]
 
 
@@ -90,7 +89,7 @@ def test_what_is_refused_meanwhile_stays_and_another_removal_is_planned_again(to
     plan_id = steps.plan(topic.s, topic.name, as_of=AS_OF, work="quarantine").plan.plan_id
     steps.stage(topic.s, plan_id)
     steps.gate(topic.s, plan_id)
-    spark_session("tests").sql(f"DELETE FROM {sql_table(topic.name, kind=KIND)} WHERE batch = 'b95'")
+    spark_session("tests").sql(f"DELETE FROM {sql_table(topic.name, kind=QUARANTINE)} WHERE batch = 'b95'")
     assert topic.run().name == "published"
     assert topic.left() == []
 

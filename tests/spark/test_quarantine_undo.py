@@ -23,9 +23,8 @@ from message_lifecycle.ledger.database import Clock
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.request import UndoPlan
-from message_lifecycle.stores.iceberg.append import KIND
 from message_lifecycle.stores.iceberg.catalog import UNDO_PROPERTY, Tables
-from message_lifecycle.stores.iceberg.layout import UNDOES
+from message_lifecycle.stores.iceberg.layout import QUARANTINE, UNDOES
 from message_lifecycle.stores.iceberg.session import forget_cached, spark_session, sql_table
 from message_lifecycle.stores.iceberg.table_folder import local_path
 
@@ -48,8 +47,8 @@ class Topic(Refused):
     def rows(self) -> list[Any]:
         """As Spark reads them, with every column."""
         session = spark_session("tests")
-        forget_cached(session, self.name, kind=KIND)
-        return sorted(tuple(row) for row in session.table(sql_table(self.name, kind=KIND)).collect())
+        forget_cached(session, self.name, kind=QUARANTINE)
+        return sorted(tuple(row) for row in session.table(sql_table(self.name, kind=QUARANTINE)).collect())
 
     def age(self) -> Outcome:
         return super().run()
@@ -67,7 +66,7 @@ class Topic(Refused):
     def is_as_after_one_run(self) -> None:
         assert self.rows() == self.was
         assert self.refs() == {"main"}, "what was staged is gone"
-        snapshots = Tables().load(self.name, kind=KIND).snapshots()
+        snapshots = Tables().load(self.name, kind=QUARANTINE).snapshots()
         assert len([s for s in snapshots if s.summary and s.summary[UNDOES] == self.plan_id]) == 1
         (known,) = self.s.ledger.undone(self.name)
         outcome = self.s.ledger.record(known.undone_by).outcome
@@ -169,10 +168,10 @@ def test_an_undo_that_the_ledger_has_forgotten_brings_nothing_back_twice(topic: 
     with raises("UndoSourceGone", match="has brought back what it removed"):
         topic.undo()
     assert topic.rows() == topic.was
-    before = Tables().load(topic.name, kind=KIND)
-    catalog, _, table = sql_table(topic.name, kind=KIND).replace("`", "").partition(".")
+    before = Tables().load(topic.name, kind=QUARANTINE)
+    catalog, _, table = sql_table(topic.name, kind=QUARANTINE).replace("`", "").partition(".")
     spark_session("tests").sql(f"CALL {catalog}.system.rewrite_data_files(table => '{table}', options => map('rewrite-all', 'true'))")
-    assert Tables().load(topic.name, kind=KIND).metadata.current_snapshot_id != before.metadata.current_snapshot_id
+    assert Tables().load(topic.name, kind=QUARANTINE).metadata.current_snapshot_id != before.metadata.current_snapshot_id
     with raises("UndoSourceGone", match="has brought back what it removed"):
         topic.undo()
     assert topic.rows() == topic.was
@@ -182,7 +181,7 @@ def test_its_history_is_kept_as_long_as_the_topics(topic: Topic) -> None:
     """By engines that expire snapshots after a table's own property."""
 
     def kept() -> tuple[str, str]:
-        own, beside = (Tables().load(topic.name, kind=kind).properties for kind in ("", KIND))
+        own, beside = (Tables().load(topic.name, kind=kind).properties for kind in ("", QUARANTINE))
         return own[UNDO_PROPERTY], beside[UNDO_PROPERTY]
 
     assert kept() == ("604800000", "604800000")
@@ -197,13 +196,13 @@ def test_what_cannot_be_taken_back_is_refused_by_name_and_nothing_changes(topic:
     empty = topic.age().plan_id or ""
     with raises("NotPublished"):
         steps.run(topic.s, topic.name, as_of=AS_OF, work=UndoPlan(plan_id=empty))
-    table = Tables().load(topic.name, kind=KIND)
+    table = Tables().load(topic.name, kind=QUARANTINE)
     lost = local_path(table.location()) / topic.s.ledger.record(topic.plan_id).plan.selection.files[0]
     lost.rename(lost.with_suffix(f".{token_hex(2)}"))
     with raises("UndoSourceGone", match=lost.name):
         topic.undo()
     assert (topic.left(), topic.refs()) == (["b95"], {"main"})
-    Tables().catalog.drop_table((topic.name.namespace, topic.name.table(KIND)))
+    Tables().catalog.drop_table((topic.name.namespace, topic.name.table(QUARANTINE)))
     with raises("UndoSourceGone", match="the quarantine that it took rows from is not there any more"):
         topic.undo()
 

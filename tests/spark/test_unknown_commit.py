@@ -37,7 +37,7 @@ from message_lifecycle.stores.iceberg import store as of_log
 from message_lifecycle.stores.iceberg.catalog import IcebergTopics, Tables
 from message_lifecycle.stores.iceberg.documents import store as of_documents
 from message_lifecycle.stores.iceberg.java import Java
-from message_lifecycle.stores.iceberg.layout import COMPACTED, PLAN_ID, SNAPSHOTS
+from message_lifecycle.stores.iceberg.layout import COMPACTED, PLAN_ID, QUARANTINE, SNAPSHOTS
 from message_lifecycle.stores.iceberg.session import java_table
 from message_lifecycle.stores.iceberg.table_folder import local_path
 from message_lifecycle.stores.iceberg.writer import IcebergWriter
@@ -345,7 +345,7 @@ def test_an_ingest_that_meets_its_own_commit_leaves_the_tables_whole(landing: La
     with monkeypatch.context() as patched:
         patched.setattr(append, "commit_staged", lost)
         result = landing.take(name, folder)
-    assert (is_whole(name), is_whole(name, append.KIND)) == (True, True)
+    assert (is_whole(name), is_whole(name, QUARANTINE)) == (True, True)
     assert (result.rows, [message.offset for message in landing.messages(name)], len(landing.quarantine(name))) == (1, [0], 1)
     assert landing.take(name, folder).files == ()
 

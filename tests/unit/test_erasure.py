@@ -32,12 +32,12 @@ from message_lifecycle.stores.iceberg.columns import SCHEMA
 from message_lifecycle.stores.iceberg.compaction.store import IcebergViews
 from message_lifecycle.stores.iceberg.erasure import publish
 from message_lifecycle.stores.iceberg.erasure.looking import Looks
-from message_lifecycle.stores.iceberg.erasure.metadata import ERASING, read_going, snapshot_id_of
+from message_lifecycle.stores.iceberg.erasure.metadata import read_going, snapshot_id_of
 from message_lifecycle.stores.iceberg.erasure.publish import load_with_going
 from message_lifecycle.stores.iceberg.erasure.rewrite import rewrite
 from message_lifecycle.stores.iceberg.erasure.search import MAIN, Heads, UndoWindow, search
 from message_lifecycle.stores.iceberg.lake_io import LakeFileIO
-from message_lifecycle.stores.iceberg.layout import OPERATION, PLAN_ID
+from message_lifecycle.stores.iceberg.layout import ERASING, OPERATION, PLAN_ID
 from message_lifecycle.stores.iceberg.tasks import HERE
 from tests.errors import raises
 from tests.histories import PLACE, catalog_in, document_of

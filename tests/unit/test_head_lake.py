@@ -37,7 +37,7 @@ def head_lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restored]:
     io = {"py-io-impl": f"{LakeFileIO.__module__}.{LakeFileIO.__name__}"}
     tables = Tables()
     tables.__dict__["catalog"] = SqlCatalog("lake", uri=uri, warehouse=str(folder / "warehouse"), **io)
-    tables.__dict__["pointers"] = SqlPointers({"uri": uri}, lambda: tables.catalog)
+    tables.__dict__["pointers"] = SqlPointers({"uri": uri}, {"uri": uri, **io})
     with restored(folder, tables, _no_spark) as made:
         yield made
 

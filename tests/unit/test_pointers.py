@@ -1,4 +1,4 @@
-"""What a catalog that is no SQL database is asked, and what is taken from its answer alone."""
+"""What a catalog that is no SQL database is asked, and what is taken from its answer alone; and a table read by the rows of one that is."""
 
 from __future__ import annotations
 
@@ -11,20 +11,23 @@ from unittest.mock import Mock
 import pytest
 import requests
 from pyiceberg.catalog.memory import InMemoryCatalog
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError, ServerError, ServiceUnavailableError, UnauthorizedError
 from pyiceberg.io import PY_IO_IMPL, FileIO, InputFile, InputStream, OutputFile
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
 from message_lifecycle.model.errors import CatalogUnavailable, TableUnreadable, UnknownTopic
+from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg import lake_io
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.lake_io import LakeFileIO
-from message_lifecycle.stores.iceberg.layout import LIVE, OF_TABLE
-from message_lifecycle.stores.iceberg.pointers import CatalogPointers, look
+from message_lifecycle.stores.iceberg.layout import LIVE, OF_TABLE, STREAM_PROPERTY, TOPIC_PROPERTY
+from message_lifecycle.stores.iceberg.pointers import CatalogPointers, SqlPointers, look
 from message_lifecycle.stores.iceberg.table_folder import TableDocument, local_path
 
 PLACE = ("shop", "orders")
+NAME = TopicName(stream="shop", topic="orders")
 SCHEMA = Schema(NestedField(1, "offset", LongType(), required=True))
 
 
@@ -196,6 +199,50 @@ def test_a_look_asks_for_each_table_once(catalog: InMemoryCatalog, monkeypatch: 
     with catalog.load_table(PLACE).transaction() as changes:
         changes.set_properties(a="b")
     assert pointers.one(PLACE) not in (None, found), "after it all is asked anew"
+
+
+@pytest.fixture
+def sql(tmp_path: Path) -> SqlCatalog:
+    """Has the table of the topic shop/orders."""
+    files = {PY_IO_IMPL: f"{LakeFileIO.__module__}.{LakeFileIO.__name__}", "s3.endpoint": "there"}
+    made = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/catalog", warehouse=str(tmp_path), **files)
+    made.create_namespace("shop")
+    made.create_table(PLACE, SCHEMA, properties={STREAM_PROPERTY: "shop", TOPIC_PROPERTY: "orders", "s3.region": "here"})
+    return made
+
+
+def tables_of(sql: SqlCatalog) -> Tables:
+    tables = Tables()
+    tables.__dict__["pointers"] = SqlPointers({"uri": sql.properties["uri"]}, sql.properties)
+    return tables
+
+
+def test_a_table_of_a_sql_catalog_is_the_one_that_it_would_load_itself(sql: SqlCatalog) -> None:
+    found, own = tables_of(sql).load(NAME), sql.load_table(PLACE)
+    assert (found.name(), found.metadata_location, found.metadata) == (own.name(), own.metadata_location, own.metadata)
+    assert (type(found.io), found.io.properties) == (LakeFileIO, own.io.properties)
+    assert {"s3.endpoint", "s3.region"} <= found.io.properties.keys()
+    assert found.scan().to_arrow().num_rows == 0
+
+
+def test_a_table_that_has_moved_since_it_was_asked_for_is_read_where_it_is(sql: SqlCatalog) -> None:
+    """A commit deletes the metadata that are older than those it keeps."""
+    tables = tables_of(sql)
+    with look():
+        before = tables.document(NAME)
+        with sql.load_table(PLACE).transaction() as changes:
+            changes.set_properties(a="c")
+        local_path(before.location).unlink()
+        assert tables.load(NAME).properties["a"] == "c"
+    tables = tables_of(sql)
+    with look():
+        left = tables.document(NAME).location
+        local_path(left).unlink()
+        with pytest.raises(TableUnreadable, match=left):
+            tables.load(NAME)
+        sql.drop_table(PLACE)
+        with pytest.raises(UnknownTopic, match="shop/orders"):
+            tables.load(NAME)
 
 
 def test_keys_that_are_about_to_end_are_renewed(monkeypatch: pytest.MonkeyPatch) -> None:

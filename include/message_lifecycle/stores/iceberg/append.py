@@ -19,7 +19,7 @@ from message_lifecycle.stores.iceberg.catalog import beside, ledger_text
 from message_lifecycle.stores.iceberg.fence import Ancestor, Walk, fenced_commit, main_ancestors, newest_state
 from message_lifecycle.stores.iceberg.incoming import CutRules, count_opened, number
 from message_lifecycle.stores.iceberg.java import Java, each, entries
-from message_lifecycle.stores.iceberg.layout import INGEST_ID, LEDGER, PARTITIONS_PROPERTY, SPAN_SECONDS, LogSummary
+from message_lifecycle.stores.iceberg.layout import INGEST_ID, LEDGER, PARTITIONS_PROPERTY, QUARANTINE, SPAN_SECONDS, LogSummary
 from message_lifecycle.stores.iceberg.session import forget_cached, java_table, sql_table
 
 if TYPE_CHECKING:
@@ -367,7 +367,6 @@ def merged(base: LogSummary, ours: LogSummary, now: LogSummary) -> LogSummary:
 # (QUA-1): a file is then dropped whole.
 
 
-KIND = "quarantine"
 _PROPERTIES: Mapping[str, str] = {
     "format-version": "3",
     "commit.retry.num-retries": "20",
@@ -392,26 +391,26 @@ def quarantine(session: SparkSession, name: TopicName, refused: DataFrame, *, ba
     rows = refused.select(
         F.timestamp_micros(F.lit(at)).alias("at"), F.lit(batch_id).alias("batch"), "file", "position", "code", "reason", "raw"
     )
-    with staging(session, name, batch_id, kind=KIND) as stage:
+    with staging(session, name, batch_id, kind=QUARANTINE) as stage:
         if stage.found(batch_id) is not None:
             return
         # Whether a column may hold nothing is known here, not to Spark's planner.
-        rows.coalesce(1).writeTo(sql_table(name, kind=KIND, branch=stage.branch)).option("check-nullability", "false").append()
+        rows.coalesce(1).writeTo(sql_table(name, kind=QUARANTINE, branch=stage.branch)).option("check-nullability", "false").append()
         try:
             commit_staged(stage, stage.written(), batch_id=batch_id, properties={}, may_commit=may_commit)
         except AlreadyThere:
             return
         finally:
-            forget_cached(session, name, kind=KIND)
+            forget_cached(session, name, kind=QUARANTINE)
 
 
 def quarantined(session: SparkSession, name: TopicName, batch_id: str) -> dict[str, int]:
     """How many rows of the batch are in quarantine, by code."""
     from pyspark.sql import functions as F
 
-    if not session.catalog.tableExists(sql_table(name, kind=KIND)):
+    if not session.catalog.tableExists(sql_table(name, kind=QUARANTINE)):
         return {}
-    counts = session.table(sql_table(name, kind=KIND)).where(F.col("batch") == batch_id).groupBy("code").count()
+    counts = session.table(sql_table(name, kind=QUARANTINE)).where(F.col("batch") == batch_id).groupBy("code").count()
     return {row["code"]: row["count"] for row in counts.orderBy("code").collect()}
 
 
@@ -419,8 +418,8 @@ def _create(session: SparkSession, name: TopicName) -> None:
     """Where there is none. Raises CommitUnknown where nobody knows whether it was made."""
     from message_lifecycle.stores.iceberg import columns, new_table
 
-    if session.catalog.tableExists(sql_table(name, kind=KIND)):
+    if session.catalog.tableExists(sql_table(name, kind=QUARANTINE)):
         return
     properties = {**_PROPERTIES, **beside(name, entries(java_table(session, name).properties()))}
     # False: another process made it meanwhile
-    new_table.create((name.namespace, name.table(KIND)), columns.QUARANTINE_SHAPE, properties=properties, summary={})
+    new_table.create((name.namespace, name.table(QUARANTINE)), columns.QUARANTINE_SHAPE, properties=properties, summary={})

@@ -9,7 +9,7 @@ import gzip
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import cached_property, lru_cache, partial
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from message_lifecycle.model.errors import (
     CatalogUnavailable,
@@ -66,7 +66,8 @@ if TYPE_CHECKING:
 
 _OF_SQL = ("postgresql", "sqlite")
 """What the address of a SQL catalog begins with, where its type is not said."""
-_FILE_IO = "message_lifecycle.stores.iceberg.lake_io.LakeFileIO"
+_FILES = {"py-io-impl": "message_lifecycle.stores.iceberg.lake_io.LakeFileIO"}
+Read = TypeVar("Read")
 UNDO_PROPERTY = "history.expire.max-snapshot-age-ms"
 
 
@@ -82,13 +83,13 @@ class Tables:
         from pyiceberg.catalog import load_catalog
 
         with reaching_catalog():
-            return load_catalog(CATALOG, **{"py-io-impl": _FILE_IO, **self._configured()})
+            return load_catalog(CATALOG, **{**_FILES, **self._configured()})
 
     @cached_property
     def pointers(self) -> Pointers:
         properties = self._configured()
         is_sql = properties["type"].lower() == "sql" if "type" in properties else properties.get("uri", "").startswith(_OF_SQL)
-        return SqlPointers(properties, lambda: self.catalog) if is_sql else CatalogPointers(self.catalog)
+        return SqlPointers(properties, {**_FILES, **properties}) if is_sql else CatalogPointers(self.catalog)
 
     def _configured(self) -> dict[str, Any]:
         from pyiceberg.utils.config import Config
@@ -164,14 +165,14 @@ class Tables:
         TableUnreadable."""
         seen = self._documents.get(place)
         if seen is None or seen.location != location:
-            seen = self._documents[place] = self._read(place, location)
+            seen = self._documents[place] = self._read(self.pointers.read, place, location)
         return seen
 
-    def _read(self, place: Place, location: str) -> TableDocument:
+    def _read(self, read: Callable[[Place, str], Read], place: Place, location: str) -> Read:
         while True:
             try:
                 with reaching_catalog():
-                    return self.pointers.read(place, location)
+                    return read(place, location)
             except (OSError, *TORN) as error:
                 asked, location = location, self._moved(place)
                 if location == asked:
@@ -189,11 +190,9 @@ class Tables:
         place = name.namespace, name.table(kind)
         location = self.document(name, kind=kind).location
         try:
-            return self.pointers.table(place, location)
+            return self._read(self.pointers.table, place, location)
         except UnknownTopic:
             raise UnknownTopic(str(name)) from None
-        except (OSError, *TORN) as error:
-            raise _unreadable(place, location, error) from error
 
 
 def _unreadable(place: Place, location: str, error: Exception) -> TableUnreadable:

@@ -26,7 +26,6 @@ from message_lifecycle.stores.iceberg.named import NamesFailures
 from message_lifecycle.stores.iceberg.read import published_by
 from message_lifecycle.stores.iceberg.session import engine, forget_cached, java_table
 from message_lifecycle.stores.iceberg.transaction import Ready, commits_at_once
-from message_lifecycle.stores.iceberg.undo_sources import has_committed, has_lost
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -76,10 +75,14 @@ class TableStore(NamesFailures, ChangeStore):
         return replace(self._tells(plan.plan_id, found.snapshot_id, told), at_once=AT_ONCE in told)
 
     def has_begun(self, plan: Plan) -> bool:
+        from message_lifecycle.stores.iceberg.undo_sources import has_committed
+
         table = self._table(plan)
         return table is not None and has_committed(table, plan.plan_id)
 
     def is_lost(self, plan: Plan) -> bool:
+        from message_lifecycle.stores.iceberg.undo_sources import has_lost
+
         table = self._table(plan)
         return table is not None and has_lost(table, plan, self._base_id(plan))
 

@@ -20,7 +20,6 @@ from pyiceberg.types import IntegerType, NestedField, PrimitiveType, StructType
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.tables import RefFact, SnapshotFact, TableHistory
 from message_lifecycle.stores.iceberg.layout import END_OFFSETS, LEDGER, of_plan
-from message_lifecycle.stores.iceberg.relations import scratch_database
 from message_lifecycle.stores.iceberg.table_files import ListedFile, owner_of
 from message_lifecycle.stores.iceberg.table_folder import TableDocument, Within, reading
 
@@ -322,5 +321,7 @@ class Inventory:
 
 @contextmanager
 def inventory() -> Iterator[Inventory]:
+    from message_lifecycle.stores.iceberg.relations import scratch_database
+
     with scratch_database(memory=_MEMORY) as connection:
         yield Inventory(connection)

@@ -32,9 +32,11 @@ LIVE = "live"
 """Kind of the view beside a topic's table that hides dead messages; no name of a topic ends in it."""
 SNAPSHOTS = "snapshots"
 """Kind of the table beside a document topic's that holds its documents' snapshots."""
-KINDS = ("", COMPACTED, SNAPSHOTS, "quarantine")
+QUARANTINE = "quarantine"
+"""Kind of the table beside a topic's that holds what was refused (QUA-1)."""
+KINDS = ("", COMPACTED, SNAPSHOTS, QUARANTINE)
 """Kinds of a topic's tables, its own first."""
-BESIDE = (COMPACTED, LATEST, LIVE, SNAPSHOTS, "quarantine")
+BESIDE = (COMPACTED, LATEST, LIVE, SNAPSHOTS, QUARANTINE)
 """Kinds of all that lies beside topics' tables."""
 
 TABLE_PROPERTIES: Mapping[str, str] = {
@@ -83,6 +85,8 @@ DELETED_GATE = "lifecycle._deleted-gate"
 DELETED_KIND = "lifecycle._deleted-kind"
 RETURNED_BY = "lifecycle._returned-by"
 """The undo that brought the topic back."""
+ERASING = "lifecycle._erasing"
+"""Names the list of files that an erasure has still to delete; set by its commit, and taken away when they are gone."""
 
 # Snapshot summary.
 PLAN_ID = "lifecycle.plan-id"

@@ -1,5 +1,7 @@
 """The quarantine table read by its metadata, and rid of whole files, or given them back: staged on a branch, published in one fenced commit
-(QUA-1, DEL-7)."""
+(QUA-1, DEL-7).
+
+Every look at a topic asks this store what is there, so what reads data is imported where it is called."""
 
 from __future__ import annotations
 
@@ -8,9 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyiceberg.manifest import ManifestContent
 
 from message_lifecycle.model.change import QuarantinedFile
@@ -24,18 +23,14 @@ from message_lifecycle.model.tables import QuarantineFile, QuarantineReturning, 
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NOTHING_GIVEN, Given
 from message_lifecycle.stores.iceberg import change
-from message_lifecycle.stores.iceberg.append import KIND
 from message_lifecycle.stores.iceberg.branches import StagedChange, branch_of, commit_to, undo_ref
 from message_lifecycle.stores.iceberg.change import TableStore, Update, appends_pass, forget_source, undoing
-from message_lifecycle.stores.iceberg.data_files import copied_from, copies, digest_of, files_named, originals
-from message_lifecycle.stores.iceberg.evidence_files import longs, schema
 from message_lifecycle.stores.iceberg.fence import main_ancestors
 from message_lifecycle.stores.iceberg.java import Java
-from message_lifecycle.stores.iceberg.layout import PLAN_ID, STAGED_PLAN_ID, UNDOES, commit_that_says, summary_of
+from message_lifecycle.stores.iceberg.layout import PLAN_ID, QUARANTINE, STAGED_PLAN_ID, UNDOES, commit_that_says, summary_of
 from message_lifecycle.stores.iceberg.manifests import listed, manifests_of, picking
 from message_lifecycle.stores.iceberg.session import engine, engine_failures
 from message_lifecycle.stores.iceberg.table_folder import absolute, is_erased_copy, location_prefix, reading
-from message_lifecycle.stores.iceberg.undo_sources import source_of
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -46,22 +41,20 @@ if TYPE_CHECKING:
 
 _AT = 1
 """The id of the column `at`, the table's first."""
-_GOING = schema("rows", "newest_at", planned=pa.bool_())
-_BACK = schema("rows", planned=pa.bool_(), same=pa.bool_())
 _PICK = picking("file_path", "record_count", "file_size_in_bytes", "lower_bounds", "upper_bounds", "null_value_counts")
 
 
 class IcebergQuarantine(TableStore):
     """`ports.QuarantineStore`."""
 
-    kinds = (KIND,)
+    kinds = (QUARANTINE,)
 
     def _table(self, plan: Plan) -> Table | None:
         return self._of(plan.topic)
 
     def _of(self, name: TopicName) -> Table | None:
         try:
-            return self._tables.load(name, kind=KIND)
+            return self._tables.load(name, kind=QUARANTINE)
         except UnknownTopic:
             return None
 
@@ -77,7 +70,9 @@ class IcebergQuarantine(TableStore):
         )
 
     def returning(self, plan: Plan) -> QuarantineReturning:
-        table = self._tables.load(plan.topic, kind=KIND)
+        from message_lifecycle.stores.iceberg.undo_sources import source_of
+
+        table = self._tables.load(plan.topic, kind=QUARANTINE)
         taken_back = commit_that_says(table, UNDOES, plan.plan_id)
         if taken_back is not None:
             raise undo_source_gone(plan.plan_id, f"plan {summary_of(taken_back).get(PLAN_ID)} has brought back what it removed")
@@ -92,7 +87,7 @@ class IcebergQuarantine(TableStore):
             ) from lost
 
     def _returned(self, plan: Plan) -> int:
-        table, done = self._tables.load(plan.topic, kind=KIND), self.published(plan)
+        table, done = self._tables.load(plan.topic, kind=QUARANTINE), self.published(plan)
         after = None if done is None else table.snapshot_by_id(done.snapshot_id)
         if after is None:
             return 0
@@ -117,13 +112,13 @@ class IcebergQuarantine(TableStore):
 
             def work() -> Callable[[str], object]:
                 if plan.on_quarantine.files_back:
-                    update = bringing_back(session, self._tables.load(plan.topic, kind=KIND).io, table, plan)
+                    update = bringing_back(session, self._tables.load(plan.topic, kind=QUARANTINE).io, table, plan)
                 else:
                     update = _going(session, table, plan, base_id)(table)
                 update.set(STAGED_PLAN_ID, plan.plan_id)
                 return lambda branch: commit_to(table, branch, update, what=f"staging plan {plan.plan_id}")
 
-            staged = change.stage(session, table, plan, base_id, work, kind=KIND)
+            staged = change.stage(session, table, plan, base_id, work, kind=QUARANTINE)
             found = int(staged.snapshotId())
         self._steps("after_stage")
         return Staged(plan_id=plan.plan_id, branch=branch_of(plan.plan_id), snapshot_id=found)
@@ -131,10 +126,14 @@ class IcebergQuarantine(TableStore):
     def evidence(self, plan: Plan, staged: Staged, _policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
         """Read by PyIceberg from what Java staged: of the files that go the times, not their bounds; of those that come back each byte.
         That the rest is as it was their names tell, for no file is ever changed."""
+        import pyarrow as pa
+
+        from message_lifecycle.stores.iceberg.evidence_files import longs, schema
+
         before_id, back = plan.requirements.snapshot_id, bool(plan.on_quarantine.files_back)
         table, before, after = None, dict[str, int](), dict[str, int]()
         if back or before_id is not None:
-            table = self._tables.load(plan.topic, kind=KIND)
+            table = self._tables.load(plan.topic, kind=QUARANTINE)
             before, after = _at(table, before_id, plan), _at(table, staged.snapshot_id, plan)
         gone, new = before.keys() - after.keys(), after.keys() - before.keys()
         prefix = "" if table is None else location_prefix(table.location())
@@ -142,15 +141,17 @@ class IcebergQuarantine(TableStore):
         others = sorted((gone if back else new) | {name for name in before.keys() & after.keys() if before[name] != after[name]})
         rows_in, rows_kept, asks = sum(before.values()), sum(after.values()), len(plan.asks)
         if back and table is not None:
+            columns = schema("rows", planned=pa.bool_(), same=pa.bool_())
             found = list(looked_at(table.io, prefix, plan, ((name, count) for name, (count, _) in rows.items())))
             figures = {"rows_in": rows_in, "rows_kept": rows_kept, "asks": asks, "rows_restored": rows_kept - rows_in}
         else:
             named = set(plan.selection.files)
+            columns = schema("rows", "newest_at", planned=pa.bool_())
             found = [{"rows": count, "newest_at": newest, "planned": name in named} for name, (count, newest) in rows.items()]
             removed = sum(count for count, _ in rows.values())
             figures = {"rows_in": rows_in, "rows_removed": removed, "rows_kept": rows_kept, "asks": asks}
         return {
-            "back" if back else "going": pa.Table.from_pylist(found, schema=_BACK if back else _GOING),
+            "back" if back else "going": pa.Table.from_pylist(found, schema=columns),
             "difference": pa.table({"name": pa.array(others, pa.string())}),
             "figures": longs([figures]),
         }
@@ -163,14 +164,14 @@ class IcebergQuarantine(TableStore):
                 raise PlanConflict(plan.plan_id, "nothing is staged for it")
             with engine_failures():
                 session, table = self._required(plan)
-                done = self._commit(session, table, verdict, given, partial(_update, session, table, verdict, base_id), kind=KIND)
+                done = self._commit(session, table, verdict, given, partial(_update, session, table, verdict, base_id), kind=QUARANTINE)
         forget_source(self._tables, plan, self.kinds)
         return done
 
     def _required(self, plan: Plan) -> tuple[SparkSession, Java]:
         """Raises PlanConflict where the quarantine is another table, or its history has lost the plan's snapshot."""
         session = engine(self._session)
-        table = change.table_beside(session, plan, KIND)
+        table = change.table_beside(session, plan, QUARANTINE)
         if str(table.uuid()) != plan.requirements.table_uuid:
             raise PlanConflict(plan.plan_id, "the quarantine is another table now")
         if all(ancestor.snapshot_id != plan.requirements.snapshot_id for ancestor in main_ancestors(table)):
@@ -207,6 +208,10 @@ def _at(table: Table, snapshot_id: int | None, plan: Plan) -> dict[str, int]:
 
 def _times(table: Table, path: str) -> tuple[int, int | None]:
     """Rows of the file, and the newest time among them in microseconds; None where one has none."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
     with reading(path), table.io.new_input(path).open() as stream:
         times = pq.ParquetFile(pa.PythonFile(stream, mode="r")).read(columns=["at"])["at"]
     newest = pc.max(times.cast(pa.timestamp("us", times.type.tz)).cast(pa.int64()), skip_nulls=False).as_py()
@@ -215,6 +220,8 @@ def _times(table: Table, path: str) -> tuple[int, int | None]:
 
 def _going(session: SparkSession, table: Java, plan: Plan, base_id: int) -> Callable[[Java], Java]:
     """Makes, of a table or a transaction, the update that takes the plan's files out: those very names in its snapshot, each of them."""
+    from message_lifecycle.stores.iceberg.data_files import files_named
+
     prefix = location_prefix(str(table.location()))
     found = files_named(session, table, table.snapshot(base_id), [absolute(prefix, name) for name in plan.selection.files])
     if len(found) != len(plan.selection.files):
@@ -286,6 +293,8 @@ def returned(plan: Plan, before: Iterable[QuarantineFile], after: Iterable[Quara
 
 def bringing_back(session: SparkSession, io: FileIO, table: Java, plan: Plan) -> Java:
     """The update that adds a copy of each of the plan's files. Raises UndoSourceGone."""
+    from message_lifecycle.stores.iceberg.data_files import copies, originals
+
     prefix, undone = location_prefix(str(table.location())), plan.parent or plan.plan_id
     wanted = {absolute(prefix, action.file): at for at, action in enumerate(plan.on_quarantine.files_back)}
     update = table.newAppend()
@@ -297,6 +306,8 @@ def bringing_back(session: SparkSession, io: FileIO, table: Java, plan: Plan) ->
 
 def looked_at(io: FileIO, prefix: str, plan: Plan, rows: Iterable[tuple[str, int]]) -> Iterator[dict[str, Any]]:
     """The frame `back` of `gates.tables`. `rows`: new files by name, and how many rows each was read to hold."""
+    from message_lifecycle.stores.iceberg.data_files import copied_from, digest_of
+
     named = dict(enumerate(plan.on_quarantine.files_back))
     for name, count in rows:
         at = copied_from(name)

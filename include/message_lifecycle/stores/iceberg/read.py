@@ -20,7 +20,6 @@ from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import Request
 from message_lifecycle.stores.iceberg.catalog import Tables
-from message_lifecycle.stores.iceberg.data_rows import messages_of, rows_in_order
 from message_lifecycle.stores.iceberg.layout import (
     AT_ONCE,
     CANCELLED_MARKERS,
@@ -120,6 +119,8 @@ class IcebergReader(NamesFailures):
         at: LogState | None = None,
     ) -> Iterator[Message]:
         """In order of (partition, offset); holds the files of one stretch of offsets at a time."""
+        from message_lifecycle.stores.iceberg.data_rows import messages_of, rows_in_order
+
         table, snapshot_id = self._tables.log(name), None if at is None else at.snapshot_id
         if snapshot_id is not None and table.snapshot_by_id(snapshot_id) is None:
             raise PlanConflict("not yet made", f"snapshot {snapshot_id} of the log is gone")

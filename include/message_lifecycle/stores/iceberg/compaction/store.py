@@ -1,5 +1,7 @@
 """Compacted views on tables: `ports.ViewReader` and `ports.ViewStore` by Iceberg's library. Spark is asked for where its SQL or its
-executors are needed."""
+executors are needed.
+
+Every look at a topic asks this store for its view's state, so what reads data is imported where it is called."""
 
 from __future__ import annotations
 
@@ -8,8 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.message import ViewState
@@ -22,18 +22,13 @@ from message_lifecycle.operations import expiry
 from message_lifecycle.operations.compaction import settings_hash_after
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NOTHING_GIVEN, Given
-from message_lifecycle.stores.iceberg import data_rows, layout, segments, view_file
+from message_lifecycle.stores.iceberg import layout, segments, view_file
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.change import TableStore, Update, forget_source, head_is, staged_change, table_beside
 from message_lifecycle.stores.iceberg.columns import SCHEMA as TOPIC_SCHEMA
 from message_lifecycle.stores.iceberg.compaction import view_table
-from message_lifecycle.stores.iceberg.compaction.evidence import evidence
-from message_lifecycle.stores.iceberg.compaction.read import IcebergViewReader, outlived_evidence
-from message_lifecycle.stores.iceberg.compaction.stage import required_base
+from message_lifecycle.stores.iceberg.compaction.read import IcebergViewReader
 from message_lifecycle.stores.iceberg.compaction.view_table import delete_horizons
-from message_lifecycle.stores.iceberg.data_rows import Vectors, read_rows
-from message_lifecycle.stores.iceberg.erasure.metadata import snapshot_id_of
-from message_lifecycle.stores.iceberg.erasure.search import MAIN
 from message_lifecycle.stores.iceberg.fence import main_ancestors
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import CATALOG, COMPACTED, COUNTS, LATEST, PLAN_ID, SCRATCH_PROPERTY
@@ -69,6 +64,9 @@ class IcebergViews(TableStore, IcebergViewReader):
         table = self._table(plan)
         if table is None or not plan.on_view.compact:
             return super().has_begun(plan)
+        from message_lifecycle.stores.iceberg.erasure.metadata import snapshot_id_of
+        from message_lifecycle.stores.iceberg.erasure.search import MAIN
+
         # Nobody takes a compaction back, so an erasure that has ended its commit has left nothing that tells of it. Its snapshot is known by
         # an id that nothing else has.
         base_id, whole = None if plan.view is None else plan.view.snapshot_id, True
@@ -92,7 +90,9 @@ class IcebergViews(TableStore, IcebergViewReader):
         return staged if plan.on_view.compact else replace(nothing, view=staged.view)
 
     def evidence(self, plan: Plan, staged: Staged, policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
+        from message_lifecycle.stores.iceberg.compaction.evidence import evidence
         from message_lifecycle.stores.iceberg.compaction.removals import removal_evidence, return_evidence
+        from message_lifecycle.stores.iceberg.compaction.tails import outlived_evidence
 
         if plan.on_view.compact or plan.is_empty:
             return evidence(self._tables, plan, staged, policy, cluster=None if tasks_here() else self._session)
@@ -138,6 +138,8 @@ class IcebergViews(TableStore, IcebergViewReader):
 
 def _update(session: SparkSession, tables: Tables, table: Java, verdict: Verdict, sql: Callable[[], SparkSession]) -> Update:
     """What the commit does. `sql`: asked for where memories are to be counted. Raises PlanConflict."""
+    from message_lifecycle.stores.iceberg.compaction.stage import required_base
+
     plan, told, base_id = verdict.plan, verdict.staged.view, required_base(table, verdict.plan)
     staged_id = None if told is None else told.snapshot_id
     change = staged_change(session, table, plan.plan_id, staged_id, base_id)
@@ -189,6 +191,11 @@ _HORIZON = "delete_horizon"
 
 def due_at(table: Table, snapshot: Snapshot, policy: Policy, *, as_of: Instant) -> Instant | None:
     """None: never. `as_of`: of the run that made the snapshot, which has taken what was due then."""
+    import numpy as np
+
+    from message_lifecycle.stores.iceberg import data_rows
+    from message_lifecycle.stores.iceberg.data_rows import Vectors, read_rows
+
     rule = expiry.hidden(policy)
     prefix, vectors = location_prefix(table.location()), Vectors(table, snapshot)
     horizons = {path: horizon for path, horizon in delete_horizons(table, snapshot) if horizon is not None}

@@ -37,7 +37,7 @@ from message_lifecycle.stores.iceberg.erasure.rewrite import (
 from message_lifecycle.stores.iceberg.erasure.search import MAIN, Heads, UndoWindow, ancestors
 from message_lifecycle.stores.iceberg.history import snapshot_ids, words_in
 from message_lifecycle.stores.iceberg.java import Java, Jvm
-from message_lifecycle.stores.iceberg.layout import END_OFFSETS, LEDGER, STATE_KEYS
+from message_lifecycle.stores.iceberg.layout import END_OFFSETS, ERASING, LEDGER, STATE_KEYS
 from message_lifecycle.stores.iceberg.session import engine
 from message_lifecycle.stores.iceberg.table_metadata import Document, document_of
 
@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 
 
 _VIEW_KEYS = (HORIZONS, DUE_AT, SETTINGS, MEMORIES)
-ERASING = "lifecycle._erasing"
-"""Names the list of files that an erasure has still to delete; set by its commit, and taken away when they are gone."""
 _TOTALS = (
     "total-records",
     "total-files-size",

@@ -14,12 +14,12 @@ from message_lifecycle.model.erasure import Matches
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.stores.iceberg.erasure.looking import Looks
-from message_lifecycle.stores.iceberg.erasure.metadata import ERASING, Rewriting, read_going
+from message_lifecycle.stores.iceberg.erasure.metadata import Rewriting, read_going
 from message_lifecycle.stores.iceberg.erasure.rewrite import Manifests, NewFile, from_json, opened, rewrite, rows_with, to_json
 from message_lifecycle.stores.iceberg.erasure.search import MAIN, Heads, UndoWindow, ancestors, search
 from message_lifecycle.stores.iceberg.history import reachable, snapshot_ids
 from message_lifecycle.stores.iceberg.java import Java
-from message_lifecycle.stores.iceberg.layout import PLAN_ID
+from message_lifecycle.stores.iceberg.layout import ERASING, PLAN_ID
 from message_lifecycle.stores.iceberg.pointers import Place
 from message_lifecycle.stores.iceberg.table_files import Deleted, delete_files, listed, owner_of, with_checksums
 from message_lifecycle.stores.iceberg.table_folder import ID_IN_NAMES, Within, absolute, erased_copy, is_absolute, location_prefix, reading

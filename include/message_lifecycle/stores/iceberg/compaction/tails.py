@@ -1,0 +1,235 @@
+"""What lies past a view's horizons: how much and how old it is, by metadata and by reading no more than the columns of files that a limit
+cuts (CMP-1); and what would be seen again without it (CMP-9). No JVM is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from message_lifecycle.model.change import RemoveRows
+from message_lifecycle.model.errors import CompactedTableMissing, PlanConflict
+from message_lifecycle.model.facts import LogState
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.message import NOTHING, Outlived, Tail
+from message_lifecycle.model.plan import Plan
+from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.compaction.view_table import (
+    columns_of,
+    files_by_partition,
+    state_of,
+    unreadable_file,
+    vectors_by_file,
+)
+from message_lifecycle.stores.iceberg.data_files import within
+from message_lifecycle.stores.iceberg.data_rows import UNKNOWN, FileRows, Vectors, read_rows
+from message_lifecycle.stores.iceberg.evidence_files import longs
+from message_lifecycle.stores.iceberg.layout import COMPACTED
+from message_lifecycle.stores.iceberg.manifests import files_of
+from message_lifecycle.stores.iceberg.relations import database
+from message_lifecycle.stores.iceberg.segments import FileMetrics
+from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
+from message_lifecycle.stores.iceberg.tasks import InputFile
+
+if TYPE_CHECKING:
+    import duckdb
+    from pyiceberg.table import Table
+    from pyiceberg.table.snapshots import Snapshot
+
+# Where the cleaner does not wait for compaction any more (CMP-9): how old what lies past the horizons is, and what would be seen again
+# without it.
+#
+# Keys are compared in DuckDB, which spills; a file at a time comes in, and only positions in the view and in the log come out.
+
+
+_IN_LOG = """
+SELECT p."offset" FROM past AS p JOIN (SELECT key, min("offset") AS stays FROM past WHERE NOT goes GROUP BY key) AS s USING (key)
+WHERE p.goes AND p."offset" > s.stays ORDER BY 1
+"""
+_IN_VIEW = """
+SELECT r."offset" FROM rows AS r SEMI JOIN (SELECT key FROM past WHERE goes) AS p USING (key) WHERE NOT coalesce(r.remembered, false)
+"""
+
+
+def oldest_past(table: Table, log: LogState, horizons: Mapping[int, int]) -> Mapping[int, Instant]:
+    """See `ports.ViewReader.oldest_past`. By the bounds of files; read are those that hold compacted or removed messages beside others, or
+    unknown times, and might hold an older one."""
+    snapshot = None if log.snapshot_id is None else table.snapshot_by_id(log.snapshot_id)
+    if snapshot is None:
+        return {}
+    oldest: dict[int, int] = {}
+    unsure: list[FileMetrics] = []
+    for file in _past(files_of(table, snapshot), horizons):
+        bound = file.oldest_at
+        whole = file.deleted == 0 and file.first_offset is not None and file.first_offset > horizons.get(file.partition, NOTHING)
+        if whole and bound is not None and bound != 0:  # a time of 0 is unknown, and hides which is the oldest (CLK-4)
+            oldest[file.partition] = min(bound, oldest.get(file.partition, bound))
+        elif file.unknown_times != file.rows:
+            unsure.append(file)
+    reading = Reading(table, Vectors(table, snapshot))
+    for file in sorted(unsure, key=lambda file: (file.partition, file.oldest_at or 0)):
+        found = oldest.get(file.partition)
+        if found is not None and file.oldest_at is not None and file.oldest_at >= found:
+            continue
+        rows = reading(file)
+        times = np.asarray(rows.columns["append_time"], np.int64)
+        known = times[rows.alive & (times != UNKNOWN) & (rows.offsets > horizons.get(file.partition, NOTHING))]
+        if len(known):
+            first = int(known.min())
+            oldest[file.partition] = first if found is None else min(first, found)
+    return {partition: Instant(time) for partition, time in oldest.items()}
+
+
+def outlived(tables: Tables, plan: Plan, horizons: Mapping[int, int], *, view_id: int) -> Outlived:
+    """See `ports.ViewReader.outlived`. `view_id`: the view's snapshot.
+
+    Raises PlanConflict where the log's snapshot is gone, CompactedTableMissing, UnreadableFile, UnreadableDeletes."""
+    log, view = tables.load(plan.topic), tables.load(plan.topic, kind=COMPACTED)
+    snapshot = log.snapshot_by_id(plan.requirements.snapshot_id or 0)
+    if snapshot is None:
+        raise PlanConflict("not yet made", f"its snapshot {plan.requirements.snapshot_id} is gone")
+    of_view: dict[int, list[int]] = {}
+    in_log: dict[int, list[int]] = {}
+    view_files = files_by_partition(view, view.snapshot_by_id(view_id))
+    for partition, files in _by_partition(log, snapshot, plan, horizons):
+        with database() as connection:
+            _read_log(connection, log, snapshot, files, plan, horizons.get(partition, NOTHING))
+            in_log[partition] = [int(offset) for (offset,) in connection.execute(_IN_LOG).fetchall()]
+            try:
+                of_view[partition] = _older_in_view(connection, view, view_files.get(partition, ()))
+            except (OSError, ValueError) as error:  # a file that is gone, or damaged; PyArrow's errors are ValueErrors
+                raise CompactedTableMissing(str(plan.topic), f"{type(error).__name__}: {str(error).splitlines()[0]}") from error
+    return Outlived(of_view=of_view, in_log=in_log)
+
+
+def outlived_evidence(tables: Tables, plan: Plan, view_id: int) -> pa.Table:
+    """The frame `outlived`, one row: what is older of the keys of what goes, and would be left, in the staged view `view_id` and past the
+    horizons."""
+    view = state_of(tables, plan.topic)
+    found = outlived(tables, plan, {} if view is None else view.horizons, view_id=view_id)
+    row = {name: sum(map(len, offsets.values())) for name, offsets in (("in_view", found.of_view), ("in_log", found.in_log))}
+    return longs([row])
+
+
+def _past(files: Iterable[FileMetrics], horizons: Mapping[int, int]) -> Iterator[FileMetrics]:
+    """The files that may hold a message past the horizon of their partition."""
+    for file in files:
+        if file.deleted < file.rows and (file.last_offset is None or file.last_offset > horizons.get(file.partition, NOTHING)):
+            yield file
+
+
+def _by_partition(table: Table, snapshot: Snapshot, plan: Plan, horizons: Mapping[int, int]) -> Iterator[tuple[int, list[FileMetrics]]]:
+    """Files past the horizon of the partitions of which the plan takes something."""
+    touched = {partition for partition, _ in plan.on_log.taken()}
+    files = sorted(file for file in _past(files_of(table, snapshot), horizons) if file.partition in touched)
+    for partition, group in groupby(files, key=lambda file: file.partition):
+        yield partition, list(group)
+
+
+def _read_log(
+    connection: duckdb.DuckDBPyConnection, table: Table, snapshot: Snapshot, files: Iterable[FileMetrics], plan: Plan, horizon: int
+) -> None:
+    """Fill `past` with the keys of what lies past the horizon, and whether it goes."""
+    prefix, vectors = location_prefix(table.location()), vectors_by_file(table, snapshot)
+    named: dict[str, list[RemoveRows]] = {}
+    for action in plan.on_log.mark:
+        named.setdefault(action.file, []).append(action)
+    connection.execute('CREATE TEMP TABLE past (key BLOB, "offset" BIGINT, goes BOOLEAN)')
+    for file in files:
+        path = absolute(prefix, file.name)
+        try:
+            rows = columns_of(table.io, InputFile(path=path, vector=vectors.get(path)), ("offset", "key"))
+        except (OSError, ValueError) as error:  # PyArrow's errors are ValueErrors
+            raise unreadable_file(".".join(table.name()), file.name, type(error).__name__) from error
+        offsets = rows["offset"].to_numpy()
+        goes = np.full(len(offsets), plan.drops(file.partition, file.segment))
+        for action in named.get(file.name, ()):
+            goes |= within(offsets, action.offsets)
+        connection.register("rows", rows.append_column("goes", pa.array(goes)))
+        connection.execute(f'INSERT INTO past SELECT key, "offset", goes FROM rows WHERE key IS NOT NULL AND "offset" > {horizon}')
+        connection.unregister("rows")
+
+
+def _older_in_view(connection: duckdb.DuckDBPyConnection, view: Table, files: Iterable[InputFile]) -> list[int]:
+    """Offsets of the messages in these files of the view of whose keys one goes, ascending."""
+    found: list[int] = []
+    for file in files:
+        connection.register("rows", columns_of(view.io, file, ("offset", "key", "remembered")))
+        found += [int(offset) for (offset,) in connection.execute(_IN_VIEW).fetchall()]
+        connection.unregister("rows")
+    return sorted(found)
+
+
+# What lies past a view's horizons: by metadata, and by reading no more than the columns of files that a limit cuts (CMP-1).
+
+
+def tails_of(table: Table, log: LogState, after: Mapping[int, int], *, as_of: Instant) -> Sequence[Tail]:
+    """One per partition, in order. Raises UnreadableFile. A message later than `as_of` ends it, also one that lies in the middle of a file."""
+    ends = {partition: end for partition, end in log.end_offsets.items() if end - 1 > after.get(partition, NOTHING)}
+    past: dict[int, list[FileMetrics]] = {partition: [] for partition in ends}
+    snapshot = None if log.snapshot_id is None or not ends else table.snapshot_by_id(log.snapshot_id)
+    if snapshot is not None:
+        for file in files_of(table, snapshot):
+            if file.partition in past and (file.last_offset is None or file.last_offset > after.get(file.partition, NOTHING)):
+                past[file.partition].append(file)
+    found = []
+    for partition, end in sorted(log.end_offsets.items()):
+        horizon = after.get(partition, NOTHING)
+        if partition not in past or snapshot is None:
+            found.append(Tail(partition=partition, after=horizon, through=max(horizon, end - 1), rows=0, size_bytes=0))
+            continue
+        reading = Reading(table, Vectors(table, snapshot))
+        through = max(horizon, _through(reading, past[partition], horizon, end, as_of))
+        rows, size = 0, 0
+        for file in past[partition]:
+            mine = _rows_within(reading, file, horizon, through)
+            rows += mine
+            size += file.size_bytes * mine // file.rows if file.rows else 0
+        found.append(Tail(partition=partition, after=horizon, through=through, rows=rows, size_bytes=size))
+    return found
+
+
+class Reading:
+    """Columns of single files, each read once."""
+
+    def __init__(self, table: Table, vectors: Vectors) -> None:
+        self._table, self._vectors = table, vectors
+        self._read: dict[str, FileRows] = {}
+
+    def __call__(self, file: FileMetrics) -> FileRows:
+        if file.name not in self._read:
+            path = absolute(location_prefix(self._table.location()), file.name)
+            try:
+                self._read[file.name] = read_rows(self._table.io, path, self._vectors[path], ("append_time",))
+            except (OSError, ValueError) as error:  # PyArrow's errors are ValueErrors
+                raise unreadable_file(".".join(self._table.name()), file.name, type(error).__name__) from error
+        return self._read[file.name]
+
+
+def _through(reading: Reading, files: list[FileMetrics], horizon: int, end: int, as_of: Instant) -> int:
+    """The end point: the last offset before the first message that is later than `as_of`; unknown times count as earlier."""
+    first_late = end
+    for file in files:
+        if file.newest_at is not None and file.newest_at <= as_of:
+            continue
+        rows = reading(file)
+        times = np.asarray(rows.columns["append_time"], np.int64)
+        late = rows.offsets[rows.alive & (times != UNKNOWN) & (times > as_of) & (rows.offsets > horizon)]
+        if len(late):
+            first_late = min(first_late, int(late.min()))
+    return first_late - 1
+
+
+def _rows_within(reading: Reading, file: FileMetrics, horizon: int, through: int) -> int:
+    """Messages of the file past the horizon, up to the end point."""
+    first, last = file.first_offset, file.last_offset
+    if first is not None and last is not None:
+        if first > through or last <= horizon:
+            return 0
+        if first > horizon and last <= through:
+            return file.rows - file.deleted
+    rows = reading(file)
+    return int((rows.alive & (rows.offsets > horizon) & (rows.offsets <= through)).sum())
