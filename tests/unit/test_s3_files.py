@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 import pytest
 from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from message_lifecycle.local.cluster import store_settings
-from message_lifecycle.local.s3_server import S3Server, s3_server
+from message_lifecycle.local.s3_server import Asked, Refused, S3Server, Start, s3_server
 from message_lifecycle.stores.iceberg.s3_files import files_of_s3
 
 BUCKET = "lake"
+SUMS = "AWS_RESPONSE_CHECKSUM_VALIDATION"
 MINE = f"s3://{BUCKET}/mine"
 
 
@@ -90,6 +93,31 @@ def test_settings_that_are_not_known_are_left_to_pyiceberg(more: str, settings: 
 
 def test_a_region_that_is_not_told_is_looked_for_by_pyiceberg(settings: dict[str, str]) -> None:
     assert files_of_s3({name: value for name, value in settings.items() if "region" not in name}) is None
+
+
+@pytest.mark.parametrize(("says", "asked"), [(None, set()), ("when_supported", {"enabled"})], ids=["of nobody", "of a person"])
+def test_no_sums_are_asked_for_that_parts_of_objects_do_not_have(
+    says: str | None, asked: set[str], settings: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it asks, the client of AWS also makes them, five of each part."""
+    heard: set[str] = set()
+    answer = S3Server._answer
+
+    def listening(store: S3Server, given: Asked, environ: dict[str, Any], start: Start) -> Iterable[bytes] | Refused | None:
+        heard.update(filter(None, [environ.get("HTTP_X_AMZ_CHECKSUM_MODE")]))
+        return answer(store, given, environ, start)
+
+    monkeypatch.setattr(S3Server, "_answer", listening)
+    if says is None:
+        monkeypatch.delenv(SUMS, raising=False)
+    else:
+        monkeypatch.setenv(SUMS, says)
+    with ours(settings).new_output(f"{MINE}/parts").create(overwrite=True) as file:
+        file.write(b"content")
+    with ours(settings).new_input(f"{MINE}/parts").open() as file:
+        assert file.read(3) == b"con"
+    assert heard == asked
+    assert os.environ.get(SUMS) == says
 
 
 def test_it_imports_no_pandas() -> None:
