@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from threading import Barrier, Event
+from threading import Event
 from typing import cast
 
 import pytest
@@ -46,21 +46,6 @@ def test_each_item_is_done_within_its_share_and_failures_keep_their_place(sessio
     assert isinstance(found[1], Failed)
     assert "is not done" in found[1].reason
     assert in_tasks(session, [], work) == []
-
-
-@pytest.mark.parametrize(("items", "threads", "memory", "rate"), [(4, 1, 250, 2), (3, 1, 333, 2), (2, 1, 500, 3), (1, 2, 1000, 6)])
-def test_what_waits_for_a_store_has_two_tasks_to_a_core_of_this_machine(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, items: int, threads: int, memory: int, rate: int
-) -> None:
-    monkeypatch.setitem(cast(LazySession, spark)._settings, "spark.master", "local[2]")
-    together = Barrier(items)
-
-    def work(_item: int, share: Resources) -> tuple[int, int, int]:
-        together.wait(60)  # all at once, or nobody gets through
-        return share.threads, share.memory_bytes, share.read_bytes_per_second
-
-    found = in_tasks(spark, range(items), work, memory_bytes=1000, read_bytes_per_second=6, waits=True)
-    assert set(found) == {(threads, memory, rate)}
 
 
 @pytest.mark.parametrize(

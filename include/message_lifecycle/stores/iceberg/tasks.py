@@ -203,23 +203,20 @@ def in_tasks(
     memory_bytes: int = MEMORY_BYTES,
     read_bytes_per_second: int = 0,
     write_bytes_per_second: int = 0,
-    waits: bool = False,
 ) -> list[Made | Failed]:
     """What each item has come to, in order. Rates (0: none) are those of all tasks together (CMP-11), memory is that of the tasks of this
-    machine, or of one executor. `waits`: a task waits for a store elsewhere about as long as it computes, so that this machine has two to a
-    core; how many an executor has is for Spark's settings to say."""
+    machine, or of one executor."""
     if not items:
         return []
     settings = session._settings if isinstance(session, Jvm) else dict(session.sparkContext.getConf().getAll())
     here = local_cores(settings)
     cores_of_task = 1 if here is not None else int(settings.get("spark.task.cpus", "1"))
     beside = here if here is not None else _beside(session.sparkContext, settings, cores_of_task) or len(items)
-    threads = max(1, beside // len(items))
-    share_of = min(beside * 2 if waits and here is not None else beside, len(items))
+    share_of = min(beside, len(items))
     # On a cluster executors may come later: a rate is kept by as many tasks as there may ever be.
     at_once = share_of if here is not None else min(_most(settings, beside, cores_of_task) or len(items), len(items))
     share = Resources(
-        threads=cores_of_task * threads,
+        threads=cores_of_task * max(1, beside // share_of),
         memory_bytes=memory_bytes // share_of,
         spill_folder=_spill_folder(settings.get("spark.local.dir")),
         # Of a rate below a byte for each task nobody makes anything; it must not become none.
@@ -230,12 +227,12 @@ def in_tasks(
         # No data frame: there is nothing for Spark's planner to plan, and it costs more than the tasks' start.
         return session.sparkContext.parallelize(items, len(items)).map(partial(_done_there, work, share)).collect()
     Path(share.spill_folder).mkdir(parents=True, exist_ok=True)  # Spark's own context makes it; there may be none
-    pool = ThreadPoolExecutor(max_workers=at_once, thread_name_prefix="task")
+    threads = ThreadPoolExecutor(max_workers=at_once, thread_name_prefix="task")
     try:
-        return list(pool.map(partial(_done, work, share), items))
+        return list(threads.map(partial(_done, work, share), items))
     finally:
         # Also where one has failed or a person breaks this off: what still writes would write on after the caller has tidied up.
-        pool.shutdown(wait=True, cancel_futures=True)
+        threads.shutdown(wait=True, cancel_futures=True)
 
 
 def _beside(context: SparkContext, settings: Mapping[str, str], cores_of_task: int) -> int | None:

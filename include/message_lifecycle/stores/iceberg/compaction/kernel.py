@@ -70,7 +70,6 @@ def run(session: SparkSession, job: CompactionJob, *, memory_bytes: int = MEMORY
             memory_bytes=memory_bytes,
             read_bytes_per_second=job.read_bytes_per_second,
             write_bytes_per_second=job.write_bytes_per_second,
-            waits=not is_local(data_folder),
         )
     except BaseException:  # whatever broke it off, nobody will commit what it wrote
         discard(job)
