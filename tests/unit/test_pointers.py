@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from io import BytesIO
 from pathlib import Path
@@ -243,6 +244,17 @@ def test_a_table_that_has_moved_since_it_was_asked_for_is_read_where_it_is(sql: 
         sql.drop_table(PLACE)
         with pytest.raises(UnknownTopic, match="shop/orders"):
             tables.load(NAME)
+
+
+def test_metadata_that_are_none_of_a_table_are_named(sql: SqlCatalog) -> None:
+    """What they say of the topic is told all the same."""
+    location = sql.load_table(PLACE).metadata_location
+    content = json.loads(local_path(location).read_bytes())
+    local_path(location).write_text(json.dumps({**content, "last-sequence-number": "many"}), encoding="utf-8")
+    assert tables_of(sql).document(NAME).properties[TOPIC_PROPERTY] == "orders"
+    with pytest.raises(TableUnreadable, match=location) as told:
+        tables_of(sql).load(NAME)
+    assert "last-sequence-number" in str(told.value)
 
 
 def test_keys_that_are_about_to_end_are_renewed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -183,12 +183,17 @@ class SqlPointers(Pointers):
         seen = self._tables.get(place)
         if seen is None or seen.metadata_location != location:
             from pyiceberg.catalog.noop import NoopCatalog
+            from pyiceberg.exceptions import ValidationError
             from pyiceberg.io import load_file_io
             from pyiceberg.serializers import FromInputFile
             from pyiceberg.table import Table
 
             with reaching_catalog():
-                metadata = FromInputFile.table_metadata(self.file_io(place, location).new_input(location))
+                try:
+                    metadata = FromInputFile.table_metadata(self.file_io(place, location).new_input(location))
+                except ValidationError as error:
+                    first = " ".join(str(error).split("\n")[:3])  # how many there are, where the first is, and what
+                    raise ValueError(f"it is no table's metadata as PyIceberg knows them: {first}") from error
                 io = load_file_io({**self._files, **metadata.properties}, location)
             seen = self._tables[place] = Table(place, metadata, location, io, NoopCatalog(CATALOG))
         return seen
