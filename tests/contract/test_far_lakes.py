@@ -28,16 +28,18 @@ from message_lifecycle.local.s3_server import Asked as S3Asked
 from message_lifecycle.local.s3_server import Refused, S3Server
 from message_lifecycle.local.s3_server import Serve as S3Serve
 from message_lifecycle.model.erasure import MIN_SECRET_BYTES, ErasureRequest, KeySecret
+from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage, is_marker
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
-from message_lifecycle.model.request import PurgeKey, RemoveMessages, UndoPlan
+from message_lifecycle.model.request import DeleteTopic, PurgeKey, RemoveMessages, UndoPlan
 from message_lifecycle.model.topic import NO_OPTIONS
 from message_lifecycle.ports import MessageWriter
 from message_lifecycle.stores.archive import ParquetArchive
 from message_lifecycle.stores.iceberg import deleted_reclaim
 from message_lifecycle.stores.iceberg.catalog import Tables, documents
 from message_lifecycle.stores.iceberg.compaction import kernel
+from message_lifecycle.stores.iceberg.layout import DELETED
 from message_lifecycle.stores.iceberg.rest_server import Answer, Asked, Serve, told
 from message_lifecycle.stores.iceberg.tasks import in_tasks
 from tests.archives import archive_of
@@ -250,6 +252,32 @@ def test_a_topic_is_altered_deleted_brought_back_and_given_up(world: World, lake
     assert (outcome.name, named(world, name)) == ("published", [])
     assert lake.files(location) == [], "nor an object that stands for an empty folder"
     assert lake.s3 is None or not [one for one in lake.s3.asked if one.method == "DELETE"], "many with each request"
+
+
+@BEHIND_REST
+@pytest.mark.parametrize("times", [1, 100], ids=["for a moment", "for long"])
+def test_a_place_that_the_catalog_does_not_tell_of_is_not_taken_for_one_that_is(world: World, lake: RestLake, times: int) -> None:
+    """A gate that blocks ends the plan; what nobody knows is asked again."""
+    s, name = world.services, topic_of(world)
+    append(world, name, 1, b"a")
+    plan_id = steps.plan(s, name, as_of=Instant(0), work=DeleteTopic()).plan.plan_id
+    steps.stage(s, plan_id)
+    failing = iter(range(times))
+    lake.catalog.around = lambda asked, serve: (
+        told(HTTPStatus.INTERNAL_SERVER_ERROR, "by the test", "Fault")
+        if asked.method == "GET" and asked.path[1] == DELETED and next(failing, None) is not None
+        else serve(asked)
+    )
+    try:
+        if times > 1:
+            with raises("TableUnreadable", match=f"{DELETED}.*by the test"):
+                steps.gate(s, plan_id)
+            assert s.ledger.record(plan_id).outcome is None
+            lake.catalog.around = lambda asked, serve: serve(asked)
+        assert steps.gate(s, plan_id).judgement == "needs_approval"
+        assert times > 1 or next(failing, None) is None, "it was met"
+    finally:
+        lake.catalog.around = lambda asked, serve: serve(asked)
 
 
 class Died(BaseException):

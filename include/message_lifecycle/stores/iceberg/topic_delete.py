@@ -114,7 +114,7 @@ class IcebergDeleter(NamesFailures, ChangeStore):
                 # One that another run of the plan moves just then is not there.
                 with reaching_catalog(), suppress(NoSuchTableError):
                     rows.append({"same": same, "rows": rows_by_pyiceberg(self._tables.catalog.load_table(place))})
-        taken = [".".join(place) for action in plan.moved() if self._tables.pointers.one(place := _to(plan, action)) is not None]
+        taken = [".".join(place) for action in plan.moved() if self._tables.found(place := _to(plan, action)) is not None]
         return {"tables": pa.Table.from_pylist(rows), "taken": pa.table({"name": pa.array(taken, pa.string())})}
 
     def publish(self, verdict: Verdict, given: Given) -> Published:
@@ -173,7 +173,7 @@ class IcebergDeleter(NamesFailures, ChangeStore):
         away = [action for action in actions if not self._is_home(plan, action)]
         for action in away:
             _require(plan, action, _metadata(plan, action, place_of(action.table_uuid)))
-        if any(self._tables.pointers.one(_own(plan, action)) is not None for action in away):
+        if any(self._tables.found(_own(plan, action)) is not None for action in away):
             raise _name_taken(plan)
         self._steps("written")
         try:
