@@ -21,7 +21,7 @@ from message_lifecycle.app.lake_server import GivesKeys
 from message_lifecycle.app.reading import read_compacted
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import policy_of
-from message_lifecycle.app.topics import alter_topic
+from message_lifecycle.app.topics import alter_topic, keep_view
 from message_lifecycle.app.wiring import WORLDS
 from message_lifecycle.ledger import migrate_ledger
 from message_lifecycle.local.s3_server import Asked as S3Asked
@@ -369,6 +369,26 @@ def test_a_catalog_is_asked_once_for_each_table_however_many_files_it_has(world:
         lake.catalog.around = lambda one, serve: serve(one)
     assert set(few.values()) == set(many.values()) == {1}
     assert len(few) == len(many)
+
+
+@BEHIND_REST
+def test_who_keeps_a_topics_views_asks_for_each_table_once(world: World, lake: RestLake) -> None:
+    """Every plan begins with it."""
+    name = topic_of(world)
+    keep_view(world.services, name)  # they are as the settings say
+    asked: list[tuple[str, ...]] = []
+
+    def noted(one: Asked, serve: Serve) -> Answer:
+        asked.append(one.path)
+        return serve(one)
+
+    lake.catalog.around = noted
+    try:
+        keep_view(world.services, name)
+    finally:
+        lake.catalog.around = lambda one, serve: serve(one)
+    assert [path[-1] for path in asked].count(name.table()) == 1, asked
+    assert set(Counter(asked).values()) == {1}
 
 
 def _status(world: World, asked: list[str], *, files: int) -> Counter[str]:
