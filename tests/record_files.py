@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from message_lifecycle.model.errors import UnknownTopic
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName
@@ -31,8 +33,9 @@ def logs_of(kind: str, root: Path, *, disk: Disk | None = None, wait_seconds: fl
 def log_of(kind: str, root: Path, *, disk: Disk | None = None, wait_seconds: float = 30.0) -> RecordLog:
     """Made if it is not there."""
     logs = logs_of(kind, root, disk=disk, wait_seconds=wait_seconds)
-    if NAME not in logs.names():
-        logs.create(NAME, HEAD)
+    with suppress(UnknownTopic):
+        return logs.open(NAME)
+    logs.create(NAME, HEAD)
     return logs.open(NAME)
 
 

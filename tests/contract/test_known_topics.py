@@ -112,6 +112,8 @@ def test_one_that_another_program_dropped_is_missed_by_status_due_and_erasures(m
     s = world.services
     drop_unseen(world, gone)
     assert known(world) == [gone, here]
+    with raises("TopicMissing", match="lifecycle topic forget"):
+        create_topic(s, gone, settings={})
     assert told(world) == {str(here): (True, ""), str(gone): (False, "TopicMissing")}
     judged = {one.topic: code_of(one.error) for one in due(s, known(world), as_of=NOW) if one.error}
     assert judged == {gone: "TopicMissing"}

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from message_lifecycle.app import tasks
-from message_lifecycle.app.backends import ConfiguredBackend, opened
+from message_lifecycle.app.backends import OpenedBackend
+from message_lifecycle.app.backends_config import ConfiguredBackend
 from message_lifecycle.app.config import backends_file
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.wiring import lake
@@ -87,7 +88,7 @@ class Beside:
         return [message.offset for message in lake().reader.messages(CLICKS)]
 
     def append(self, count: int) -> None:
-        services = opened(lake(), self.backend)
+        services = OpenedBackend(lake(), self.backend).of(CLICKS)
         writer: MessageWriter = services.stores.log  # type: ignore[assignment]  # a record log is one store for all
         new = [NewMessage(append_time=None, key=b"k", value=b"v") for _ in range(count)]
         writer.append(CLICKS, new, policy_of(services, CLICKS))
@@ -117,7 +118,7 @@ def beside(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
 def _drop_topic(beside: Beside) -> None:
     from message_lifecycle.stores.redis_streams.log import RedisLogs
 
-    groups = opened(lake(), beside.backend).groups
+    groups = OpenedBackend(lake(), beside.backend).services.groups
     assert isinstance(groups, RedisLogs)
     groups.drop(CLICKS)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from message_lifecycle.app.backends import BackendTopic, Folder, RedisServer
+from message_lifecycle.app.backends_config import BackendTopic, Folder, RedisServer
 from message_lifecycle.app.config import backends_file, server_settings_file
 from message_lifecycle.model.errors import InvalidSetting
 from message_lifecycle.model.names import TopicName

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from message_lifecycle.app.backends import BackendTopic, ConfiguredBackend, Folder, beside
+from message_lifecycle.app.backends import beside
+from message_lifecycle.app.backends_config import BackendTopic, ConfiguredBackend, Folder
 from message_lifecycle.app.backends_reference import BEGIN, END, reference
 from message_lifecycle.app.erasures import ask, carry_out
 from message_lifecycle.app.operations.registry import on_records

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from message_lifecycle.stores.record_log.disk import root_of, writing
+from message_lifecycle.stores.record_log.disk import make_root, root_of, writing
 from tests.errors import raises
 
 
@@ -22,11 +22,13 @@ def test_the_names_of_a_root_and_of_what_it_lies_in_are_on_disk(tmp_path: Path, 
 
     monkeypatch.setattr(os, "fsync", sync)
     root = root_of(tmp_path / "of" / "archives")
+    assert not root.exists(), "a root that is away is not created by a look"
+    make_root(root)
     for folder in (tmp_path, root.parent):
         found = folder.stat()
         assert (found.st_dev, found.st_ino) in synced
     synced.clear()
-    root_of(root)
+    make_root(root)
     assert synced == [], "once a process"
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.model.erasure import Matches
-from message_lifecycle.model.errors import PlanConflict
+from message_lifecycle.model.errors import PlanConflict, storage_refused
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Archived, Message, archived
 from message_lifecycle.model.names import TopicName
@@ -50,7 +50,15 @@ FRAME = "archive"
 
 
 def archive(s: Services, plan: Plan) -> None:
-    """Write what the plan names. Again: the same. Raises StorageFull, UnsafePath."""
+    """Write the messages that the plan names to its file in the archive. A second call writes the same.
+
+    Raises:
+        StorageFull, UnsafePath: The file cannot be written.
+        StorageRefused: An archive that has messages of the topic is not there. A new folder in its place would count as
+            the whole archive in every later search for a key.
+    """
+    for folder in lost(s, plan.topic):
+        raise storage_refused(folder, "it has archived messages of the topic, and it is not there or not reached")
     _archive(plan).write(plan.topic, plan.plan_id, _going(s, plan))
 
 

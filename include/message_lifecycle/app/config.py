@@ -18,7 +18,7 @@ from message_lifecycle.model.settings import BY_NAME, server_settings
 from message_lifecycle.model.topic import SECTION, check_overdue
 
 if TYPE_CHECKING:
-    from message_lifecycle.app.backends import ConfiguredBackend
+    from message_lifecycle.app.backends_config import ConfiguredBackend
 
 LEDGER_URL = "LIFECYCLE_LEDGER_URL"
 CONFIG_FILE = "LIFECYCLE_CONFIG"
@@ -63,7 +63,7 @@ def backends_file(path: Path | None = None) -> tuple[ConfiguredBackend, ...]:
     if given is None:
         return ()
     # Here and not above: pydantic comes with it, and few have a backend.
-    from message_lifecycle.app.backends import read_backends
+    from message_lifecycle.app.backends_config import read_backends
 
     where = path or config_file()
     return read_backends(given, server=server_settings_file(path), where=where.name, folder=where.absolute().parent)

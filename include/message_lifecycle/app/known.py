@@ -76,6 +76,24 @@ def why_absent(s: Services, name: TopicName, error: UnknownTopic) -> LifecycleEr
     return topic_missing(str(name)) if absent else error
 
 
+def require_not_missing(s: Services, name: TopicName) -> None:
+    """Refuse to create a topic in the place of a missing one.
+
+    A new, empty topic of the same name would end every question about the missing one: `status` would be ok, and an open
+    erasure would find nothing and end with a receipt.
+
+    Raises:
+        PartlyUnavailable: The topic is missing (`TopicMissing`). It stays missing until `topic forget`.
+    """
+    if is_missing(s, name):
+        raise topic_missing(str(name))
+
+
+def is_missing(s: Services, name: TopicName) -> bool:
+    """Return whether the ledger knows a topic of this name that no plan has deleted. The caller has found that no topic has the name."""
+    return bool(_missing(s, {name}))
+
+
 def of_it_alone(s: Services, name: TopicName, error: LifecycleError) -> LifecycleError:
     """What to tell of the topic, while the others go on. Raises the error where it concerns them, too: a system that all need is away."""
     if isinstance(error, UnknownTopic):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from message_lifecycle.app.documents import check_levels
 from message_lifecycle.app.erasure_secret import forbidden_keys
-from message_lifecycle.app.known import meant_topic, new_topic_name
+from message_lifecycle.app.known import meant_topic, new_topic_name, require_not_missing
 from message_lifecycle.app.services import Services, find_topic, policy_of
 from message_lifecycle.model.document import ACCEPTED_OWN
 from message_lifecycle.model.errors import (
@@ -33,9 +33,16 @@ def create_topic(s: Services, name: TopicName, *, partitions: int | None = None,
     """Make the topic. Its first settings count as accepted: creating is no tightening (DEL-3).
 
     `partitions` None: as many as its origin has, or one. A source or mirror binds its origin from here on: nothing goes there
-    before it is copied (TTL-6). Raises InvalidName, TopicExists, InvalidSetting, and UnknownTopic for an origin that is not there.
+    before it is copied (TTL-6).
+
+    Raises:
+        InvalidName, InvalidSetting: What was given is wrong.
+        TopicExists: A topic has this name.
+        PartlyUnavailable: The ledger knows a topic of this name, and it is missing (OBL-1).
+        UnknownTopic: The origin does not exist.
     """
     name = new_topic_name(s, name)
+    require_not_missing(s, name)
     own = created(settings, where=f"topic {name}")
     settings = {**given_when_made(s.server, own), **own}
     check_documents(resolve(topic=settings, server=s.server), where=f"topic {name}")

@@ -23,7 +23,16 @@ from urllib.parse import urlsplit
 from message_lifecycle.model.errors import LifecycleError, storage_refused
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.stores.record_log.disk import Disk, check_folder, make_folder, named_failures, open_to_read, root_of, stream_folder
+from message_lifecycle.stores.record_log.disk import (
+    Disk,
+    check_folder,
+    make_folder,
+    make_root,
+    named_failures,
+    open_to_read,
+    root_of,
+    stream_folder,
+)
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -109,6 +118,7 @@ class DiskPlace(Place):
     def write(self, name: TopicName, plan_id: str, fill: Fill) -> None:
         file = self._file(name, plan_id)
         new = _half_written(file)
+        make_root(self._root)
         with named_failures():
             make_folder(file.parent.parent, self._disk)
             make_folder(file.parent, self._disk)

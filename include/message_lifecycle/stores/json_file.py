@@ -20,7 +20,9 @@ from message_lifecycle.stores.record_log.disk import (
     Disk,
     append_lines,
     commit,
+    is_there,
     make_folder,
+    make_root,
     named_failures,
     open_to_append,
     open_to_read,
@@ -181,10 +183,11 @@ class JsonFiles:
 
     def create(self, name: TopicName, head: Head) -> None:
         log, file = self._log(name), self.file(name)
+        make_root(self._root)
         with named_failures():
             make_folder(file.parent, self._disk)
             with log.lock():
-                if os.path.lexists(file):
+                if is_there(file):
                     raise topic_exists(str(name))
                 new = file.with_name(f"{file.name}.new")
                 self._disk.unlink(new)
@@ -197,8 +200,8 @@ class JsonFiles:
                 commit(self._disk, new, file)
 
     def open(self, name: TopicName) -> JsonFileLog:
-        """Raises UnknownTopic."""
-        if not os.path.lexists(self.file(name)):
+        """Raises UnknownTopic where the file is missing, StorageRefused where the system does not say whether it is."""
+        if not is_there(self.file(name)):
             raise UnknownTopic(str(name))
         return self._log(name)
 

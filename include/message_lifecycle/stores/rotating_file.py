@@ -24,7 +24,9 @@ from message_lifecycle.stores.record_log.disk import (
     append_lines,
     check_folder,
     commit,
+    is_there,
     make_folder,
+    make_root,
     named_failures,
     open_to_append,
     open_to_read,
@@ -414,14 +416,20 @@ class RotatingFiles:
 
     def create(self, name: TopicName, head: Head) -> None:
         folder = self.folder(name)
+        make_root(self._root)
         with named_failures():
             make_folder(folder.parent, self._disk)
             make_folder(folder, self._disk)
             with self._log(name).lock():
-                if os.path.lexists(folder / NAME):
+                if is_there(folder / NAME):
                     raise topic_exists(str(name))
                 manifest = Manifest(topic=name, head=head, files=(file_name(1),), following=2)
-                for path in [*leftovers(folder, manifest), folder / file_name(1)]:
+                # A creation that died left empty files. Files with lines belong to a log that lost its manifest.
+                found = sorted({*leftovers(folder, manifest), folder / file_name(1)})
+                for path in found:
+                    if _LINES.fullmatch(path.name) and is_there(path) and path.lstat().st_size:
+                        raise damaged_log(str(path), "messages, and no manifest that names their file", f"{NAME} beside them")
+                for path in found:
                     self._disk.unlink(path)
                 into = self._disk.create(folder / file_name(1))
                 try:
@@ -432,8 +440,8 @@ class RotatingFiles:
                 write_manifest(folder, manifest, self._disk)
 
     def open(self, name: TopicName) -> RotatingLog:
-        """Raises UnknownTopic, UnsafePath."""
-        if not os.path.lexists(self.folder(name) / NAME):
+        """Raises UnknownTopic where the manifest is missing, UnsafePath, and StorageRefused where the system does not say."""
+        if not is_there(self.folder(name) / NAME):
             raise UnknownTopic(str(name))
         return self._log(name)
 

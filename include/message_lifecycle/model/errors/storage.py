@@ -112,7 +112,10 @@ def storage_refused(place: str, reason: str) -> Unavailable:
 
 # How the system says that a disk is full, and that it lets us not.
 DISK_FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
-_REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ENAMETOOLONG)
+_REFUSED = (
+    errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ENAMETOOLONG,
+    errno.ESTALE, errno.ENOTCONN, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ETIMEDOUT, errno.ENODEV, errno.ENXIO,
+)  # fmt: skip
 
 
 def storage_failure(error: OSError, place: str) -> Unavailable | None:
@@ -171,10 +174,11 @@ def table_not_told(table: str) -> PartlyUnavailable:
 
 
 def topic_missing(topic: str) -> PartlyUnavailable:
-    """The ledger knows the topic, and no plan has deleted it; so it is not the same as one that never was."""
+    """The ledger knows the topic, and no plan has deleted it. A missing topic is not a topic that never existed."""
     return PartlyUnavailable(
-        f"topic {topic} is known to the ledger, neither the catalog nor a backend of lifecycle.toml has it, and no plan has deleted it: another "
-        "program dropped it, the catalog is an older one, or it is configured no more. Bring it back; where it is meant to be gone, say so: "
+        f"topic {topic} is missing: the ledger knows it, neither the catalog nor a backend of lifecycle.toml has it, and no plan has deleted "
+        "it. Another program dropped it, the disk or server that holds it is not there, the catalog is an older one, or the configuration "
+        "names it no more. Nothing was created in its place. Bring it back. If it is meant to be gone, say so: "
         f"`lifecycle topic forget {topic} --by NAME --why WHY`.",
         code="TopicMissing",
     )

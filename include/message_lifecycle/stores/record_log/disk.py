@@ -135,16 +135,52 @@ def append_lines(disk: Disk, descriptor: int, content: bytes) -> None:
 
 
 def root_of(given: Path) -> Path:
-    """The root as it really lies; made if it is not there, and its name on disk. Raises UnsafePath where it is no folder, StorageRefused where
-    none can be made."""
+    """Return the root's real path, whether or not the root exists.
+
+    This function never creates the root. A missing root may be a disk that is not mounted, and a new folder in its place
+    would look like a store that lost every log.
+
+    Raises:
+        UnsafePath: The path exists and is not a folder.
+        StorageRefused: The system does not say what the path is.
+    """
     try:
-        given.mkdir(parents=True, exist_ok=True)
-        _bring_names_to_disk(given.absolute())
-    except (FileExistsError, NotADirectoryError) as error:
+        root = given.resolve()
+        if is_there(root) and not root.is_dir():
+            raise UnsafePath(str(given), "no folder")
+    except (NotADirectoryError, RuntimeError) as error:
         raise UnsafePath(str(given), "no folder") from error
+    return root
+
+
+def make_root(root: Path) -> None:
+    """Create the root if it is missing, and bring its name to disk.
+
+    Raises:
+        UnsafePath: The path exists and is not a folder.
+        StorageRefused: The system does not let this process create the folder.
+    """
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        _bring_names_to_disk(root)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise UnsafePath(str(root), "no folder") from error
     except OSError as error:
-        raise storage_refused(str(given), str(error.strerror)) from error
-    return given.resolve(strict=True)
+        raise storage_refused(str(root), str(error.strerror)) from error
+
+
+def is_there(path: Path) -> bool:
+    """Return whether the path exists, a broken link included.
+
+    Raises:
+        StorageRefused: The system does not answer, as for a mount that went away. Such a path is not a missing one.
+    """
+    try:
+        with named_failures():
+            path.lstat()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 # Folders whose own names are on disk, as far as this process knows.
@@ -181,8 +217,16 @@ def make_folder(folder: Path, disk: Disk) -> None:
 
 
 def streams(root: Path) -> Iterator[Path]:
-    """Folders of streams, in order; links are none."""
-    with os.scandir(root) as entries:
+    """Yield the folders of streams in order, without links.
+
+    Raises:
+        StorageRefused: The root is missing or cannot be read. Which logs it holds is unknown then.
+    """
+    try:
+        entries = os.scandir(root)
+    except OSError as error:
+        raise storage_refused(str(root), str(error.strerror)) from error
+    with entries:
         yield from sorted(Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))
 
 
