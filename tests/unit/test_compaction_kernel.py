@@ -148,8 +148,7 @@ def test_new_marks_keep_the_earlier_ones(tmp_path: Path) -> None:
     assert [row["key"] for row in rows_in(table.files[0])] == [b"c"]
 
 
-def test_files_out_of_order_are_sorted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel, "SORT_ROWS", 0)
+def test_files_out_of_order_are_sorted(tmp_path: Path) -> None:
     rows = rows_of(*((b"k%d" % at, b"v") for at in range(9)))
     ordered = [log_file(tmp_path, rows[:4]), log_file(tmp_path, rows[4:])]
     for name, files in (("in order", ordered), ("files", ordered[::-1]), ("rows", [log_file(tmp_path, rows[::-1])])):
@@ -158,10 +157,9 @@ def test_files_out_of_order_are_sorted(tmp_path: Path, monkeypatch: pytest.Monke
         assert table.rows() == compacted([], rows, Rules(as_of=AS_OF))[0]
 
 
-@pytest.mark.parametrize("cut_by", [1_000_000, 5_000], ids=["by all offsets", "by some"])
+@pytest.mark.parametrize("sampled", [1_000_000, 5_000], ids=["by all offsets", "by some"])
 @pytest.mark.parametrize("threads", [1, 2])
-def test_files_are_bounded_and_follow_each_other(threads: int, cut_by: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel, "_CUT_BY", cut_by)
+def test_files_are_bounded_and_follow_each_other(threads: int, sampled: int, tmp_path: Path) -> None:
     count = 100_000
     table = pa.table({"offset": range(count), "key": [b"%d" % at for at in range(count)]})
     for entry in SCHEMA.as_arrow():
@@ -169,7 +167,7 @@ def test_files_are_bounded_and_follow_each_other(threads: int, cut_by: int, tmp_
             table = table.append_column(entry.with_nullable(True), pa.nulls(count, entry.type))
     pq.write_table(table, tmp_path / "log.parquet", row_group_size=12_500)
     job = PartitionJob(partition=0, after=-1, through=count, view=(), tail=(InputFile(path=str(tmp_path / "log.parquet")),), rewrite=True)
-    resources = Resources(spill_folder=str(tmp_path), threads=threads, file_bytes=25_000)
+    resources = Resources(spill_folder=str(tmp_path), threads=threads, file_bytes=25_000, sampled_offsets=sampled)
     rules = Rules(as_of=AS_OF, tombstones_until=Instant(50))
     result = kernel.compact(job, rules, resources, data_folder=str(tmp_path / "data"), run="run")
     offsets = [pq.read_table(file.path)["offset"].to_pylist() for file in result.files]
@@ -180,13 +178,15 @@ def test_files_are_bounded_and_follow_each_other(threads: int, cut_by: int, tmp_
     assert [file.path for file in result.files] == sorted(map(str, (tmp_path / "data" / "partition=0").iterdir()))
 
 
-def test_more_offsets_than_fit_into_memory_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As of a partition with some fifty million keys, in the memory of a task."""
+def test_more_offsets_than_fit_into_memory_are_cut(tmp_path: Path) -> None:
+    """The memory stands to the rows as a task's memory stands to fifty million keys."""
     rows, megabytes = 8_000_000, 60
-    monkeypatch.setattr(kernel, "_CUT_BY", 10_000)
     source = log_file(tmp_path, rows_of(*((b"k%d" % at, b"v") for at in range(100))))
     resources = Resources(
-        spill_folder=str(tmp_path), memory_bytes=megabytes << 20, file_bytes=rows * Path(source.path).stat().st_size // 1000
+        spill_folder=str(tmp_path),
+        memory_bytes=megabytes << 20,
+        file_bytes=rows * Path(source.path).stat().st_size // 1000,
+        sampled_offsets=10_000,
     )
     job = PartitionJob(partition=0, after=-1, through=rows, view=(), tail=(source,), rewrite=True)
     with relations.opened(resources) as (connection, names):

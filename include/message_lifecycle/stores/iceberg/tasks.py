@@ -141,13 +141,24 @@ class InputFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
-    """Of one task: `memory_bytes` before it spills to `spill_folder`; new data files have about `file_bytes` at the most. Rates: 0 is
-    none (CMP-11)."""
+    """A task's share of the machine.
+
+    Attributes:
+        threads: Threads of its database.
+        memory_bytes: Memory of its database. Beyond it, the database spills.
+        spill_folder: The folder that it spills to.
+        file_bytes: About the greatest size of a new data file.
+        sampled_offsets: About how many offsets decide where one new file ends and the next begins.
+            The offsets of a large partition do not fit into memory.
+        read_bytes_per_second: A rate (CMP-11). 0: no limit.
+        write_bytes_per_second: The same for writes.
+    """
 
     threads: int = 1
     memory_bytes: int = 512 * MEBIBYTE
     spill_folder: str
     file_bytes: int = 256 * MEBIBYTE
+    sampled_offsets: int = 1_000_000
     read_bytes_per_second: int = 0
     write_bytes_per_second: int = 0
 

@@ -27,7 +27,6 @@ from message_lifecycle.stores.iceberg.relations import (
     OFFSET,
     TOPIC_COLUMNS,
     Names,
-    all_rows,
     literal,
     live_rows,
     name_list,
@@ -39,11 +38,6 @@ from message_lifecycle.stores.iceberg.tasks import HERE, MEMORY_BYTES, Failed, I
 if TYPE_CHECKING:
     import duckdb
     from pyspark.sql import SparkSession
-
-SORT_ROWS = 1_000_000
-"""Up to so many rows sorting is quicker than looking whether files are in order."""
-_CUT_BY = 1_000_000
-"""Of about so many offsets it is told where one new file ends and the next begins: all of a large partition's would be held in memory at once."""
 
 
 def compaction_failed(partition: int, kind: str, reason: str) -> Unavailable:
@@ -256,20 +250,26 @@ class _Kernel:
         return f"(value IS NULL OR octet_length(value) = 0 OR coalesce(len(headers) > 0 AND list_contains(list_transform(headers, lambda h: h.name), '{REASON_HEADER}'), false))"
 
     def _copy(self, select: str, offsets: str, files: Sequence[InputFile], rows: int, part: str) -> list[NewFile]:
-        """Write the rows in the order of offsets, in as many files as their size asks for. `offsets`: a relation of (about) their offsets.
+        """Write the rows in ascending order of their offsets, in as many files as their size asks for.
 
-        One thread keeps the order of what it reads, so rows that lie in order are not sorted."""
-        in_order = self.resources.threads == 1 and rows > SORT_ROWS and self._in_order(files)
-        order = "" if in_order else f" ORDER BY {OFFSET}"
-        # Where rows are sorted in the end, keeping them in order before is for nothing.
-        self._run(f"SET preserve_insertion_order = {str(in_order).lower()}")
+        Each COPY asks for the order, because DuckDB promises none for the result of a join.
+
+        Args:
+            select: The query of the rows.
+            offsets: A relation of (about) their offsets.
+            files: The files that the query reads.
+            rows: How many rows it returns, at most.
+            part: What the new files hold, as a part of their names.
+        """
+        # The sort at the end makes every earlier order useless, and keeping it costs memory.
+        self._run("SET preserve_insertion_order = false")
         if is_local(self.folder):
             Path(self.folder).mkdir(parents=True, exist_ok=True)
         written = []
         for number, span in enumerate(self._spans(offsets, files, rows)):
             path = f"{self.folder}/{self.run}-{part}-{number:05}.parquet"
             (count,) = self._one(
-                f"COPY (SELECT * FROM ({select}) WHERE {span}{order}) TO {literal(self.names.of(path, self.store))} (FORMAT parquet, COMPRESSION zstd, FIELD_IDS {FIELD_IDS})"
+                f"COPY (SELECT * FROM ({select}) WHERE {span} ORDER BY {OFFSET}) TO {literal(self.names.of(path, self.store))} (FORMAT parquet, COMPRESSION zstd, FIELD_IDS {FIELD_IDS})"
             )
             if count:
                 written.append(NewFile(path=path, rows=count, bytes=self.store.size(path)))
@@ -288,7 +288,7 @@ class _Kernel:
             return ["true"]
         shares = [number / count for number in range(1, count)]
         # The same ones each time: an attempt that is made again writes the same files.
-        some = f"hash({OFFSET}) % {max(1, rows // _CUT_BY)} = 0"
+        some = f"hash({OFFSET}) % {max(1, rows // self.resources.sampled_offsets)} = 0"
         ((cuts,),) = self._run(f"SELECT quantile_disc({OFFSET}, {shares}) FROM {offsets} WHERE {some}").fetchall()
         ends = [None, *sorted(set(cuts or ())), None]
         return [
@@ -319,16 +319,6 @@ class _Kernel:
         none = np.empty(0, np.int64)
         columns = {"file": np.concatenate([none, *of_file]), "row": np.concatenate([none, *positions.values()])}
         self.connection.register(table, columns)
-
-    def _in_order(self, files: Sequence[InputFile]) -> bool:
-        last = -1
-        for file in files:
-            found = self._run(f"SELECT {OFFSET} AS o FROM {all_rows([file], self.names)}").fetchnumpy()
-            offsets = cast(NDArray[np.int64], found["o"])
-            if len(offsets) and (offsets[0] <= last or not (offsets[1:] > offsets[:-1]).all()):
-                return False
-            last = int(offsets[-1]) if len(offsets) else last
-        return True
 
     def _rows_of(self, files: Sequence[InputFile]) -> list[int]:
         return [self._rows(self.names.of(file.path, file.store)) for file in files]
