@@ -59,6 +59,7 @@ class Logs:
     def drop(self, topic: str) -> None:
         """By hand, out of the catalog: the ledger hears nothing of it."""
         del self.s.topics.tables[self.name(topic)]
+        self.s.ledger.forget_topic(self.name(topic))  # a person says that it is meant to be gone: only then it is made again
 
     def stored(self, topic: str) -> list[Message]:
         return list(self.s.reader.messages(self.name(topic)))

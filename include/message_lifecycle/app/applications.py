@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.known import topic_of, why_absent
+from message_lifecycle.app.known import of_it_alone, topic_of
 from message_lifecycle.app.operations.registry import Scheduled, Work, again, named, of_plan, work_on
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.topics import copy_topic
@@ -163,9 +163,9 @@ def _isolated(
             if run is not None and isinstance(subject, TopicName) and as_of is not None:
                 # It has looked at nothing, so nothing is settled by it.
                 s.ledger.record_run_outcome(run, replace(_failed(subject, None, as_of, rival, work), name="no_op", more=True))
-        except LifecycleError as error:
+        except Exception as error:  # noqa: BLE001 - the barrier of one topic
             name = subject if isinstance(subject, TopicName) else subject.plan.topic
-            told = why_absent(s, name, error) if isinstance(error, UnknownTopic) else error
+            told = error if isinstance(error, LifecycleError) and not isinstance(error, UnknownTopic) else of_it_alone(s, name, error)
             log.error("%s: %s: %s", name, told.code, told)
             failures.append(told.exit_code)
             if run is not None:

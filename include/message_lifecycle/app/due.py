@@ -71,7 +71,7 @@ def _judge_each(s: Services, names: Iterable[TopicName], one: Callable[[TopicNam
     for name in names:
         try:
             found.append(one(name))
-        except LifecycleError as error:  # dropped since it was listed, a wrong setting: no other topic's affair
+        except Exception as error:  # noqa: BLE001 - the barrier of one topic: dropped since it was listed, a wrong setting: no other topic's affair
             told = of_it_alone(s, name, error)
             found.append(Due(topic=name, due=False, reason=f"{told.code}: {told}", error=told))
     return found

@@ -14,7 +14,7 @@ from secrets import token_hex
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.erasure_secret import match_of, secret_for_request
-from message_lifecycle.app.known import all_topics, why_absent
+from message_lifecycle.app.known import all_topics, of_it_alone, why_absent
 from message_lifecycle.app.operations.erasure import INTAKE, forget_former, writers_waited_for
 from message_lifecycle.app.operations.reclaim import is_gone, lost
 from message_lifecycle.app.operations.topics import uuid_of
@@ -25,7 +25,6 @@ from message_lifecycle.app.topics import line_of
 from message_lifecycle.model.erasure import ErasureRequest
 from message_lifecycle.model.errors import (
     LifecycleError,
-    PartlyUnavailable,
     UnknownPlan,
     UnknownTopic,
     code_of,
@@ -102,10 +101,10 @@ def carry_out(s: Services, request_id: str, *, approver: Approver | None = None)
     for name in topics_of(s, request):
         try:
             outcome = steps.run(s, name, as_of=s.ledger.now(), approver=approver, work=EraseKey(request_id=request.request_id))
-        except UnknownTopic as error:
-            found.append(Erased(topic=name, error=why_absent(s, name, error)))
         except LifecycleError as error:
-            found.append(Erased(topic=name, error=error))
+            found.append(Erased(topic=name, error=why_absent(s, name, error) if isinstance(error, UnknownTopic) else error))
+        except Exception as error:  # noqa: BLE001 - the barrier of one topic
+            found.append(Erased(topic=name, error=of_it_alone(s, name, error)))
         else:
             found.append(Erased(topic=name, outcome=outcome))
     settle(s, request, found)
@@ -155,10 +154,8 @@ def settle(s: Services, request: ErasureRequest, found: Sequence[Erased]) -> Era
 def _not_looked_at(s: Services, name: TopicName) -> str:
     try:
         s.topics.describe(name)
-    except UnknownTopic as error:
-        return Erased(topic=name, error=why_absent(s, name, error)).told()
-    except PartlyUnavailable as error:
-        return Erased(topic=name, error=error).told()
+    except Exception as error:  # noqa: BLE001 - the barrier of one topic
+        return Erased(topic=name, error=of_it_alone(s, name, error)).told()
     return f"{name}: not looked at yet"
 
 

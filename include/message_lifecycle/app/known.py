@@ -5,6 +5,7 @@ A topic that cannot be found is not a topic that never was: as long as nobody ha
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Sequence
 
 from message_lifecycle.app.holds import holds_of
@@ -15,6 +16,7 @@ from message_lifecycle.model.errors import (
     PartlyUnavailable,
     Unavailable,
     UnknownTopic,
+    internal_error,
     topic_exists,
     topic_missing,
 )
@@ -22,6 +24,8 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName, composed, made, meant, new_name
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.tables import Deletion
+
+log = logging.getLogger("lifecycle")
 
 
 def all_topics(s: Services, stream: str | None = None) -> list[TopicName]:
@@ -94,8 +98,18 @@ def is_missing(s: Services, name: TopicName) -> bool:
     return bool(_missing(s, {name}))
 
 
-def of_it_alone(s: Services, name: TopicName, error: LifecycleError) -> LifecycleError:
-    """What to tell of the topic, while the others go on. Raises the error where it concerns them, too: a system that all need is away."""
+def of_it_alone(s: Services, name: TopicName, error: Exception) -> LifecycleError:
+    """Return the error to report for one topic while the other topics go on.
+
+    The barrier of one topic catches every exception: another program can bring a table into a state that nobody foresaw, and that must
+    not hide the other topics. A defect is logged with its traceback and reported as InternalError.
+
+    Raises:
+        Unavailable: The error concerns the other topics, too, because a system that all need is away.
+    """
+    if not isinstance(error, LifecycleError):
+        log.error("topic %s: %s", name, type(error).__name__, exc_info=error)
+        return internal_error(str(name), error)
     if isinstance(error, UnknownTopic):
         return why_absent(s, name, error)
     if isinstance(error, Unavailable) and not isinstance(error, PartlyUnavailable):
@@ -107,7 +121,7 @@ def holds_documents(s: Services, name: TopicName) -> bool | None:
     """None: nobody can tell, for a reason of the topic's alone. Raises what concerns the others, too."""
     try:
         return s.topics.describe(name).of_documents
-    except LifecycleError as error:
+    except Exception as error:  # noqa: BLE001 - the barrier of one topic
         of_it_alone(s, name, error)
         return None
 
@@ -153,5 +167,5 @@ def _missing(s: Services, names: Collection[TopicName]) -> set[TopicName]:
 def _deletions(s: Services) -> Sequence[Deletion]:
     try:
         return () if s.stores.move is None else s.stores.move.deletions()
-    except Unavailable:  # nobody can tell
+    except LifecycleError:  # nobody can tell
         return ()

@@ -3,6 +3,7 @@ pages and the metrics show alike."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -17,7 +18,7 @@ from message_lifecycle.app.operations.registry import OPERATIONS, Operation, Sch
 from message_lifecycle.app.operations.topics import policy_of_deleted, undo_until
 from message_lifecycle.app.services import Services
 from message_lifecycle.model.erasure import ErasureRequest
-from message_lifecycle.model.errors import LifecycleError
+from message_lifecycle.model.errors import LifecycleError, internal_error
 from message_lifecycle.model.instants import Instant, format_instant, seconds
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.obligation import OF_TOPIC, Look, Obligation, Owed, judged
@@ -26,6 +27,8 @@ from message_lifecycle.model.plan import Held, Plan
 from message_lifecycle.model.plan import Operation as PlanOperation
 from message_lifecycle.model.settings import Policy, resolve
 from message_lifecycle.model.topic import SCHEDULER_LATENCY_SECONDS
+
+log = logging.getLogger("lifecycle")
 
 _GOOD_ENDS = ("published", "no_op")
 _ENDS_SEARCHED = 50
@@ -52,8 +55,11 @@ def of_lake(s: Services) -> Lake:
     unknown = None
     try:
         deleted = _of_deleted(s, now)
-    except LifecycleError as error:  # the topics that stand are told all the same
+    except LifecycleError as error:  # the topics that stand are reported without it
         unknown = error
+    except Exception as error:
+        log.exception("deleted topics")
+        unknown = internal_error("(deleted topics)", error)
     return Lake(now=now, waiting=s.ledger.waiting(), erasures=open_erasures, deleted=deleted, unknown=unknown)
 
 
@@ -82,7 +88,7 @@ def of_topic(s: Services, name: TopicName, policy: Policy, made: Mapping[str, Pl
         bound = bound_us(s, policy, operation)
         try:
             owed = _owed(s, name, policy, operation, made, look, lake.now)
-        except LifecycleError as error:  # the others are told all the same
+        except Exception as error:  # noqa: BLE001 - the barrier of one operation: the others are judged and reported
             found.append(_not_judged(operation, last, look, of_it_alone(s, name, error)))
             continue
         found += [

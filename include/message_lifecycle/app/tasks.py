@@ -83,7 +83,7 @@ def keep_preview(*, run: str, as_of: str, topics: list[str], work: Scheduled) ->
     for name in given or [answer.topic for answer in answers if answer.due or answer.error is not None]:
         try:
             made = preview(s, name, as_of=instant, work=work_on(s, name, work, as_of=instant))
-        except LifecycleError as error:
+        except Exception as error:  # noqa: BLE001 - the barrier of one topic
             why = of_it_alone(s, name, error)
             failed.append(Outcome(name="failed", operation=work, topic=name, as_of=instant, detail=f"{why.code}: {why}"))
         else:

@@ -29,7 +29,7 @@ from message_lifecycle.app.cli.context import (
     worst,
 )
 from message_lifecycle.app.cli.screen import Output, Screen, View, count, emit, emit_line, reasons, size, working
-from message_lifecycle.model.errors import LifecycleError, unknown_partition
+from message_lifecycle.model.errors import unknown_partition
 from message_lifecycle.model.names import TopicName, TopicUri
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def _run_each(
         try:
             with working(f"{name}: plan, stage, gate, publish, verify"):
                 outcome = steps.run(s, name, as_of=at, approver=approver, work=work(s, name))
-        except LifecycleError as error:  # the other topics do not suffer for it
+        except Exception as error:  # noqa: BLE001 - the barrier of one topic
             alone = of_it_alone(s, name, error)
             told = {"topic": str(name), "error": alone.code, "message": str(alone)}
             if output is Output.json:

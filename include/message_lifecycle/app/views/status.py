@@ -12,7 +12,6 @@ from message_lifecycle.app.operations.registry import named, names_of
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.views.past_expiry import past_expiry
 from message_lifecycle.app.views.state import View, held_view, outcome_view, when
-from message_lifecycle.model.errors import LifecycleError
 from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.obligation import Obligation
@@ -49,7 +48,7 @@ def _isolated(s: Services, name: TopicName, lake: Lake) -> View:
     try:
         with s.topics.look():
             return topic_status(s, name, lake)
-    except LifecycleError as error:
+    except Exception as error:  # noqa: BLE001 - the barrier of one topic
         told = of_it_alone(s, name, error)
         return {"topic": str(name), "ok": False, "problems": [f"{told.code}: {told}"]}
 

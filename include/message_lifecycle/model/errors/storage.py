@@ -5,9 +5,13 @@ from __future__ import annotations
 import errno
 from collections.abc import Sequence
 
-from message_lifecycle.model.errors.given import BadInput, Refused, Unavailable
+from message_lifecycle.model.errors.given import BadInput, LifecycleError, Refused, Unavailable
 
 # Spark, the catalog, tables and disks.
+
+
+# Characters of a value of another program that an error shows.
+_SHOWN = 120
 
 
 class SparkUnavailable(Unavailable):
@@ -101,9 +105,9 @@ def storage_full(reason: str) -> Unavailable:
     )
 
 
-def storage_refused(place: str, reason: str) -> Unavailable:
+def storage_refused(place: str, reason: str) -> PartlyUnavailable:
     """The file system lets us not read or write where a table, a log or an archive lies."""
-    return Unavailable(
+    return PartlyUnavailable(
         f"{place}: {reason}. Nothing further was published; see that the folder is there, mounted for writing, and open to the user of this "
         "process, then run the same command again.",
         code="StorageRefused",
@@ -161,6 +165,35 @@ class FileUnreadable(PartlyUnavailable, OSError):
 
 class FileLost(FileUnreadable, FileNotFoundError):
     """It is not there."""
+
+
+def damaged_property(key: str, found: object, allowed: str) -> Refused:
+    """A summary or a property of a table has a value that our program never writes."""
+    shown = ascii(found)
+    return Refused(
+        f"{key} is {shown if len(shown) <= _SHOWN else shown[:_SHOWN] + ' ...'}. Allowed: {allowed}. Another program changed it. Nothing was read "
+        "from this table or changed in it. Set the value as it was, or roll the table back to a snapshot from before the change.",
+        code="DamagedProperty",
+    )
+
+
+def file_listed_twice(path: str) -> Refused:
+    """A snapshot lists one data file more than once, so each of its rows is in the table as often."""
+    return Refused(
+        f"{path}: the table's manifests list this data file more than once, so that its rows count more than once. Another program added it "
+        "again. Nothing was planned or removed. Roll the table back to the snapshot before that, or rewrite the file with that program.",
+        code="FileListedTwice",
+    )
+
+
+def internal_error(topic: str, error: Exception) -> LifecycleError:
+    """A question about one topic met what nobody foresaw. The log has the traceback."""
+    shown = (str(error).splitlines() or [""])[0][:_SHOWN]
+    return LifecycleError(
+        f"topic {topic}: {type(error).__name__}: {shown}. This is a fault of the program, or a state of the topic that it does not know. The log "
+        "has the traceback. The other topics are not affected.",
+        code="InternalError",
+    )
 
 
 def table_not_told(table: str) -> PartlyUnavailable:
@@ -221,18 +254,18 @@ def not_in_a_backend(topic: str, known: Sequence[str]) -> BadInput:
     )
 
 
-def log_replaced(topic: str, found: int, wanted: int) -> Unavailable:
+def log_replaced(topic: str, found: int, wanted: int) -> PartlyUnavailable:
     """Messages went from the log while it was read; what was read describes no one state of it."""
-    return Unavailable(
+    return PartlyUnavailable(
         f"topic {topic!r}: messages went from the log while it was looked at (generation {wanted} became {found}). "
         "Nothing was changed; run the same command again.",
         code="LogReplaced",
     )
 
 
-def log_locked(topic: str, holder: str, waited_seconds: float) -> Unavailable:
+def log_locked(topic: str, holder: str, waited_seconds: float) -> PartlyUnavailable:
     """Another process is writing to the log."""
-    return Unavailable(
+    return PartlyUnavailable(
         f"topic {topic!r} is locked by {holder}, also after {waited_seconds:g} s. Nothing was changed: wait until it has finished, or "
         "stop it, then try again. The lock goes with the process that holds it; no file needs to be removed by hand.",
         code="LogLocked",

@@ -9,7 +9,7 @@ import gzip
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import cached_property, lru_cache, partial
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args
 
 from message_lifecycle.model.errors import (
     CatalogUnavailable,
@@ -32,6 +32,7 @@ from message_lifecycle.model.settings import Policy, property_text, resolve
 from message_lifecycle.model.topic import check_policy, role_of
 from message_lifecycle.operations import expiry
 from message_lifecycle.ports import Topic
+from message_lifecycle.stores.iceberg import parsed
 from message_lifecycle.stores.iceberg.layout import (
     BESIDE,
     CATALOG,
@@ -50,6 +51,7 @@ from message_lifecycle.stores.iceberg.layout import (
     TOPIC_PROPERTY,
     LogSummary,
     own_properties,
+    partitions_of,
     settings_of,
 )
 from message_lifecycle.stores.iceberg.named import NamesFailures
@@ -68,6 +70,7 @@ _OF_SQL = ("postgresql", "sqlite")
 """What the address of a SQL catalog begins with, where its type is not said."""
 _FILES = {"py-io-impl": "message_lifecycle.stores.iceberg.lake_io.LakeFileIO"}
 Read = TypeVar("Read")
+Role = Literal["local", "source", "mirror"]
 UNDO_PROPERTY = "history.expire.max-snapshot-age-ms"
 
 
@@ -262,8 +265,8 @@ class IcebergTopics(NamesFailures):
         return Topic(
             name=name,
             uuid=document.uuid,
-            partitions=int(properties[PARTITIONS_PROPERTY]),
-            role=cast(Literal["local", "source", "mirror"], properties.get(ROLE_PROPERTY, "local")),
+            partitions=partitions_of(properties),
+            role=_role(properties),
             settings=settings_of(properties, where=f"table {name.namespace}.{name.table()}"),
             ledger=ledger_of(document),
             live_view=None if self._scratch or FOLD_PROPERTY in properties else ".".join((CATALOG, name.namespace, name.table(LIVE))),
@@ -331,8 +334,12 @@ def ledger_of(document: TableDocument) -> tuple[str, int] | None:
     text = document.newest(LEDGER)
     if text is None:
         return None
-    ledger_uuid, _, sequence = text.rpartition(":")
-    return ledger_uuid, int(sequence)
+    ledger_uuid, _, sequence = str(text).rpartition(":")
+    return ledger_uuid, parsed.whole(sequence, LEDGER)
+
+
+def _role(properties: Mapping[str, str]) -> Role:
+    return cast(Role, parsed.one_of(properties.get(ROLE_PROPERTY, "local"), get_args(Role), ROLE_PROPERTY))
 
 
 def ledger_text(ledger: tuple[str, int]) -> str:

@@ -17,8 +17,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType, NestedField, PrimitiveType, StructType
 
-from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.tables import RefFact, SnapshotFact, TableHistory
+from message_lifecycle.stores.iceberg import parsed
 from message_lifecycle.stores.iceberg.layout import END_OFFSETS, LEDGER, of_plan
 from message_lifecycle.stores.iceberg.table_files import ListedFile, owner_of
 from message_lifecycle.stores.iceberg.table_folder import TableDocument, Within, reading
@@ -167,11 +168,11 @@ def history_of(document: TableDocument, table: str) -> TableHistory:
         refs=tuple(
             RefFact(
                 name=name,
-                snapshot_id=int(ref["snapshot-id"]),
-                is_branch=ref["type"] == "branch",
-                max_ref_age_us=_micros(ref.get("max-ref-age-ms", ref_age)),
-                max_snapshot_age_us=_micros(ref.get("max-snapshot-age-ms", age)),
-                min_snapshots=max(1, int(ref.get("min-snapshots-to-keep", newest or 1))),
+                snapshot_id=parsed.whole(ref.get("snapshot-id"), f"the snapshot-id of ref {name}", least=-INT64_MAX),
+                is_branch=ref.get("type") == "branch",
+                max_ref_age_us=_micros(ref.get("max-ref-age-ms", ref_age), "max-ref-age-ms"),
+                max_snapshot_age_us=_micros(ref.get("max-snapshot-age-ms", age), "max-snapshot-age-ms"),
+                min_snapshots=parsed.whole(ref.get("min-snapshots-to-keep", newest or 1), "min-snapshots-to-keep", least=1),
             )
             for name, ref in sorted(_refs(document).items())
         ),
@@ -214,8 +215,8 @@ def _snapshot(entry: Mapping[str, Any], left: Mapping[int, Instant]) -> Snapshot
     )
 
 
-def _micros(milliseconds: object) -> int | None:
-    return None if milliseconds is None else int(str(milliseconds)) * _MICROS
+def _micros(milliseconds: object, key: str) -> int | None:
+    return None if milliseconds is None else parsed.whole(milliseconds, key) * _MICROS
 
 
 # What a table's history names, against what lies in its folder: which files nothing that is kept needs any more.

@@ -12,10 +12,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from message_lifecycle.model.errors import damaged_property
 from message_lifecycle.model.facts import ActiveSegment, CopyState
-from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.setting_list import PROPERTY_PREFIX, Value
 from message_lifecycle.model.settings import parse_topic_settings, property_text
+from message_lifecycle.stores.iceberg import parsed
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -66,6 +68,7 @@ TABLE_PROPERTIES: Mapping[str, str] = {
 STREAM_PROPERTY = "lifecycle._stream"
 TOPIC_PROPERTY = "lifecycle._topic"
 PARTITIONS_PROPERTY = "lifecycle._partitions"
+_PARTITIONS_MOST = 100_000
 ROLE_PROPERTY = "lifecycle._role"
 # How a message without a partition of its own is given one (MSG-3): CRC-32 of the key, or of the value where there is no key,
 # modulo the number of partitions.
@@ -171,18 +174,10 @@ class LogSummary:
         """None where the summary carries no state (another writer's commit)."""
         if END_OFFSETS not in summary:
             return None
-        ends, copied, purged = (offsets_of(summary.get(key, "{}")) for key in (END_OFFSETS, COPIED, PURGED_THROUGH))
+        ends, copied, purged = (offsets_of(summary.get(key, "{}"), key) for key in (END_OFFSETS, COPIED, PURGED_THROUGH))
         active = {
-            int(partition): ActiveSegment(
-                base_offset=fields["base_offset"],
-                size_bytes=fields["size_bytes"],
-                rows=fields["rows"],
-                newest_at=None if fields["newest_at"] is None else Instant(fields["newest_at"]),
-                any_unknown=fields["any_unknown"],
-                # Not kept once. The newest time is no earlier than the first, so no segment ends too early by it.
-                first_at=None if (first := fields.get("first_at", fields["newest_at"])) is None else Instant(first),
-            )
-            for partition, fields in json.loads(summary.get(ACTIVE_SEGMENTS, "{}")).items()
+            parsed.partition(partition, ACTIVE_SEGMENTS): _active_segment(fields)
+            for partition, fields in parsed.json_object(summary.get(ACTIVE_SEGMENTS, "{}"), ACTIVE_SEGMENTS).items()
         }
         return cls(end_offsets=ends, active=active, copied=copied, copied_from=summary.get(COPIED_FROM), purged_through=purged)
 
@@ -221,9 +216,35 @@ def by_partition(offsets: Mapping[int, int]) -> str:
     return json.dumps({str(partition): offset for partition, offset in sorted(offsets.items())})
 
 
-def offsets_of(text: str) -> dict[int, int]:
-    """Offsets by partition, out of a snapshot's summary."""
-    return {int(partition): int(offset) for partition, offset in json.loads(text).items()}
+def offsets_of(text: str, key: str = END_OFFSETS) -> dict[int, int]:
+    """Return offsets by partition, out of the value of `key` in a snapshot's summary. Raises DamagedProperty."""
+    return parsed.offsets(text, key)
+
+
+def _active_segment(fields: object) -> ActiveSegment:
+    """Raises DamagedProperty."""
+    key = ACTIVE_SEGMENTS
+    if not isinstance(fields, dict):
+        raise damaged_property(key, fields, "a JSON object for each partition")
+
+    def time(name: str) -> Instant | None:
+        value = parsed.field(fields, name, key)
+        return None if value is None else parsed.instant(value, key)
+
+    return ActiveSegment(
+        base_offset=parsed.whole(parsed.field(fields, "base_offset", key), key),
+        size_bytes=parsed.whole(parsed.field(fields, "size_bytes", key), key),
+        rows=parsed.whole(parsed.field(fields, "rows", key), key),
+        newest_at=time("newest_at"),
+        any_unknown=parsed.flag(parsed.field(fields, "any_unknown", key), key),
+        # Not kept once. The newest time is no earlier than the first, so no segment ends too early by it.
+        first_at=time("first_at" if "first_at" in fields else "newest_at"),
+    )
+
+
+def partitions_of(properties: Mapping[str, str]) -> int:
+    """Return how many partitions the topic has. Raises DamagedProperty."""
+    return parsed.whole(properties.get(PARTITIONS_PROPERTY), PARTITIONS_PROPERTY, least=1, most=_PARTITIONS_MOST)
 
 
 def ancestors(table: Table, snapshot: Snapshot | None = None) -> Iterator[Snapshot]:
@@ -240,5 +261,8 @@ def of_plan(commit_id: int, parent_id: int | None, summary: Mapping[str, str]) -
     Its own are mostly that commit alone. Where the staged snapshot became main's as it was (`STAGED_AS`), they are that one and the commit."""
     if STAGED_AS not in summary:
         return parent_id, frozenset((commit_id,))
-    before, staged = map(int, summary[STAGED_AS].split())
+    pair = str(summary[STAGED_AS]).split()
+    if len(pair) != 2:
+        raise damaged_property(STAGED_AS, summary[STAGED_AS], "two ids of snapshots")
+    before, staged = (parsed.whole(one, STAGED_AS, least=-INT64_MAX) for one in pair)
     return before, frozenset((staged, commit_id))

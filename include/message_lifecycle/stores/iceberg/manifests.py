@@ -17,6 +17,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, LongType, NestedField, StructType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
+from message_lifecycle.model.errors import file_listed_twice
 from message_lifecycle.stores.iceberg.columns import APPEND_TIME, EXPIRES_AT, NEVER, OFFSET
 from message_lifecycle.stores.iceberg.segments import FileMetrics
 from message_lifecycle.stores.iceberg.table_folder import location_prefix, reading
@@ -65,6 +66,7 @@ def picking(*names: str) -> Pick:
 
 
 _pick = picking(*_FIELDS)
+_PATH = [field.name for field in _FILE.fields].index("file_path")
 VECTORS = picking("content", "file_path", "file_format", "referenced_data_file", "content_offset", "content_size_in_bytes")
 _NONE: Mapping[int, Any] = {}
 _SCHEMA_KEY = "avro.schema"
@@ -109,12 +111,24 @@ def manifests_of(table: Table, snapshot: Snapshot) -> Sequence[ManifestFile]:
 
 
 def listed(table: Table, snapshot: Snapshot, pick: Pick, *, content: ManifestContent = ManifestContent.DATA) -> Iterator[Row]:
-    """The fields of `pick` of every data file that the snapshot has, or of its delete files."""
+    """Yield the fields of `pick` of every data file that the snapshot has, or of its delete files.
+
+    Raises:
+        Refused: A data file is listed more than once (`FileListedTwice`).
+    """
+    seen: set[str] = set()
+    # One file may hold the deletion vectors of many data files.
+    path_at = pick.index(_PATH) if content == ManifestContent.DATA else None
     for manifest in manifests_of(table, snapshot):
         if manifest.content == content:
             for status, _, file in entries(table.io, manifest, pick):
-                if status != DELETED:
-                    yield file
+                if status == DELETED:
+                    continue
+                if path_at is not None:
+                    if file[path_at] in seen:
+                        raise file_listed_twice(file[path_at])
+                    seen.add(file[path_at])
+                yield file
 
 
 class _Tuples(avro.StructReader):

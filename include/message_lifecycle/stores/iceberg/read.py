@@ -5,7 +5,6 @@ Logs come from manifests alone; only messages, and the times of segments that re
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -13,12 +12,13 @@ from typing import TYPE_CHECKING
 from message_lifecycle.model.change import Effect, Range, Returning
 from message_lifecycle.model.errors import PlanConflict, undo_source_gone
 from message_lifecycle.model.facts import LogState
-from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.message import DoubtfulKeys, Message, Place, RowAnswer, RowQuestion
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import Request
+from message_lifecycle.stores.iceberg import parsed
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.layout import (
     AT_ONCE,
@@ -26,7 +26,6 @@ from message_lifecycle.stores.iceberg.layout import (
     COUNTS,
     END_OFFSETS,
     MARKERS,
-    PARTITIONS_PROPERTY,
     PLAN_ID,
     REMOVED,
     UNDOES,
@@ -34,6 +33,7 @@ from message_lifecycle.stores.iceberg.layout import (
     ancestors,
     of_plan,
     offsets_of,
+    partitions_of,
 )
 from message_lifecycle.stores.iceberg.named import NamesFailures
 from message_lifecycle.stores.iceberg.segments import InTime, log_state
@@ -63,7 +63,7 @@ class IcebergReader(NamesFailures):
             name,
             table_uuid=str(table.metadata.table_uuid),
             snapshot_id=None if snapshot is None else snapshot.snapshot_id,
-            partitions=int(table.properties[PARTITIONS_PROPERTY]),
+            partitions=partitions_of(table.properties),
             files=() if snapshot is None else files_of(table, snapshot),
             summary=newest_state(table),
             late_after=late_after,
@@ -73,7 +73,7 @@ class IcebergReader(NamesFailures):
     def end_offsets(self, name: TopicName) -> Mapping[int, int]:
         document = self._tables.of_messages(name)
         said = document.newest(END_OFFSETS)
-        return dict.fromkeys(range(int(document.properties[PARTITIONS_PROPERTY])), 0) | ({} if said is None else offsets_of(said))
+        return dict.fromkeys(range(partitions_of(document.properties)), 0) | ({} if said is None else offsets_of(said))
 
     def rows(self, log: LogState, question: RowQuestion) -> RowAnswer:
         from message_lifecycle.stores.iceberg.due_rows import due_rows
@@ -187,14 +187,14 @@ def published_by(plan_id: str, snapshot_id: int, summary: Mapping[str, str]) -> 
         plan_id=plan_id,
         snapshot_id=snapshot_id,
         removed=removed_counts(summary),
-        markers=int(summary.get(MARKERS, "0")),
-        cancelled_markers=int(summary.get(CANCELLED_MARKERS, "0")),
+        markers=parsed.count(summary, MARKERS),
+        cancelled_markers=parsed.count(summary, CANCELLED_MARKERS),
     )
 
 
 def _undo_by(plan_id: str, snapshot_id: int, summary: Mapping[str, str]) -> Published:
     """The markers that an undo takes are the plan's word; that as many messages more have come back is Iceberg's."""
-    removed = {str(reason): int(count) for reason, count in json.loads(summary.get(COUNTS, "{}")).items()}
+    removed = parsed.counts(summary, COUNTS)
     restored = sum(removed.values()) - removed_rows(summary)
     return Published(plan_id=plan_id, snapshot_id=snapshot_id, removed=tuple(removed.items()), restored=restored)
 
@@ -205,7 +205,7 @@ def removed_counts(summary: Mapping[str, str]) -> tuple[tuple[str, int], ...]:
     removed = removed_rows(summary)
     if removed <= 0:
         return ()  # nothing but markers
-    planned = {str(reason): int(count) for reason, count in json.loads(summary.get(COUNTS, "{}")).items()}
+    planned = parsed.counts(summary, COUNTS)
     if sum(planned.values()) == removed:
         return tuple(planned.items())
     # More reasons than one cannot be told apart afterwards; a name of its own makes verify see it.
@@ -216,7 +216,7 @@ def removed_rows(summary: Mapping[str, str]) -> int:
     """By Iceberg's own count of the difference; rows of dropped files that a deletion vector had removed before do not go twice."""
 
     def total(key: str) -> int:
-        return int(summary.get(key, "0"))
+        return parsed.whole(summary.get(key, "0"), key, least=-INT64_MAX)
 
     if REMOVED in summary:  # this one has no files of its own
         return total(REMOVED)

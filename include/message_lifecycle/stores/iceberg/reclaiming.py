@@ -26,7 +26,7 @@ from message_lifecycle.model.tables import LooseFiles, LooseQuestion, TableHisto
 from message_lifecycle.operations.reclaim import ended_refs, kept_of
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
-from message_lifecycle.stores.iceberg import catalog, history
+from message_lifecycle.stores.iceberg import catalog, history, parsed
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.history import History, NamedFile, all_named, inventory, reachable, snapshot_ids
 from message_lifecycle.stores.iceberg.layout import ERASING
@@ -87,15 +87,15 @@ class IcebergReclaimer(NamesFailures, ChangeStore):
 
     def published(self, plan: Plan) -> Published | None:
         document = self._tables.document(plan.topic)
-        said = json.loads(document.properties.get(RECLAIMED, "{}"))
+        said = parsed.json_object(document.properties.get(RECLAIMED, "{}"), RECLAIMED)
         if said.get("plan") != plan.plan_id:
             return None
         return Published(
             plan_id=plan.plan_id,
             snapshot_id=document.current_id or 0,
             removed=(),
-            reclaimed_files=int(said["files"]),
-            reclaimed_bytes=int(said["bytes"]),
+            reclaimed_files=parsed.whole(said.get("files"), RECLAIMED),
+            reclaimed_bytes=parsed.whole(said.get("bytes"), RECLAIMED),
             kept_beneath=tuple(said.get("kept", ())),  # earlier versions did not ask
         )
 
@@ -315,4 +315,4 @@ def _added(snapshot: dict[str, object]) -> tuple[int, ...]:
 
 def _number(snapshot: dict[str, object], key: str) -> int:
     summary = snapshot.get("summary")
-    return int(str(summary.get(key, 0))) if isinstance(summary, dict) else 0
+    return parsed.count(summary, key) if isinstance(summary, dict) else 0

@@ -10,6 +10,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple, assert_never
 
+from message_lifecycle.model.errors import file_listed_twice
 from message_lifecycle.model.facts import LogState, Segment
 from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
 from message_lifecycle.model.message import Place
@@ -90,8 +91,16 @@ def log_state(
     late_after: Instant | None,
     read_late: ReadLate,
 ) -> LogState:
-    """The log's state. `summary`: of the newest snapshot that carries one."""
-    ordered = sorted(files)
+    """Return the log's state.
+
+    Args:
+        summary: The state in the newest snapshot that carries one.
+
+    Raises:
+        Refused: A data file is listed more than once (`FileListedTwice`).
+    """
+    ordered = sorted(files, key=itemgetter(0, 1, 2))  # not by what metadata may leave out, which has no order
+    _require_once(ordered)
     ends = dict.fromkeys(range(partitions), 0) | dict(summary.end_offsets)
     grouped = [(place, list(group)) for place, group in groupby(ordered, key=itemgetter(0, 1))]
     for file in ordered:
@@ -110,6 +119,16 @@ def log_state(
         segments=tuple(segments),
         purged_through=summary.purged_through,
     )
+
+
+def _require_once(files: list[FileMetrics]) -> None:
+    """Raises FileListedTwice."""
+    seen = {file.name for file in files}
+    if len(seen) < len(files):
+        for file in files:
+            if file.name not in seen:
+                raise file_listed_twice(file.name)
+            seen.remove(file.name)
 
 
 def _segment(group: list[FileMetrics], summary: LogSummary) -> Segment:

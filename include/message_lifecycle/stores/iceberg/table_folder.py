@@ -81,7 +81,9 @@ class TableDocument:
 
             with load_file_io(properties=dict(file_properties), location=location).new_input(location).open() as stream:
                 raw = stream.read()
-        return cls(location=location, content=json.loads(gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw))
+        content = json.loads(gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw)
+        _check_shape(content)
+        return cls(location=location, content=content)
 
     @property
     def uuid(self) -> str:
@@ -115,6 +117,41 @@ class TableDocument:
     def newest(self, key: str) -> str | None:
         """The value in the newest ancestor of main whose summary has the key."""
         return next((summary[key] for summary in self.summaries() if key in summary), None)
+
+
+def _check_shape(content: object) -> None:
+    """Raises ValueError for what is no metadata of a table, so that each reader may take the parts that every table has for granted."""
+    if not isinstance(content, dict) or not isinstance(content.get("table-uuid"), str):
+        raise ValueError("no JSON object with a table-uuid")
+    if not _is_text_by_text(content.get("properties") or {}):
+        raise ValueError("properties are no texts by name")
+    current = content.get("current-snapshot-id")
+    if current is not None and type(current) is not int:
+        raise ValueError(f"current-snapshot-id is {current!r}")
+    for snapshot in content.get("snapshots") or ():
+        if not isinstance(snapshot, dict) or type(snapshot.get("snapshot-id")) is not int:
+            raise ValueError("a snapshot has no snapshot-id")
+        if type(snapshot.get("parent-snapshot-id", 0)) not in (int, type(None)):
+            raise ValueError(f"the parent of snapshot {snapshot['snapshot-id']} is no snapshot-id")
+        if not _is_text_by_text(snapshot.get("summary") or {}):
+            raise ValueError(f"the summary of snapshot {snapshot['snapshot-id']} is no texts by name")
+    _check_parents({snapshot["snapshot-id"]: snapshot.get("parent-snapshot-id") for snapshot in content.get("snapshots") or ()})
+
+
+def _check_parents(parents: Mapping[int, int | None]) -> None:
+    """Raises ValueError for a snapshot that is its own ancestor: a walk through the history would never end."""
+    seen: dict[int, int] = {}
+    for start in parents:
+        at: int | None = start
+        while at is not None and at in parents and at not in seen:
+            seen[at] = start
+            at = parents[at]
+        if at is not None and seen.get(at) == start:
+            raise ValueError(f"snapshot {at} is an ancestor of itself")
+
+
+def _is_text_by_text(found: object) -> bool:
+    return isinstance(found, dict) and all(type(value) is str for value in found.values())
 
 
 TORN = (ValueError, EOFError, zlib.error, gzip.BadGzipFile)

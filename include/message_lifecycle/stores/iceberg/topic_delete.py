@@ -30,7 +30,7 @@ from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.tables import DeletedTopic, Deletion, Remnant, TopicTable
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
-from message_lifecycle.stores.iceberg import view_file
+from message_lifecycle.stores.iceberg import parsed, view_file
 from message_lifecycle.stores.iceberg.catalog import Tables, documents, ledger_of
 from message_lifecycle.stores.iceberg.java import ALREADY_THERE, NOT_THERE, Java, Jvm, identifier, java_class, result_unknown, thrown
 from message_lifecycle.stores.iceberg.layout import (
@@ -244,6 +244,8 @@ class IcebergDeleter(NamesFailures, ChangeStore):
                 raise storage_refused(
                     location, f"it cannot be read, and {'.'.join(place)} of a deleted topic is read through it"
                 ) from error
+            if DELETED_BY in found.properties:
+                parsed.one_of(found.properties.get(DELETED_KIND), KINDS, f"{DELETED_KIND} of {'.'.join(place)}")
             if DELETED_BY in found.properties and (SCRATCH_PROPERTY in found.properties) is self._scratch:
                 yield place, found
 
@@ -260,7 +262,7 @@ def _told_of(log: TableDocument) -> dict[str, Any]:
         "plan_id": of[DELETED_BY],
         "topic": _topic_of(log),
         "table_uuid": log.uuid,
-        "deleted_at": Instant(int(of[DELETED_AT])),
+        "deleted_at": parsed.instant(of.get(DELETED_AT), DELETED_AT),
         "settings": settings_of(of, where=f"the deleted topic {of[STREAM_PROPERTY]}/{of[TOPIC_PROPERTY]}"),
         "ledger": ledger_of(log),
     }

@@ -5,7 +5,6 @@ Every look at a topic asks this store for its view's state, so what reads data i
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -22,7 +21,7 @@ from message_lifecycle.operations import expiry
 from message_lifecycle.operations.compaction import settings_hash_after
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NOTHING_GIVEN, Given
-from message_lifecycle.stores.iceberg import layout, segments, view_file
+from message_lifecycle.stores.iceberg import layout, parsed, segments, view_file
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.change import TableStore, Update, forget_source, head_is, staged_change, table_beside
 from message_lifecycle.stores.iceberg.columns import SCHEMA as TOPIC_SCHEMA
@@ -55,7 +54,7 @@ class IcebergViews(TableStore, IcebergViewReader):
 
     def _tells(self, plan_id: str, snapshot_id: int, summary: Mapping[str, str]) -> Published:
         """What it left out is counted by the plan alone."""
-        return Published(plan_id=plan_id, snapshot_id=snapshot_id, removed=tuple(sorted(json.loads(summary.get(COUNTS, "{}")).items())))
+        return Published(plan_id=plan_id, snapshot_id=snapshot_id, removed=tuple(sorted(parsed.counts(summary, COUNTS).items())))
 
     def _base_id(self, plan: Plan) -> int | None:
         return None if plan.view is None else plan.view.snapshot_id

@@ -12,10 +12,9 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import BooleanType, NestedField, TimestamptzType
 
 from message_lifecycle.model.errors import CompactedTableMissing, PartlyUnavailable, Refused, UnknownTopic
-from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import ViewState
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.stores.iceberg import segments
+from message_lifecycle.stores.iceberg import parsed, segments
 from message_lifecycle.stores.iceberg.catalog import Tables, beside
 from message_lifecycle.stores.iceberg.columns import PARTITION, SORT_ORDER
 from message_lifecycle.stores.iceberg.columns import SCHEMA as TOPIC_SCHEMA
@@ -88,11 +87,11 @@ def state_of(tables: Tables, name: TopicName) -> ViewState | None:
     return ViewState(
         table_uuid=document.uuid,
         snapshot_id=int(document.content["current-snapshot-id"]),
-        horizons=offsets_of(summary[HORIZONS]),
+        horizons=offsets_of(summary[HORIZONS], HORIZONS),
         rows=_number(summary, "total-records") - hidden - _number(summary, MEMORIES),
         hidden_rows=hidden,
         size_bytes=_number(summary, "total-files-size"),
-        due_at=None if due_at is None else Instant(int(due_at)),
+        due_at=None if due_at is None else parsed.instant(due_at, DUE_AT),
         settings_hash=summary.get(SETTINGS, ""),
     )
 
@@ -118,7 +117,7 @@ def memories(table: Java) -> int:
 
 
 def _number(summary: Mapping[str, str], key: str) -> int:
-    return int(summary.get(key, "0"))
+    return parsed.count(summary, key)
 
 
 # From the metadata of the log and of its view to what a compaction reads: no data is read, and no JVM is needed.

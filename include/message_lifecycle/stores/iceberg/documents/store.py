@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -18,7 +17,7 @@ from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.snapshot_with_purge import needs_more
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NOTHING_GIVEN, Given
-from message_lifecycle.stores.iceberg import fence
+from message_lifecycle.stores.iceberg import fence, parsed
 from message_lifecycle.stores.iceberg.append import AlreadyThere
 from message_lifecycle.stores.iceberg.catalog import Tables, ledger_text
 from message_lifecycle.stores.iceberg.change import (
@@ -156,7 +155,7 @@ class IcebergChanges(_OfDocuments):
             snapshots = None if table is None else commit_that_says(table, PLAN_ID, plan.plan_id)
             if snapshots is None:
                 return None
-            if not sum(json.loads(summary_of(snapshots).get(COUNTS, "{}")).values()):
+            if not sum(parsed.counts(summary_of(snapshots), COUNTS).values()):
                 return Published(plan_id=plan.plan_id, snapshot_id=snapshots.snapshot_id, removed=())
         return super().published(plan)
 
