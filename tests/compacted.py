@@ -21,7 +21,7 @@ from message_lifecycle.model.message import Message, NewMessage, ViewRow
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.setting_list import Value
-from tests.logs import AS_OF, SECOND
+from tests.logs import AS_OF, SECOND, SKEW_SECONDS
 
 KEYS = [None, b"", b"a", b"b", b"c"]
 VALUES = [None, b"", b"v", b"w"]
@@ -29,6 +29,7 @@ TTLS = [None, None, None, b"never", b"1s", b"5s", b"10s", b"10.000001s", b"1h"]
 HEADERS: list[tuple[tuple[str, bytes], ...]] = [(), (), (), (("h", b"x"), ("h", b"")), (("Nats-Marker-Reason", b"MaxAge"),)]
 # Close to the boundary: with an age or a TTL of 10 s a deadline falls exactly on AS_OF for a time of 90 s.
 TIMES = [None, *(Instant(s * SECOND) for s in range(84, 101, 2)), *(Instant(90 * SECOND + d) for d in (-1, 0, 1)), Instant(103 * SECOND)]
+TIMES.append(Instant(10**9 * SECOND))  # of a wrong clock: a future time in every run
 RUNS = [Instant(AS_OF - 6 * SECOND), AS_OF, Instant(AS_OF + 1), Instant(AS_OF + 2 * SECOND), Instant(AS_OF + 9 * SECOND)]
 LAST = Instant(AS_OF + 10 * SECOND)
 FIRST = NewMessage(append_time=Instant(80 * SECOND), key=b"first", value=b"v")
@@ -165,6 +166,21 @@ def older_by_event_time(one: Message, other: Message) -> bool:
 
 def of_one_key(one: Message, other: Message) -> bool:
     return one.key is not None and (one.partition, one.key) == (other.partition, other.key)
+
+
+def end_by_the_rules(messages: Sequence[Message], as_of: int) -> int:
+    """The last offset that a run takes of a partition (CMP-1, CLK-4): of the longest start of its log in which no message is later than
+    `as_of`, except for future times that have a message of before `as_of` behind them."""
+
+    def counts(start: Sequence[Message]) -> bool:
+        late = [(at, m.append_time) for at, m in enumerate(start) if m.append_time is not None and m.append_time > as_of]
+        return all(
+            time > as_of + SKEW_SECONDS * SECOND and any(m.append_time is not None and m.append_time <= as_of for m in start[at:])
+            for at, time in late
+        )
+
+    starts = (messages[:length] for length in range(len(messages), 0, -1))
+    return next((start[-1].offset for start in starts if counts(start)), -1)
 
 
 def latest_by_the_rules(taken: Sequence[Message], older: Callable[[Message, Message], bool] = older_by_offset) -> list[Message]:

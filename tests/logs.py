@@ -15,11 +15,13 @@ from message_lifecycle.model.message import Message, NewMessage
 SECOND = 1_000_000
 EXPIRY_SECONDS = 10
 AS_OF = Instant(100 * SECOND)
-# Close to the boundary on purpose: the deadline falls exactly on AS_OF for a time of 90 s.
+SKEW_SECONDS = 60
+# Close to the boundaries on purpose: the deadline falls exactly on AS_OF for a time of 90 s, and a time later than 160 s is a future time.
 TIMES = st.one_of(
     st.none(),
     st.integers(80, 100).map(lambda s: Instant(s * SECOND)),
     st.sampled_from([Instant(90 * SECOND - 1), Instant(90 * SECOND), Instant(90 * SECOND + 1), Instant(-5), Instant(0)]),
+    st.sampled_from([Instant(160 * SECOND), Instant(160 * SECOND + 1), Instant(10**9 * SECOND)]),
 )
 
 
@@ -87,9 +89,11 @@ def logs(draw: st.DrawFn) -> Log:
 def expired_by_the_rules(
     messages: Iterable[Message], consumers: Iterable[Progress], *, expiry_us: int, consumer_expiry_us: int, as_of: int
 ) -> set[tuple[int, int]]:
-    """EXP-4 to EXP-6 without segments' metadata: a message goes iff every message of its own and all earlier segments of its
-    partition has a known time and is dead, and every live consumer has processed them all."""
-    stored = list(messages)
+    """EXP-4 to EXP-6 and CLK-4 without the metadata of segments.
+
+    A message goes iff every live consumer has processed all messages of its own segment and of all earlier segments of its partition, and
+    each of those messages has a known time and is dead, except for those of a future time. A message of a future time stays."""
+    stored, late_after = list(messages), as_of + SKEW_SECONDS * SECOND
     by_name: dict[str, list[Progress]] = {}
     for progress in consumers:
         by_name.setdefault(progress.consumer, []).append(progress)
@@ -101,7 +105,8 @@ def expired_by_the_rules(
     gone = set()
     for message in stored:
         same = [m for m in stored if m.partition == message.partition and m.segment <= message.segment]
-        dead = all(m.append_time is not None and m.append_time + expiry_us <= as_of for m in same)
+        judged = [m for m in same if m.append_time is None or m.append_time <= late_after]
+        dead = message in judged and all(m.append_time is not None and m.append_time + expiry_us <= as_of for m in judged)
         read = all(m.offset <= progress.get(m.partition, -1) for progress in pinning for m in same)
         if expiry_us and dead and read:
             gone.add((message.partition, message.offset))

@@ -225,10 +225,18 @@ class MessageWriter(Protocol):
     """Appending, for stores that take messages directly (scenarios, tests; tables are fed by the ingest application)."""
 
     def append(
-        self, name: TopicName, messages: Iterable[NewMessage], policy: Policy, forbidden: KeyMatch | None = None
+        self,
+        name: TopicName,
+        messages: Iterable[NewMessage],
+        policy: Policy,
+        forbidden: KeyMatch | None = None,
+        *,
+        late_after: Instant | None = None,
     ) -> Sequence[tuple[int, int] | Refusal]:
         """Returns (partition, offset) of each message, or why it was refused and is not there (TTL-4; a `forbidden` key). Raises
-        InvalidAppend, and then nothing was appended."""
+        InvalidAppend, and then nothing was appended.
+
+        `late_after` is the writer's clock with the skew: a later time ends no segment (CLK-4). None if the writer has no clock."""
 
     def seal(self, name: TopicName, partition: int) -> None: ...
 
@@ -256,11 +264,18 @@ class Copier(Protocol):
         """By metadata. Raises UnknownTopic."""
 
     def copy(
-        self, name: TopicName, origin: LogState, policy: Policy, *, ledger: tuple[str, int], forbidden: KeyMatch | None = None
+        self,
+        name: TopicName,
+        origin: LogState,
+        policy: Policy,
+        *,
+        ledger: tuple[str, int],
+        late_after: Instant,
+        forbidden: KeyMatch | None = None,
     ) -> Copied:
         """Everything of the origin, at the snapshot of `origin`, that is not copied yet, in one commit; nothing is refused (TTL-4) but
         a `forbidden` key.
-        `policy` is the replica's. Raises AnotherOrigin, TableBusy, CommitUnknown."""
+        `policy` is the replica's. `late_after` is the ledger's clock with the skew: a later time ends no segment (CLK-4). Raises AnotherOrigin, TableBusy, CommitUnknown."""
 
 
 class Groups(Protocol):
@@ -320,8 +335,10 @@ class ViewReader(Protocol):
     def view(self, name: TopicName) -> ViewState | None:
         """The view at its newest snapshot; None: nothing was ever compacted. Raises CompactedTableMissing (CMP-4)."""
 
-    def tails(self, log: LogState, after: Mapping[int, int], *, as_of: Instant) -> Sequence[Tail]:
-        """What lies past the horizons `after`, up to the last message before the first one later than `as_of`, of every partition."""
+    def tails(self, log: LogState, after: Mapping[int, int], *, as_of: Instant, late_after: Instant) -> Sequence[Tail]:
+        """The messages past the horizons `after` that a compaction takes at `as_of`, of every partition (`compaction.end_point`).
+
+        `late_after` is `as_of` with the skew."""
 
     def oldest_past(self, log: LogState, view: ViewState) -> Mapping[int, Instant]:
         """By partition, the oldest known append_time of what lies past the horizons; a partition that is not there has none (CMP-9)."""

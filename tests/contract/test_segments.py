@@ -35,6 +35,7 @@ class Cut:
     size_bytes: int
     expiry: int
     max_seconds: int
+    late_after: Instant
 
     @property
     def settings(self) -> dict[str, Value]:
@@ -61,21 +62,29 @@ def cuts(draw: st.DrawFn) -> Cut:
         size_bytes=draw(st.sampled_from([1, 10, 10**9])),
         expiry=draw(st.sampled_from([0, 30])),
         max_seconds=draw(st.sampled_from([0, 1, 10, 2**32 - 1])),
+        late_after=draw(st.sampled_from([Instant(11 * SECOND), Instant(2**62)])),
     )
 
 
 def by_the_rule(messages: Sequence[Message], cut: Cut) -> list[int]:
-    """EXP-3 in its own words: the segment of each message, out of all that came before it."""
+    """EXP-3 in its own words: the segment of each message, out of all messages before it. A future time counts for nothing (CLK-4)."""
     found: list[int] = []
     for at, message in enumerate(messages):
         before = [segment for other, segment in zip(messages, found, strict=False) if other.partition == message.partition]
         inside = [
             one for one, segment in zip(messages[:at], found, strict=True) if one.partition == message.partition and segment == before[-1]
         ]
-        time = message.append_time
-        known = [one.append_time for one in inside if one.append_time is not None]
+        time = message.append_time if message.append_time is not None and message.append_time <= cut.late_after else None
+        times = [one.append_time for one in inside if one.append_time is not None]
+        known = [one for one in times if one <= cut.late_after]
         full = sum(one.size_bytes for one in inside) + message.size_bytes > cut.size_bytes
-        dead = bool(cut.expiry) and time is not None and len(known) == len(inside) and all(t + cut.expiry * SECOND <= time for t in known)
+        dead = (
+            bool(cut.expiry)
+            and time is not None
+            and bool(known)
+            and len(times) == len(inside)
+            and all(t + cut.expiry * SECOND <= time for t in known)
+        )
         past = bool(cut.max_seconds) and time is not None and bool(known) and time > known[0] + cut.max_seconds * SECOND
         found.append(message.offset if not inside or full or dead or past else before[-1])
     return found
@@ -88,8 +97,8 @@ class Topic:
     world: World
     name: TopicName
 
-    def append(self, *messages: NewMessage) -> None:
-        self.world.writer.append(self.name, messages, policy_of(self.world.services, self.name))
+    def append(self, *messages: NewMessage, late_after: Instant | None = None) -> None:
+        self.world.writer.append(self.name, messages, policy_of(self.world.services, self.name), late_after=late_after)
 
     @property
     def messages(self) -> list[Message]:
@@ -124,7 +133,7 @@ def test_every_store_cuts_by_the_rule(make_world: MakeWorld, store_kind: str) ->
     def holds(cut: Cut) -> None:
         made = topic(world, **cut.settings)
         for batch in cut.batches:
-            made.append(*batch)
+            made.append(*batch, late_after=cut.late_after)
         messages = sorted(made.messages, key=lambda message: (message.partition, message.offset))
         assert [message.segment for message in messages] == by_the_rule(messages, cut)
         # The metadata tells the same segments, and which of them takes more.
@@ -175,6 +184,7 @@ def test_a_source_cuts_what_it_copies_by_its_own_span_and_says_when_it_was_doubl
     copy = TopicName(stream=origin.name.stream, topic=f"c{uuid4().hex}")
     create_topic(origin.world.services, copy, settings={"origin": origin.name.topic, "role": "source", "segment_max_seconds": 10})
     origin.append(*at(1, 12, 22, 23))
+    origin.world.set_now(Instant(1_000 * SECOND))  # the clock by which a copy tells future times
     assert copy_topic(origin.world.services, copy).span_seconds is None
     copied = Topic(world=origin.world, name=copy)
     assert copied.segments == [0, 1, 1, 3]

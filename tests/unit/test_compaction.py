@@ -25,6 +25,7 @@ from tests.compacted import (
     Topic,
     alive_by_the_rules,
     deletes,
+    end_by_the_rules,
     is_dead,
     latest_by_the_rules,
     logs,
@@ -76,7 +77,11 @@ def test_any_split_is_the_same_as_one_shot_and_as_the_rules(log: Log) -> None:  
     for batch, run in log.batches:
         topic.append(batch)
         if run is not None:
+            before = dict(topic.horizons)
             compacted(topic, run)
+            for partition, horizon in topic.horizons.items():
+                mine = [m for (place, _), m in sorted(topic.ever.items()) if place == partition]
+                assert horizon == max(before.get(partition, -1), end_by_the_rules(mine, run))
             rows = [row.message for row in topic.view()]
             assert rows == view_by_the_rules(topic.taken, log.settings, run)
     compacted(topic, LAST)

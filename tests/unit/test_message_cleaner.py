@@ -35,7 +35,7 @@ def stored(log: Log, by: Policy) -> MemoryStore:
     store = MemoryStore()
     store.create(NAME, partitions=log.partitions, settings={}, ledger=("test", 0))
     for batch, seals in zip(log.batches, log.seals, strict=True):
-        store.append(NAME, batch, by)
+        store.append(NAME, batch, by, late_after=by.late_after(AS_OF))
         for partition in seals:
             store.seal(NAME, partition)
     return store

@@ -244,7 +244,14 @@ def _append_few(
 
     properties = {LEDGER: ledger_text(intake.ledger.next_identity())}
     appended, _ = append_few(
-        engine(intake.session), name, messages, policy, batch_id=batch_id, properties=properties, may_commit=may_commit
+        engine(intake.session),
+        name,
+        messages,
+        policy,
+        batch_id=batch_id,
+        properties=properties,
+        may_commit=may_commit,
+        late_after=policy.late_after(intake.ledger.now()),
     )
     unknown = sum(known_time(message.append_time) is None for message in messages)
     return _Taken(appended=appended, quarantined={}, unknown_times=unknown, shift_days=0, erased=0)
@@ -305,7 +312,7 @@ def _append_by_spark(
         name,
         messages,
         batch_id=batch_id,
-        rules=CutRules.of(policy),
+        rules=CutRules.of(policy, late_after=policy.late_after(intake.ledger.now())),
         ledger=intake.ledger.next_identity(),
         may_commit=may_commit,
         staged=staged,

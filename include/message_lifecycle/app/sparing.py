@@ -242,7 +242,7 @@ def touched_messages(s: Services, plan: Plan, staged: Staged, holds: Sequence[Ho
     touched += touched_tables(plan, holds)
     if plan.on_view.compact and view is not None:
         policy = Policy.of_values(plan.policy)
-        tails = s.stores.view.tails(log, view.horizons, as_of=plan.as_of)
+        tails = s.stores.view.tails(log, view.horizons, as_of=plan.as_of, late_after=policy.late_after(plan.as_of))
         touched += sum(held.rows for held in at_risk(s, log, view, tails, policy, as_of=plan.as_of, holds=holds))
     return touched
 

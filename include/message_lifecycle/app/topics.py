@@ -179,7 +179,9 @@ def copy_topic(s: Services, name: TopicName) -> CopyResult:
         if new_in_origin(name, there, before):
             # Asked under the lock: whoever forbids a key waits for it (see `erasures`).
             forbidden = forbidden_keys(s.ledger, s.key_secret, name)
-            done = s.copier.copy(name, there, policy_of(s, name), ledger=s.ledger.next_identity(name), forbidden=forbidden)
+            policy, identity = policy_of(s, name), s.ledger.next_identity(name)
+            late_after = policy.late_after(s.ledger.now())
+            done = s.copier.copy(name, there, policy, ledger=identity, late_after=late_after, forbidden=forbidden)
             copied, rows, erased, doubled = done.copied, done.rows, done.erased, done.span_seconds
         # After the commit: what is registered as copied may go in the origin at once.
         s.ledger.set_copied(origin, name, copied)

@@ -19,8 +19,8 @@ class Segment:
     """What metadata tells of one segment.
 
     `newest_at` is None where any message has no known time: unknown keeps data (CLK-4).
-    `late_rows` counts messages later than the run's `as_of` + skew; `newest_at` is then the newest time at or before that which was
-    ever written to it: removals do not change it (EXP-4).
+    `late_rows` counts messages later than the run's `as_of` + skew, `first_late` is the offset of the first one. `newest_at` is then the
+    newest time at or before that which was ever written to the segment: removals do not change it (EXP-4).
     `size_bytes` is what the store knows by metadata: message bytes in memory, file bytes on tables.
     `never` and `own_ttl`: some message may say that no age takes it, or carry a TTL of its own.
     """
@@ -35,8 +35,14 @@ class Segment:
     sealed: bool
     files: tuple[str, ...]
     late_rows: int = 0
+    first_late: int | None = None
     never: bool = False
     own_ttl: bool = False
+
+    @property
+    def is_ahead(self) -> bool:
+        """True if every time of the segment is later than the run's `as_of` + skew: its age is not known until one of them has come."""
+        return self.newest_at is None and self.late_rows > 0
 
     def expires_at(self, expiry_us: int) -> Instant | None:
         """When the whole segment is dead; None while its newest time is unknown."""
@@ -59,21 +65,47 @@ class ActiveSegment:
     size_bytes: int = 0
     rows: int = 0
     newest_at: Instant | None = None
+    """The newest known time among its messages, without future times."""
     any_unknown: bool = False
     first_at: Instant | None = None
-    """The first known time that came to it, in the order of the log."""
+    """The first known time among its messages in the order of the log, without future times."""
 
-    def take(self, *, offset: int, size: int, append_time: Instant | None, limit_bytes: int, expiry_us: int, max_us: int = 0) -> int:
-        """Add one message; returns the base offset of the segment that it joined. `max_us` 0: times end no segment."""
+    def take(
+        self,
+        *,
+        offset: int,
+        size: int,
+        append_time: Instant | None,
+        limit_bytes: int,
+        expiry_us: int,
+        max_us: int = 0,
+        late_after: Instant | None = None,
+    ) -> int:
+        """Add one message.
+
+        Args:
+            offset: The offset of the message, at which a new segment would start.
+            size: The bytes of the message.
+            append_time: The time of the message. None if the time is unknown.
+            limit_bytes: The size that a segment may reach.
+            expiry_us: The message expiry. 0 if messages never expire.
+            max_us: The time that a segment may span. 0 if times end no segment.
+            late_after: The writer's clock with the skew. A later time is a future time: a segment neither ends nor stays open because of
+                it (CLK-4). None if the writer has no clock.
+
+        Returns:
+            The base offset of the segment that the message joined.
+        """
+        judged = None if append_time is None or (late_after is not None and append_time > late_after) else append_time
         if self.rows and (
-            self.size_bytes + size > limit_bytes or self.all_expired_for(append_time, expiry_us) or self.is_past_span(append_time, max_us)
+            self.size_bytes + size > limit_bytes or self.all_expired_for(judged, expiry_us) or self.is_past_span(judged, max_us)
         ):
             self.restart(offset)
-        self.join(size=size, rows=1, newest_at=append_time, any_unknown=append_time is None, first_at=append_time)
+        self.join(size=size, rows=1, newest_at=judged, any_unknown=append_time is None, first_at=judged)
         return self.base_offset
 
     def join(self, *, size: int, rows: int, newest_at: Instant | None, any_unknown: bool, first_at: Instant | None) -> None:
-        """Count messages in that have been judged to belong here. `first_at`: the first known time among them."""
+        """Count messages that belong to this segment. `newest_at` and `first_at` leave out future times."""
         self.rows += rows
         self.size_bytes += size
         self.any_unknown = self.any_unknown or any_unknown

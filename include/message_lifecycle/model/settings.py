@@ -13,7 +13,7 @@ from functools import cache
 from typing import Literal
 
 from message_lifecycle.model.errors import InvalidSetting
-from message_lifecycle.model.instants import MICROS_PER_SECOND, seconds, span
+from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, seconds, span
 from message_lifecycle.model.rules import SCOPES, Limits
 from message_lifecycle.model.setting_list import DOCUMENT_SETTINGS as DOCUMENT_SETTINGS
 from message_lifecycle.model.setting_list import OWN_SETTINGS as OWN_SETTINGS
@@ -138,6 +138,10 @@ class Policy:
     @property
     def clock_skew_us(self) -> int:
         return seconds(self._int("clock_skew"))
+
+    def late_after(self, at: Instant) -> Instant:
+        """The last time that a clock at `at` may have written: a later one is a future time (CLK-4)."""
+        return Instant(at + self.clock_skew_us)
 
     @property
     def max_removed_fraction(self) -> float:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import get_args
 
 from message_lifecycle.model.change import Commit, RemoveRows, that_change
-from message_lifecycle.model.facts import READERS, Facts, Lift, Progress, ReaderKind, Segment
+from message_lifecycle.model.facts import READERS, Facts, Lift, LogState, Progress, ReaderKind, Segment
 from message_lifecycle.model.hold import SparedOffsets
 from message_lifecycle.model.instants import INT64_MAX, MICROS_PER_SECOND, Instant, deadline, format_instant, newest
 from message_lifecycle.model.message import NOTHING, AgeReason, DueRows, Outlived, RowAnswer, ViewState, offsets_of, ranges_of, ranges_text
@@ -323,10 +324,13 @@ class Walk:
 
 
 def walk(partition: int, segments: tuple[Segment, ...], barriers: Barriers, policy: Policy, as_of: Instant, spared: SparedOffsets) -> Walk:
-    """Walk the partition from its oldest segment up to the lowest of named bounds. A segment that is `spared` is skipped, and no bound;
-    nor is one that has lost its last message, whatever its files say of times."""
+    """Walk the partition from its oldest segment up to the lowest of named bounds.
+
+    The walk skips a segment that is `spared`, one that has lost its last message, and one that has future times alone: that one stays, and
+    holds nothing behind it (CLK-4)."""
     expiry_us = policy.message_expiry_us
-    blocker = next((segment for segment in segments if segment.rows and not segment.is_expired(expiry_us, as_of)), None)
+    standing = (segment for segment in segments if segment.rows and not segment.is_ahead)
+    blocker = next((segment for segment in standing if not segment.is_expired(expiry_us, as_of)), None)
     live = Bound(
         name="message_expiry",
         partition=partition,
@@ -386,14 +390,24 @@ def _late_are_due(segments: Iterable[Segment], policy: Policy, as_of: Instant) -
     return deadline(Instant(as_of + policy.clock_skew_us), policy.message_expiry_us)
 
 
+def future_times(log: LogState) -> Iterator[str]:
+    """Warn of each partition that holds future times, with its first message of one (CLK-4)."""
+    for partition, group in groupby(log.segments, key=lambda segment: segment.partition):
+        late = [segment for segment in group if segment.first_late is not None]
+        if late:
+            count, first = sum(segment.late_rows for segment in late), f"{partition}:{late[0].first_late}"
+            yield (
+                f"partition {partition}: {count} message(s) have a time later than as_of + clock_skew, the first is {first}. They hold "
+                "nothing behind them, and stay until their own time has come (CLK-4). To correct a time, ingest the message again with the "
+                f"right one; to remove the wrong one: lifecycle message delete {log.topic} {first} --by NAME --why WHY"
+            )
+
+
 def warnings(segments: tuple[Segment, ...], expiry_us: int) -> Iterator[str]:
     """What a person should know of the partition's times."""
-    unknown = [segment for segment in segments if segment.newest_at is None and segment.rows]
+    unknown = [segment for segment in segments if segment.newest_at is None and segment.rows and not segment.is_ahead]
     if unknown:
         first = unknown[0].base_offset
         yield f"partition {segments[0].partition}: {len(unknown)} segment(s) hold a message without a known append_time, the first at offset {first}; they never expire (CLK-4)"
-    late = sum(segment.late_rows for segment in segments)
-    if late:
-        yield f"partition {segments[0].partition}: {late} message(s) carry a time later than as_of + clock_skew; they were left out of their segment's age (CLK-4)"
     if any(segment.expires_at(expiry_us) == INT64_MAX for segment in segments):
         yield f"partition {segments[0].partition}: a deadline lies beyond the end of time; such messages never expire (CLK-3)"

@@ -375,7 +375,7 @@ def place_of(segment: Segment) -> Place:
 def plan(facts: Facts, policy: Policy, *, as_of: Instant, ask: AskRows) -> Plan:
     """What the cleaner removes from one topic at `as_of`. Pure: same facts, answers, policy and `as_of`, same plan."""
     readers = barriers(facts.consumers, policy, as_of)
-    warnings = silent(readers, policy)
+    warnings = [*silent(readers, policy), *expiry.future_times(facts.log)]
     walks: dict[int, Walk] = {}
     spared = SparedOffsets(facts.spared)
     answer = RowAnswer()
@@ -452,10 +452,10 @@ def plan_retention(facts: Facts, policy: Policy, *, as_of: Instant, ask: AskRows
     dead = tuple(rule for rule in (expiry.expiry(policy), expiry.ttl(policy)) if rule is not None)
     beyond = None if policy.limits is None else Beyond(limits=policy.limits, lapsed=Either(dead) if dead else None, below=bounds)
     reasons = () if age is None else (Reason(name="retention_age", rule=age, below=bounds),)
-    answer = RowAnswer()
+    answer, warnings = RowAnswer(), [*silent(readers, policy), *expiry.future_times(facts.log)]
     if reasons or beyond is not None:
         answer = ask(RowQuestion(as_of=as_of, reasons=reasons, beyond=beyond, spared=facts.spared))
-    return removal("retention", facts, policy, readers, answer, as_of=as_of, walks={}, warnings=silent(readers, policy), reasons=OF_LIMITS)
+    return removal("retention", facts, policy, readers, answer, as_of=as_of, walks={}, warnings=warnings, reasons=OF_LIMITS)
 
 
 def shown(policy: Policy, as_of: Instant) -> RowQuestion | None:

@@ -41,7 +41,7 @@ class OfMessages(Operation):
         return of_messages(s, names)
 
     def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
-        log = s.reader.log(name, late_after=Instant(as_of + policy.clock_skew_us))
+        log = s.reader.log(name, late_after=policy.late_after(as_of))
         return self.plan_of_log(s, log, policy, work, as_of=as_of)
 
     def plan_of_log(self, s: Services, log: LogState, policy: Policy, work: Work, *, as_of: Instant) -> Plan:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -21,7 +22,8 @@ class World:
     """A scratch store and ledger for one scenario. `set_now` moves the ledger's clock: scenarios bring their own time.
 
     `scratch`: put before the scenario's stream, so that no topic of a shared catalog is met; `close` takes all of it away.
-    `damage`: spoils a line of a topic's file, counted from 1; None: the store has no files of lines. `quarantined`: damaged lines.
+    `damage`: spoils a line of a topic's file, counted from 1; None: the store has no files of lines. `quarantined`: damaged lines. `made_at`: the
+    time on this machine.
     """
 
     services: Services
@@ -31,6 +33,7 @@ class World:
     close: Callable[[], None] = lambda: None
     damage: Callable[[TopicName, int, str], None] | None = None
     quarantined: Callable[[TopicName], int] = lambda _name: 0
+    made_at: Instant = field(default_factory=lambda: Instant(time.time_ns() // 1_000))
 
 
 class MakeWorld(Protocol):

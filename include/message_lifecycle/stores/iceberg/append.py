@@ -263,7 +263,8 @@ def append_batch(
             staged(written.rows)
             if not written.files:
                 return None
-            ours, doubled = state_after(session, name, stage.branch, base, written), rules.doubled_seconds
+            ours = state_after(session, name, stage.branch, base, written, late_after=rules.late_after)
+            doubled = rules.doubled_seconds
             with suppress(MovedOn, AlreadyThere):
                 commit_staged(
                     stage,
@@ -306,17 +307,21 @@ def fitting(in_order: DataFrame, base: LogSummary, rules: CutRules) -> CutRules:
     return rules.fitting([row["opened"] for row in totals.collect()])
 
 
-def state_after(session: SparkSession, name: TopicName, branch: str, base: LogSummary, written: Written) -> LogSummary:
+def state_after(session: SparkSession, name: TopicName, branch: str, base: LogSummary, written: Written, *, late_after: int) -> LogSummary:
     """The log's state of the partitions that got messages, from what was written: right however often a task was run."""
     rows: dict[int, int] = {}
     for (partition, _), count in written.segments.items():
         rows[partition] = rows.get(partition, 0) + count
     ends = {partition: base.end_offsets.get(partition, 0) + count for partition, count in rows.items()}
-    return LogSummary(end_offsets=ends, active=active_after(session, name, branch, base, written))
+    return LogSummary(end_offsets=ends, active=active_after(session, name, branch, base, written, late_after=late_after))
 
 
-def active_after(session: SparkSession, name: TopicName, branch: str, base: LogSummary, written: Written) -> dict[int, ActiveSegment]:
-    """The last segment of each partition that got messages, with what was in it before and what was written to the branch."""
+def active_after(
+    session: SparkSession, name: TopicName, branch: str, base: LogSummary, written: Written, *, late_after: int
+) -> dict[int, ActiveSegment]:
+    """The last segment of each partition that got messages, with its earlier messages and those on the branch.
+
+    `late_after` is the clock of the batch with the skew: later times count for no segment (CLK-4)."""
     from pyspark.sql import functions as F
 
     if not written.segments:
@@ -332,8 +337,9 @@ def active_after(session: SparkSession, name: TopicName, branch: str, base: LogS
             for partition, segment in last.items()
         ),
     )
-    newest = F.max(F.unix_micros("append_time"))
-    first = F.min(F.when(F.col("append_time").isNotNull(), F.struct("offset", F.unix_micros("append_time").alias("at"))))["at"]
+    at = F.unix_micros("append_time")
+    newest = F.max(F.when(at <= late_after, at))
+    first = F.min(F.when(at <= late_after, F.struct("offset", at.alias("at"))))["at"]
     unknown = F.count_if(F.col("append_time").isNull())
     found = (
         session.table(sql_table(name, branch=branch))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from message_lifecycle.model.erasure import KeyMatch
 from message_lifecycle.model.errors import TableBusy
 from message_lifecycle.model.facts import ActiveSegment, CopyState, LogState
+from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.admission import new_in_origin
@@ -72,13 +73,20 @@ class IcebergCopier(NamesFailures):
         return read.newest_state(self._tables.load(name)).copy_state
 
     def copy(
-        self, name: TopicName, origin: LogState, policy: Policy, *, ledger: tuple[str, int], forbidden: KeyMatch | None = None
+        self,
+        name: TopicName,
+        origin: LogState,
+        policy: Policy,
+        *,
+        ledger: tuple[str, int],
+        late_after: Instant,
+        forbidden: KeyMatch | None = None,
     ) -> Copied:
         session = self._session()
         forget_cached(session, origin.topic)
         batch_id = secrets.token_hex(16)
         erased: int | None = None
-        rules = CutRules.of(policy)
+        rules = CutRules.of(policy, late_after=late_after)
         for _ in range(TRIES):
             with staging(session, name, _STAGE) as stage:
                 base = newest_state(main_ancestors(stage.table))
@@ -99,9 +107,9 @@ class IcebergCopier(NamesFailures):
                     continue
                 erased = left_out()
                 ours = (
-                    _mirror_after(stage, name, base, written, origin, new)
+                    _mirror_after(stage, name, base, written, origin, new, late_after=late_after)
                     if mirror
-                    else state_after(session, name, stage.branch, base, written)
+                    else state_after(session, name, stage.branch, base, written, late_after=late_after)
                 )
                 ours = replace(ours, copied={**base.copied, **new}, copied_from=origin.table_uuid)
                 with suppress(MovedOn, AlreadyThere):
@@ -168,11 +176,11 @@ def _mirrored(rows: DataFrame, base: LogSummary, partitions: int) -> DataFrame:
 
 
 def _mirror_after(
-    stage: Stage, name: TopicName, base: LogSummary, written: Written, origin: LogState, new: Mapping[int, int]
+    stage: Stage, name: TopicName, base: LogSummary, written: Written, origin: LogState, new: Mapping[int, int], *, late_after: Instant
 ) -> LogSummary:
     """The mirror's log ends where the origin's does, and its last segment is closed where the origin's is."""
     ends = {partition: max(last + 1, base.end_offsets.get(partition, 0)) for partition, last in new.items()}
-    active = active_after(stage.session, name, stage.branch, base, written)
+    active = active_after(stage.session, name, stage.branch, base, written, late_after=late_after)
     closed = {(segment.partition, segment.base_offset) for segment in origin.segments if segment.sealed}
     for partition, state in active.items():
         if (partition, state.base_offset) in closed:

@@ -60,7 +60,7 @@ def evidence(
     removals = plan.on_log.mark + staged.superseded
     by_row = {absolute(prefix, action.file) for action in removals}
     active = _active_segments(table, was, plan)
-    late_after = plan.as_of + policy.clock_skew_us
+    late_after = policy.late_after(plan.as_of)
 
     marks = marker_evidence(table, plan, staged, policy)
     before, after = files_of_both(table, was, now)
@@ -84,6 +84,7 @@ def evidence(
     )
     segments = frames.segments(live_before, late_after)
     rows.newest.update(_newest_in_time(rows, segments, live_before, late_after))
+    ahead = {place for place in frames.late_places(segments) if rows.newest[place] is None}
     expired = [place for place in rows.newest if rows.is_expired(place)]
     stays = set(live_after["name"].to_pylist())
     rows.limits = limit_evidence(table, plan, policy, expired, before=rows.before, after=rows.after, stays=stays, renewed=marks.renewed)
@@ -101,7 +102,7 @@ def evidence(
         "rows": lost,
         "purged": rows.purged(),
         "difference": frames.difference(before, after, planned, by_row),
-        "order": frames.order(going, plan.expiring_by_row, _standing(rows, frames.segments(live_after, late_after), overdue)),
+        "order": frames.order(going, plan.expiring_by_row, _standing(rows, frames.segments(live_after, late_after), overdue, ahead)),
         "sample": rows.sample(frames.sampled(going) if horizons is None else going.slice(0, 0)),
         "left": frames.left(((place, last, count) for place, (last, count) in overdue.items() if count), plan.held),
         "limits": rows.limits.frame,
@@ -156,12 +157,18 @@ def _overdue(rows: RowEvidence, files: pa.Table, policy: Policy, as_of: int) -> 
     yield from found.items()
 
 
-def _standing(rows: RowEvidence, segments: pa.Table, overdue: Mapping[Place, tuple[int | None, int]]) -> Iterator[Place]:
-    """Segments that stay of their own age: not those that have lost their last message, nor those that have expired and keep only messages
-    that no age takes, late ones, or what a legal hold or an undone plan keeps, which the gate looks at by itself."""
+def _standing(rows: RowEvidence, segments: pa.Table, overdue: Mapping[Place, tuple[int | None, int]], ahead: set[Place]) -> Iterator[Place]:
+    """Segments that stay because of their own age.
+
+    A segment does not if it has lost its last message, or if its times are all in the future (`ahead`). Neither does an expired one that
+    keeps only messages that no age takes, late ones, or those of a legal hold or an undone plan, which another check judges."""
     for partition, segment, left in frames.rows_of(segments, "partition", "segment", "rows"):
         place = (partition, segment)
-        if left and (not rows.is_expired(place) or (overdue.get(place, (None, 0))[1] and not rows.plan.skips(*place))):
+        if (
+            left
+            and place not in ahead
+            and (not rows.is_expired(place) or (overdue.get(place, (None, 0))[1] and not rows.plan.skips(*place)))
+        ):
             yield place
 
 

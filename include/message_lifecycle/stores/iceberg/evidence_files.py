@@ -284,6 +284,11 @@ def segments(files: pa.Table, late_after: int) -> pa.Table:
     )
 
 
+def late_places(found: pa.Table) -> Iterator[Place]:
+    """The segments of `segments` that hold late times."""
+    yield from rows_of(found.filter(found["late"]), "partition", "segment")
+
+
 def order(going: pa.Table, by_row: Iterable[Place], standing: Iterable[Place]) -> pa.Table:
     """Segments that go, whole or but for some messages (`by_row`), although one before them stays. `standing`: those that stay of their own age, not for single messages that no
     age takes (EXP-5)."""

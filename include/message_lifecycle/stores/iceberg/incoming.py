@@ -41,21 +41,24 @@ Flags = NDArray[np.bool_]
 class CutRules:
     """Where a segment ends: the segment size, the message expiry and the segment's span (0 = never, both).
 
+    `late_after` is the clock of the batch with the skew: a later time ends no segment and keeps none open (CLK-4).
     `most_opened`: in one task, after so many segments times end none any more; a batch that opens more is numbered again, by rules that
     are `doubled`."""
 
     limit_bytes: int
     expiry_us: int
     max_us: int = 0
+    late_after: int = INT64_MAX
     most_opened: int = admission.MOST_OPENED
     doubled: bool = False
 
     @classmethod
-    def of(cls, policy: Policy) -> CutRules:
+    def of(cls, policy: Policy, *, late_after: Instant) -> CutRules:
         return cls(
             limit_bytes=policy.segment_size_bytes,
             expiry_us=policy.message_expiry_us,
             max_us=policy.segment_max_us,
+            late_after=late_after,
             most_opened=admission.MOST_OPENED,
         )
 
@@ -80,17 +83,18 @@ def cut(state: ActiveSegment, *, first_offset: int, sizes: Longs, times: Longs, 
     The messages have the consecutive offsets from `first_offset`; `times` counts only where `known`.
     """
     count = len(sizes)
+    judged = known & (times <= rules.late_after)
     segments = np.empty(count, dtype=np.int64)
     filled = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(sizes)))
-    doubtful = _may_find_all_expired(times, known, rules.expiry_us)
+    doubtful = _may_find_all_expired(times, judged, rules.expiry_us)
 
     def join(start: int, end: int) -> None:
-        some = known[start:end]
+        some = judged[start:end]
         state.join(
             size=int(filled[end] - filled[start]),
             rows=end - start,
             newest_at=Instant(int(times[start:end][some].max())) if some.any() else None,
-            any_unknown=not some.all(),
+            any_unknown=not known[start:end].all(),
             first_at=_first_known(times[start:end], some),
         )
 
@@ -101,7 +105,7 @@ def cut(state: ActiveSegment, *, first_offset: int, sizes: Longs, times: Longs, 
         # A segment's first message joins whatever its size and time.
         first_judged = start if state.rows else start + 1
         end = min(max(full, first_judged), count)
-        end = min(end, first_judged + _up_to_span(state, start, first_judged, times[:end], known[:end], rules.max_us))
+        end = min(end, first_judged + _up_to_span(state, start, first_judged, times[:end], judged[:end], rules.max_us))
         joined = start
         for at in doubtful[np.searchsorted(doubtful, first_judged) : np.searchsorted(doubtful, end)].tolist():
             if state.any_unknown:
@@ -136,16 +140,17 @@ def _up_to_span(state: ActiveSegment, start: int, first_judged: int, times: Long
     return int(past.argmax()) if past.any() else len(past)
 
 
-def _may_find_all_expired(times: Longs, known: Flags, expiry_us: int) -> NDArray[np.intp]:
-    """Where a message may come so late that all before it in its segment are expired: it is that late after its neighbour.
+def _may_find_all_expired(times: Longs, judged: Flags, expiry_us: int) -> NDArray[np.intp]:
+    """The messages that may come so late that all before them in their segment are expired: each is that late after the judged one before it.
 
-    The first message's neighbour is in an earlier block, so it is always looked at.
+    The judged message before the first one is in an earlier block, so the first one is always among them.
     """
-    if expiry_us == 0 or not len(times):
+    found = np.flatnonzero(judged)
+    if expiry_us == 0 or not len(found):
         return np.empty(0, dtype=np.intp)
-    due = np.minimum(times[:-1], INT64_MAX - expiry_us) + expiry_us
-    late = known[1:] & known[:-1] & (times[1:] >= due)
-    return np.flatnonzero(np.concatenate((known[:1], late)))
+    at = times[found]
+    late = at[1:] >= np.minimum(at[:-1], INT64_MAX - expiry_us) + expiry_us
+    return found[np.concatenate(([True], late))]
 
 
 class Numbering:

@@ -53,7 +53,8 @@ def mark(session: SparkSession, log: Table, plan: Plan, staged: Staged, policy: 
         if superseded:
             delete_rows(session, log.io, plan.topic, staged.branch, superseded)
         table = java_table(session, plan.topic)
-        rows, _ = numbered(made, sealed(newest_state(ancestors(table, table.snapshot(base_id))), plan), policy)
+        state = sealed(newest_state(ancestors(table, table.snapshot(base_id))), plan)
+        rows, _ = numbered(made, state, policy, late_after=policy.late_after(plan.as_of))
         append_to(table, staged.branch, write_rows(session, table, rows))
         forget_cached(session, plan.topic)
     table = java_table(session, plan.topic)
@@ -157,7 +158,7 @@ def _older(log: Table, plan: Plan, emptied: Iterable[Mapping[str, Any]]) -> Iter
         )
 
 
-def numbered(made: Iterable[Marker], state: LogSummary, policy: Policy) -> tuple[pa.Table, LogSummary]:
+def numbered(made: Iterable[Marker], state: LogSummary, policy: Policy, *, late_after: Instant) -> tuple[pa.Table, LogSummary]:
     """The markers as rows that follow the log in `state`, and the state with them."""
     ends, active = dict(state.end_offsets), deepcopy(dict(state.active))
     rows = []
@@ -165,7 +166,7 @@ def numbered(made: Iterable[Marker], state: LogSummary, policy: Policy) -> tuple
         end = ends.get(marker.partition, 0)
         mine = active.setdefault(marker.partition, ActiveSegment(base_offset=end))
         message = marker.message()
-        offset, segment = admit(message, end_offset=end, active=mine, policy=policy)
+        offset, segment = admit(message, end_offset=end, active=mine, policy=policy, late_after=late_after)
         ends[marker.partition] = offset + 1
         dies = Lifetime(expires_at=Instant(marker.append_time + marker.ttl_us))
         rows.append(row_of(message, offset, segment, dies))
@@ -323,7 +324,7 @@ class MarkersNow:
                 arrived = _arrived(rows, made, base_id=base_id, head_id=head_id)
                 kept = [marker for marker in made if marker.key not in arrived]
         state = sealed(newest_state(main_ancestors(table)), plan)
-        numbered_rows, after = numbered(kept, state, policy)
+        numbered_rows, after = numbered(kept, state, policy, late_after=policy.late_after(plan.as_of))
         if head_id == base_id or (kept == made and state == sealed(newest_state(ancestors(table, table.snapshot(base_id))), plan)):
             files = change.added
         else:

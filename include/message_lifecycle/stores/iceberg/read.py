@@ -235,8 +235,8 @@ def _summary(snapshot: Snapshot) -> Mapping[str, str]:
 
 
 def _read_late(table: Table, names: Mapping[Place, list[str]], late_after: Instant) -> Mapping[Place, InTime]:
-    """The times of the named files, and of those alone: the newest that is not late of all that were written, as removals do not
-    change it (EXP-4), and the number of late messages that are still there."""
+    """The times in the named files: the newest one that is not late, removed messages included (EXP-4), and the late messages that are
+    still there."""
     import numpy as np
 
     from message_lifecycle.stores.iceberg.data_rows import UNKNOWN, Vectors, read_rows
@@ -247,13 +247,13 @@ def _read_late(table: Table, names: Mapping[Place, list[str]], late_after: Insta
     prefix, vectors = location_prefix(table.location()), Vectors(table, snapshot)
     found = {}
     for place, group in names.items():
-        newest, late = None, 0
+        newest, late = None, np.empty(0, np.int64)
         for path in (absolute(prefix, name) for name in group):
             rows = read_rows(table.io, path, vectors[path], ("append_time",))
             times = np.asarray(rows.columns["append_time"], np.int64)
             known = times[times != UNKNOWN]
             in_time = known[known <= late_after]
-            late += int((rows.alive & (times != UNKNOWN) & (times > late_after)).sum())
+            late = np.append(late, rows.offsets[rows.alive & (times != UNKNOWN) & (times > late_after)])
             newest = max((int(time) for time in (newest, in_time.max() if len(in_time) else None) if time is not None), default=None)
-        found[place] = InTime(newest, late)
+        found[place] = InTime(newest, len(late), int(late.min()) if len(late) else None)
     return found

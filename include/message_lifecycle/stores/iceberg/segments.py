@@ -57,10 +57,12 @@ class FileMetrics(NamedTuple):
 
 
 class InTime(NamedTuple):
-    """What reading the times of a segment's late files told: the newest time that is not late, and how many are (CLK-4)."""
+    """The times in a segment's late files: the newest time that is not late, the number of late messages, and the offset of the first
+    late one (CLK-4)."""
 
     newest_at: int | None
     late_rows: int
+    first_late: int | None
 
 
 ReadLate = Callable[[Mapping[Place, list[str]], Instant], Mapping[Place, InTime]]
@@ -190,13 +192,14 @@ def _without_late(
         place = segment.partition, segment.base_offset
         if place not in late:
             return segment
-        read = found.get(place, InTime(None, 0))
+        read = found.get(place, InTime(None, 0, None))
         in_bounds = [file.newest_at for file in files[place] if file not in late[place] and file.newest_at is not None]
         newest = max((time for time in (read.newest_at, *in_bounds) if time is not None), default=None)
         return replace(
             segment,
             newest_at=None if newest is None else Instant(newest),
             late_rows=read.late_rows,
+            first_late=read.first_late,
         )
 
     return [one(segment) for segment in segments]

@@ -18,7 +18,7 @@ from message_lifecycle.model.change import RemoveRows
 from message_lifecycle.model.erasure import KeyMatch
 from message_lifecycle.model.errors import TableBusy, invalid_append, is_a_document_topic
 from message_lifecycle.model.facts import ActiveSegment
-from message_lifecycle.model.instants import MICROS_PER_SECOND
+from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant
 from message_lifecycle.model.message import NewMessage, known_time, ranges_text
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.settings import Policy
@@ -91,10 +91,11 @@ def append_few(
     batch_id: str,
     properties: Mapping[str, str],
     may_commit: MayCommit,
+    late_after: Instant | None,
     forbidden: KeyMatch | None = None,
 ) -> tuple[Appended | None, Sequence[tuple[int, int] | Refusal]]:
     """As `append.append_batch`, of messages that this process holds, and the place of each, or why it is refused. None: none was appended;
-    of a batch that was there before, no places are known. `properties` go to the commit's summary."""
+    of a batch that was there before, no places are known. `properties` go to the commit's summary. `late_after`: see `admission.admit`."""
     given: Sequence[tuple[int, int] | Refusal] = ()
     for _ in range(TRIES):
         table = java_table(session, name)
@@ -105,7 +106,7 @@ def append_few(
             return found, given
         before, span = newest_state(main_ancestors(table)), {}
         for by in by_span(policy):
-            given, rows, after = _numbered(before, messages, by, forbidden)
+            given, rows, after = _numbered(before, messages, by, forbidden, late_after)
             if not opens_too_many((row["offset"], row["segment"]) for row in rows):
                 break
         if by.segment_max_us != policy.segment_max_us:
@@ -141,7 +142,13 @@ class IcebergWriter(NamesFailures):
         self._session = session
 
     def append(
-        self, name: TopicName, messages: Iterable[NewMessage], policy: Policy, forbidden: KeyMatch | None = None
+        self,
+        name: TopicName,
+        messages: Iterable[NewMessage],
+        policy: Policy,
+        forbidden: KeyMatch | None = None,
+        *,
+        late_after: Instant | None = None,
     ) -> Sequence[tuple[int, int] | Refusal]:
         session = engine(self._session)
         table = java_table(session, name)
@@ -157,6 +164,7 @@ class IcebergWriter(NamesFailures):
             batch_id=secrets.token_hex(8),
             properties={},
             may_commit=lambda: None,
+            late_after=late_after,
             forbidden=forbidden,
         )
         return given
@@ -213,7 +221,7 @@ def _may_hold(file: FileMetrics, offset: int) -> bool:
 
 
 def _numbered(
-    base: LogSummary, messages: Iterable[NewMessage], policy: Policy, forbidden: KeyMatch | None
+    base: LogSummary, messages: Iterable[NewMessage], policy: Policy, forbidden: KeyMatch | None, late_after: Instant | None
 ) -> tuple[list[tuple[int, int] | Refusal], list[dict[str, Any]], LogSummary]:
     """Where each message goes, or why it does not; the rows that go; and the log's state with them."""
     ends, active = dict(base.end_offsets), deepcopy(dict(base.active))
@@ -227,7 +235,7 @@ def _numbered(
         partition = message.partition
         end = ends.get(partition, 0)
         mine = active.setdefault(partition, ActiveSegment(base_offset=end))
-        offset, segment = admit(message, end_offset=end, active=mine, policy=policy)
+        offset, segment = admit(message, end_offset=end, active=mine, policy=policy, late_after=late_after)
         ends[partition] = offset + 1
         given.append((partition, offset))
         rows.append(row_of(message, offset, segment, own))

@@ -169,13 +169,19 @@ class MemoryStore(ChangeStore):
     # MessageWriter
 
     def append(
-        self, name: TopicName, messages: Iterable[NewMessage], policy: Policy, forbidden: KeyMatch | None = None
+        self,
+        name: TopicName,
+        messages: Iterable[NewMessage],
+        policy: Policy,
+        forbidden: KeyMatch | None = None,
+        *,
+        late_after: Instant | None = None,
     ) -> Sequence[Position | Refusal]:
         table = self.log_of(name)
         if self.of(name).topic.role == "mirror":
             raise invalid_append(f"topic {name} is a mirror; it takes messages from its origin alone")
         batch = tuple(messages)
-        version, given, _ = _appended(table.head, lambda _version: batch, policy, forbidden)
+        version, given, _ = _appended(table.head, lambda _version: batch, policy, forbidden, late_after)
         table.write(version)
         return given
 
@@ -195,7 +201,14 @@ class MemoryStore(ChangeStore):
         return self.of(name).log.head.copy_state
 
     def copy(
-        self, name: TopicName, origin: LogState, policy: Policy, *, ledger: tuple[str, int], forbidden: KeyMatch | None = None
+        self,
+        name: TopicName,
+        origin: LogState,
+        policy: Policy,
+        *,
+        ledger: tuple[str, int],
+        late_after: Instant,
+        forbidden: KeyMatch | None = None,
     ) -> Copied:
         tables = self.of(name)
         mirror, head = tables.topic.role == "mirror", tables.log.head
@@ -203,7 +216,7 @@ class MemoryStore(ChangeStore):
         of_origin = in_order(self.of(origin.topic).log.at(origin.snapshot_id).messages)
         new = [message for message in of_origin if message.offset > head.copied.get(message.partition, -1)]
         version, given, doubled = _appended(
-            head, lambda version: (_copy_of(message, version, mirror=mirror) for message in new), policy, forbidden
+            head, lambda version: (_copy_of(message, version, mirror=mirror) for message in new), policy, forbidden, late_after
         )
         version.copied |= last
         version.copied_from = origin.table_uuid
@@ -239,7 +252,7 @@ class MemoryStore(ChangeStore):
     def evidence(self, plan: Plan, staged: Staged, policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
         tables, table = self.of(plan.topic), self.of(plan.topic).log
         before, made = table.at(plan.requirements.snapshot_id), table.staged.get(staged.plan_id)
-        after = before if made is None else _with_markers(made.version, made.markers, policy)
+        after = before if made is None else _with_markers(made.version, made.markers, policy, late_after=policy.late_after(plan.as_of))
         if plan.takes_back is not None:
             source = None if plan.on_log.source_id is None else table.at(plan.on_log.source_id)
             return rows.log_evidence(before, after, source, plan, tuple(self.marker_offsets(plan.topic, plan.parent or "")))
@@ -270,7 +283,9 @@ class MemoryStore(ChangeStore):
             cancelled_markers=len(made.markers) - len(kept),
             restored=plan.restored_rows,
         )
-        return table.publish(_with_markers(version, kept, Policy.of_values(plan.policy)), done, files=plan.selection.files)
+        policy = Policy.of_values(plan.policy)
+        marked = _with_markers(version, kept, policy, late_after=policy.late_after(plan.as_of))
+        return table.publish(marked, done, files=plan.selection.files)
 
     def discard(self, plan: Plan) -> None:
         if plan.topic in self.tables:
@@ -284,21 +299,25 @@ def _applied(table: Table[Version], snapshot_id: int | None, plan: Plan, staged:
     return apply(table.at(snapshot_id), replace(plan.on_log, mark=(*plan.on_log.mark, *older)), source)
 
 
-def _with_markers(version: Version, markers: Iterable[Marker], policy: Policy) -> Version:
+def _with_markers(version: Version, markers: Iterable[Marker], policy: Policy, *, late_after: Instant) -> Version:
     after = version.copy()
     for marker in markers:
-        append(after, marker.message(), policy)
+        append(after, marker.message(), policy, late_after=late_after)
     return after
 
 
 def _appended(
-    head: Version, messages: Callable[[Version], Iterable[NewMessage]], policy: Policy, forbidden: KeyMatch | None
+    head: Version,
+    messages: Callable[[Version], Iterable[NewMessage]],
+    policy: Policy,
+    forbidden: KeyMatch | None,
+    late_after: Instant | None,
 ) -> tuple[Version, list[Position | Refusal], int | None]:
     """The version with one batch more, by the first of the spans by which that does not open too many segments; the span in seconds, where
     it is not the first (EXP-3)."""
     for by in by_span(policy):
         version = head.copy()
-        given = [append(version, message, by, forbidden) for message in messages(version)]
+        given = [append(version, message, by, forbidden, late_after=late_after) for message in messages(version)]
         stored = (version.messages[place] for place in given if not isinstance(place, Refusal))
         if not opens_too_many((message.offset, message.segment) for message in stored):
             break

@@ -83,12 +83,14 @@ class _Look:
         # A request takes what a person names, and nothing by the rules.
         self._acts = "retention_age" in plan.reasons
         self._ages = [reason for reason in self._rules if reason in plan.reasons]
-        self._late = Instant(plan.as_of + policy.clock_skew_us)
+        self._late = policy.late_after(plan.as_of)
+        of_before = list(segments(before, self._late))
         self._expired = {
             (segment.partition, segment.base_offset)
-            for segment in segments(before, self._late)
+            for segment in of_before
             if policy.cleaner_enabled and policy.message_expiry_us and segment.is_expired(policy.message_expiry_us, plan.as_of)
         }
+        self._ahead = {(segment.partition, segment.base_offset) for segment in of_before if segment.is_ahead}
         self._ranked: list[_Ranked] = []
         self._beyond: dict[Position, LimitReason] = {}
         if self._acts and policy.limits is not None:
@@ -176,10 +178,12 @@ class _Look:
         ]
 
     def order(self) -> list[dict[str, object]]:
-        """Segments that expire although one before them stays. What its own TTL keeps, or a time in the future, does not stand before the
-        segments that follow (EXP-5, CLK-4)."""
+        """Segments that expire although one before them stays. A message that its own TTL keeps, or that has a future time, does not hold
+        the segments behind it (EXP-5, CLK-4)."""
         standing: dict[int, int] = {}
         for message in self._stayed:
+            if segment_of(message) in self._ahead:
+                continue
             exempt = (message.append_time is not None and message.append_time > self._late) or self._is_kept(message)
             if segment_of(message) not in self._expired or not (exempt or self._plan.skips(message.partition, message.segment)):
                 standing.setdefault(message.partition, message.segment)

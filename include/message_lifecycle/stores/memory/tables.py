@@ -100,11 +100,13 @@ def _seal_as_in(source: Version, version: Version, place: Position) -> None:
     if place in version.sealed or place[1] >= version.active[place[0]].base_offset or then is None or then.base_offset != place[1]:
         return
     last = max(offset for (partition, offset), message in source.messages.items() if (partition, message.segment) == place)
-    version.sealed[place] = last, None if then.any_unknown else then.newest_at, then.rows
+    version.sealed[place] = last, _newest_written(source, place, then), then.rows
 
 
-def append(version: Version, message: NewMessage, policy: Policy, forbidden: KeyMatch | None = None) -> Position | Refusal:
-    """Onto a version that is being made. Raises InvalidAppend."""
+def append(
+    version: Version, message: NewMessage, policy: Policy, forbidden: KeyMatch | None = None, *, late_after: Instant | None
+) -> Position | Refusal:
+    """Append to a version that is being made. `late_after`: see `admission.admit`. Raises InvalidAppend."""
     own = admission(message, policy, forbidden)
     if isinstance(own, Refusal):
         return own
@@ -112,7 +114,7 @@ def append(version: Version, message: NewMessage, policy: Policy, forbidden: Key
     end = version.end_offsets.get(partition, 0)
     active = version.active.setdefault(partition, ActiveSegment(base_offset=end))
     before = replace(active)
-    offset, segment = admit(message, end_offset=end, active=active, policy=policy)
+    offset, segment = admit(message, end_offset=end, active=active, policy=policy, late_after=late_after)
     if before.rows and segment != before.base_offset:
         _fix_bounds(version, partition, before)
     stored = message.stored(offset=offset, segment=segment, expires_at=own.expires_at, never=own.never)
@@ -133,8 +135,13 @@ def seal(version: Version, partition: int) -> None:
 
 def _fix_bounds(version: Version, partition: int, closed: ActiveSegment) -> None:
     inside = [offset for (p, offset), message in version.messages.items() if p == partition and message.segment == closed.base_offset]
-    newest = None if closed.any_unknown else closed.newest_at
+    newest = _newest_written(version, (partition, closed.base_offset), closed)
     version.sealed[partition, closed.base_offset] = (max(inside, default=closed.base_offset), newest, closed.rows)
+
+
+def _newest_written(version: Version, place: Position, segment: ActiveSegment) -> Instant | None:
+    """The newest time that was ever written to the segment, future times included. None if any of its times is unknown."""
+    return None if segment.any_unknown else max(version.written.get(place, ()), default=None)
 
 
 def position_of(message: Message) -> Position:
@@ -161,9 +168,9 @@ def segments(version: Version, late_after: Instant | None) -> Iterator[Segment]:
         known = [message.append_time for message in messages if message.append_time is not None]
         fixed = version.sealed.get((partition, base))
         last_offset, newest = _bounds_of_active(version, partition) if fixed is None else fixed[:2]
-        late = 0
+        late: list[int] = []
         if newest is not None and late_after is not None and newest > late_after:
-            late = sum(time > late_after for time in known)
+            late = [m.offset for m in messages if m.append_time is not None and m.append_time > late_after]
             newest = max((time for time in version.written[partition, base] if time <= late_after), default=None)
         yield Segment(
             partition=partition,
@@ -175,7 +182,8 @@ def segments(version: Version, late_after: Instant | None) -> Iterator[Segment]:
             size_bytes=sum(message.size_bytes for message in messages),
             sealed=fixed is not None or base < version.active[partition].base_offset,
             files=(file_of((partition, base)),),
-            late_rows=late,
+            late_rows=len(late),
+            first_late=min(late, default=None),
             never=any(message.never for message in messages),
             own_ttl=any(message.expires_at is not None for message in messages),
         )
@@ -189,7 +197,7 @@ def file_of(place: Position) -> str:
 def _bounds_of_active(version: Version, partition: int) -> tuple[int, Instant | None]:
     """Last offset and newest time ever taken by the active segment; a removal changes neither, as file bounds do not."""
     active = version.active[partition]
-    return version.end_offsets[partition] - 1, None if active.any_unknown else active.newest_at
+    return version.end_offsets[partition] - 1, _newest_written(version, (partition, active.base_offset), active)
 
 
 # A topic's tables in memory: each is a list of versions, which nothing changes any more but an erasure.

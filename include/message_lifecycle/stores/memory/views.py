@@ -232,13 +232,16 @@ class MemoryViews(ChangeStore):
             settings_hash=table.head.settings_hash or "",
         )
 
-    def tails(self, log: LogState, after: Mapping[int, int], *, as_of: Instant) -> Sequence[Tail]:
-        return [self._tail(log, partition, after.get(partition, NOTHING), as_of) for partition in sorted(log.end_offsets)]
+    def tails(self, log: LogState, after: Mapping[int, int], *, as_of: Instant, late_after: Instant) -> Sequence[Tail]:
+        return [self._tail(log, partition, after.get(partition, NOTHING), as_of, late_after) for partition in sorted(log.end_offsets)]
 
-    def _tail(self, log: LogState, partition: int, after: int, as_of: Instant) -> Tail:
+    def _tail(self, log: LogState, partition: int, after: int, as_of: Instant, late_after: Instant) -> Tail:
         past = list(self._store.messages(log.topic, after={partition: after}, at=log, partition=partition))
-        late = min((m.offset for m in past if m.append_time is not None and m.append_time > as_of), default=None)
-        through = max(after, log.end_offsets[partition] - 1 if late is None else late - 1)
+        known = [(m.offset, m.append_time) for m in past if m.append_time is not None]
+        end = min((offset for offset, time in known if as_of < time <= late_after), default=log.end_offsets[partition])
+        in_time = max((offset for offset, time in known if time <= as_of and offset < end), default=NOTHING)
+        ahead = min((offset for offset, time in known if time > late_after and in_time < offset < end), default=end)
+        through = max(after, ahead - 1)
         mine = [message for message in past if message.offset <= through]
         size = sum(message.size_bytes for message in mine)
         return Tail(partition=partition, after=after, through=through, rows=len(mine), size_bytes=size)

@@ -59,7 +59,7 @@ class NoViews(_NoChanges):
     def view(self, name: TopicName) -> ViewState | None:
         return None
 
-    def tails(self, log: LogState, after: Mapping[int, int], *, as_of: Instant) -> Sequence[Tail]:
+    def tails(self, log: LogState, after: Mapping[int, int], *, as_of: Instant, late_after: Instant) -> Sequence[Tail]:
         self._refuse("compaction", log.topic)
 
     def oldest_past(self, log: LogState, view: ViewState) -> Mapping[int, Instant]:
@@ -122,7 +122,14 @@ class NoCopies(_Absent):
         self._refuse("copies of another log", name)
 
     def copy(
-        self, name: TopicName, origin: LogState, policy: Policy, *, ledger: tuple[str, int], forbidden: KeyMatch | None = None
+        self,
+        name: TopicName,
+        origin: LogState,
+        policy: Policy,
+        *,
+        ledger: tuple[str, int],
+        late_after: Instant,
+        forbidden: KeyMatch | None = None,
     ) -> Copied:
         self._refuse("copies of another log", name)
 

@@ -256,7 +256,13 @@ class RecordLogStore(ChangeStore):
     # MessageWriter
 
     def append(
-        self, name: TopicName, messages: Iterable[NewMessage], policy: Policy, forbidden: KeyMatch | None = None
+        self,
+        name: TopicName,
+        messages: Iterable[NewMessage],
+        policy: Policy,
+        forbidden: KeyMatch | None = None,
+        *,
+        late_after: Instant | None = None,
     ) -> Sequence[Position | Refusal]:
         log = self._logs.open(name)
         with log.lock():
@@ -271,7 +277,7 @@ class RecordLogStore(ChangeStore):
                     continue
                 if message.partition not in ends:
                     raise invalid_append(f"topic {name} has {head.partitions} partitions; there is no partition {message.partition}")
-                made = _numbered(message, ends, bases, policy)
+                made = _numbered(message, ends, bases, policy, late_after)
                 new.append(made)
                 given.append((made.partition, made.offset))
             if new:
@@ -356,10 +362,10 @@ def published_by(plan_id: str, commit: Commit) -> Published:
     return Published(plan_id=plan_id, snapshot_id=commit.generation, removed=commit.removed)
 
 
-def _numbered(message: NewMessage, ends: dict[int, int], bases: dict[int, int], policy: Policy) -> Message:
+def _numbered(message: NewMessage, ends: dict[int, int], bases: dict[int, int], policy: Policy, late_after: Instant | None) -> Message:
     """The message at its place; `ends` and `bases` move on."""
     partition = message.partition
     active = ActiveSegment(base_offset=bases[partition], rows=int(ends[partition] > bases[partition]))
-    offset, segment = admit(message, end_offset=ends[partition], active=active, policy=policy)
+    offset, segment = admit(message, end_offset=ends[partition], active=active, policy=policy, late_after=late_after)
     ends[partition], bases[partition] = offset + 1, segment
     return message.stored(offset=offset, segment=segment)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from message_lifecycle.model.change import RemoveRows
 from message_lifecycle.model.errors import CompactedTableMissing, PlanConflict
@@ -166,8 +167,8 @@ def _older_in_view(connection: duckdb.DuckDBPyConnection, view: Table, files: It
 # What lies past a view's horizons: by metadata, and by reading no more than the columns of files that a limit cuts (CMP-1).
 
 
-def tails_of(table: Table, log: LogState, after: Mapping[int, int], *, as_of: Instant) -> Sequence[Tail]:
-    """One per partition, in order. Raises UnreadableFile. A message later than `as_of` ends it, also one that lies in the middle of a file."""
+def tails_of(table: Table, log: LogState, after: Mapping[int, int], *, as_of: Instant, late_after: Instant) -> Sequence[Tail]:
+    """Return one tail per partition, in order. See `_through` for where a tail ends. Raises UnreadableFile."""
     ends = {partition: end for partition, end in log.end_offsets.items() if end - 1 > after.get(partition, NOTHING)}
     past: dict[int, list[FileMetrics]] = {partition: [] for partition in ends}
     snapshot = None if log.snapshot_id is None or not ends else table.snapshot_by_id(log.snapshot_id)
@@ -182,7 +183,7 @@ def tails_of(table: Table, log: LogState, after: Mapping[int, int], *, as_of: In
             found.append(Tail(partition=partition, after=horizon, through=max(horizon, end - 1), rows=0, size_bytes=0))
             continue
         reading = Reading(table, Vectors(table, snapshot))
-        through = max(horizon, _through(reading, past[partition], horizon, end, as_of))
+        through = max(horizon, _through(reading, past[partition], horizon, end, as_of, late_after))
         rows, size = 0, 0
         for file in past[partition]:
             mine = _rows_within(reading, file, horizon, through)
@@ -209,18 +210,38 @@ class Reading:
         return self._read[file.name]
 
 
-def _through(reading: Reading, files: list[FileMetrics], horizon: int, end: int, as_of: Instant) -> int:
-    """The end point: the last offset before the first message that is later than `as_of`; unknown times count as earlier."""
-    first_late = end
+def _through(reading: Reading, files: list[FileMetrics], horizon: int, end: int, as_of: Instant, late_after: Instant) -> int:
+    """Return the end point: the last offset before the first message that is later than `as_of` (CMP-1).
+
+    An unknown time counts as earlier. A future time (later than `late_after`) does, too, where a message behind it is not later than
+    `as_of`: then a wrong clock wrote it (CLK-4)."""
+    ahead: list[int] = []
     for file in files:
         if file.newest_at is not None and file.newest_at <= as_of:
             continue
-        rows = reading(file)
-        times = np.asarray(rows.columns["append_time"], np.int64)
-        late = rows.offsets[rows.alive & (times != UNKNOWN) & (times > as_of) & (rows.offsets > horizon)]
-        if len(late):
-            first_late = min(first_late, int(late.min()))
-    return first_late - 1
+        offsets, times = _past_in(reading(file), horizon)
+        end = min([end, *offsets[(times > as_of) & (times <= late_after)].tolist()])
+        ahead += offsets[times > late_after].tolist()
+    in_time = _last_in_time(reading, files, horizon, end, as_of) if ahead else NOTHING
+    return min([end, *(offset for offset in ahead if offset > in_time)]) - 1
+
+
+def _last_in_time(reading: Reading, files: list[FileMetrics], horizon: int, end: int, as_of: Instant) -> int:
+    """The last message below `end` with a known time that is not later than `as_of`."""
+    found = NOTHING
+    for file in files:
+        if (file.last_offset is not None and file.last_offset <= found) or (file.oldest_at is not None and file.oldest_at > as_of):
+            continue
+        offsets, times = _past_in(reading(file), horizon)
+        found = max([found, *offsets[(times <= as_of) & (offsets < end)].tolist()])
+    return found
+
+
+def _past_in(rows: FileRows, horizon: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Offsets and times of the file's messages past the horizon whose times are known."""
+    times = np.asarray(rows.columns["append_time"], np.int64)
+    known = rows.alive & (times != UNKNOWN) & (rows.offsets > horizon)
+    return rows.offsets[known], times[known]
 
 
 def _rows_within(reading: Reading, file: FileMetrics, horizon: int, through: int) -> int:
