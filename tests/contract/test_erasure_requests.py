@@ -13,7 +13,7 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import GateReport
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.request import EraseKey
+from message_lifecycle.model.request import EraseKey, RemoveMessages
 from tests.contract.conftest import MakeWorld
 from tests.contract.test_erasure import AS_OF, EVERY, KEY, MEMORY, NAME, YES, append, keys, make
 
@@ -33,6 +33,45 @@ def test_a_person_is_asked_and_may_refuse(make_world: MakeWorld) -> None:
     assert keys(world) == [b"a", KEY]
     refused = world.services.ledger.erasure(request.request_id)
     assert (refused.state, refused.forbids(NAME)) == ("refused", False)
+
+
+@EVERY
+@pytest.mark.parametrize("run", [None, "erasure/r"])
+def test_an_erasure_that_finds_nothing_leaves_the_open_question_alone(make_world: MakeWorld, run: str | None) -> None:  # DEL-3
+    world = make(make_world({}))
+    append(world, b"a", b"b")
+    s = world.services
+    asked = steps.run(s, NAME, as_of=AS_OF, run="request/r", work=RemoveMessages(positions=((0, 0), (0, 1))), requested_by="bob")
+    assert asked.name == "needs_approval"
+    request = ask(s, KEY, topics=[NAME], forbid=False, by="ada", why="a letter")
+    outcome = steps.run(s, NAME, as_of=AS_OF, run=run, work=EraseKey(request_id=request.request_id))
+    assert (outcome.name, outcome.plan_id == asked.plan_id) == ("no_op", False), outcome.detail
+    again = steps.run(s, NAME, as_of=AS_OF, run=run, work=EraseKey(request_id=request.request_id))
+    assert again.plan_id == outcome.plan_id, "the same plan is not recorded twice"
+    record = s.ledger.record(outcome.plan_id or "")
+    assert (record.requested_by, record.report is not None) == ("ada", True)
+    assert [entry.plan_id for entry in s.ledger.run_entries("erasure/r")] == ([] if run is None else [outcome.plan_id])
+    settle_latest(s, request)
+    assert receipts.verify(s, request.request_id) == []
+    open_plan = s.ledger.open_plan(NAME)
+    assert open_plan is not None and open_plan.plan.plan_id == asked.plan_id
+    steps.approve(s, asked.plan_id or "", granted=True, by="eve", text="seen")
+    steps.publish(s, asked.plan_id or "")
+    assert steps.verify(s, asked.plan_id or "").name == "published"
+    assert keys(world) == []
+
+
+@MEMORY
+def test_an_erasure_that_finds_the_key_ends_the_open_question_and_says_so(make_world: MakeWorld) -> None:  # DEL-1
+    world = make(make_world({}))
+    append(world, b"a", KEY)
+    s = world.services
+    asked = steps.run(s, NAME, as_of=AS_OF, work=RemoveMessages(positions=((0, 0), (0, 1))), requested_by="bob")
+    request = ask(s, KEY, topics=[NAME], forbid=False, by="ada", why="a letter")
+    outcome = steps.run(s, NAME, as_of=AS_OF, work=EraseKey(request_id=request.request_id))
+    ended = s.ledger.record(asked.plan_id or "").outcome
+    assert ended is not None
+    assert (outcome.name, ended.name, ended.detail) == ("needs_approval", "lapsed", f"plan {outcome.plan_id} took its place")
 
 
 @MEMORY

@@ -12,6 +12,7 @@ import pytest
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.holds import place_hold
+from message_lifecycle.app.operations.registry import Work
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.topics import create_topic
@@ -358,6 +359,22 @@ def test_a_request_is_not_answered_with_the_plan_of_another_that_waits() -> None
     plans = [s.ledger.record(outcome.plan_id or "") for outcome in (first, second)]
     assert [[action.offsets for action in record.plan.on_log.mark] for record in plans] == [["0"], ["1"]]
     assert [record.outcome and record.outcome.name for record in plans] == ["lapsed", None]
+
+
+@pytest.mark.parametrize("work", [PurgeKey(key=b"nobody's"), "message_cleaner", "purge_compacted"])
+@pytest.mark.parametrize("run", [None, "another/run"])
+def test_what_changes_nothing_leaves_anothers_question_open(work: Work, run: str | None) -> None:  # DEL-3
+    w = world(max_removed_fraction=0.1, subject_delete_marker_ttl=60, cleanup_policy="compact,delete")
+    append(w, *(one(1, key=b"k%d" % at) for at in range(4)))
+    s = w.services
+    asked = steps.run(s, NAME, as_of=AS_OF, work=RemoveMessages(positions=((0, 0),)))
+    outcome = steps.run(s, NAME, as_of=AS_OF, run=run, work=work)
+    assert (asked.name, outcome.name) == ("needs_approval", "no_op"), outcome.detail
+    left = s.ledger.open_plan(NAME)
+    assert left is not None and left.plan.plan_id == asked.plan_id
+    steps.approve(s, left.plan.plan_id, granted=True, by="ada", text="seen")
+    steps.publish(s, left.plan.plan_id)
+    assert steps.verify(s, left.plan.plan_id).name == "published"
 
 
 def test_what_a_request_takes_from_the_view_alone_is_told_in_no_count_of_the_log() -> None:  # CNT-1

@@ -10,9 +10,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from message_lifecycle.app import changes, sparing
-from message_lifecycle.app.archiving import with_frame
 from message_lifecycle.app.changes import asked_by_itself, belongs_to_another, is_under_way, is_void, replaced, require_todays, waits
-from message_lifecycle.app.operations.registry import Work, of_plan, of_work, preview, suite_of
+from message_lifecycle.app.concluding import blocked_by, closing_outcome, conclude, judge, outcome_of
+from message_lifecycle.app.operations.registry import Work, of_plan, of_work, preview
 from message_lifecycle.app.services import Services
 from message_lifecycle.model.errors import (
     CompactionRunning,
@@ -45,8 +45,10 @@ def plan(
     work: Work = "message_cleaner",
     requested_by: str | None = None,
 ) -> PlanRecord:
-    """Plan and record, with the person who asked for it. An open plan that waits for a person is returned as it is; any other open one gives
-    way (DEL-1)."""
+    """Plan one operation on a topic and record the plan, with the person who asked for it (DEL-1).
+
+    A plan of the same work that waits for a person is returned as it is. Any other open plan gives way to the new plan. A new plan that
+    changes nothing takes no other operation's place: it is judged and closed here, and the open plan stays (DEL-3)."""
     operation = of_work(s, name, work)
     topic = operation.topic(s, name)
     if topic is not None:
@@ -80,17 +82,25 @@ def plan(
         if earlier is not None and same and earlier.plan.is_beside and is_under_way(s, earlier, run):
             raise CompactionRunning(str(name), earlier.plan.plan_id)
         rival = None if earlier is None or is_void(s, earlier) else earlier
-        if rival is not None and run is not None and belongs_to_another(s, rival.plan.plan_id, rival.recorded_at, run):
+        asks = rival is not None and waits(s, rival)
+        under_way = rival is not None and belongs_to_another(s, rival.plan.plan_id, rival.recorded_at, run)
+        if rival is not None and run is not None and under_way and not asks:
             raise OpenPlan(str(name), rival.plan.plan_id, format_instant(rival.recorded_at))
         with sparing.refusals_recorded(s, name, operation.name, as_of, run):
-            made = preview(s, name, as_of=as_of, work=work)  # anew: of an undo that was finished just now nothing is left to do
+            made = preview(s, name, as_of=as_of, work=work)  # again: an undo that was finished just now leaves nothing to do
+        if rival is not None and made.is_empty and not same and (asks or under_way):
+            return conclude(s, made, rival, run=run, requested_by=requested_by or _requester(s, made))
+        if rival is not None and run is not None and under_way:
+            raise OpenPlan(str(name), rival.plan.plan_id, format_instant(rival.recorded_at))
         if not made.is_empty and _was_published(s, made.plan_id):
             raise commit_lost(made.plan_id)  # a plan names the state that it was made from, and its commit is another state
         if earlier is not None and earlier.plan.plan_id != made.plan_id:
             close(s, earlier.plan, *replaced(s, earlier, by=f"plan {made.plan_id}"))
-        if made.erasure is not None:
-            requested_by = requested_by or s.ledger.erasure(made.erasure.request_id).requested_by
-        return s.ledger.add_plan(made, run=run, requested_by=requested_by)
+        return s.ledger.add_plan(made, run=run, requested_by=requested_by or _requester(s, made))
+
+
+def _requester(s: Services, plan: Plan) -> str | None:
+    return None if plan.erasure is None else s.ledger.erasure(plan.erasure.request_id).requested_by
 
 
 def _was_published(s: Services, plan_id: str) -> bool:
@@ -203,13 +213,7 @@ def gate(s: Services, plan_id: str) -> GateReport:
     sparing.require_heeded(s, record.plan)
     if staged.markers is None and marks(s, record.plan):
         staged = mark(s, plan_id)  # another run has staged anew what this one had marked
-    plan, operation = record.plan, of_plan(s, record.plan)
-    with s.topics.look():
-        frames = operation.evidence(s, plan, staged, policy)
-    if plan.requirements.heeded:
-        holds = sparing.evidence(s, plan, lambda holds: operation.touched(s, plan, staged, holds))
-        frames = with_frame(frames, "holds", holds)
-    report = s.gate.judge(plan, staged, suite_of(plan, staged, policy), frames)
+    report = judge(s, record.plan, staged, policy)
     try:
         s.ledger.record_report(staged, report)
     except NotReady:
@@ -217,9 +221,7 @@ def gate(s: Services, plan_id: str) -> GateReport:
             raise  # a person has answered, or it is being published
         return gate(s, plan_id)
     if report.judgement == "blocked":
-        found = "; ".join(f"{check.id}: {check.found}" for check in report.blocking)
-        detail = found or f"{len(report.checks)} of {report.declared} checks were evaluated"
-        close(s, record.plan, "blocked", detail, staged=staged)
+        close(s, record.plan, "blocked", blocked_by(report), staged=staged)
     return report
 
 
@@ -359,48 +361,12 @@ def close(
     ended = _whole_again(s, plan) if published is None else None
     if ended is not None:
         return ended
-    operation = of_plan(s, plan)
-    left = operation.leave(s, plan)
-    outcome = replace(
-        outcome_of(plan, name, detail=f"{detail}. {left}" if left else detail),
-        warnings=(
-            *plan.warnings,
-            *(staged.warnings if staged else ()),
-            *((*changes.warnings(s, plan), *published.kept_beneath) if published else ()),
-        ),
-        snapshot_id=published.snapshot_id if published else None,
-        removed=published.removed if published else (),
-        markers=published.markers if published else 0,
-        cancelled_markers=published.cancelled_markers if published else 0,
-        removed_bytes=plan.expected.removed_bytes if published else 0,
-        rows_kept=plan.expected.rows_in - (sum(rows for _, rows in published.removed) - published.restored if published else 0),
-        restored=published.restored if published else 0,
-        marker_offsets=tuple(s.reader.marker_offsets(plan.topic, plan.plan_id)) if published and published.markers else (),
-        held=after.held if after else plan.held,
-        # What held a message may have gone in this very run, unforeseen: an older marker that a new one replaced, say.
-        more=plan.more or (after is not None and not after.is_empty),
-        first_plan_id=operation.first(s, plan) if name == "no_op" else None,
-    )
-    recorded = s.ledger.record_outcome(operation.counted(outcome, plan, published) if published else outcome)
+    outcome = closing_outcome(s, plan, name, detail, published=published, after=after, staged=staged)
+    recorded = s.ledger.record_outcome(outcome)
     changes.drop(s, plan)
     if published is not None and not plan.is_beside:  # else another run may stage for it still, and the next planning looks again
         s.ledger.record_cleared(plan.plan_id)
     return recorded
-
-
-def outcome_of(plan: Plan, name: OutcomeName, *, detail: str) -> Outcome:
-    return Outcome(
-        name=name,
-        operation=plan.operation,
-        topic=plan.topic,
-        as_of=plan.as_of,
-        plan_id=plan.plan_id,
-        rows_in=plan.expected.rows_in,
-        more=plan.more,
-        held=plan.held,
-        warnings=plan.warnings,
-        detail=detail,
-    )
 
 
 Approver = Callable[[Plan, GateReport], tuple[bool, str, str] | None]

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from message_lifecycle.app import changes, erasures, steps, views
+from message_lifecycle.app.concluding import outcome_of
 from message_lifecycle.app.doubtful_keys import read_keys
 from message_lifecycle.app.due import Due, note_looks
 from message_lifecycle.app.due import due as judge_due
@@ -221,7 +222,7 @@ def _outcome(s: Services, run: str, entry: RunEntry, work: Operation, *, answere
         return steps.close(s, plan, "superseded", older.reason)
     if judgement == "needs_approval" and not (answered and record.approval is not None):
         if changes.waits(s, record):
-            return steps.outcome_of(plan, "needs_approval", detail="waits for a person")
+            return outcome_of(plan, "needs_approval", detail="waits for a person")
         outdated = changes.outdated(s, plan)
         return steps.close(s, plan, "superseded" if outdated else "lapsed", outdated or "nobody answered in time")
     said = entry.outcome.detail if entry.outcome else f"its run ended while the plan was {entry.state}; the logs of the Spark tasks say why"

@@ -123,37 +123,30 @@ class Plans(Part):
 
         One that had given way (`superseded`, `lapsed`) and is planned again begins anew: nothing of it was done.
         """
-        document = plan.to_json()
-        plan_id = plan_id_of(document)
         with self._database.writing() as connection:
             claim_topic(connection, plan.topic)
-            _forget_if_it_gave_way(connection, plan_id)
-            if connection.execute(_known(), {"of_plan": plan_id}).first() is None:
-                _refuse_second(connection, plan.topic)
-                add(connection, tables.plan_documents, plan_id=plan_id, document=document)
-                ranges = [
-                    {"topic": key_of(plan.topic), "plan_id": plan_id, **covered._asdict()} for covered in sorted(set(ranges_of(plan)))
-                ]
-                add_rows(connection, tables.plan_ranges, ranges)
-                add(
-                    connection,
-                    _plans,
-                    plan_id=plan_id,
-                    topic=key_of(plan.topic),
-                    operation=plan.operation,
-                    as_of=plan.as_of,
-                    state="planned",
-                    recorded_at=self._database.now(connection),
-                    expected_rows=plan.expected.removed_rows,
-                    expected_bytes=plan.expected.removed_bytes,
-                    requested_by=requested_by,
-                    format=plan.format,
-                    event=next_event(connection),
-                )
-            if run is not None:
-                link(connection, run, plan.topic, plan_id, at=self._database.now(connection))
+            plan_id = _add(connection, plan, requested_by, at=self._database.now(connection))
+            _link(connection, run, plan, plan_id, at=self._database.now(connection))
             # The plan is at hand: its document is not read back.
             row = connection.execute(_state_of_plan(), {"of_plan": plan_id}).one()
+        return record_of(row, plan)
+
+    def add_closed_plan(
+        self, plan: Plan, staged: Staged, report: GateReport, outcome: Outcome, *, run: str | None = None, requested_by: str | None = None
+    ) -> PlanRecord:
+        """Record a plan that changes nothing together with its end, beside the topic's open plan (DEL-3). A plan that the ledger knows is
+        returned as it is."""
+        with self._database.writing() as connection:
+            claim_topic(connection, plan.topic)
+            at = self._database.now(connection)
+            judged = {"staged": to_json(staged), "report": to_json(report), "judgement": report.judgement, "reported_at": at}
+            closed = {**judged, "state": "closed", "outcome_name": outcome.name, "cleared_at": at}
+            plan_id = _add(connection, plan, requested_by, at=at, **closed)
+            row = connection.execute(_state_of_plan(), {"of_plan": plan_id}).one()
+            if row.state == "closed" and row.outcome is None:
+                _set(connection, row, outcome_event=write_outcome(connection, outcome, at=at))
+                row = connection.execute(_state_of_plan(), {"of_plan": plan_id}).one()
+            _link(connection, run, plan, plan_id, at=at)
         return record_of(row, plan)
 
     def record_staged(self, staged: Staged) -> None:
@@ -373,6 +366,42 @@ def _summary(row: Row[Any]) -> PlanSummary:
 def _forget_if_it_gave_way(connection: Connection, plan_id: str) -> None:
     if connection.execute(_gave_way(), {"of_plan": plan_id}).rowcount:
         connection.execute(tables.plan_documents.delete().where(tables.plan_documents.c.plan_id == plan_id))
+
+
+def _add(connection: Connection, plan: Plan, requested_by: str | None, *, at: Instant, **closed: object) -> str:
+    """Insert the plan unless the ledger has it, and return its id. `closed`: columns of a plan that ends as it is recorded; any other plan is
+    the topic's open one. Raises OpenPlan."""
+    document = plan.to_json()
+    plan_id = plan_id_of(document)
+    _forget_if_it_gave_way(connection, plan_id)
+    if connection.execute(_known(), {"of_plan": plan_id}).first() is not None:
+        return plan_id
+    if not closed:
+        _refuse_second(connection, plan.topic)
+    add(connection, tables.plan_documents, plan_id=plan_id, document=document)
+    ranges = [{"topic": key_of(plan.topic), "plan_id": plan_id, **covered._asdict()} for covered in sorted(set(ranges_of(plan)))]
+    add_rows(connection, tables.plan_ranges, ranges)
+    add(
+        connection,
+        _plans,
+        plan_id=plan_id,
+        topic=key_of(plan.topic),
+        operation=plan.operation,
+        as_of=plan.as_of,
+        recorded_at=at,
+        expected_rows=plan.expected.removed_rows,
+        expected_bytes=plan.expected.removed_bytes,
+        requested_by=requested_by,
+        format=plan.format,
+        event=next_event(connection),
+        **({"state": "planned"} | closed),
+    )
+    return plan_id
+
+
+def _link(connection: Connection, run: str | None, plan: Plan, plan_id: str, *, at: Instant) -> None:
+    if run is not None:
+        link(connection, run, plan.topic, plan_id, at=at)
 
 
 def _refuse_second(connection: Connection, topic: TopicName) -> None:
