@@ -3,6 +3,7 @@
 import argparse
 
 from message_lifecycle.app.applications import run_application
+from message_lifecycle.app.cli.context import WAITS
 
 
 def main() -> int:
@@ -20,10 +21,13 @@ def main() -> int:
     parser.add_argument(
         "--skip-changed", action="store_true", help="pass over files that were taken before with other content, and name them"
     )
+    parser.add_argument("--include", action="append", default=[], metavar="PATTERN", help="take only files whose name matches; repeatable")
+    parser.add_argument("--exclude", action="append", default=[], metavar="PATTERN", help="pass over files whose name matches; repeatable")
     from message_lifecycle.app.ingest import describe, ingest
 
-    print(describe(ingest(**vars(parser.parse_args()))))
-    return 0
+    result = ingest(**vars(parser.parse_args()))
+    print(describe(result))
+    return WAITS if result.refused_batches else 0
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.sources.mapping import FieldMapping
+from message_lifecycle.sources.selection import EVERY_FILE, Patterns
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.layout import LogSummary
 from message_lifecycle.stores.iceberg.read import newest_state
@@ -72,9 +73,14 @@ class Landing:
         shift_to: date | None = None,
         allow_implausible_times: bool = False,
         skip_changed: bool = False,
+        patterns: Patterns = EVERY_FILE,
     ) -> IngestResult:
         options = IngestOptions(
-            mapping=mapping, shift_to=shift_to, allow_implausible_times=allow_implausible_times, skip_changed=skip_changed
+            mapping=mapping,
+            shift_to=shift_to,
+            allow_implausible_times=allow_implausible_times,
+            skip_changed=skip_changed,
+            patterns=patterns,
         )
         return take_files(self.intake, name, str(folder), options)
 

@@ -21,6 +21,7 @@ from message_lifecycle.app.ingest import describe
 from message_lifecycle.model.instants import of_datetime, seconds
 from message_lifecycle.operations import admission
 from message_lifecycle.sources.mapping import Unit
+from message_lifecycle.sources.selection import Patterns
 
 pytestmark = pytest.mark.spark
 
@@ -94,6 +95,25 @@ def test_order_is_that_of_file_names_then_of_lines_and_all_files_make_one_commit
     assert [message.value for message in landing.messages(topic)] == [value.encode() for _, value, _ in ROWS]
     assert result.end_offsets == {0: 40}
     assert landing.branches(topic) == []
+
+
+@pytest.mark.parametrize("few_bytes", [0, 1 << 20])
+def test_files_are_taken_in_the_order_of_the_numbers_in_their_names(landing: Landing, few_bytes: int) -> None:  # P12
+    topic = landing.topic()
+    landing.intake = replace(landing.intake, few_bytes=few_bytes)
+    files = {f"app-{n}_jsonl": f'{{"k":"k","v":"v{n}","at":"2026-11-20T10:00:{n:02}Z"}}\n' for n in (1, 10, 2)}
+    folder = landing.source(**files, notes_txt="x", _old_csv="x")
+    result = landing.take(topic, folder, patterns=Patterns(exclude=("app-1.*",)))
+    assert result.files == ("app-2.jsonl", "app-10.jsonl")
+    assert [(one.name, one.why.partition(":")[0]) for one in result.passed_over] == [
+        ("_old.csv", "hidden"),
+        ("app-1.jsonl", "excluded by app-1.*"),
+        ("notes.txt", "its kind is not known by its name; allowed"),
+    ]
+    assert [message.value for message in landing.messages(topic)] == [b"v2", b"v10"]
+    later = landing.take(topic, folder)
+    assert (later.files, later.files_before) == (("app-1.jsonl",), 2)
+    assert [one.name for one in later.passed_over if one.why == "taken before"] == ["app-2.jsonl", "app-10.jsonl"]
 
 
 def test_the_whole_record_is_the_value_where_no_field_is_named(landing: Landing) -> None:
@@ -274,9 +294,29 @@ def test_a_batch_of_nothing_but_bad_rows_leaves_the_log_alone(landing: Landing) 
     before = landing.lake.log(topic)
     result = landing.take(topic, folder)
     assert (result.rows, result.quarantined, len(result.files)) == (0, {"unreadable_line": 1}, 3)
+    assert (result.refused_whole, result.refused_batches) == (("a.jsonl",), result.batch_ids)
     assert landing.lake.log(topic) == before
     assert landing.take(topic, folder).files == ()
     assert len(landing.quarantine(topic)) == 1
+
+
+def test_a_file_that_was_refused_whole_comes_in_when_it_is_mended(landing: Landing) -> None:
+    topic = landing.topic()
+    good = json_lines(("a", "1", "2024-05-01T12:00:00Z"))
+    folder = landing.source(a_json='[\n  {"k": "a"},\n  {"k": "b"}\n]\n', b_jsonl=good, c_jsonl=good + "broken\n")
+    first = landing.take(topic, folder)
+    assert (first.rows, first.refused_whole, first.refused_batches) == (2, ("a.json",), ())
+    assert [batch.needs_a_person for batch in landing.ledger.refused_batches(topic)] == [True]
+    same = landing.take(topic, folder)
+    assert (same.files, {one.name for one in same.passed_over if "refused" in one.why}) == ((), {"a.json"})
+    landing.put(folder, "a_json", json_lines(("x", "1", "2024-05-01T12:00:00Z"), ("y", "2", "2024-05-01T12:00:00Z")))
+    mended = landing.take(topic, folder)
+    assert (mended.files, mended.rows, mended.refused_whole) == (("a.json",), 2, ())
+    assert [batch.needs_a_person for batch in landing.ledger.refused_batches(topic)] == [False]
+    assert [message.key for message in landing.messages(topic)] == [b"a", b"a", b"x", b"y"]
+    landing.put(folder, "c_jsonl", good)
+    with raises("ChangedFile", match=r"c\.jsonl"):
+        landing.take(topic, folder)
 
 
 def broken_parquet(*, at: float) -> bytes:
@@ -293,7 +333,6 @@ def broken_parquet(*, at: float) -> bytes:
         ({"b_parquet": b""}, "UnreadableFile", "b.parquet"),
         ({"b_parquet": broken_parquet(at=0.3)}, "UnreadableFile", "b.parquet"),
         ({"b_csv": as_parquet(ROWS)}, "UnreadableFile", "it is a Parquet file"),
-        ({"b_txt": b"x"}, "UnreadableFile", "kind is not known"),
         ({"b.jsonl_gz": b"not packed"}, "UnreadableFile", "b.jsonl.gz"),
         ({"b_csv": b"k,v\na,1\n"}, "MissingField", "no field 'at'. It has: k, v"),
         ({"b_csv": b"at;k;v\n2024-05-01;a;1\n"}, "MissingField", "--delimiter ';'"),

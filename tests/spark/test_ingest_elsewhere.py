@@ -138,7 +138,7 @@ def test_a_file_is_taken_once_and_one_that_changed_is_refused(landing: Landing, 
     ("files", "code", "told"),
     [
         ({}, "NoInput", "the folder holds no file"),
-        ({"a_txt": b"x"}, "UnreadableFile", "kind is not known"),
+        ({"a_txt": b"x"}, "NoInput", r"every file is passed over: a\.txt \(its kind is not known"),
         ({"a_parquet": b"PAR1 and no more"}, "UnreadableFile", "no Parquet file"),
         (
             {"a.jsonl_gz": gzip.compress(as_json(ROWS) * 400)[:-9]},

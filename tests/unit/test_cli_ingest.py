@@ -10,6 +10,7 @@ import pytest
 from message_lifecycle.app import ingest as module
 from message_lifecycle.app.ingest import IngestResult
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.sources.selection import PassedOver
 from tests.worlds import Lake, make_lake
 
 TAKEN = IngestResult(
@@ -54,7 +55,7 @@ def test_every_option_reaches_the_ingest(lake: Lake, monkeypatch: pytest.MonkeyP
         "ingest", "shop/orders", "./landing", "--key-field", "customer", "--value-field", "body", "--time-field", "created_at",
         "--time-unit", "ms", "--event-time-field", "seen_at", "--event-time-unit", "s", "--headers-field", "tags",
         "--partition-field", "shard", "--delimiter", ";", "--encoding", "latin-1", "--shift-to", "2026-11-21", "--allow-implausible-times",
-        "--skip-changed", "-o", "json",
+        "--skip-changed", "--include", "*.jsonl", "--include", "b/*", "--exclude", "old*", "-o", "json",
     )  # fmt: skip
     assert said.status == 0
     assert asked.arguments == ("shop/orders", "./landing")
@@ -72,6 +73,8 @@ def test_every_option_reaches_the_ingest(lake: Lake, monkeypatch: pytest.MonkeyP
         "shift_to": "2026-11-21",
         "allow_implausible_times": True,
         "skip_changed": True,
+        "include": ["*.jsonl", "b/*"],
+        "exclude": ["old*"],
     }
     assert (said.document["messages"], said.document["end_offsets"]) == (1234, {"0": 634, "1": 600})
 
@@ -108,7 +111,31 @@ def test_an_invalid_name_is_refused_before_anything_is_read(lake: Lake, monkeypa
     assert asked.arguments == ()
 
 
-def test_files_that_were_passed_over_are_named(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_were_passed_over_are_named_with_the_reason(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    passed = (PassedOver(name="_x.csv", why="hidden"), *(PassedOver(name=f"{n}.csv", why="taken before") for n in range(12)))
+    for result in (TAKEN, NOTHING):
+        monkeypatch.setattr(module, "ingest", Asked(replace(result, passed_over=passed)))
+        said = " ".join(lake.say("ingest", "shop/orders", ".").out.split())
+        assert "passed over, hidden: _x.csv" in said
+        assert "passed over, taken before: 0.csv, 1.csv, 2.csv, 3.csv, 4.csv, 5.csv, 6.csv, 7.csv, 8.csv, 9.csv and 2 more" in said
+        assert "passed over, hidden: _x.csv" in module.describe(replace(result, passed_over=passed))
+        told = lake.say("ingest", "shop/orders", ".", "-o", "json").document["passed_over"]
+        assert (len(told), told[0]) == (13, {"file": "_x.csv", "why": "hidden"})
+
+
+def test_a_batch_of_which_nothing_was_taken_is_told_and_ends_with_5(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = replace(TAKEN, rows=0, quarantined={"unreadable_line": 8}, refused_whole=("a.jsonl",), refused_batches=("b1",))
+    monkeypatch.setattr(module, "ingest", Asked(result))
+    said = lake.say("ingest", "shop/orders", ".")
+    told = " ".join(said.out.split())
+    assert said.status == 5
+    assert "refused whole a.jsonl" in told and "lifecycle quarantine show shop/orders" in told
+    assert "refused whole, and taken again when mended: a.jsonl" in module.describe(result)
+    as_json = lake.say("ingest", "shop/orders", ".", "-o", "json")
+    assert (as_json.status, as_json.document["refused_whole"], as_json.document["refused_batches"]) == (5, ["a.jsonl"], ["b1"])
+
+
+def test_files_that_have_changed_are_named(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     for result in (TAKEN, NOTHING):
         monkeypatch.setattr(module, "ingest", Asked(replace(result, changed=("old.jsonl",))))
         assert "not taken, for it has changed since it was: old.jsonl" in lake.say("ingest", "shop/orders", ".", "--skip-changed").out

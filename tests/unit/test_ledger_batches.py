@@ -135,3 +135,62 @@ def test_every_file_is_taken_once_however_ingests_end(ingests: Sequence[tuple[se
                 ledger.abandon_batch(str(number))
         assert len(stored) == len(set(stored))
         assert set(stored) == {name for names, end in ingests if end == "done" for name in names}
+
+
+def refuse(ledger: Ledger, batch_id: str, *, rows: int = 0, **refused: int) -> None:
+    files = {f"{name}.jsonl": count for name, count in refused.items()}
+    ledger.finish_batch(batch_id, snapshot_id=None, rows=rows, quarantined=sum(refused.values()), refused=files)
+
+
+def test_a_file_that_was_refused_whole_comes_in_again_when_it_is_mended_and_not_before(ledger: Ledger) -> None:
+    ledger.begin_batch(TOPIC, "1", [A, B])
+    refuse(ledger, "1", rows=1, a=10)
+    assert list(ledger.begin_batch(TOPIC, "2", [A, B])) == []
+    assert ledger.refused_before(TOPIC, [A, B]) == {"a.jsonl"}
+    mended = file(A.path, "mended")
+    assert list(ledger.changed_files(TOPIC, [mended, B])) == []
+    assert ledger.refused_before(TOPIC, [mended, B]) == frozenset()
+    assert [one.needs_a_person for one in ledger.refused_batches(TOPIC)] == [True]
+    assert list(ledger.begin_batch(TOPIC, "2", [mended, B])) == [mended]
+    ledger.abandon_batch("2")
+    assert [one.unsettled for one in ledger.refused_batches(TOPIC)] == [10], "a batch that came to nothing mends nothing"
+    ledger.begin_batch(TOPIC, "3", [mended])
+    finish(ledger, "3")
+    assert [(one.batch_id, one.rows, one.refused, one.unsettled) for one in ledger.refused_batches(TOPIC)] == [("1", 1, 10, 0)]
+    with raises("ChangedFile"):
+        ledger.begin_batch(TOPIC, "4", [A])
+    assert ledger.refused_batches(OTHER) == []
+
+
+def test_a_file_that_is_mended_and_refused_again_can_be_mended_again(ledger: Ledger) -> None:
+    for number, content in enumerate(("x", "longer", "longest")):
+        assert list(ledger.begin_batch(TOPIC, str(number), [file(A.path, content)])) == [file(A.path, content)]
+        refuse(ledger, str(number), a=2)
+        assert list(ledger.begin_batch(TOPIC, "again", [file(A.path, content)])) == []
+    ledger.begin_batch(TOPIC, "last", [file(A.path, "good")])
+    finish(ledger, "last")
+    assert [one.unsettled for one in ledger.refused_batches(TOPIC)] == [0, 0, 0]
+
+
+def test_a_batch_needs_a_person_where_more_than_half_of_it_was_refused_until_somebody_settles_it(ledger: Ledger) -> None:  # OBL-1
+    for batch_id, rows, refused, needed in (("1", 0, 1, True), ("2", 5, 5, False), ("3", 5, 6, True), ("4", 5, 0, False)):
+        ledger.begin_batch(TOPIC, batch_id, [file(batch_id)])
+        ledger.finish_batch(batch_id, snapshot_id=None, rows=rows, quarantined=refused)
+        if refused:
+            assert ledger.refused_batches(TOPIC)[-1].needs_a_person is needed
+    assert [one.batch_id for one in ledger.refused_batches(TOPIC)] == ["1", "2", "3"]
+    settled = ledger.settle_batch(TOPIC, "1", "accepted", by="ann", why="test data")
+    assert (settled.unsettled, settled.settled_as, settled.settled_by, settled.settled_why) == (0, "accepted", "ann", "test data")
+    assert ledger.settle_batch(TOPIC, "1", "replayed", by="bob", why=None) == settled, "the first word stands"
+    assert [one.needs_a_person for one in ledger.refused_batches(TOPIC)] == [False, False, True]
+    for topic, batch_id in ((TOPIC, "4"), (TOPIC, "none"), (OTHER, "3")):
+        with raises("UnknownBatch"):
+            ledger.settle_batch(topic, batch_id, "accepted", by="ann", why="x")
+
+
+def test_a_topic_that_is_made_anew_takes_files_that_the_old_one_refused(ledger: Ledger) -> None:
+    ledger.begin_batch(TOPIC, "1", [A])
+    refuse(ledger, "1", a=1)
+    ledger.start_anew(TOPIC)
+    ledger.forget_former(TOPIC)
+    assert (ledger.refused_before(TOPIC, [A]), ledger.refused_batches(TOPIC)) == (frozenset(), [])

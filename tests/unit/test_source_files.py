@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from message_lifecycle.model.errors import BadInput
 from message_lifecycle.sources.files import check_delimiter, check_encoding, find_files, shapes, wrong_time_unit
 from message_lifecycle.sources.records import PLAUSIBLE_FROM, PLAUSIBLE_TO, likely_unit, reading
+from message_lifecycle.sources.selection import Patterns, natural_order
 from tests.errors import raises
 
 
@@ -20,11 +21,69 @@ def test_files_are_found_below_the_folder_in_order_of_their_names(tmp_path: Path
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("x\n")
-    assert [file.name for file in find_files(tmp_path)] == ["B.json", "a.jsonl", "b.csv", "b/a.csv", "b/é 1.ndjson"]
+    found = find_files(tmp_path)
+    assert [file.name for file in found] == ["B.json", "a.jsonl", "b.csv", "b/a.csv", "b/é 1.ndjson"]
+    assert {one.name: one.why.partition(":")[0] for one in found.passed_over} == dict.fromkeys(
+        (".x.csv", "_SUCCESS", "b/_tmp/x.csv"), "hidden"
+    )
     assert [file.name for file in find_files(tmp_path / "b" / "a.csv")] == ["a.csv"]
 
 
-@pytest.mark.parametrize("name", ["x", "x.txt", "x.parquet.gz", "x.csv.zip", "x.gz", "x[1].csv", "x*.csv", "x:y.csv"])
+@pytest.mark.parametrize(
+    ("names", "ordered"),
+    [
+        (("app-10.jsonl", "app-2.jsonl", "app-1.jsonl"), ("app-1.jsonl", "app-2.jsonl", "app-10.jsonl")),
+        (("d10/a.csv", "d9/b.csv"), ("d9/b.csv", "d10/a.csv")),
+        (("x1.10.csv", "x1.9.csv"), ("x1.9.csv", "x1.10.csv")),
+        (("a01.csv", "a1.csv", "a1b.csv", "a.csv"), ("a.csv", "a01.csv", "a1.csv", "a1b.csv")),
+        (("10.csv", "9.csv", "b.csv"), ("9.csv", "10.csv", "b.csv")),
+        (("p-" + "9" * 99 + ".csv", "p-1" + "0" * 99 + ".csv"), ("p-" + "9" * 99 + ".csv", "p-1" + "0" * 99 + ".csv")),
+    ],
+)
+def test_numbers_in_names_are_compared_as_numbers(tmp_path: Path, names: tuple[str, ...], ordered: tuple[str, ...]) -> None:  # P12
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert tuple(file.name for file in find_files(tmp_path)) == ordered
+
+
+@given(st.lists(st.text("a1290-/.", min_size=1), unique=True))
+def test_the_order_of_names_is_total_and_whatever_order_they_come_in(names: list[str]) -> None:  # P12
+    backwards = names[::-1]
+    assert sorted(backwards, key=natural_order) == sorted(names, key=natural_order)
+
+
+def test_patterns_choose_files_and_the_rest_is_named(tmp_path: Path) -> None:
+    for name in ("a.csv", "b.csv", "sub/a.csv", "notes.txt", "sub/old.csv"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    found = find_files(tmp_path, Patterns(include=("a.*", "sub/*", "*.txt"), exclude=("old*",)))
+    assert [file.name for file in found] == ["a.csv", "sub/a.csv"]
+    passed = {one.name: one.why.partition(":")[0] for one in found.passed_over}
+    assert passed == {
+        "b.csv": "not included",
+        "notes.txt": "its kind is not known by its name; allowed",
+        "sub/old.csv": "excluded by old*",
+    }
+    with raises("NoInput", match=r"every file is passed over: a\.csv \(not included\)"):
+        find_files(tmp_path, Patterns(include=("nothing",)))
+    with raises("NoInput", match=r"a\.csv \(excluded by a\*\)"):
+        find_files(tmp_path / "a.csv", Patterns(exclude=("a*",)))
+
+
+@pytest.mark.parametrize("name", ["x", "x.txt", "x.parquet.gz", "x.csv.zip", "x.gz"])
+def test_a_file_of_an_unknown_kind_is_passed_over_in_a_folder_and_refused_where_it_is_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).touch()
+    with raises("NoInput", kind=BadInput, match=r"x.*kind is not known"):
+        find_files(tmp_path)
+    with raises("UnreadableFile", kind=BadInput, match="kind is not known"):
+        find_files(tmp_path / name)
+    (tmp_path / "a.csv").touch()
+    found = find_files(tmp_path)
+    assert ([file.name for file in found], [one.name for one in found.passed_over]) == (["a.csv"], [name])
+
+
+@pytest.mark.parametrize("name", ["x[1].csv", "x*.csv", "x:y.csv"])
 def test_a_file_that_spark_could_not_be_given_is_refused_by_name(tmp_path: Path, name: str) -> None:
     (tmp_path / name).touch()
     with raises("UnreadableFile", kind=BadInput, match="x"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import TYPE_CHECKING
 
@@ -12,12 +12,15 @@ from message_lifecycle.model.errors import InvalidSetting
 from message_lifecycle.model.names import TopicName, meant, safe
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.operations.admission import span_doubled
+from message_lifecycle.sources.selection import PassedOver, Patterns
 
 if TYPE_CHECKING:
     from message_lifecycle.ledger import Ledger
 
 
-__all__ = ["IngestResult", "describe", "ingest"]
+__all__ = ["IngestResult", "describe", "ingest", "passed_over_lines", "shortened"]
+
+_NAMES_SHOWN = 10
 
 
 def ingest(
@@ -37,12 +40,15 @@ def ingest(
     shift_to: str | None = None,
     allow_implausible_times: bool = False,
     skip_changed: bool = False,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
 ) -> IngestResult:
     """Take every file of the folder (or the one file) that the topic has not taken yet; see IngestResult.
 
     Fields are named by the arguments: `key`, `value` (default: the whole record as JSON), the two times with their units
     (iso, s, ms, us, ns), `headers`, `partition` (default: chosen by the key). `shift_to` is a day, 2026-11-21.
     `skip_changed`: a file that was taken before with other content is passed over and named, in place of refusing all of them.
+    `include` and `exclude` are shell patterns of file names.
     """
     from message_lifecycle.sources.files import check_delimiter, check_encoding
     from message_lifecycle.sources.mapping import FieldMapping, check_unit
@@ -60,7 +66,11 @@ def ingest(
         encoding=check_encoding(encoding),
     )
     options = IngestOptions(
-        mapping=mapping, shift_to=_day(shift_to), allow_implausible_times=allow_implausible_times, skip_changed=skip_changed
+        mapping=mapping,
+        shift_to=_day(shift_to),
+        allow_implausible_times=allow_implausible_times,
+        skip_changed=skip_changed,
+        patterns=Patterns(include=tuple(include), exclude=tuple(exclude)),
     )
     config = load_config()
     from message_lifecycle.ledger import open_ledger
@@ -94,10 +104,25 @@ def _day(text: str | None) -> date | None:
         raise InvalidSetting(where="ingest", key="shift_to", value=text, allowed="a day, such as 2026-11-21") from None
 
 
+def passed_over_lines(passed_over: Sequence[PassedOver]) -> list[str]:
+    """Return one line for each reason, with the names of the first files that were passed over for it."""
+    names: dict[str, list[str]] = {}
+    for one in passed_over:
+        names.setdefault(one.why, []).append(one.name)
+    return [f"passed over, {why}: {shortened(some)}" for why, some in names.items()]
+
+
+def shortened(names: Sequence[str]) -> str:
+    """Return the first names, and how many more there are."""
+    shown = ", ".join(map(safe, names[:_NAMES_SHOWN]))
+    return shown if len(names) <= _NAMES_SHOWN else f"{shown} and {len(names) - _NAMES_SHOWN:,} more"
+
+
 def describe(result: IngestResult) -> str:
     """What was taken, in a line or a few."""
     before = f"{result.files_before} taken before" if result.files_before else "none before"
     changed = [f"not taken, changed since they were taken: {', '.join(map(safe, result.changed))}"] if result.changed else []
+    changed += passed_over_lines(result.passed_over)
     if not result.files:
         return "\n".join([f"{result.topic}: nothing new ({before}); the log is as it was", *changed])
     lines = [
@@ -106,6 +131,9 @@ def describe(result: IngestResult) -> str:
     ]
     if result.quarantined:
         lines.append("refused, in quarantine: " + ", ".join(f"{count} {code}" for code, count in result.quarantined.items()))
+        lines.append(f"to see them: lifecycle quarantine show {result.topic}")
+    if result.refused_whole:
+        lines.append(f"refused whole, and taken again when mended: {shortened(result.refused_whole)}")
     if result.erased:
         lines.append(f"not taken, erased: {result.erased} messages of keys that may not come in")
     if result.unknown_times:

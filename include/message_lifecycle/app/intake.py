@@ -26,10 +26,11 @@ from message_lifecycle.model.setting_list import Value, check_messages
 from message_lifecycle.model.settings import Policy, resolve
 from message_lifecycle.operations.admission import Refusal, admission
 from message_lifecycle.ports import Topic, Topics
+from message_lifecycle.sources.selection import EVERY_FILE, PassedOver, Patterns, natural_order
 
 if TYPE_CHECKING:
     from message_lifecycle.ledger import Ledger
-    from message_lifecycle.sources.files import InputFile
+    from message_lifecycle.sources.files import Found, InputFile
     from message_lifecycle.sources.mapping import FieldMapping
     from message_lifecycle.sources.messages import TtlRules
     from message_lifecycle.stores.iceberg.append import Appended
@@ -41,6 +42,9 @@ Session = Any
 Frame = Any
 
 SHIFT_DAYS = "shift_days"
+TAKEN_BEFORE = "taken before"
+REFUSED_BEFORE = "every row was refused before, and the file is as it was: mend it, or replay its rows"
+CHANGED = "changed since it was taken"
 FEW_BYTES = 8 << 20
 """Of a batch that is read without Spark: as many lines as this process reads in the time that Spark takes to start."""
 _LOCK_SECONDS = 60.0
@@ -72,6 +76,12 @@ class IngestResult:
     erased: int | None = 0
     changed: tuple[str, ...] = ()
     span_seconds: int | None = None
+    refused_whole: tuple[str, ...] = ()
+    """Files of which every row was refused. Each may come in again under its name when it is mended."""
+    refused_batches: tuple[str, ...] = ()
+    """Batches of which nothing was taken and rows were refused: a person must see to them."""
+    passed_over: tuple[PassedOver, ...] = ()
+    """Files below the folder that were not taken, with the reasons: hidden, of another kind, excluded, changed, or taken before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +92,7 @@ class IngestOptions:
     shift_to: date | None = None
     allow_implausible_times: bool = False
     skip_changed: bool = False
+    patterns: Patterns = EVERY_FILE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +113,7 @@ class Intake:
 class _Taken:
     appended: Appended | None
     quarantined: Mapping[str, int]
+    refused_whole: Mapping[str, int]
     unknown_times: int | None
     shift_days: int
     erased: int | None
@@ -119,7 +131,7 @@ def take_files(intake: Intake, name: TopicName, path: str, options: IngestOption
     intake.ledger.check(name, topic.ledger)
     policy = resolve(topic=topic.settings, server=intake.server)
     with intake.ledger.lock(name, wait_seconds=_LOCK_SECONDS, purpose="ingest"):
-        found = _files_at(path)
+        found = _files_at(path, options.patterns)
         files = {file.name: file for file in found}
         known = [SourceFile(path=file.name, size_bytes=file.size_bytes, sha256=file.sha256()) for file in found]
         changed = intake.ledger.changed_files(name, known) if options.skip_changed else ()
@@ -131,18 +143,24 @@ def take_files(intake: Intake, name: TopicName, path: str, options: IngestOption
         for batch_id, some in plans:
             fresh = intake.ledger.begin_batch(name, batch_id, some)
             if fresh:
+                fresh = sorted(fresh, key=lambda file: natural_order(file.path))
                 taken[batch_id] = fresh, _take(intake, name, batch_id, [files[f.path] for f in fresh], policy, options)
-    before = len(known) - sum(len(fresh) for fresh, _ in taken.values())
-    return _result(intake, name, taken, files_before=before, changed=tuple(file.path for file in changed))
+    new = {file.path for fresh, _ in taken.values() for file in fresh}
+    refused = intake.ledger.refused_before(name, known)
+    before = [
+        PassedOver(name=file.path, why=REFUSED_BEFORE if file.path in refused else TAKEN_BEFORE) for file in known if file.path not in new
+    ]
+    passed_over = (*found.passed_over, *(PassedOver(name=file.path, why=CHANGED) for file in changed), *before)
+    return _result(intake, name, taken, files_before=len(before), changed=tuple(file.path for file in changed), passed_over=passed_over)
 
 
-def _files_at(place: str) -> Sequence[InputFile]:
+def _files_at(place: str, patterns: Patterns) -> Found:
     """Below a folder of this machine, or of the store that the lake's catalog has keys for. Raises NoInput, UnreadableFile, StorageRefused."""
     from message_lifecycle.sources.files import files_of, find_files, no_input
     from message_lifecycle.stores.iceberg.table_folder import is_local, local_path
 
     if "://" not in place and not place.startswith("file:"):
-        return find_files(place)
+        return find_files(place, patterns)
     try:
         parts = urlsplit(place)
     except ValueError as error:
@@ -150,12 +168,12 @@ def _files_at(place: str) -> Sequence[InputFile]:
     if is_local(place):
         if parts.query or parts.fragment or parts.netloc not in ("", "localhost"):
             raise no_input(place, "a URI of this machine has no host, and neither ? nor # in it: give the path as it is")
-        return find_files(local_path(place))
+        return find_files(local_path(place), patterns)
     from message_lifecycle.stores.iceberg.catalog import Tables
     from message_lifecycle.stores.iceberg.tasks import Store
 
     store, folder = Store.of_catalog(Tables().catalog), place.rstrip("/")
-    return files_of(folder, store.listed(folder), store)
+    return files_of(folder, store.listed(folder), store, patterns)
 
 
 def _left_open(intake: Intake, name: TopicName, known: Sequence[SourceFile]) -> tuple[str, Sequence[SourceFile]] | None:
@@ -167,6 +185,7 @@ def _left_open(intake: Intake, name: TopicName, known: Sequence[SourceFile]) -> 
         appended = end_of_batch(session, name, batch.batch_id)
         if appended is not None:
             log.info("%s: batch %s of a run that died is in the table", name, batch.batch_id)
+            # Nobody counted which files gave no message: they count as taken.
             refused = sum(quarantined(session, name, batch.batch_id).values())
             intake.ledger.finish_batch(batch.batch_id, snapshot_id=appended.snapshot_id, rows=appended.rows, quarantined=refused)
         elif set(batch.files) <= set(known):
@@ -215,6 +234,7 @@ def _take(
         snapshot_id=None if appended is None else appended.snapshot_id,
         rows=0 if appended is None else appended.rows,
         quarantined=sum(taken.quarantined.values()),
+        refused=taken.refused_whole,
     )
     return taken
 
@@ -254,7 +274,7 @@ def _append_few(
         late_after=policy.late_after(intake.ledger.now()),
     )
     unknown = sum(known_time(message.append_time) is None for message in messages)
-    return _Taken(appended=appended, quarantined={}, unknown_times=unknown, shift_days=0, erased=0)
+    return _Taken(appended=appended, quarantined={}, refused_whole={}, unknown_times=unknown, shift_days=0, erased=0)
 
 
 def _append_by_spark(
@@ -318,13 +338,26 @@ def _append_by_spark(
         staged=staged,
     )
     unknown, erased = found.get("unknown_times"), found.get("erased")
+    any_refused = bool(found.get("refused", 1))
     return _Taken(
         appended=appended,
-        quarantined=quarantined(session, name, batch_id) if found.get("refused", 1) else {},
+        quarantined=quarantined(session, name, batch_id) if any_refused else {},
+        refused_whole=_refused_whole(session, name, batch_id, read, appended) if any_refused else {},
         unknown_times=unknown if isinstance(unknown, int) else None,
         shift_days=days,
         erased=erased if isinstance(erased, int) else None,
     )
+
+
+def _refused_whole(session: Session, name: TopicName, batch_id: str, read: Frame, appended: Appended | None) -> Mapping[str, int]:
+    """By file, the refused rows of each file that gave no message."""
+    from message_lifecycle.sources.messages import files_with_messages
+    from message_lifecycle.stores.iceberg.append import quarantined_files
+
+    refused = quarantined_files(session, name, batch_id)
+    # Files are read once more only where the batch has messages and refused rows.
+    gave = files_with_messages(read, refused) if appended is not None and refused else frozenset()
+    return {file: rows for file, rows in refused.items() if file not in gave}
 
 
 def _ttl_rules(policy: Policy, topic: Topic) -> TtlRules:
@@ -356,6 +389,7 @@ def _result(
     *,
     files_before: int,
     changed: tuple[str, ...],
+    passed_over: tuple[PassedOver, ...],
 ) -> IngestResult:
     batches = [batch for _, batch in taken.values()]
     appended = [batch.appended for batch in batches if batch.appended is not None]
@@ -376,5 +410,10 @@ def _result(
         shift_days=batches[0].shift_days if batches else int(intake.ledger.ingest_settings(name).get(SHIFT_DAYS, 0)),
         erased=None if None in erased else sum(count for count in erased if count is not None),
         changed=changed,
+        passed_over=passed_over,
+        refused_whole=tuple(sorted((file for batch in batches for file in batch.refused_whole), key=natural_order)),
+        refused_batches=tuple(
+            batch_id for batch_id, (_, batch) in taken.items() if batch.quarantined and (batch.appended is None or not batch.appended.rows)
+        ),
         span_seconds=max((batch.span_seconds for batch in appended if batch.span_seconds is not None), default=None),
     )

@@ -13,10 +13,11 @@ from sqlalchemy.sql.dml import ReturningUpdate
 from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.backup import Backup, backup, restore
 from message_lifecycle.ledger.database import Clock, Database, Locks, Part, key_of, lock_row, put
+from message_lifecycle.ledger.intake import Ingest, forget_ingest
 from message_lifecycle.ledger.migrations import make_scratch, migrate, require_current
 from message_lifecycle.ledger.plans import Plans
 from message_lifecycle.ledger.requests import Erasures, Holds, forget_undone
-from message_lifecycle.ledger.runs import Ingest, Runs, forget_ingest
+from message_lifecycle.ledger.runs import Runs
 from message_lifecycle.ledger.topics import Documents, TopicState, forget_documents, forget_progress
 from message_lifecycle.model.errors import LifecycleError, future_as_of, ledger_mismatch
 from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, format_instant

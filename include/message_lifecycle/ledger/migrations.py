@@ -245,6 +245,23 @@ where made.operation = 'erasure' and made.outcome_name in ('published', 'no_op')
 _OF_REQUEST = re.compile(r'"request_id":"([^"]*)"')
 
 
+def _refused_files(connection: Connection) -> None:
+    """Batches of before keep their refused rows without a question: whether a file was refused whole was not recorded."""
+    _run(connection, _REFUSED_FILES)
+
+
+_REFUSED_FILES = """
+alter table lifecycle_batches add column unsettled bigint;
+alter table lifecycle_batches add column settled_as text;
+alter table lifecycle_batches add column settled_at bigint;
+alter table lifecycle_batches add column settled_by text;
+alter table lifecycle_batches add column settled_why text;
+create table lifecycle_refused_files (
+    topic text not null, path text not null, batch_id text not null, sha256 text not null, rows bigint not null,
+    primary key (topic, path, batch_id));
+"""
+
+
 def _run(connection: Connection, script: str) -> None:
     for statement in script.split(";"):
         if statement.strip():
@@ -267,6 +284,7 @@ STEPS: tuple[Step, ...] = (
     _cleared_at,
     _key_looks,
     _unsearched,
+    _refused_files,
 )
 
 

@@ -168,7 +168,13 @@ batches = Table(
     _number("snapshot_id", null=True),
     _number("rows", null=True),
     _number("quarantined", null=True),
+    _number("unsettled", null=True),
+    _text("settled_as", null=True),
+    _number("settled_at", null=True),
+    _text("settled_by", null=True),
+    _text("settled_why", null=True),
 )
+"""`unsettled`: refused rows that nobody has replayed, accepted or brought again in a mended file."""
 Index("lifecycle_one_open_batch", batches.c.topic, unique=True, postgresql_where=text("state = 'open'"), sqlite_where=text("state = 'open'"))  # fmt: skip
 
 batch_files = Table(
@@ -182,6 +188,17 @@ batch_files = Table(
 )
 """A file stands here from the begin of the batch that takes it; abandoning the batch takes it out again."""
 Index("lifecycle_batch_files_by_batch", batch_files.c.batch_id)
+
+refused_files = Table(
+    "lifecycle_refused_files",
+    metadata,
+    _key("topic"),
+    _key("path"),
+    _key("batch_id"),
+    _text("sha256"),
+    _number("rows"),
+)
+"""Files of which a batch refused every row. The same content is not taken again under that name; a mended file is."""
 
 ingest_settings = Table("lifecycle_ingest_settings", metadata, _key("topic"), _key("name"), _text("value"))
 

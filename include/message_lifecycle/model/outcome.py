@@ -273,6 +273,35 @@ class Batch:
     files: tuple[SourceFile, ...]
 
 
+SettledAs = Literal["replayed", "accepted"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedBatch:
+    """A batch of which rows were refused. `rows`: messages that it took. `unsettled`: refused rows that a person must still see to."""
+
+    batch_id: str
+    topic: TopicName
+    begun_at: Instant
+    ended_at: Instant
+    rows: int
+    refused: int
+    unsettled: int
+    settled_as: SettledAs | None = None
+    settled_at: Instant | None = None
+    settled_by: str | None = None
+    settled_why: str | None = None
+
+    @property
+    def needs_a_person(self) -> bool:
+        """True if more than half of the batch was refused and is unsettled (OBL-1)."""
+        return 2 * self.unsettled > self.rows + self.refused
+
+    def may_hold(self, oldest_at: Instant | None, newest_at: Instant | None) -> bool:
+        """True if rows that were refused between these times may be of this batch; None: a time that is not known."""
+        return oldest_at is None or newest_at is None or (oldest_at <= self.ended_at and newest_at >= self.begun_at)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueState:
     """What the last run left for the next look. `holders`: names that hold overdue messages, with their state then."""

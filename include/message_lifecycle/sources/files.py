@@ -1,7 +1,7 @@
 """Which files there are to take: found, named, told apart by content, looked into as far as reading them needs; and what can be wrong with them.
 
-A file is known by its path below the folder that was given. The order of a log's messages is (that path, position in the
-file), whatever order the file system or the engine finds them in (P12).
+A file is known by its path below the folder that was given. The order of a log's messages is (that path in natural order, position in
+the file), whatever order the file system or the engine finds them in (P12).
 """
 
 from __future__ import annotations
@@ -17,27 +17,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, islice
-from pathlib import Path, PurePosixPath
-from typing import IO, Any, Literal, Protocol, cast
+from pathlib import Path
+from typing import IO, Any, Protocol, cast, overload
 from urllib.parse import quote, unquote
 
 from message_lifecycle.model.errors import BadInput, InvalidSetting, storage_refused
+from message_lifecycle.sources.selection import ALLOWED_KINDS, EVERY_FILE, GZIP, Chosen, Kind, PassedOver, Patterns, choose, kind_of
 
-Kind = Literal["json lines", "csv", "parquet"]
-
-KINDS: dict[str, Kind] = {
-    ".jsonl": "json lines",
-    ".ndjson": "json lines",
-    ".json": "json lines",
-    ".csv": "csv",
-    ".parquet": "parquet",
-}
 AT_BITS = 48
 """Of a record's place in its file; above them is its file's number."""
 MAX_FILES = 1 << (63 - AT_BITS)
 """Files that one batch can order."""
-_GZIP = ".gz"
-_ALLOWED = ", ".join(KINDS) + "; text also with .gz"
+_NAMED = 5
+"""Files that an error names."""
 # Spark takes these for patterns, Hadoop a colon for a scheme.
 _UNSAFE = frozenset("[]{}*?\\:")
 _CUTTING = frozenset("#?\t\r\n")
@@ -84,7 +76,7 @@ class InputFile:
 
     @property
     def is_packed(self) -> bool:
-        return self.path.lower().endswith(_GZIP)
+        return self.path.lower().endswith(GZIP)
 
     def open(self) -> IO[bytes]:
         """Raises StorageRefused, as reading it does, where its store does not hand it out."""
@@ -151,6 +143,23 @@ class NotReached(NotRead):
     """Of a task: a file that its store did not hand out."""
 
 
+class Found(Sequence[InputFile]):
+    """The files to take, in their order, and the files that are passed over."""
+
+    def __init__(self, files: Sequence[InputFile], passed_over: Sequence[PassedOver]) -> None:
+        self._files, self.passed_over = tuple(files), tuple(passed_over)
+
+    @overload
+    def __getitem__(self, at: int) -> InputFile: ...
+    @overload
+    def __getitem__(self, at: slice) -> tuple[InputFile, ...]: ...
+    def __getitem__(self, at: int | slice) -> InputFile | tuple[InputFile, ...]:
+        return self._files[at]
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
     """What files must share to be read together: kind, and for CSV and Parquet the fields in their order.
@@ -165,59 +174,73 @@ class Shape:
     nanoseconds: frozenset[str] = frozenset()
 
 
-def find_files(place: str | Path) -> tuple[InputFile, ...]:
-    """The file, or every file below the folder, by name. Hidden ones (`.` or `_` first) are none, as in Spark.
+def find_files(place: str | Path, patterns: Patterns = EVERY_FILE) -> Found:
+    """Return the file, or every file below the folder, in natural order of their names.
 
-    Raises NoInput, UnreadableFile.
+    A folder's hidden files (`.` or `_` first, as in Spark), files of an unknown kind and files that the patterns exclude are passed over.
+
+    Raises:
+        NoInput: No file is left to take.
+        UnreadableFile: The one file that was named is of an unknown kind, or a path cannot be given to Spark.
     """
     root = Path(place).absolute()
     if ".." in root.parts:  # which Spark drops from a path; a file keeps the name that was given
         root = root.parent.resolve() / root.name if root.is_file() else root.resolve()
     if root.is_file():
-        return (_here(root.name, root),)
-    if not root.is_dir():
+        check_kind(str(root))
+        found = choose([root.name], patterns)
+    elif root.is_dir():
+        found = choose((path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()), patterns)
+    else:
         raise no_input(str(place), "no such file or folder")
-    below = ((path.relative_to(root).as_posix(), path) for path in root.rglob("*") if path.is_file())
-    return _in_order(str(place), [_here(name, path) for name, path in below if not _is_hidden(name)])
+    at = root.parent if root.is_file() else root
+    return _found(str(place), found, [_here(name, at / name) for name in found.names])
 
 
 def _here(name: str, path: Path) -> InputFile:
     if unsafe := sorted(set(str(path)) & _UNSAFE):
         raise unreadable_file(str(path), f"its path holds {' '.join(unsafe)}, which Spark takes for a pattern")
-    return InputFile(name=name, path=str(path), kind=_kind_of(str(path)), size_bytes=path.stat().st_size)
+    return InputFile(name=name, path=str(path), kind=check_kind(str(path)), size_bytes=path.stat().st_size)
 
 
-def files_of(place: str, listed: Iterable[tuple[str, int]], store: Store) -> tuple[InputFile, ...]:
-    """The same of a folder in a store: `listed` are the names below it with their sizes; of a single file, its name is empty.
+def files_of(place: str, listed: Iterable[tuple[str, int]], store: Store, patterns: Patterns = EVERY_FILE) -> Found:
+    """Return the files of a folder in a store, as `find_files` does for a folder of this machine.
 
-    Raises NoInput, UnreadableFile."""
-    found = []
+    Args:
+        listed: The names below the folder with their sizes in bytes. The name of a single file is empty.
+
+    Raises:
+        NoInput: No file is left to take.
+        UnreadableFile: The one file that was named is of an unknown kind, or a URI would be cut within a path.
+    """
+    paths, sizes = dict[str, str](), dict[str, int]()
     for name, size_bytes in listed:
         path = f"{place.rstrip('/')}/{name}" if name else place
-        if _is_hidden(name):
-            continue
+        if not name:
+            check_kind(path)
+        below = name or path.rpartition("/")[2]
+        paths[below], sizes[below] = path, size_bytes
+    chosen = choose(paths, patterns)
+    for path in (paths[name] for name in chosen.names):
         if unsafe := sorted(set(path) & _CUTTING):
             raise unreadable_file(path, f"its path holds {' '.join(map(repr, unsafe))}, at which a URI is cut")
-        found.append(InputFile(name=name or path.rpartition("/")[2], path=path, kind=_kind_of(path), size_bytes=size_bytes, store=store))
-    return _in_order(place, found)
+    files = [InputFile(name=n, path=paths[n], kind=check_kind(paths[n]), size_bytes=sizes[n], store=store) for n in chosen.names]
+    return _found(place, chosen, files)
 
 
-def _in_order(place: str, found: Sequence[InputFile]) -> tuple[InputFile, ...]:
-    if not found:
-        raise no_input(place, "the folder holds no file")
-    return tuple(sorted(found, key=lambda file: file.name))
+def _found(place: str, chosen: Chosen, files: Sequence[InputFile]) -> Found:
+    if files:
+        return Found(files, chosen.passed_over)
+    why = [f"{one.name} ({one.why})" for one in chosen.passed_over]
+    shown = ", ".join(why[:_NAMED]) + (f" and {len(why) - _NAMED:,} more" if len(why) > _NAMED else "")
+    raise no_input(place, f"every file is passed over: {shown}" if why else "the folder holds no file")
 
 
-def _is_hidden(name: str) -> bool:
-    return any(part.startswith((".", "_")) for part in name.split("/"))
-
-
-def _kind_of(path: str) -> Kind:
-    suffixes = [suffix.lower() for suffix in PurePosixPath(path).suffixes]
-    packed = suffixes[-1:] == [_GZIP]
-    kind = KINDS.get(suffixes[-2] if packed and len(suffixes) > 1 else suffixes[-1] if suffixes else "")
-    if kind is None or (packed and kind == "parquet"):
-        raise unreadable_file(path, f"its kind is not known by its name. Allowed: {_ALLOWED}")
+def check_kind(path: str) -> Kind:
+    """Return the kind that the file's name says. Raises UnreadableFile."""
+    kind = kind_of(path)
+    if kind is None:
+        raise unreadable_file(path, f"its kind is not known by its name. Allowed: {ALLOWED_KINDS}")
     return kind
 
 

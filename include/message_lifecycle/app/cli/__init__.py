@@ -227,7 +227,7 @@ app = typer.Typer(
     help="Deletion you can prove, for message logs on the lakehouse.\n\n"
     "Messages go because a setting of their topic says so: planned, checked on a staged copy, published in one commit, verified, explained.",
     epilog="Exit status: 0 done (or nothing to do), 1 something does not hold, 2 wrong input, 3 refused by a rule, "
-    "4 a system does not answer, 5 waits for a person, 70 a fault of the program.",
+    "4 a system does not answer, 5 waits for a person: a question is open, or nothing of a batch was taken, 70 a fault of the program.",
 )
 
 

@@ -185,7 +185,7 @@ def _line() -> bytes:
 DIFFERENT = 1
 """Something does not hold: a scenario's expectation, a topic's health."""
 WAITS = 5
-"""A plan waits for a person."""
+"""A person must act: a plan waits for an approval, or nothing of a batch was taken."""
 _BY_WEIGHT = (EXIT_INTERNAL, EXIT_REFUSED, WAITS, DIFFERENT)
 
 

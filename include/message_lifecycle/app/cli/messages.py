@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from message_lifecycle.app.cli.context import (
+    WAITS,
     AtOption,
     OutputOption,
     TopicArgument,
@@ -75,9 +76,19 @@ def ingest(
     skip_changed: Annotated[
         bool, flag("--skip-changed", "Pass over files that were taken before with other content, and name them; else nothing is taken.")
     ] = False,
+    include: Annotated[
+        list[str] | None,
+        option(
+            "--include", "PATTERN", "Take only files whose name matches, as '*.jsonl'; with a / the path below the folder. May be repeated."
+        ),
+    ] = None,
+    exclude: Annotated[list[str] | None, option("--exclude", "PATTERN", "Pass over files whose name matches. May be repeated.")] = None,
     output: OutputOption = Output.text,
-) -> None:
-    """Bring a folder of JSON lines, CSV or Parquet files into a topic, each file exactly once."""
+) -> int:
+    """Bring a folder of JSON lines, CSV or Parquet files into a topic, each file exactly once.
+
+    Exit status 5: every row of a batch was refused, and nothing of it was taken; a person must see to it.
+    """
     from message_lifecycle.app.ingest import ingest as take
 
     name = TopicName.parse(topic)
@@ -98,6 +109,8 @@ def ingest(
             shift_to=shift_to,
             allow_implausible_times=allow_implausible_times,
             skip_changed=skip_changed,
+            include=include or (),
+            exclude=exclude or (),
         )
     told = {
         "topic": str(result.topic),
@@ -106,6 +119,8 @@ def ingest(
         "files_before": result.files_before,
         "messages": result.rows,
         "quarantined": dict(result.quarantined),
+        "refused_whole": list(result.refused_whole),
+        "refused_batches": list(result.refused_batches),
         "erased": result.erased,
         "end_offsets": {str(partition): end for partition, end in sorted(result.end_offsets.items())},
         "segments": result.segments,
@@ -113,14 +128,22 @@ def ingest(
         "shift_days": result.shift_days,
         "changed": list(result.changed),
         "span_seconds": result.span_seconds,
+        "passed_over": [{"file": one.name, "why": one.why} for one in result.passed_over],
     }
     emit(output, told, _show_taken)
+    return WAITS if result.refused_batches else 0
 
 
 def _show_taken(screen: Screen, told: View) -> None:
+    from message_lifecycle.app.ingest import passed_over_lines, shortened
+    from message_lifecycle.app.intake import CHANGED
+    from message_lifecycle.sources.selection import PassedOver
+
     screen.notes(f"not taken, for it has changed since it was: {path}" for path in told["changed"])
+    passed_over = passed_over_lines([PassedOver(name=one["file"], why=one["why"]) for one in told["passed_over"] if one["why"] != CHANGED])
     if not told["files"]:
         screen.line(f"{told['topic']}: nothing new, {count(told['files_before'])} files were taken before")
+        screen.notes(passed_over)
         return
     screen.line(f"{told['topic']}: {count(told['messages'])} messages out of {count(len(told['files']))} files", style="green")
     screen.facts(
@@ -128,6 +151,7 @@ def _show_taken(screen: Screen, told: View) -> None:
             ("segments", count(told["segments"])),
             ("end offsets", ends(told["end_offsets"])),
             ("quarantined", reasons(told["quarantined"])),
+            ("refused whole", shortened(told["refused_whole"])),
             ("erased", f"{count(told['erased'])} messages of keys that may not come in, not taken" if told["erased"] else ""),
             ("unknown times", f"{count(told['unknown_times'])} messages, which never expire" if told["unknown_times"] else ""),
             ("shifted by", f"{told['shift_days']} days" if told["shift_days"] else ""),
@@ -135,6 +159,11 @@ def _show_taken(screen: Screen, told: View) -> None:
     )
     if told["span_seconds"] is not None:
         screen.notes([span_doubled(told["span_seconds"])], style="yellow")
+    screen.notes(passed_over)
+    if told["refused_batches"]:
+        screen.notes(["nothing was taken of this batch: mend its files and ingest them again, or replay or accept its rows"], style="red")
+    if told["quarantined"]:
+        screen.notes([f"to see the refused rows: lifecycle quarantine show {told['topic']}"])
 
 
 def read(

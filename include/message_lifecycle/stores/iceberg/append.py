@@ -412,12 +412,21 @@ def quarantine(session: SparkSession, name: TopicName, refused: DataFrame, *, ba
 
 def quarantined(session: SparkSession, name: TopicName, batch_id: str) -> dict[str, int]:
     """How many rows of the batch are in quarantine, by code."""
+    return _quarantined_by(session, name, batch_id, "code")
+
+
+def quarantined_files(session: SparkSession, name: TopicName, batch_id: str) -> dict[str, int]:
+    """How many rows of the batch are in quarantine, by file."""
+    return _quarantined_by(session, name, batch_id, "file")
+
+
+def _quarantined_by(session: SparkSession, name: TopicName, batch_id: str, column: str) -> dict[str, int]:
     from pyspark.sql import functions as F
 
     if not session.catalog.tableExists(sql_table(name, kind=QUARANTINE)):
         return {}
-    counts = session.table(sql_table(name, kind=QUARANTINE)).where(F.col("batch") == batch_id).groupBy("code").count()
-    return {row["code"]: row["count"] for row in counts.orderBy("code").collect()}
+    counts = session.table(sql_table(name, kind=QUARANTINE)).where(F.col("batch") == batch_id).groupBy(column).count()
+    return {row[column]: row["count"] for row in counts.orderBy(column).collect()}
 
 
 def _create(session: SparkSession, name: TopicName) -> None:
