@@ -28,6 +28,8 @@ from message_lifecycle.model.tables import (
     LooseQuestion,
     QuarantineReturning,
     QuarantineState,
+    RefusedCount,
+    RefusedRow,
     Remnant,
     TableFiles,
     TableHistory,
@@ -371,10 +373,16 @@ class ViewStore(ViewReader, ChangeStore, Protocol):
 
 
 class QuarantineStore(ChangeStore, Protocol):
-    """Looked at by metadata alone."""
+    """Looked at by metadata alone, except for its rows and their counts."""
 
     def quarantine(self, name: TopicName) -> QuarantineState | None:
         """None: nothing of the topic was ever refused."""
+
+    def refused_counts(self, name: TopicName) -> Sequence[RefusedCount]:
+        """Return the number of refused rows by batch, file and code, in order of their time."""
+
+    def refused_rows(self, name: TopicName, *, batch: str | None, file: str | None, code: str | None, limit: int) -> Sequence[RefusedRow]:
+        """Return the first rows of that batch, file and code (None: of any), in order of time, file and position."""
 
     def returning(self, plan: Plan) -> QuarantineReturning:
         """What a published plan took and can come back. Raises UndoSourceGone, also where it has come back already."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
@@ -303,7 +304,7 @@ def test_a_batch_of_nothing_but_bad_rows_leaves_the_log_alone(landing: Landing) 
 def test_a_file_that_was_refused_whole_comes_in_when_it_is_mended(landing: Landing) -> None:
     topic = landing.topic()
     good = json_lines(("a", "1", "2024-05-01T12:00:00Z"))
-    folder = landing.source(a_json='[\n  {"k": "a"},\n  {"k": "b"}\n]\n', b_jsonl=good, c_jsonl=good + "broken\n")
+    folder = landing.source(a_json=json.dumps([{"k": "a"}, {"k": "b"}], indent=2), b_jsonl=good, c_jsonl=good + "broken\n")
     first = landing.take(topic, folder)
     assert (first.rows, first.refused_whole, first.refused_batches) == (2, ("a.json",), ())
     assert [batch.needs_a_person for batch in landing.ledger.refused_batches(topic)] == [True]

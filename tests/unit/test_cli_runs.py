@@ -342,6 +342,7 @@ def test_a_question_lapses(lake: Lake, audit: TopicName) -> None:
 
 def test_a_store_without_refused_rows_says_so(lake: Lake) -> None:
     lake.topic("one")
-    told = lake.say("quarantine", "one")
-    assert told.status == 2
-    assert "NoQuarantine" in told.out
+    for words in (("run", "one"), ("one",), ("list", "one"), ("show", "one")):
+        told = lake.say("quarantine", *words)
+        assert told.status == 2
+        assert "NoQuarantine" in told.out + told.err

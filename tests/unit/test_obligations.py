@@ -24,9 +24,9 @@ from message_lifecycle.model.errors import LifecycleError, storage_refused
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.outcome import Outcome
+from message_lifecycle.model.outcome import Outcome, SourceFile
 from message_lifecycle.model.setting_list import Value
-from message_lifecycle.model.tables import QuarantineFile, QuarantineState
+from message_lifecycle.model.tables import QuarantineFile, QuarantineState, RefusedCount, RefusedRow
 from message_lifecycle.ports import QuarantineStore, Reclaimer
 from tests.errors import raises
 from tests.worlds import HOUR, NOW, SECOND, Lake, Told, make_lake
@@ -70,6 +70,20 @@ class Refused:
 
     def quarantine(self, _name: TopicName) -> QuarantineState:
         return QuarantineState(table_uuid="t", snapshot_id=1, files=(self._file,))
+
+    def refused_counts(self, _name: TopicName) -> list[RefusedCount]:
+        at = self._file.newest_at
+        assert at is not None
+        return [RefusedCount(at=at, batch="b1", file="a.jsonl", code="unreadable_line", rows=3)]
+
+    def refused_rows(self, _name: TopicName, *, limit: int, **wanted: str | None) -> list[RefusedRow]:
+        at = self._file.newest_at
+        assert at is not None
+        raw = [
+            RefusedRow(at=at, batch="b1", file="a.jsonl", position=n, code="unreadable_line", reason="no JSON", raw=f"row {n}")
+            for n in (1, 2, 3)
+        ]
+        return raw[:limit] if wanted["batch"] in (None, "b1") else []
 
 
 class Hidden:
@@ -152,6 +166,22 @@ def quarantine_past_its_age(lake: Lake) -> None:
     lake.topic(NAME)
     in_stores(lake, quarantine=cast(QuarantineStore, Refused(NOW)))
     later(lake, 33)
+
+
+def refused_batch(lake: Lake, *, rows: int, refused: int, quarantined_at: Instant = NOW) -> None:
+    """A topic that took `rows` messages of a batch and refused the rest."""
+    ledger = lake.services.ledger
+    ledger.begin_batch(lake.topic(NAME), "b1", [SourceFile(path="a.jsonl", size_bytes=1, sha256="x")])
+    ledger.finish_batch("b1", snapshot_id=None, rows=rows, quarantined=refused, refused={} if rows else {"a.jsonl": refused})
+    in_stores(lake, quarantine=cast(QuarantineStore, Refused(quarantined_at)))
+
+
+def batch_refused_whole(lake: Lake) -> None:
+    refused_batch(lake, rows=0, refused=3)
+
+
+def batch_refused_for_more_than_half(lake: Lake) -> None:
+    refused_batch(lake, rows=2, refused=3)
 
 
 def space_never_given_back(lake: Lake) -> None:
@@ -290,6 +320,11 @@ CASES: Mapping[str, tuple[Callable[[Lake], None], str]] = {
     "snapshots of documents 90 days late": (snapshots_never_made, r"documents: 1 documents due since 2026-11-21T12"),
     "changes of documents 90 days late": (changes_never_purged, r"documents: 1 documents due since 2026-11-21T12"),
     "quarantine past its age": (quarantine_past_its_age, r"quarantine: 3 rows due since 2026-12-21T12"),
+    "batch refused whole": (batch_refused_whole, r"refused: batch b1 of 2026-11-21T12:00:00Z was refused whole \(3 rows, 0 taken\)"),
+    "batch refused for more than half": (
+        batch_refused_for_more_than_half,
+        r"refused: batch b1 of .* for more than half \(3 rows, 2 taken\)",
+    ),
     "space never given back": (space_never_given_back, r"reclaim: 4,096 bytes due since 2026-11-28T12"),
     "markers owed": (markers_owed, r"markers: 1 snapshots of another writer due since 2026-11-21T12"),
     "erasure never ran": (erasure_never_ran, r"erasure: request \w+ of 2026-11-21T12:00:00Z is not carried out here: no run has looked"),
@@ -346,6 +381,51 @@ def test_what_the_server_breaks_is_named_and_status_fails(capsys: pytest.Capture
     found = told(lake)
     assert found.status == 1, found.out
     assert any(re.search(words, problem) for problem in found.document[0]["problems"]), found.document[0]["problems"]
+
+
+def test_a_topic_is_well_again_when_its_refused_rows_are_mended_accepted_or_gone(lake: Lake) -> None:  # OBL-1
+    batch_refused_whole(lake)
+    assert told(lake).document[0]["refused"] == {"rows": 3, "batches": ["b1"]}
+    in_stores(lake, quarantine=cast(QuarantineStore, Refused(Instant(NOW + 1))))  # the quarantine holds rows of a later time alone
+    assert (told(lake).status, told(lake).document[0]["refused"]["batches"]) == (0, [])
+    in_stores(lake, quarantine=cast(QuarantineStore, Refused(NOW)))
+    assert lake.say("quarantine", "accept", NAME, "b1", "--by", " ", "--why", "x").status == 2
+    assert lake.say("quarantine", "accept", NAME, "b2", "--by", "ann", "--why", "x").status == 2
+    assert told(lake).status == 1
+    accepted = lake.say("quarantine", "accept", NAME, "b1", "--by", "ann", "--why", "test data", "-o", "json").document
+    assert (accepted["settled_as"], accepted["settled_by"], accepted["settled_why"]) == ("accepted", "ann", "test data")
+    assert (told(lake).status, told(lake).document[0]["refused"]) == (0, {"rows": 3, "batches": []})
+
+
+def test_a_batch_of_which_half_was_taken_needs_nobody(lake: Lake) -> None:  # OBL-1
+    refused_batch(lake, rows=3, refused=3)
+    found = told(lake)
+    assert (found.status, found.document[0]["refused"]) == (0, {"rows": 3, "batches": []})
+
+
+def test_a_mended_file_settles_the_batch_that_refused_it(lake: Lake) -> None:  # OBL-1
+    batch_refused_whole(lake)
+    ledger, name = lake.services.ledger, TopicName.parse(NAME)
+    ledger.begin_batch(name, "b2", [SourceFile(path="a.jsonl", size_bytes=2, sha256="mended")])
+    assert told(lake).status == 1
+    ledger.finish_batch("b2", snapshot_id=1, rows=3, quarantined=0)
+    assert told(lake).status == 0
+
+
+def test_refused_rows_are_listed_shown_and_counted(lake: Lake) -> None:
+    batch_refused_whole(lake)
+    listed = lake.say("quarantine", "list", NAME, "-o", "json").document
+    assert (listed["rows"], listed["batches"][0]["files"]) == (3, [{"file": "a.jsonl", "codes": {"unreadable_line": 3}}])
+    assert listed["batches"][0]["needs_a_person"]
+    said = " ".join(lake.say("quarantine", "list", NAME).out.split())
+    assert "needs a person" in said and "3 by unreadable_line" in said
+    shown = lake.say("quarantine", "show", NAME, "--limit", "2", "-o", "json").document
+    assert ([row["raw"] for row in shown["rows"]], shown["more"]) == (["row 1", "row 2"], True)
+    said = lake.say("quarantine", "show", NAME, "--batch", "b1").out
+    assert "a.jsonl:3  unreadable_line: no JSON" in said and "row 3" in said
+    assert "no such refused rows" in lake.say("quarantine", "show", NAME, "--batch", "other").out
+    assert "3 refused rows are in its quarantine" in " ".join(lake.say("status", NAME).out.split())
+    assert f'lifecycle_topic_refused_rows{{topic="{TopicName.parse(NAME)}"}} 3.0' in lake.say("metrics").out
 
 
 def obliged(lake: Lake, kind: str) -> dict[str, Any]:

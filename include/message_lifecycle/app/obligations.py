@@ -10,6 +10,7 @@ from functools import cache
 from itertools import takewhile
 from typing import cast
 
+from message_lifecycle.app import refused
 from message_lifecycle.app.changes import outdated, waits
 from message_lifecycle.app.erasures import newest
 from message_lifecycle.app.holds import holds_of
@@ -100,6 +101,7 @@ def of_topic(s: Services, name: TopicName, policy: Policy, made: Mapping[str, Pl
         *found,
         *_of_questions(s, name, policy, lake, ended, at_work),
         *_of_erasures(s, name, policy, lake, stands),
+        *refused.obligations(s, name),
         *lake.deleted.get(name, ()),
     ]
 

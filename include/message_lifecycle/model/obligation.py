@@ -12,9 +12,21 @@ from message_lifecycle.model.outcome import OutcomeName
 from message_lifecycle.model.plan import Held, Operation
 
 ObligationKind = Literal[
-    "expiry", "ttl", "limits", "purge", "compaction", "documents", "quarantine", "reclaim", "markers", "erasure", "question", "unknown"
+    "expiry",
+    "ttl",
+    "limits",
+    "purge",
+    "compaction",
+    "documents",
+    "quarantine",
+    "reclaim",
+    "markers",
+    "erasure",
+    "question",
+    "refused",
+    "unknown",
 ]
-"""`unknown`: what an operation has to do could not be judged; nothing is well by that."""
+"""`refused`: more than half of a batch was refused, and nobody has seen to it. `unknown`: what an operation has to do could not be judged; nothing is well by that."""
 ObligationState = Literal["late", "held", "due", "idle"]
 """`late`: a person must see it. `due`: a run can take it. `held`: somebody keeps all of it. `idle`: nothing is due."""
 

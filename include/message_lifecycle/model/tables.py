@@ -202,6 +202,30 @@ class QuarantineState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedRow:
+    """A row of the quarantine: where it stood in its source, why it was refused, and its raw text. `raw` None: nothing was kept."""
+
+    at: Instant
+    batch: str
+    file: str
+    position: int
+    code: str
+    reason: str | None
+    raw: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedCount:
+    """How many rows of one file of a batch are in the quarantine by this code."""
+
+    at: Instant
+    batch: str
+    file: str
+    code: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CameBack:
     """What an undo has brought back to the quarantine, by the `times` at which it was refused, spans in order of which none meet;
     `detail`: what lets it go (DEL-7)."""

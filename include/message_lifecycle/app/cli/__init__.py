@@ -170,7 +170,7 @@ _ORDER = {
         "undo": "requests:undo",
         "hold": "requests:hold_commands",
         "erase": "erasures:app",
-        "quarantine": "runs:quarantine",
+        "quarantine": "quarantine:app",
         "reclaim": "runs:reclaim",
     },
     "See what is, what was done, and why": {

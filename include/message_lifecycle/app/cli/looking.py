@@ -36,7 +36,7 @@ def status(
     """Say whether every topic is cleaned as it should be; exit status 1 when one is not.
 
     A topic is not well when anything that its settings or requests oblige is later than its max_overdue, unless a legal hold or an
-    undone plan keeps all of it; when its cleaner is disabled; when nobody answers its question; or when its last run was blocked,
+    undone plan keeps all of it; when more than half of a batch was refused and nobody has seen to it; when its cleaner is disabled; when nobody answers its question; or when its last run was blocked,
     starved or failed.
     """
     from message_lifecycle.app.views.status import status as judge
@@ -120,6 +120,8 @@ def _status_notes(entry: View) -> Iterable[str]:
         yield f"{count(held['messages'])} overdue messages of partition {held['partition']} are held: {held['holder']}: {held['detail']}"
     if len(others) > _HOLDERS_SHOWN:
         yield f"... and {len(others) - _HOLDERS_SHOWN} more such runs of segments; --output json has all"
+    if entry["refused"]["rows"]:
+        yield f"{count(entry['refused']['rows'])} refused rows are in its quarantine: lifecycle quarantine list {entry['topic']}"
     if entry["waiting"]:
         waiting = entry["waiting"]
         yield (

@@ -1,4 +1,4 @@
-"""All steps at once: `lifecycle run` and `quarantine`; `compact`, which keeps each key's latest message in a view beside the log (CMP-10);
+"""All steps at once: `lifecycle run`; `compact`, which keeps each key's latest message in a view beside the log (CMP-10);
 `reclaim`, which gives back the space of what was removed longer ago than the undo window (DEL-7)."""
 
 from __future__ import annotations
@@ -59,22 +59,10 @@ def run(
 
     A plan over the limits waits for a person: exit status 5. With --output json, one object per topic.
     """
-    return _run_each(ctx, topics, as_of, yes, by, output, work_of)
+    return run_each(ctx, topics, as_of, yes, by, output, work_of)
 
 
-def quarantine(
-    ctx: typer.Context,
-    topics: TopicsArgument,
-    as_of: AsOfOption = None,
-    yes: YesOption = None,
-    by: ApproverOption = None,
-    output: OutputOption = Output.text,
-) -> int:
-    """Remove refused rows that have been in the topics' quarantine for `quarantine_max_age`, as the DAG `quarantine` does."""
-    return _run_each(ctx, topics, as_of, yes, by, output, lambda _s, _name: "quarantine")
-
-
-def _run_each(
+def run_each(
     ctx: typer.Context,
     topics: list[str],
     as_of: str | None,
@@ -83,6 +71,7 @@ def _run_each(
     output: Output,
     work: Callable[[Services, TopicName], Scheduled],
 ) -> int:
+    """Run all steps of an operation for each topic; return the worst exit status."""
     from message_lifecycle.app import steps
     from message_lifecycle.app.known import of_it_alone
     from message_lifecycle.app.views.state import outcome_view

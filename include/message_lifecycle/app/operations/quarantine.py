@@ -9,12 +9,13 @@ from message_lifecycle.app.due import Asked, Due
 from message_lifecycle.app.holds import holds_of, ids_of
 from message_lifecycle.app.operations.registry import Frames, Operation, Work, accept_one
 from message_lifecycle.app.operations.undo import Undo, check, remember
+from message_lifecycle.app.refused import quarantine_of
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.sparing import undone_detail
 from message_lifecycle.gates.suite import Suite
 from message_lifecycle.gates.tables import quarantine_suite, quarantine_undo_suite
 from message_lifecycle.model.change import QUARANTINE
-from message_lifecycle.model.errors import no_quarantine, undo_source_gone
+from message_lifecycle.model.errors import undo_source_gone
 from message_lifecycle.model.hold import Hold
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
@@ -25,7 +26,6 @@ from message_lifecycle.model.request import UndoPlan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.tables import CameBack, QuarantineState
 from message_lifecycle.operations import quarantine
-from message_lifecycle.ports import QuarantineStore
 
 _NOTHING = QuarantineState(table_uuid="", snapshot_id=None, files=())
 _THERE = "what it took is there again already"
@@ -36,7 +36,7 @@ class OfQuarantine(Operation):
     """What the age and its undo have in common."""
 
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
-        return store_of(s, plan.topic).evidence(plan, staged, policy)
+        return quarantine_of(s, plan.topic).evidence(plan, staged, policy)
 
 
 class Quarantine(OfQuarantine):
@@ -65,7 +65,7 @@ class Quarantine(OfQuarantine):
         return asked.unless_hindered(made, reason)
 
     def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
-        state = store_of(s, name).quarantine(name) or _NOTHING
+        state = quarantine_of(s, name).quarantine(name) or _NOTHING
         holds, undone = ids_of(holds_of(s, name)), tuple(_came_back(s, name))
         return quarantine.plan(name, state, policy, s.ledger.accepted(name), holds, undone, as_of=as_of)
 
@@ -88,7 +88,7 @@ class UndoOfQuarantine(Undo, OfQuarantine):
 
     def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
         record = s.ledger.record(cast(UndoPlan, work).plan_id)
-        undone, store = record.plan, store_of(s, name)
+        undone, store = record.plan, quarantine_of(s, name)
         state, uuid = store.quarantine(name) or _NOTHING, undone.requirements.table_uuid
         check(s, record, policy, uuid, lambda: store.has_begun(undone))
         if state.table_uuid != uuid:
@@ -111,13 +111,6 @@ class UndoOfQuarantine(Undo, OfQuarantine):
         if published.restored == plan.restored_rows:
             return []
         return [f"{plan.restored_rows} rows should be back in the quarantine: the commit says {published.restored}"]
-
-
-def store_of(s: Services, name: TopicName) -> QuarantineStore:
-    """Raises NoQuarantine."""
-    if s.stores.quarantine is None or name in s.backends:
-        raise no_quarantine(str(name))
-    return s.stores.quarantine
 
 
 def _came_back(s: Services, name: TopicName) -> Iterator[CameBack]:

@@ -29,7 +29,10 @@ def exposition(status: Sequence[View]) -> str:
     several = Gauge(
         "lifecycle_topic_keys_may_stand_for_several", "1 where a key has U+FFFD in it, 0 where none has.", ["topic"], registry=registry
     )
+    refused = Gauge("lifecycle_topic_refused_rows", "Refused rows in the topic's quarantine.", ["topic"], registry=registry)
     for topic in status:
+        if "refused" in topic:
+            refused.labels(topic["topic"]).set(topic["refused"]["rows"])
         ok.labels(topic["topic"]).set(int(topic["ok"]))
         if (told := topic.get("doubtful_keys", {}).get("any")) is not None:
             several.labels(topic["topic"]).set(int(told))

@@ -9,6 +9,7 @@ from message_lifecycle.app.doubtful_keys import doubtful_keys
 from message_lifecycle.app.known import all_topics, of_it_alone
 from message_lifecycle.app.obligations import Lake, of_lake, of_topic, regardless
 from message_lifecycle.app.operations.registry import named, names_of
+from message_lifecycle.app.refused import needing_a_person, rows_in_quarantine
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.views.past_expiry import past_expiry
 from message_lifecycle.app.views.state import View, held_view, outcome_view, when
@@ -114,6 +115,7 @@ def _alike(
         "waiting": None if asked is None else _question(asked, policy),
         "last_run": None if last is None else outcome_view(last[1], last[0]),
         "last_removal": _last_removal(s, name),
+        "refused": {"rows": rows_in_quarantine(s, name), "batches": [one.batch_id for one in needing_a_person(s, name)]},
         "hidden_bytes": s.stores.forget.hidden_bytes(name),
     }
 

@@ -19,7 +19,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.model.tables import QuarantineFile, QuarantineReturning, QuarantineState
+from message_lifecycle.model.tables import QuarantineFile, QuarantineReturning, QuarantineState, RefusedCount, RefusedRow
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NOTHING_GIVEN, Given
 from message_lifecycle.stores.iceberg import change
@@ -68,6 +68,18 @@ class IcebergQuarantine(TableStore):
             snapshot_id=None if snapshot is None else snapshot.snapshot_id,
             files=() if snapshot is None else tuple(sorted(_files(table, snapshot), key=lambda file: file.name)),
         )
+
+    def refused_counts(self, name: TopicName) -> Sequence[RefusedCount]:
+        from message_lifecycle.stores.iceberg.refused_rows import counts_of
+
+        table = self._of(name)
+        return () if table is None else counts_of(table)
+
+    def refused_rows(self, name: TopicName, *, batch: str | None, file: str | None, code: str | None, limit: int) -> Sequence[RefusedRow]:
+        from message_lifecycle.stores.iceberg.refused_rows import rows_of
+
+        table = self._of(name)
+        return () if table is None else rows_of(table, {"batch": batch, "file": file, "code": code}, limit=limit)
 
     def returning(self, plan: Plan) -> QuarantineReturning:
         from message_lifecycle.stores.iceberg.undo_sources import source_of
