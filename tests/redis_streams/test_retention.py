@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from message_lifecycle.app import steps
+from message_lifecycle.app.views.topics import consumers_view
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
@@ -162,6 +163,22 @@ def test_a_group_keeps_what_is_pending_and_all_after_it(streams: Streams) -> Non
     topic.acknowledge("billing", "4-0", "5-0")
     assert topic.run(as_of=Instant(AS_OF + 1)).name == "published"
     assert topic.offsets() == [9]
+
+
+@pytest.mark.parametrize("deleted", [(0,), (1, 2), (0, 1, 2)])
+def test_a_pending_entry_that_is_gone_pins_nothing(streams: Streams, deleted: tuple[int, ...]) -> None:
+    topic = streams.topic(max_records=2)
+    topic.append(*range(1, 4))
+    topic.group("billing")
+    delivered = topic.deliver("billing", 3)
+    streams.client.xdel(topic.keys.stream(0), *(delivered[at] for at in deleted))
+    topic.append(*range(4, 10))
+    topic.acknowledge("billing", *topic.deliver("billing", 6))
+    left = [at for at in range(3) if at not in deleted]
+    assert topic.run().name == ("no_op" if left else "published")
+    assert topic.offsets() == ([*left, *range(3, 9)] if left else [7, 8])
+    (group,) = consumers_view(topic.services, topic.name)
+    assert (group["consumer"], group["group"], group["pins"], group["falls_silent_at"]) == ("group billing", True, True, None)
 
 
 def test_the_slowest_group_of_a_partition_counts_and_a_group_that_is_done_holds_nothing(streams: Streams) -> None:

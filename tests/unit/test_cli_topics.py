@@ -159,6 +159,7 @@ def test_a_consumer_registers_reads_on_and_is_removed(lake: Lake) -> None:
         {
             "consumer": "billing",
             "replica": False,
+            "group": False,
             "pins": True,
             "falls_silent_at": "2026-11-21T14:00:00Z",
             "consumer_expiry": 7200,
@@ -171,6 +172,26 @@ def test_a_consumer_registers_reads_on_and_is_removed(lake: Lake) -> None:
     assert "falls silent at 2026-11-21T14:00:00Z" in lake.say("consumer", "list", "shop/orders").out
     assert lake.say("consumer", "remove", "shop/orders", "billing").status == 0
     assert lake.say("consumer", "list", "shop/orders", "-o", "json").document == []
+
+
+def test_a_consumer_is_registered_before_it_has_read_anything(lake: Lake) -> None:
+    topic = lake.topic("shop/orders", message_expiry=60)
+    empty = lake.say("consumer", "commit", "shop/orders", "billing", "0:-1", "-o", "json").document[0]
+    assert empty["partitions"] == [{"partition": 0, "offset": None, "lag": 0, "at": "2026-11-21T12:00:00Z"}]
+    lake.append(topic, 3, 2, 1)
+    (held,) = lake.say("plan", "shop/orders", "--dry-run", "-o", "json").document["held"]
+    assert (held["holder"], held["messages"]) == ("consumer", 3)
+
+
+def test_a_commit_of_an_earlier_topic_is_refused(lake: Lake) -> None:
+    topic = lake.topic("shop/orders")
+    lake.append(topic, 3, 2, 1)
+    uuid = lake.services.topics.describe(topic).uuid
+    assert lake.say("consumer", "commit", "shop/orders", "billing", "0:1", "--topic-uuid", uuid).status == 0
+    refused = lake.say("consumer", "commit", "shop/orders", "late", "0:1", "--topic-uuid", "an earlier one")
+    assert (refused.status, refused.err.split(":")[0]) == (3, "AnotherTopic")
+    assert uuid in refused.err
+    assert [entry["consumer"] for entry in lake.say("consumer", "list", "shop/orders", "-o", "json").document] == ["billing"]
 
 
 def test_a_consumer_keeps_until_the_very_instant_that_is_shown(lake: Lake) -> None:
@@ -191,7 +212,7 @@ def test_a_consumer_keeps_until_the_very_instant_that_is_shown(lake: Lake) -> No
     [
         (("shop/orders", "c", "0:3"), "InvalidProgress"),
         (("shop/orders", "c", "7:0"), "UnknownPartition"),
-        (("shop/orders", "c", "0:-1"), "InvalidPosition"),
+        (("shop/orders", "c", "0:-2"), "InvalidPosition"),
         (("shop/orders", "c", "3"), "InvalidPosition"),
         (("shop/orders", "c", "0:1", "--at", "noon"), "InvalidInstant"),
         (("shop/orders", "..", "0:1"), "InvalidName"),

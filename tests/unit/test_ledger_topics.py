@@ -43,7 +43,7 @@ def test_a_consumer_may_reset(ledger: Ledger) -> None:
     assert [progress.offset for progress in ledger.consumers(TOPIC)] == [20]
 
 
-@pytest.mark.parametrize(("partition", "offset"), [(0, -1), (-1, 0), (0, INT64_MAX + 1), (2**31, 0)])
+@pytest.mark.parametrize(("partition", "offset"), [(0, -2), (-1, 0), (0, INT64_MAX + 1), (2**31, 0)])
 def test_impossible_progress_is_refused(ledger: Ledger, partition: int, offset: int) -> None:
     with raises("InvalidProgress"):
         ledger.commit(TOPIC, "c", partition, offset, Instant(1))

@@ -55,10 +55,12 @@ class TopicState(Part):
     ) -> Progress:
         """Record the last offset that the consumer has processed (Kafka's committed offset minus one), and when.
 
+        Offset -1 registers a consumer that has processed nothing yet.
+
         A lower offset than before is taken as it is: consumers may reset, as in Kafka, and then need the older messages.
         `at` never moves back, as a commit that comes late must not make a consumer look silent; None (unknown) stays for
         as long as it is given, and never falls silent. `end_offset`: the partition's, where the caller knows it.
-        Raises InvalidName, AmbiguousName, InvalidProgress for a negative number or an offset that the log has not given yet, and
+        Raises InvalidName, AmbiguousName, InvalidProgress for an offset below -1 or one that the log has not given yet, and
         ReplicaProgress for a replica's name.
         """
         if "/" in consumer:
@@ -66,8 +68,8 @@ class TopicState(Part):
         name = made(normalise_name(consumer), lambda: self._readers(topic))
         if not 0 <= partition <= _INT32_MAX:
             raise invalid_progress(name, f"partition {partition}; allowed: 0 to {_INT32_MAX}")
-        if not 0 <= offset <= INT64_MAX:
-            raise invalid_progress(name, f"offset {offset} of partition {partition}; allowed: 0 to {INT64_MAX}")
+        if not _NOTHING_YET <= offset <= INT64_MAX:
+            raise invalid_progress(name, f"offset {offset} of partition {partition}; allowed: {_NOTHING_YET} to {INT64_MAX}")
         if end_offset is not None and offset >= end_offset:
             given = f"offsets below {end_offset}" if end_offset else "no offset"
             raise invalid_progress(name, f"offset {offset} of partition {partition}; the log has given {given} yet")

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 MOST_BYTES = 1 << 20
 """Of standard input, where a key is read from it."""
 _INTEGER = re.compile(r"-?[0-9]{1,20}")
-_POSITION = re.compile(r"([0-9]{1,10}):([0-9]{1,19})")
+_POSITION = re.compile(r"([0-9]{1,10}):(-1|[0-9]{1,19})")
 
 
 def argument(metavar: str, text: str, **more: Any) -> Any:
@@ -91,10 +91,10 @@ def invalid_position(text: str) -> BadInput:
     )
 
 
-def position(text: str) -> tuple[int, int]:
-    """Read `PARTITION:OFFSET`. Raises InvalidPosition."""
+def position(text: str, *, before_first: bool = False) -> tuple[int, int]:
+    """Read `PARTITION:OFFSET`, and the offset -1 where `before_first` allows it. Raises InvalidPosition."""
     found = _POSITION.fullmatch(text)
-    if found is None:
+    if found is None or (found[2] == "-1" and not before_first):
         raise invalid_position(text)
     return int(found[1]), int(found[2])
 

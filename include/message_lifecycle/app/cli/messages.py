@@ -24,7 +24,7 @@ from message_lifecycle.app.cli.context import (
     topic_of,
 )
 from message_lifecycle.app.cli.screen import Output, Screen, View, count, emit, emit_line, ends, reasons, working
-from message_lifecycle.model.errors import unknown_consumer, unknown_partition
+from message_lifecycle.model.errors import another_topic, unknown_consumer, unknown_partition
 from message_lifecycle.model.instants import format_instant, span
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName, safe
@@ -246,17 +246,29 @@ def commit(
     topic: TopicArgument,
     consumer: ConsumerArgument,
     at_position: Annotated[
-        str, argument("PARTITION:OFFSET", "The last message processed (Kafka's committed offset minus one), such as 0:1234.")
+        str,
+        argument(
+            "PARTITION:OFFSET",
+            "The last message processed (Kafka's committed offset minus one), such as 0:1234. 0:-1 registers a consumer that has read nothing yet.",
+        ),
     ],
     at: AtOption = None,
+    topic_uuid: Annotated[
+        str | None,
+        option(
+            "--topic-uuid", "UUID", "The uuid of the topic that was read (`lifecycle topic describe`): another topic of its name refuses."
+        ),
+    ] = None,
     output: OutputOption = Output.text,
 ) -> None:
     """Record how far a consumer has read; its first commit registers it."""
-    partition, offset = position(at_position)
+    partition, offset = position(at_position, before_first=True)
     given = None if at is None else instant(at)
     s = services(ctx)
     name = topic_of(s, topic)
-    s.topics.describe(name)
+    there = s.topics.describe(name).uuid
+    if topic_uuid is not None and topic_uuid != there:
+        raise another_topic(str(name), consumer, read=topic_uuid, there=there)
     known = s.reader.log(name).end_offsets
     if partition not in known:
         raise unknown_partition(str(name), partition, sorted(known))
@@ -316,6 +328,8 @@ def _show_consumers(screen: Screen, name: TopicName, found: list[View]) -> None:
 def _keeps(entry: View) -> str:
     if entry["replica"]:
         return f"{entry['consumer']} is a replica: it keeps what it has not copied, from every rule of age, and never falls silent"
+    if entry["group"]:
+        return f"{entry['consumer']} keeps what it has not acknowledged; it is a consumer group of Redis, and never falls silent"
     unread, without = "keeps what it has not processed", f"{span(entry['consumer_expiry'])} (consumer_expiry) without a commit"
     if not entry["pins"]:
         return f"{entry['consumer']} fell silent at {entry['falls_silent_at']}, after {without}: it keeps nothing any more"

@@ -147,10 +147,13 @@ def settings_view(policy: Policy) -> list[View]:
 
 
 def consumers_view(s: Services, name: TopicName) -> list[View]:
-    """Each consumer's progress by partition, and when it falls silent and keeps nothing any more (EXP-6); a replica never does (TTL-6)."""
+    """Each reader's progress by partition, and when it falls silent and keeps nothing any more (EXP-6).
+
+    A replica (TTL-6) and a consumer group of the store's own never fall silent."""
     now = s.ledger.now()
     policy = resolve(topic=s.topics.describe(name).settings, server=s.server)
-    progress = s.ledger.consumers(name)
+    groups = () if s.groups is None else s.groups.progress(name)
+    progress = [*s.ledger.consumers(name), *groups]
     if not progress:
         return []
     ends = s.reader.log(name).end_offsets
@@ -162,6 +165,7 @@ def consumers_view(s: Services, name: TopicName) -> list[View]:
             {
                 "consumer": consumer,
                 "replica": any(p.kind == "replica" for p in own),
+                "group": any(p in groups for p in own),
                 "pins": any(p.pins_at(now, policy.consumer_expiry_us) for p in own),
                 "falls_silent_at": when(_alive_until(own, policy)),
                 "consumer_expiry": policy["consumer_expiry"],
@@ -178,14 +182,15 @@ def _alive_until(own: Iterable[Progress], policy: Policy) -> Instant | None:
 
 
 def _progress(own: list[Progress], ends: Mapping[int, int]) -> list[View]:
-    # A replica is registered before it has copied anything.
-    by_partition = {p.partition: p for p in own if p.offset >= 0}
+    # A reader may be registered before it has read anything.
+    read = {p.partition: p.offset for p in own if p.offset >= 0}
+    times = {p.partition: p.at for p in own}
     return [
         {
             "partition": partition,
-            "offset": by_partition[partition].offset if partition in by_partition else None,
-            "lag": end - 1 - by_partition[partition].offset if partition in by_partition else end,
-            "at": when(by_partition[partition].at) if partition in by_partition else None,
+            "offset": read.get(partition),
+            "lag": end - 1 - read.get(partition, -1),
+            "at": when(times.get(partition)),
         }
         for partition, end in sorted(ends.items())
     ]

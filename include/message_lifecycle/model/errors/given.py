@@ -195,6 +195,15 @@ def invalid_progress(consumer: str, reason: str) -> BadInput:
     return BadInput(f"commit of consumer {consumer!r} refused: {reason}", code="InvalidProgress")
 
 
+def another_topic(topic: str, consumer: str, *, read: str, there: str) -> Refused:
+    """A commit of a consumer that has read another topic of this name, which was deleted or replaced."""
+    return Refused(
+        f"commit of consumer {consumer!r} refused: it read the topic with uuid {read}, and topic {topic!r} has uuid {there}. Offsets of the "
+        "one mean nothing in the other: let the consumer read the topic that is there, from its beginning",
+        code="AnotherTopic",
+    )
+
+
 def replica_progress(topic: str, replica: str) -> Refused:
     """TTL-6: a replica's progress is what its own table holds; a person's word could let messages go that were never copied."""
     return Refused(

@@ -189,6 +189,41 @@ local function last_id(stream)
 end
 """
 
+_OLDEST_PENDING = """
+-- The oldest pending entry of a group that the stream still has; false if there is none. An entry that was deleted stays in the group's
+-- list of pending entries, and nobody can read it any more. Each turn jumps to the next entry that is there.
+local function oldest_pending(stream, group)
+  local there = redis.call('XRANGE', stream, '-', '+', 'COUNT', 1)[1]
+  while there do
+    local pending = redis.call('XPENDING', stream, group, there[1], '+', 1)[1]
+    if not pending then return false end
+    there = redis.call('XRANGE', stream, pending[1], '+', 'COUNT', 1)[1]
+    if there and there[1] == pending[1] then return there[1] end
+  end
+  return false
+end
+"""
+
+GROUPS = (
+    _BEFORE
+    + _OLDEST_PENDING
+    + """
+-- KEYS: topic, its streams. Gives by stream its consumer groups: name, id delivered last, and the oldest pending entry that is there, or ''.
+local found = {}
+for at = 2, #KEYS do
+  local groups = {}
+  if redis.call('EXISTS', KEYS[at]) == 1 then
+    for _, group in ipairs(redis.call('XINFO', 'GROUPS', KEYS[at])) do
+      local is = told(group)
+      groups[#groups + 1] = {is.name, is['last-delivered-id'], is.pending > 0 and oldest_pending(KEYS[at], is.name) or ''}
+    end
+  end
+  found[#found + 1] = groups
+end
+return found
+"""
+)
+
 CREATE = """
 -- KEYS: topic, its streams. ARGV: head.
 if redis.call('EXISTS', KEYS[1]) == 1 then return 'there' end
@@ -239,6 +274,7 @@ return 'done'
 
 REPLACE = (
     _BEFORE
+    + _OLDEST_PENDING
     + """
 -- KEYS: topic, streams that lose entries. ARGV: head as it was, head as it becomes, 'retention' where groups hold what they need, and
 -- by stream: partition, entries that go from its beginning, how those are trimmed (MINID, MAXLEN), the id that is then the first, the
@@ -252,7 +288,7 @@ for stream = 2, #KEYS do
   if ARGV[3] == 'retention' and redis.call('EXISTS', key) == 1 then
     for _, group in ipairs(redis.call('XINFO', 'GROUPS', key)) do
       local is = told(group)
-      local pending = is.pending > 0 and redis.call('XPENDING', key, is.name)[2]
+      local pending = is.pending > 0 and oldest_pending(key, is.name)
       if before(is['last-delivered-id'], last) or (pending and not before(last, pending)) then return {'held', is.name} end
     end
   end

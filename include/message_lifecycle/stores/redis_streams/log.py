@@ -300,6 +300,11 @@ class RedisLog:
         assert self._seen is not None, "who changes a log has looked at it"
         return self._seen
 
+    def groups(self, partitions: int) -> Sequence[Sequence[tuple[bytes, bytes, bytes]]]:
+        """Return the consumer groups of each stream: name, id delivered last, and id of the oldest pending entry that is there, or empty."""
+        found: Sequence[Sequence[tuple[bytes, bytes, bytes]]] = self._script(layout.GROUPS, range(partitions))
+        return found
+
     def _script(self, script: str, partitions: Sequence[int], arguments: Sequence[Field] = (), *, doing: str | None = None) -> Any:
         with self._errors(self._keys.topic, doing=doing):
             # Not by its digest: a server that was started anew does not know it, and the text costs little.
@@ -363,21 +368,18 @@ class RedisLogs:
         return RedisLog(self._client, keys, backend=self._name, lock_seconds=self._lock_seconds, wait_seconds=self._wait_seconds)
 
     def progress(self, name: TopicName) -> Sequence[Progress]:
-        """Consumer groups as readers: each needs everything from its oldest entry on that is pending or not delivered yet. Redis tells
-        no time of it, so a group never falls silent; `XGROUP DESTROY` ends its claim. A stream that a group was not made for is none that
-        it reads: nothing of that partition is kept for it. Raises UnknownTopic."""
-        keys, head = self._keys(name), self.open(name).head()
+        """Return consumer groups as readers.
+
+        A group needs everything from its oldest pending entry on, and everything that it was not given yet. A pending entry that was deleted
+        is needed by nobody. Redis records no time of a group, so a group never falls silent; `XGROUP DESTROY` ends its claim. In a partition
+        whose stream has no such group, nothing is kept for the group. Raises UnknownTopic."""
+        log = self.open(name)
+        head = log.head()
         needs: dict[tuple[bytes, int], int] = {}
-        for partition in range(head.partitions):
-            key = keys.stream(partition)
-            with named_errors(self._name, str(name), key):
-                groups: Any = self._client.xinfo_groups(key) if self._client.exists(key) else []
-                for group in groups:
-                    needed = offset_of(group["last-delivered-id"]) + 1
-                    if group["pending"]:
-                        pending: Any = self._client.xpending(key, group["name"])
-                        needed = min(needed, offset_of(pending["min"] or group["last-delivered-id"]))
-                    needs[group["name"], partition] = needed
+        for partition, groups in enumerate(log.groups(head.partitions)):
+            for group, delivered, pending in groups:
+                needed = offset_of(delivered) + 1
+                needs[group, partition] = min(needed, offset_of(pending)) if pending else needed
         return [
             Progress(
                 consumer=_reader(group), partition=partition, at=None, offset=needs.get((group, partition), head.end_offsets[partition]) - 1
