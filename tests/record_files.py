@@ -15,7 +15,8 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.json_file import JsonFiles
 from message_lifecycle.stores.record_log import Head, RecordLog, RecordLogs, Removal
 from message_lifecycle.stores.record_log.disk import Disk
-from message_lifecycle.stores.rotating_file import RotatingFiles, read_manifest
+from message_lifecycle.stores.rotating_file import RotatingFiles
+from message_lifecycle.stores.rotating_manifest import read_manifest
 
 NAME = TopicName(stream="test", topic="messages")
 KINDS = ("json_file", "rotating_file")

@@ -57,7 +57,7 @@ class Logs:
         self.world.writer.append(self.name(topic), new, policy_of(self.s, self.name(topic)))
 
     def drop(self, topic: str) -> None:
-        """By hand, out of the catalog: the ledger hears nothing of it."""
+        """By hand, out of the catalog."""
         del self.s.topics.tables[self.name(topic)]
         self.s.ledger.forget_topic(self.name(topic))  # a person says that it is meant to be gone: only then it is made again
 

@@ -370,7 +370,8 @@ class _Clock:
 def rotating_file_world(server: Mapping[str, Value], options: StoreOptions = NO_OPTIONS) -> World:
     """Scratch files in a folder of their own."""
     from message_lifecycle.app.scenario import spoil
-    from message_lifecycle.stores.rotating_file import MAX_BYTES, RotatingFiles, read_manifest
+    from message_lifecycle.stores.rotating_file import MAX_BYTES, RotatingFiles
+    from message_lifecycle.stores.rotating_manifest import read_manifest
 
     folder = TemporaryDirectory(prefix="lifecycle-")
     logs = RotatingFiles(Path(folder.name), max_bytes=options.max_bytes or MAX_BYTES)

@@ -31,7 +31,7 @@ from message_lifecycle.stores.record_log.disk import (
     streams,
     writing,
 )
-from message_lifecycle.stores.record_log.lines import Found, Quarantine, closing, found_none, line_of, rewrite
+from message_lifecycle.stores.record_log.lines import Found, Quarantine, closing, content_of, found_none, line_of, rewrite
 
 # One topic in one file: a first line with the log's head, then one message a line in the order of appending.
 #
@@ -75,6 +75,10 @@ class JsonFileLog:
         found = found_none(first.head.partitions)
         found.position = first.size
         return first.head.generation, closing(file, found)
+
+    def content(self, earlier: str | None = None) -> str:
+        with self._open() as file:
+            return content_of([(file, read_head(file, of=self._name).size)], earlier)
 
     def append(self, messages: Sequence[Message], head: Head) -> None:  # noqa: ARG002  # ends and segments are read off the messages
         seen = self._look()

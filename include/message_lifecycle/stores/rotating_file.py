@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -11,19 +10,16 @@ from pathlib import Path
 from threading import Lock
 from typing import BinaryIO
 
-import orjson
-
-from message_lifecycle.model.errors import CommitUnknown, InvalidName, PlanConflict, UnknownTopic, damaged_log, log_replaced, topic_exists
+from message_lifecycle.model.errors import CommitUnknown, PlanConflict, UnknownTopic, damaged_log, log_replaced, topic_exists
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.topic import Backend
-from message_lifecycle.stores.record_log import Head, Removal, check_place, check_topic, head_of
+from message_lifecycle.stores.record_log import Head, Removal, check_place
 from message_lifecycle.stores.record_log.disk import (
     WAIT_SECONDS,
     Disk,
     append_lines,
     check_folder,
-    commit,
     is_there,
     make_folder,
     make_root,
@@ -35,66 +31,8 @@ from message_lifecycle.stores.record_log.disk import (
     streams,
     writing,
 )
-from message_lifecycle.stores.record_log.lines import Found, Quarantine, found_none, line_of, rewrite
-
-# Which files are a rotating log, in order, with its head: the one file whose replacement is the log's every change but an append.
-
-
-NAME = "manifest.json"
-_LINES = re.compile(r"[0-9]{8,}\.jsonl")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Manifest:
-    """`files`: the log's, oldest first; the last takes messages. `following`: the number of the next file; none is given twice."""
-
-    topic: TopicName
-    head: Head
-    files: tuple[str, ...]
-    following: int
-
-
-def file_name(number: int) -> str:
-    return f"{number:08d}.jsonl"
-
-
-def read_manifest(folder: Path, *, of: TopicName | None = None) -> Manifest:
-    """`of`: the topic that it must be of, if that is known. Raises FileNotFoundError, DamagedLog."""
-    with open_to_read(folder / NAME) as file:
-        content = file.read()
-    try:
-        given = orjson.loads(content)["lifecycle"]
-        files = tuple(given["files"])
-        if not files or not all(isinstance(name, str) and _LINES.fullmatch(name) for name in files):
-            raise ValueError("files that are none of a rotating log")
-        manifest = Manifest(topic=TopicName.parse(given["topic"]), head=head_of(given), files=files, following=int(given["following"]))
-    except (ValueError, KeyError, TypeError, InvalidName) as error:
-        raise damaged_log(str(folder / NAME), f"no manifest of a log ({error})", 'one object {"lifecycle": {...}}') from error
-    check_topic(folder / NAME, manifest.topic, of)
-    return manifest
-
-
-def write_manifest(folder: Path, manifest: Manifest, disk: Disk) -> None:
-    """In one step, from which on the log is what it says; the files that it names must be on disk by then."""
-    record = {"topic": str(manifest.topic), "files": manifest.files, "following": manifest.following, **manifest.head.to_json()}
-    new = folder / f"{NAME}.new"
-    disk.unlink(new)
-    into = disk.create(new)
-    try:
-        disk.write(into, orjson.dumps({"lifecycle": record}, option=orjson.OPT_APPEND_NEWLINE))
-        disk.sync(into)
-    finally:
-        os.close(into)
-    commit(disk, new, folder / NAME)
-
-
-def leftovers(folder: Path, manifest: Manifest) -> list[Path]:
-    """What a crash has left behind: files of lines that are not yet in the manifest, or not any more, and the next manifest."""
-    new = f"{NAME}.new"
-    return sorted(
-        path for path in folder.iterdir() if path.name == new or (_LINES.fullmatch(path.name) and path.name not in manifest.files)
-    )
-
+from message_lifecycle.stores.record_log.lines import Found, Quarantine, content_of, found_none, line_of, rewrite
+from message_lifecycle.stores.rotating_manifest import LINES, NAME, Manifest, file_name, leftovers, read_manifest, write_manifest
 
 # One topic in a folder of files: appends go to the last one, until it has `max_bytes`; then the next one begins.
 #
@@ -164,6 +102,19 @@ class RotatingLog:
                 continue
             return manifest.head.generation, self._messages(manifest, opened)
         raise log_replaced(str(self._name), self._manifest().head.generation, manifest.head.generation)
+
+    def content(self, earlier: str | None = None) -> str:
+        manifest = self._manifest()
+        try:
+            return content_of(self._each(manifest), earlier)
+        except FileNotFoundError:
+            self._check_gone(manifest)
+            raise log_replaced(str(self._name), self._manifest().head.generation, manifest.head.generation) from None
+
+    def _each(self, manifest: Manifest) -> Iterator[tuple[BinaryIO, int]]:
+        for name in manifest.files:
+            with open_to_read(self._folder / name) as file:
+                yield file, 0
 
     def append(self, messages: Sequence[Message], head: Head) -> None:  # noqa: ARG002  # ends and segments are read off the messages
         seen = self._look()
@@ -427,7 +378,7 @@ class RotatingFiles:
                 # A creation that died left empty files. Files with lines belong to a log that lost its manifest.
                 found = sorted({*leftovers(folder, manifest), folder / file_name(1)})
                 for path in found:
-                    if _LINES.fullmatch(path.name) and is_there(path) and path.lstat().st_size:
+                    if LINES.fullmatch(path.name) and is_there(path) and path.lstat().st_size:
                         raise damaged_log(str(path), "messages, and no manifest that names their file", f"{NAME} beside them")
                 for path in found:
                     self._disk.unlink(path)

@@ -195,6 +195,14 @@ class RecordLog(Protocol):
 
         A removal meanwhile changes nothing of what comes, or ends it with LogReplaced. Messages that are appended meanwhile may come."""
 
+    def content(self, earlier: str | None = None) -> str:
+        """Name the messages that the log holds now.
+
+        Args:
+            earlier: An earlier answer. The result then names as much of the log as that answer did, without messages that were
+                appended since. It differs from `earlier` if a shorter or another log was put in the place of the log.
+        """
+
     def append(self, messages: Sequence[Message], head: Head) -> None:
         """At the end; durable on return. `head`: as it is with them. Under `lock`."""
 

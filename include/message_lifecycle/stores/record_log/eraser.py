@@ -27,7 +27,7 @@ from message_lifecycle.stores.archive import ParquetArchive, archive_of, beside,
 from message_lifecycle.stores.memory import eraser
 from message_lifecycle.stores.memory.eraser import held_files, named, of_key
 from message_lifecycle.stores.record_log import DamagedRecords, Head, RecordLog, RecordLogs, Removal
-from message_lifecycle.stores.record_log.store import Evidence, as_rows, merged, published_by, require, version_of
+from message_lifecycle.stores.record_log.store import Evidence, as_rows, merged, published_by, require, require_content, version_of
 
 
 class RecordLogEraser(ChangeStore):
@@ -95,14 +95,16 @@ class RecordLogEraser(ChangeStore):
     def stage(self, plan: Plan, given: Given = NOTHING_GIVEN) -> Staged:
         """Raises PlanConflict, and what finding the key does."""
         given.matches()
-        require(plan, self._logs.open(plan.topic).head())
-        return super().stage(plan)
+        log = self._logs.open(plan.topic)
+        require(plan, log.head())
+        return replace(super().stage(plan), branch=log.content())
 
-    def evidence(self, plan: Plan, _staged: Staged, _policy: Policy, given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
+    def evidence(self, plan: Plan, staged: Staged, _policy: Policy, given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
         """Raises PlanConflict where messages have gone or come while it was planned."""
         log, matches = self._logs.open(plan.topic), given.matches()
         head = log.head()
         require(plan, head)
+        require_content(plan, staged, log)
         before = version_of(log.scan()[1], dict(plan.requirements.end_offsets), head.segments).messages
         if len(before) != plan.expected.rows_in:
             raise PlanConflict(plan.plan_id, "messages came while it was planned")
@@ -130,6 +132,7 @@ class RecordLogEraser(ChangeStore):
             if done is not None:
                 return published_by(plan.plan_id, done)
             require(plan, head)
+            require_content(plan, verdict.staged, log)
             self._none_came(plan, log, head, matches)
             archive = self._archive(head)
             if archive is not None and plan.rewrites_of("archive"):

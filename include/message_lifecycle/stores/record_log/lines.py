@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass, field
@@ -293,6 +294,22 @@ def rewrite(file: BinaryIO, into: int, disk: Disk, *, position: int, removal: Re
     if not last.endswith(b"\n"):
         disk.write(into, b"\n")
     return Rewritten(removed=removed, empty=empty)
+
+
+def content_of(files: Iterable[tuple[BinaryIO, int]], earlier: str | None) -> str:
+    """Name the lines of a log's files: how many bytes they have, and their digest. `RecordLog.content` says what `earlier` is.
+
+    Args:
+        files: The files in order, each with the position of its first line.
+    """
+    most = None if earlier is None else int(earlier.partition(":")[0])
+    digest, size = hashlib.blake2b(digest_size=20), 0
+    for file, start in files:
+        file.seek(start)
+        while chunk := file.read(_CHUNK_BYTES if most is None else min(_CHUNK_BYTES, most - size)):
+            digest.update(chunk)
+            size += len(chunk)
+    return f"{size}:{digest.hexdigest()}"
 
 
 # Damaged lines, kept beside the log they were found in: nothing of them is lost, and each is counted once (RET-6).

@@ -27,7 +27,7 @@ from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given, Topic
 from message_lifecycle.stores.memory.evidence import evidence_of
 from message_lifecycle.stores.memory.rows import due_rows, requested_rows
 from message_lifecycle.stores.memory.tables import Version, segments
-from message_lifecycle.stores.record_log import Commit, DamagedRecords, Head, RecordLogs, Removal
+from message_lifecycle.stores.record_log import Commit, DamagedRecords, Head, RecordLog, RecordLogs, Removal
 
 # A record log as the reference store sees one, so that its rules and its evidence serve both.
 
@@ -303,8 +303,9 @@ class RecordLogStore(ChangeStore):
     def stage(self, plan: Plan, _given: Given = NOTHING_GIVEN) -> Staged:
         """Raises PlanConflict, and UnsupportedLimit for an operation that is not for this backend (RET-5)."""
         check_operation(self._logs.backend, plan.operation, self._operations(), where=f"topic {plan.topic}")
-        require(plan, self._logs.open(plan.topic).head())
-        branch = None if plan.is_empty else plan.plan_id
+        log = self._logs.open(plan.topic)
+        require(plan, log.head())
+        branch = None if plan.is_empty else log.content()
         return Staged(plan_id=plan.plan_id, branch=branch, snapshot_id=plan.requirements.snapshot_id)
 
     def mark(self, plan: Plan, staged: Staged, policy: Policy) -> Staged:  # noqa: ARG002  # a policy with markers is refused when loaded
@@ -313,8 +314,10 @@ class RecordLogStore(ChangeStore):
 
     def evidence(self, plan: Plan, staged: Staged, policy: Policy, _given: Given = NOTHING_GIVEN) -> Evidence:
         """Raises PlanConflict where messages have gone since the plan was made."""
-        head = self._logs.open(plan.topic).head()
+        log = self._logs.open(plan.topic)
+        head = log.head()
         require(plan, head)
+        require_content(plan, staged, log)
         before = self._version(plan.topic, head.generation, dict(plan.requirements.end_offsets))
         after = without(before, removal_of(plan, plan.expected.removed_rows))
         return self._frames(evidence_of(before, after, plan, policy, staged, [], {}))
@@ -330,6 +333,7 @@ class RecordLogStore(ChangeStore):
             if plan.is_empty:
                 raise PlanConflict(plan.plan_id, "nothing is staged for it")
             require(plan, head)
+            require_content(plan, verdict.staged, log)
             removed = verdict.staged.removed(plan)
             commits = head.with_commit(plan_id=plan.plan_id, removed=removed, files=plan.selection.files)
             after = replace(head, generation=head.generation + 1, ledger=given.ledger(), commits=commits)
@@ -345,12 +349,29 @@ class RecordLogStore(ChangeStore):
 
 
 def require(plan: Plan, head: Head) -> None:
-    """Raises PlanConflict where it is another log, or messages have gone from it."""
+    """Raise PlanConflict where it is another log, messages have gone from it, or it is shorter than the plan knows it."""
     if plan.requirements.table_uuid != head.uuid:
         raise PlanConflict(plan.plan_id, "the topic is another log now")
     if plan.requirements.snapshot_id != head.generation:
         rival = head.commits[-1].plan_id if head.commits else None
         raise PlanConflict(plan.plan_id, "messages have gone from the log since", rival=rival or "another writer's delete")
+    for partition, end in plan.requirements.end_offsets:
+        found = head.end_offsets.get(partition, 0)
+        if found < end:
+            told = f"partition {partition} ends at offset {found}, and ended at {end} when it was planned"
+            raise PlanConflict(plan.plan_id, f"an older state of the log was put back: {told}")
+
+
+def require_content(plan: Plan, staged: Staged, log: RecordLog) -> None:
+    """Raise PlanConflict where the log does not begin with the messages that it had when the plan was staged.
+
+    The generation alone does not tell: a copy of the log from before some appends has the same. What would go by the plan is then too
+    much or too little of the log that is there.
+    """
+    if staged.branch is not None and log.content(staged.branch) != staged.branch:
+        raise PlanConflict(
+            plan.plan_id, "the log has other messages than when it was staged: another or an older state was put in its place"
+        )
 
 
 def _topic(name: TopicName, head: Head) -> Topic:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -121,6 +122,8 @@ FIELDS_MOST = 7_000
 """Of one message: Lua hands no more than 8,000 values to a command."""
 ARGUMENTS_MOST = 1_000_000
 """Of one script: Redis takes no more than 2^20."""
+COMPARED = 100
+"""Newest entries of a stream by which its content is known again."""
 LOOKS_MOST = 5
 """How often a removal by another writer is noted again, where the next one has come meanwhile."""
 
@@ -211,6 +214,23 @@ class RedisLog:
             if len(entries) < PAGE:
                 return
             start = f"({entries[-1][0].decode()}"
+
+    def content(self, earlier: str | None = None) -> str:
+        """Name the newest entries of each stream: by partition the last id, and a digest of the entries up to it.
+
+        A server that was started again from an older file has lost the newest entries, or has others in their place. Removals are
+        known by the generation, so the entries before need not be read.
+        """
+        lasts: dict[int, str] = {} if earlier is None else {int(p): last for p, last, _ in (part.split(":") for part in earlier.split(","))}
+        parts = []
+        for partition in range(self.head().partitions):
+            key = self._keys.stream(partition)
+            with self._errors(key):
+                newest: Any = self._client.xrevrange(key, lasts.get(partition, "+"), "-", count=COMPARED)
+            last = lasts.get(partition, newest[0][0].decode() if newest else "0-0")
+            digest = hashlib.blake2b(repr(newest).encode(), digest_size=20).hexdigest()
+            parts.append(f"{partition}:{last}:{digest}")
+        return ",".join(parts)
 
     def append(self, messages: Sequence[Message], head: Head) -> None:
         """All in one step. Raises InvalidAppend for what is too large for one, ForeignKey, TableBusy."""
