@@ -115,3 +115,10 @@ def test_what_is_read_of_a_table_that_lies_below_a_file_is_told(tmp_path: Path) 
     topics = IcebergTopics(opened(Catalog({place_of(ORDERS): str(tmp_path / "file" / "metadata")})))
     with pytest.raises(TableUnreadable, match="Not a directory"):
         topics.describe(ORDERS)
+
+
+def test_metadata_of_a_view_are_read(tmp_path: Path) -> None:
+    """A topic's view lies in the same catalog, and every plan looks at its query."""
+    file = tmp_path / "00000.metadata.json"
+    file.write_text(json.dumps({"view-uuid": "0b22180a", "format-version": 1, "properties": {"a": "b"}, "versions": []}))
+    assert TableDocument.read(str(file), {}).content["view-uuid"] == "0b22180a"

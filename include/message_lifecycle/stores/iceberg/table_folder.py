@@ -120,9 +120,9 @@ class TableDocument:
 
 
 def _check_shape(content: object) -> None:
-    """Raises ValueError for what is no metadata of a table, so that each reader may take the parts that every table has for granted."""
-    if not isinstance(content, dict) or not isinstance(content.get("table-uuid"), str):
-        raise ValueError("no JSON object with a table-uuid")
+    """Raises ValueError for what is no metadata of a table or of a view, so that each reader may take the parts that every table has for granted."""
+    if not isinstance(content, dict) or not any(isinstance(content.get(name), str) for name in ("table-uuid", "view-uuid")):
+        raise ValueError("no JSON object with a table-uuid or a view-uuid")
     if not _is_text_by_text(content.get("properties") or {}):
         raise ValueError("properties are no texts by name")
     current = content.get("current-snapshot-id")
