@@ -197,7 +197,7 @@ def test_an_interrupt_ends_with_130(capsys: pytest.CaptureFixture[str]) -> None:
 
     told = say(capsys, "topic", "list", wiring=Wiring(lake=interrupted))
     assert (told.status, told.out) == (130, "")
-    assert re.fullmatch(r"Interrupted: .*`lifecycle status` tells what is open.*\n", told.err)
+    assert re.fullmatch(r"Interrupted: .*`lifecycle status` shows the plans that are open.*\n", told.err)
 
 
 PROGRAM = """
@@ -265,7 +265,7 @@ def test_a_call_imports_no_other_command() -> None:
 
 
 def test_a_module_that_fails_at_its_import_is_no_unknown_command(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    from message_lifecycle.app import cli as commands
+    from message_lifecycle.app.cli import commands
 
     def broken(name: str) -> object:
         raise KeyError(name)

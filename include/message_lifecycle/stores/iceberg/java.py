@@ -259,6 +259,23 @@ def jvm_of_process() -> Jvm:
         return _of_process[2]
 
 
+_launched: list[tuple[int, subprocess.Popen[bytes]]] = []
+"""Java processes that this process has started, each with the id of its parent: after a fork they are not the child's to kill."""
+
+
+def launched(process: subprocess.Popen[bytes]) -> None:
+    """Remember a Java process, for `kill`."""
+    _launched.append((os.getpid(), process))
+
+
+def kill() -> None:
+    """Kill every Java process that this process has started, without a word to it. For a process that ends at once."""
+    for parent, process in _launched:
+        if parent == os.getpid() and process.poll() is None:
+            process.kill()
+            process.wait()
+
+
 def end() -> None:
     """End the JVM of this process, where one was started."""
     global _of_process
@@ -330,6 +347,7 @@ def _start(found: Mapping[str, str]) -> Jvm:
         process = subprocess.Popen(command(found), stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
     except OSError as error:
         raise SparkUnavailable(f"the Java process did not start: {error}") from error
+    launched(process)
     assert process.stdin is not None and process.stdout is not None
     told = select.select([process.stdout], [], [], START_SECONDS)[0]
     port, secret = (process.stdout.readline().strip().decode() if told else "" for _ in range(2))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -40,6 +41,7 @@ from message_lifecycle.stores.iceberg.java import (
     java_class,
     java_exception,
     jvm_of_process,
+    launched,
     line_broke,
     said,
     settings,
@@ -49,7 +51,7 @@ from message_lifecycle.stores.iceberg.java import Java as Java
 from message_lifecycle.stores.iceberg.layout import CATALOG
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
+    from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
 # Set where spark-submit has started this process: its JVM is there.
@@ -123,7 +125,10 @@ def _context(app_name: str) -> SparkContext:
             there.stop()  # of Java's part that is done; another cluster may stand at the address by now
             there = None
         # Even where there is one, this asks Java a dozen questions, and its configuration comes over as a whole.
-        context = SparkContext.getOrCreate(SparkConf().setAppName(app_name))
+        with _own_answer_to_interrupts():
+            conf = SparkConf().setAppName(app_name)
+            _start_java(conf)
+            context = SparkContext.getOrCreate(conf)
         if context is not there:
             given = dict(context.getConf().getAll())
             if local_cores(given) is None:
@@ -134,6 +139,40 @@ def _context(app_name: str) -> SparkContext:
                     raise SparkUnavailable(f"its executors cannot be given this package: {error}") from error
             _watch = Watch(context, given) if given["spark.master"].startswith(STANDALONE) else None
         return context
+
+
+@contextmanager
+def _own_answer_to_interrupts() -> Iterator[None]:
+    """Keep this process's handler of SIGINT. PySpark's asks Java to cancel all jobs, on the line by which the interrupted call still waits for
+    its answer."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
+
+
+def _start_java(conf: SparkConf) -> None:
+    """Start Spark's JVM unless it runs. A SIGINT waits until the process is known: PySpark removes the folder that Java is about to write to,
+    and such a Java process never ends."""
+    from pyspark import SparkContext
+
+    if SparkContext._gateway is not None:
+        return
+    in_main = threading.current_thread() is threading.main_thread()
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _frame: came.append(number)) if in_main else None
+    try:
+        SparkContext._ensure_initialized(conf=conf)
+    finally:
+        process = getattr(SparkContext._gateway, "proc", None)  # none where spark-submit has started this process
+        if process is not None:
+            launched(process)
+        if in_main:
+            signal.signal(signal.SIGINT, before)
+        if came:
+            signal.raise_signal(signal.SIGINT)
 
 
 def _is_lost() -> bool:

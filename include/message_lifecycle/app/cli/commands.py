@@ -1,0 +1,254 @@
+"""All commands by name, each imported when it is called; and the one boundary for errors."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import shutil
+import sys
+import textwrap
+import traceback
+from collections import UserDict
+from collections.abc import Sequence
+from functools import cache
+from pkgutil import resolve_name
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from message_lifecycle import __version__
+from message_lifecycle.app.cli.context import Wiring
+from message_lifecycle.app.cli.interrupts import INTERRUPTED, MESSAGE, wants_json
+from message_lifecycle.app.config import wants_trace
+from message_lifecycle.model.errors import EXIT_BAD_INPUT, EXIT_INTERNAL, LifecycleError
+from message_lifecycle.model.names import safe
+
+__all__ = ["as_process", "main", "tree"]
+
+
+BROKEN_PIPE = 141
+PROGRAM = "lifecycle"
+# Modules are most of the objects that a short command makes, and stay: to look through them for garbage, by Python's own 700, 10 and 10,
+# takes a fifth of its time, and once is 50 ms. `status` of twenty topics has 220,000 objects when it ends, so it ends before the first look.
+_LOOKS_FOR_GARBAGE = (500_000, 5, 5)
+
+
+def as_process() -> int:
+    """Run `main` in a process that ends with it."""
+    gc.set_threshold(*_LOOKS_FOR_GARBAGE)
+    try:
+        return main()
+    finally:
+        if "_duckdb" not in sys.modules:  # which tells of each object of its own that nobody has looked for
+            gc.freeze()  # the process ends: nothing of it is garbage to look for
+
+
+def main(arguments: Sequence[str] | None = None, *, wiring: Wiring | None = None) -> int:
+    """Run one command and return its exit status; `wiring`: other services than the configured ones, for tests."""
+    given = [_of_today(word) for word in (sys.argv[1:] if arguments is None else arguments)]
+    as_json = wants_json(given)
+    try:
+        status = _run(given, wiring or Wiring())
+        sys.stdout.flush()
+    except LifecycleError as error:
+        status = _tell(error, error.code, str(error), error.exit_code, as_json=as_json)
+    except typer.TyperException as error:
+        status = _tell_usage(error, as_json=as_json)
+    except (KeyboardInterrupt, typer.Abort) as error:
+        status = _tell(error, "Interrupted", MESSAGE, INTERRUPTED, as_json=as_json)
+    except BrokenPipeError:
+        status = _leave_quietly()
+    except Exception as error:  # noqa: BLE001 - the boundary: whatever it is, a person gets a line and a status
+        hint = "" if wants_trace() else " Set LIFECYCLE_DEBUG=1 and run it again to see the trace."
+        said = f"{type(error).__name__}: {_beginning(error)}. This is a fault of the program; `lifecycle status` tells what was done.{hint}"
+        status = _tell(error, "InternalError", said, EXIT_INTERNAL, as_json=as_json)
+    return status
+
+
+def _of_today(word: str) -> str:
+    """A reason is `--why` everywhere; what it was called before is still taken."""
+    name, equals, value = word.partition("=")
+    return f"--why{equals}{value}" if name in ("--text", "--yes") else word
+
+
+def _run(given: list[str], wiring: Wiring) -> int:
+    try:
+        status = int(tree().main(given, prog_name=PROGRAM, standalone_mode=False, obj=wiring) or 0)
+        if status == INTERRUPTED:  # Typer has made a status of it
+            raise KeyboardInterrupt
+        return status
+    except SystemExit as left:
+        # Typer leaves by itself in two cases: to complete a line for a shell, and when the reader of our output has gone.
+        if isinstance(left.__context__, BrokenPipeError):
+            raise left.__context__ from None
+        return left.code if isinstance(left.code, int) else 0
+
+
+def _tell(error: BaseException, name: str, said: str, status: int, *, as_json: bool) -> int:
+    if wants_trace():
+        traceback.print_exception(error)
+    try:
+        if as_json:
+            print(json.dumps({"error": name, "message": said}, ensure_ascii=False), flush=True)
+        else:
+            print(_wrapped("\n".join(map(safe, f"{name}: {said}".split("\n")))), file=sys.stderr, flush=True)
+    except BrokenPipeError:
+        _leave_quietly()
+    return status
+
+
+def _beginning(error: Exception) -> str:
+    """An engine's error is its trace, hundreds of lines long; its name and reason stand first."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return " ".join(lines[:2])
+
+
+def _wrapped(text: str) -> str:
+    """Between words on a terminal; one line where a program reads."""
+    if not sys.stderr.isatty():
+        return text
+    width = shutil.get_terminal_size().columns
+    return "\n".join(textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False))
+
+
+def _tell_usage(error: typer.TyperException, *, as_json: bool) -> int:
+    if as_json:
+        return _tell(error, "UsageError", error.format_message(), EXIT_BAD_INPUT, as_json=True)
+    from typer import rich_utils
+
+    rich_utils.rich_format_error(error)  # type: ignore[arg-type]  # of typer's own, whose classes it does not export
+    return EXIT_BAD_INPUT
+
+
+def _leave_quietly() -> int:
+    """The reader has gone: what is still buffered must not be complained about when the interpreter ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return BROKEN_PIPE
+
+
+# All commands, in the order of work. One is imported and built when it is called or listed: no call pays for the others.
+
+
+_ORDER = {
+    "Start here": {
+        "demo": "trying:demo",
+        "up": "trying:up",
+        "down": "trying:down",
+    },
+    "Topics and their messages": {
+        "topic": "topics:app",
+        "ingest": "messages:ingest",
+        "read": "messages:read",
+        "consumer": "messages:consumers",
+        "compact": "runs:compact",
+        "document": "documents:app",
+    },
+    "Remove what is due: all steps at once, or one by one": {
+        "due": "steps:due",
+        "run": "runs:run",
+        "plan": "steps:plan",
+        "stage": "steps:stage",
+        "mark": "steps:mark",
+        "gate": "steps:gate",
+        "approve": "steps:approve",
+        "refuse": "steps:refuse",
+        "publish": "steps:publish",
+        "verify": "steps:verify",
+        "message": "requests:messages",
+        "key": "requests:keys",
+        "undo": "requests:undo",
+        "hold": "requests:hold_commands",
+        "erase": "erasures:app",
+        "quarantine": "quarantine:app",
+        "reclaim": "runs:reclaim",
+    },
+    "See what is, what was done, and why": {
+        "status": "looking:status",
+        "metrics": "looking:metrics",
+        "explain": "looking:explain",
+        "receipt": "erasures:receipts",
+        "backends": "looking:backends",
+        "ledger": "ledger:app",
+    },
+    "On a lake and a cluster of your own": {
+        "doctor": "cluster:doctor",
+        "cluster": "cluster:app",
+    },
+    "Try a policy before it touches data": {
+        "scenario": "trying:scenario",
+    },
+}
+"""Panel of the help: command: its module and, there, its function or its group."""
+_PANELS = {name: panel for panel, places in _ORDER.items() for name in places}
+
+
+class _Commands(UserDict[str, Any]):
+    """Commands by name, each made when it is first asked for."""
+
+    def __init__(self) -> None:
+        super().__init__(dict.fromkeys(_PANELS))
+
+    def __getitem__(self, name: str) -> Any:
+        if self.data[name] is None:
+            self.data[name] = _made(name)
+        return self.data[name]
+
+
+class _Lazy(TyperGroup):
+    """Names its commands without making them: to complete a word, and to tell what an unknown one is most like."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.commands = _Commands()
+
+    def list_commands(self, _ctx: Any) -> list[str]:
+        return list(self.commands)
+
+    def get_command(self, _ctx: Any, name: str) -> Any:
+        return self.commands[name] if name in self.commands else None  # noqa: SIM401 - `get` would take a module's own KeyError for no command
+
+
+app = typer.Typer(
+    cls=_Lazy,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Deletion you can prove, for message logs on the lakehouse.\n\n"
+    "Messages go because a setting of their topic says so: planned, checked on a staged copy, published in one commit, verified, explained.",
+    epilog="Exit status: 0 done (or nothing to do), 1 something does not hold, 2 wrong input, 3 refused by a rule, "
+    "4 a system does not answer, 5 waits for a person: a question is open, or nothing of a batch was taken, 70 a fault of the program.",
+)
+
+
+def _tell_version(asked: bool) -> None:
+    if asked:
+        print(f"{PROGRAM} {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version and leave.")] = False,
+) -> None:
+    """Keeps `lifecycle` a group whatever it holds."""
+
+
+@cache
+def tree() -> Any:
+    """`lifecycle`; the same one at every call, for what is made of it holds nothing of a call."""
+    return typer.main.get_command(app)
+
+
+def _made(name: str) -> Any:
+    panel = _PANELS[name]
+    found = resolve_name(f"{__package__}.{_ORDER[panel][name]}")
+    alone = typer.Typer(add_completion=False)
+    alone.callback()(_root)
+    if isinstance(found, typer.Typer):
+        alone.add_typer(found, name=name, rich_help_panel=panel)
+    else:
+        alone.command(name, rich_help_panel=panel)(found)
+    group = typer.main.get_group(alone)
+    return group.commands[name]
