@@ -342,22 +342,24 @@ def _append_by_spark(
     return _Taken(
         appended=appended,
         quarantined=quarantined(session, name, batch_id) if any_refused else {},
-        refused_whole=_refused_whole(session, name, batch_id, read, appended) if any_refused else {},
+        refused_whole=_refused_whole(session, name, batch_id, read, files, appended) if any_refused else {},
         unknown_times=unknown if isinstance(unknown, int) else None,
         shift_days=days,
         erased=erased if isinstance(erased, int) else None,
     )
 
 
-def _refused_whole(session: Session, name: TopicName, batch_id: str, read: Frame, appended: Appended | None) -> Mapping[str, int]:
+def _refused_whole(
+    session: Session, name: TopicName, batch_id: str, read: Frame, files: Sequence[InputFile], appended: Appended | None
+) -> Mapping[str, int]:
     """By file, the refused rows of each file that gave no message."""
-    from message_lifecycle.sources.messages import files_with_messages
-    from message_lifecycle.stores.iceberg.append import quarantined_files
+    from message_lifecycle.sources.files import AT_BITS
+    from message_lifecycle.stores.iceberg.append import files_with_messages, quarantined_files
 
     refused = quarantined_files(session, name, batch_id)
     # Files are read once more only where the batch has messages and refused rows.
-    gave = files_with_messages(read, refused) if appended is not None and refused else frozenset()
-    return {file: rows for file, rows in refused.items() if file not in gave}
+    gave = files_with_messages(read, at_bits=AT_BITS) if appended is not None and refused else frozenset()
+    return {file.name: refused[file.name] for number, file in enumerate(files) if file.name in refused and number not in gave}
 
 
 def _ttl_rules(policy: Policy, topic: Topic) -> TtlRules:

@@ -9,7 +9,7 @@ messages have one place, `_messages`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -264,12 +264,6 @@ def refused(session: SparkSession, messages: DataFrame, files: Sequence[InputFil
         bad = bad.withColumn("block", block_of("at")).join(F.broadcast(starts), ["path", "block"], "left")
         position = F.coalesce(F.col("line") + line_in_task("at") - F.col("first"), position)
     return bad.select("file", position.alias("position"), "code", "reason", "raw")
-
-
-def files_with_messages(messages: DataFrame, files: Iterable[str]) -> frozenset[str]:
-    """Return those of the files that give at least one message."""
-    good = messages.where(F.col("code").isNull() & F.col("file").isin(list(files))).select("file").distinct()
-    return frozenset(row["file"] for row in good.collect())
 
 
 def shifted(messages: DataFrame, days: int) -> DataFrame:

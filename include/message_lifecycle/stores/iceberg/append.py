@@ -420,6 +420,18 @@ def quarantined_files(session: SparkSession, name: TopicName, batch_id: str) -> 
     return _quarantined_by(session, name, batch_id, "file")
 
 
+def files_with_messages(read: DataFrame, *, at_bits: int) -> frozenset[int]:
+    """Return the numbers of the files that give at least one message.
+
+    Args:
+        read: Records with `code` (null: a message) and `log_order`, which is the file's number above `at_bits` bits.
+    """
+    from pyspark.sql import functions as F
+
+    good = read.where(F.col("code").isNull()).select(F.shiftright("log_order", at_bits).alias("number")).distinct()
+    return frozenset(row["number"] for row in good.collect())
+
+
 def _quarantined_by(session: SparkSession, name: TopicName, batch_id: str, column: str) -> dict[str, int]:
     from pyspark.sql import functions as F
 
