@@ -48,7 +48,7 @@ def test_requests_are_found_by_a_beginning_and_listed_newest_first(ledger: Ledge
 
 @pytest.mark.parametrize(("by", "why"), [(" ", "law"), ("ada", "\n")])
 def test_who_and_why_are_asked_for(ledger: Ledger, by: str, why: str) -> None:
-    with raises("UnnamedErasure"):
+    with raises("UnnamedPerson", "UnexplainedErasure"):
         ledger.add_erasure("e1", KEY, topics=(), forbid=False, requested_by=by, why=why)
     assert not ledger.erasures()
 
@@ -79,7 +79,7 @@ def test_what_is_forbidden_where(ledger: Ledger) -> None:
 def test_lifting_names_a_person_and_a_reason(ledger: Ledger) -> None:
     ask(ledger)
     for by, why in (("", "x"), ("x", "")):
-        with raises("UnnamedErasure"):
+        with raises("UnnamedPerson", "UnexplainedErasure"):
             ledger.allow_again("e1", by=by, why=why)
     assert ledger.forbidden(TOPIC)
 

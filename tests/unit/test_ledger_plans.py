@@ -210,7 +210,7 @@ def test_the_same_answer_is_returned_after_the_end_too(ledger: Ledger) -> None:
 @pytest.mark.parametrize("by", ["", "  "])
 def test_an_answer_names_a_person(ledger: Ledger, by: str) -> None:
     plan = gated(ledger, plan_of(), asks=True)
-    with raises("UnnamedApproval"):
+    with raises("UnnamedPerson"):
         ledger.record_approval(approval_of(plan, by=by))
 
 

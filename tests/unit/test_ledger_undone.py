@@ -41,7 +41,7 @@ def test_ranges_hold_both_of_their_ends(ledger: Ledger, partition: int, offset: 
 
 def test_a_release_is_a_persons_word_and_the_first_stands(ledger: Ledger) -> None:
     ledger.set_undone(TOPIC, "p1", "u1", RANGES)
-    with raises("UnnamedApproval"):
+    with raises("UnnamedPerson"):
         ledger.release_undone("p1", by="  ", text="why not")
     with raises("NotUndone", match="lifecycle undo p2"):
         ledger.release_undone("p2", by="ada", text="fine")

@@ -18,6 +18,7 @@ from message_lifecycle.model.errors import PlanConflict, TopicBusy, UnknownTopic
 from message_lifecycle.model.instants import Instant, seconds
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import OutcomeName, PlanRecord, Published, Staged
+from message_lifecycle.model.people import is_same_person
 from message_lifecycle.model.plan import PLAN_FORMAT, Plan
 from message_lifecycle.model.settings import Policy, from_to
 from message_lifecycle.operations.verdict import Verdict
@@ -244,11 +245,19 @@ def settings_changed(s: Services, plan: Plan) -> tuple[str, ...]:
     return tuple(from_to(name, before, now.values) for name in now.changed_since(before))
 
 
+def with_second_person(plan: Plan, requested_by: str | None) -> Plan:
+    """Return the plan with a question to a second person, if a person asked for it and `approver_is_not_requester` is set (DEL-3)."""
+    if requested_by is None or plan.is_empty or not Policy.of_values(plan.policy).approver_is_not_requester:
+        return plan
+    asked = f"{requested_by} asked for it, and approver_is_not_requester is set: somebody else approves it"
+    return replace(plan, asks=(*plan.asks, asked))
+
+
 def asked_by_itself(record: PlanRecord, by: str) -> bool:
-    """Whether `by` asked for the plan and may therefore not approve it."""
+    """Return True if `by` asked for the plan, and may therefore not approve it."""
     if record.requested_by is None or not Policy.of_values(record.plan.policy).approver_is_not_requester:
         return False
-    return by.strip().casefold() == record.requested_by.strip().casefold()
+    return is_same_person(by, record.requested_by)
 
 
 def require_todays(s: Services, plan: Plan) -> None:

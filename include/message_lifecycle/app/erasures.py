@@ -34,6 +34,7 @@ from message_lifecycle.model.errors import (
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
+from message_lifecycle.model.people import person_of
 from message_lifecycle.model.request import EraseKey
 from message_lifecycle.model.tables import Deletion, Remnant
 
@@ -46,10 +47,11 @@ _TELLING_BYTES = 4
 def ask(s: Services, key: bytes, *, topics: Sequence[TopicName], forbid: bool, by: str, why: str) -> ErasureRequest:
     """Record the request. `topics` empty: all there are, and with `forbid` all that will be.
 
-    Raises UnknownTopic, UnnamedErasure, ErasureSecretMissing, ErasureSecretChanged, and UnusableKey where `by` or `why` tells the key:
+    Raises UnknownTopic, UnexplainedErasure, UnnamedPerson, MixedScripts, ErasureSecretMissing, ErasureSecretChanged, and UnusableKey where `by` or `why` tells the key:
     both are kept."""
     for name in topics:
         s.topics.describe(name)
+    by = person_of(by)
     if tells(key, by) or tells(key, why):
         raise unusable_key("the name or the text that is kept beside the request holds it")
     digest = secret_for_request(s).digest(key)

@@ -39,9 +39,7 @@ def place_hold(s: Services, name: TopicName, *, by: str, why: str, key: bytes | 
     hold_id = token_hex(8)
     what: What = held_key(hold_id, key) if key is not None else offsets if offsets is not None else HeldTopic()
     with s.ledger.lock(name, wait_seconds=None):
-        return s.ledger.add_hold(
-            Hold(hold_id=hold_id, topic=name, what=what, placed_by=by.strip(), why=why.strip(), placed_at=s.ledger.now())
-        )
+        return s.ledger.add_hold(Hold(hold_id=hold_id, topic=name, what=what, placed_by=by, why=why.strip(), placed_at=s.ledger.now()))
 
 
 def _standing_or_deleted(s: Services, name: TopicName) -> Topic | Deletion:
@@ -57,7 +55,7 @@ def _standing_or_deleted(s: Services, name: TopicName) -> Topic | Deletion:
 
 def release_hold(s: Services, hold_id: str, *, by: str, why: str) -> Hold:
     """What it kept may go with the next run. Raises UnknownHold, InvalidHold, HoldReleased."""
-    return s.ledger.release_hold(hold_id, by=by.strip(), why=why.strip())
+    return s.ledger.release_hold(hold_id, by=by, why=why.strip())
 
 
 def standing(s: Services, name: TopicName, *, key: bytes | None = None, offsets: HeldRange | None = None) -> Hold | None:

@@ -23,6 +23,7 @@ from message_lifecycle.model.errors import (
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName, composed, made, meant, new_name
 from message_lifecycle.model.outcome import Outcome
+from message_lifecycle.model.people import person_of
 from message_lifecycle.model.tables import Deletion
 
 log = logging.getLogger("lifecycle")
@@ -128,7 +129,8 @@ def holds_documents(s: Services, name: TopicName) -> bool | None:
 
 def forget_topic(s: Services, name: TopicName, *, by: str, text: str) -> Outcome:
     """Take a person's word that a topic without a table is meant to be gone. Raises TopicExists where it is there, UnknownTopic where nobody
-    misses it, HeldByLegalHold."""
+    misses it, HeldByLegalHold, UnnamedPerson, MixedScripts."""
+    by = person_of(by)
     if find_topic(s, name) is not None:
         raise topic_exists(str(name))
     if not _missing(s, {name}):

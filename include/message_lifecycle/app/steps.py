@@ -28,6 +28,7 @@ from message_lifecycle.model.errors import (
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Approval, GateReport, Outcome, OutcomeName, PlanRecord, Published, Staged
+from message_lifecycle.model.people import person_of
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.verdict import Withheld, decide
@@ -88,15 +89,17 @@ def plan(
             raise OpenPlan(str(name), rival.plan.plan_id, format_instant(rival.recorded_at))
         with sparing.refusals_recorded(s, name, operation.name, as_of, run):
             made = preview(s, name, as_of=as_of, work=work)  # again: an undo that was finished just now leaves nothing to do
+        requested_by = requested_by or _requester(s, made)
+        made = changes.with_second_person(made, None if requested_by is None else person_of(requested_by))
         if rival is not None and made.is_empty and not same and (asks or under_way):
-            return conclude(s, made, rival, run=run, requested_by=requested_by or _requester(s, made))
+            return conclude(s, made, rival, run=run, requested_by=requested_by)
         if rival is not None and run is not None and under_way:
             raise OpenPlan(str(name), rival.plan.plan_id, format_instant(rival.recorded_at))
         if not made.is_empty and _was_published(s, made.plan_id):
             raise commit_lost(made.plan_id)  # a plan names the state that it was made from, and its commit is another state
         if earlier is not None and earlier.plan.plan_id != made.plan_id:
             close(s, earlier.plan, *replaced(s, earlier, by=f"plan {made.plan_id}"))
-        return s.ledger.add_plan(made, run=run, requested_by=requested_by or _requester(s, made))
+        return s.ledger.add_plan(made, run=run, requested_by=requested_by)
 
 
 def _requester(s: Services, plan: Plan) -> str | None:
@@ -228,10 +231,11 @@ def gate(s: Services, plan_id: str) -> GateReport:
 def approve(s: Services, plan_id: str, *, granted: bool, by: str, text: str, gate_id: str | None = None) -> Approval:
     """Record a person's word; a refusal closes the plan (DEL-3). `gate_id`: the report that the person was shown; None: the one that stands.
 
-    Raises OwnRequest, and the plan still waits; PlanConflict of one that is asked again; VoidAnswer where a yes is about another report than
+    Raises OwnRequest, UnnamedPerson and MixedScripts, and the plan still waits; PlanConflict of one that is asked again; VoidAnswer where a yes is about another report than
     the one that waits by now, or where settings were changed since, by which the plan is closed. A no keeps data, so it always stands."""
     record = s.ledger.record(plan_id)
     standing = None if record.report is None else record.report.gate_id
+    by = person_of(by)
     if granted and record.outcome is None:
         require_todays(s, record.plan)
         # Only a question can be void: what the gate let pass may be on its way by now, or there already.

@@ -7,6 +7,7 @@ outcome stands.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -16,10 +17,11 @@ from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.codec import from_json, plan_from_json, plan_id_of, to_json
 from message_lifecycle.ledger.database import Part, add, add_rows, claim_topic, key_of, next_event, topic_of
 from message_lifecycle.ledger.runs import link, write_outcome
-from message_lifecycle.model.errors import NotReady, OpenPlan, UnknownPlan, already_answered, ambiguous_plan, unnamed_approval, void_answer
+from message_lifecycle.model.errors import NotReady, OpenPlan, UnknownPlan, already_answered, ambiguous_plan, void_answer
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Approval, GateReport, Outcome, PlanRecord, PlanSummary, Staged
+from message_lifecycle.model.people import person_of
 from message_lifecycle.model.plan import PLAN_FORMAT, Operation, Plan
 
 _plans = tables.plans
@@ -118,8 +120,8 @@ class Plans(Part):
         return [_summary(row) for row in self._rows(query)]
 
     def add_plan(self, plan: Plan, *, run: str | None = None, requested_by: str | None = None) -> PlanRecord:
-        """Record a plan, for that run; a plan that is there already is returned as it is. Raises OpenPlan (DEL-1). `requested_by`: the
-        person who asked for it.
+        """Record a plan, for that run; a plan that is there already is returned as it is. `requested_by`: the
+        person who asked for it. Raises OpenPlan (DEL-1), UnnamedPerson, MixedScripts.
 
         One that had given way (`superseded`, `lapsed`) and is planned again begins anew: nothing of it was done.
         """
@@ -178,9 +180,8 @@ class Plans(Part):
 
     def record_approval(self, approval: Approval) -> Approval:
         """Keep a person's word; the same word again returns the first. Raises NotReady where no question waits, AlreadyAnswered
-        where it differs from the first, VoidAnswer where another report than its own has come, UnnamedApproval."""
-        if not approval.by.strip():
-            raise unnamed_approval(approval.plan_id)
+        where it differs from the first, VoidAnswer where another report than its own has come, UnnamedPerson, MixedScripts."""
+        approval = replace(approval, by=person_of(approval.by))
         with self._database.writing() as connection:
             row = _locked(connection, approval.plan_id)
             if row.approval is not None:
@@ -391,7 +392,7 @@ def _add(connection: Connection, plan: Plan, requested_by: str | None, *, at: In
         recorded_at=at,
         expected_rows=plan.expected.removed_rows,
         expected_bytes=plan.expected.removed_bytes,
-        requested_by=requested_by,
+        requested_by=None if requested_by is None else person_of(requested_by),
         format=plan.format,
         event=next_event(connection),
         **({"state": "planned"} | closed),

@@ -23,14 +23,14 @@ from message_lifecycle.model.errors import (
     no_receipt,
     not_undone,
     nothing_forbidden,
+    unexplained_erasure,
     unknown_erasure,
     unknown_hold,
-    unnamed_approval,
-    unnamed_erasure,
 )
 from message_lifecycle.model.hold import HeldKey, HeldRange, HeldTopic, Hold, What
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName, words_of
+from message_lifecycle.model.people import person_of
 from message_lifecycle.model.plan import Operation
 
 # Who keeps what from the rules: legal holds (DEL-8), and the undo of a plan, whose messages have come back (DEL-7).
@@ -75,8 +75,8 @@ class Holds(Part):
     def add_hold(self, hold: Hold) -> Hold:
         """Keep it; the same again changes nothing. Whoever adds one has the topic's lock: it then waits for a publish in flight.
 
-        Raises InvalidHold where nobody or no reason is named."""
-        _check_word(hold.placed_by, hold.why)
+        Raises InvalidHold where no reason is given, UnnamedPerson, MixedScripts."""
+        placed_by = _person_with_reason(hold.placed_by, hold.why)
         with self._database.writing() as connection:
             add_if_absent(
                 connection,
@@ -84,15 +84,15 @@ class Holds(Part):
                 hold_id=hold.hold_id,
                 topic=key_of(hold.topic),
                 **_columns(hold.what),
-                placed_by=hold.placed_by,
+                placed_by=placed_by,
                 why=hold.why,
                 placed_at=hold.placed_at,
             )
         return self.hold(hold.hold_id)
 
     def release_hold(self, hold_id: str, *, by: str, why: str) -> Hold:
-        """From now on it keeps nothing. The same word again returns the first. Raises UnknownHold, InvalidHold, HoldReleased where somebody else, or with another reason, was first."""
-        _check_word(by, why)
+        """From now on it keeps nothing. The same word again returns the first. Raises UnknownHold, InvalidHold, UnnamedPerson, MixedScripts, HoldReleased where somebody else, or with another reason, was first."""
+        by = _person_with_reason(by, why)
         found = self.hold(hold_id)
         with self._database.writing() as connection:
             row = connection.execute(select(_holds).where(_holds.c.hold_id == found.hold_id).with_for_update()).one()
@@ -134,9 +134,8 @@ class Holds(Part):
             return None if row is None else _read(connection, row)
 
     def release_undone(self, plan_id: str, *, by: str, text: str) -> Undone:
-        """From now on the rules take its messages again; the first release stands. Raises NotUndone, UnnamedApproval."""
-        if not by.strip():
-            raise unnamed_approval(plan_id)
+        """Let the rules remove the plan's messages again; the first release stands. Raises NotUndone, UnnamedPerson, MixedScripts."""
+        by = person_of(by)
         with self._database.writing() as connection:
             first = (_undone.c.plan_id == plan_id) & _undone.c.released_at.is_(None)
             at = self._database.now(connection)
@@ -147,11 +146,10 @@ class Holds(Part):
             return _read(connection, row)
 
 
-def _check_word(by: str, why: str) -> None:
-    if not by.strip():
-        raise invalid_hold("by", by, "the name of the person who answers for it")
+def _person_with_reason(by: str, why: str) -> str:
     if not why.strip():
         raise invalid_hold("why", why, "a reason")
+    return person_of(by)
 
 
 def _columns(what: What) -> dict[str, object]:
@@ -244,8 +242,8 @@ class Erasures(Part):
     def add_erasure(
         self, request_id: str, key: KeyDigest, *, topics: Sequence[TopicName], forbid: bool, requested_by: str, why: str
     ) -> ErasureRequest:
-        """Record that somebody wants the key gone, at the ledger's own time. Raises UnnamedErasure."""
-        _require_named(requested_by, why)
+        """Record that somebody wants the key gone, at the ledger's own time. Raises UnexplainedErasure, UnnamedPerson, MixedScripts."""
+        requested_by = _person_who_asks(requested_by, why)
         with self._database.writing() as connection:
             if connection.execute(select(_erasures.c.request_id).where(_erasures.c.request_id == request_id)).first() is None:
                 at = self._database.now(connection)
@@ -257,7 +255,7 @@ class Erasures(Part):
                         secret=key.secret,
                         topics=canonical(sorted({key_of(topic) for topic in topics})),
                         forbid=int(forbid),
-                        requested_by=requested_by.strip(),
+                        requested_by=requested_by,
                         why=why.strip(),
                         requested_at=at,
                         state="requested",
@@ -289,15 +287,15 @@ class Erasures(Part):
         return [request for request in found if request.forbids(topic)]
 
     def allow_again(self, request_id: str, *, by: str, why: str) -> ErasureRequest:
-        """What the request forbids may come in again. Raises UnknownErasure, NothingForbidden, UnnamedErasure."""
-        _require_named(by, why)
+        """What the request forbids may come in again. Raises UnknownErasure, NothingForbidden, UnexplainedErasure, UnnamedPerson, MixedScripts."""
+        by = _person_who_asks(by, why)
         with self._database.writing() as connection:
             found = _find(connection, request_id)
             if not found.forbid:
                 raise nothing_forbidden(found.request_id, "it was made without --forbid")
             if found.lifted is not None:
                 raise nothing_forbidden(found.request_id, f"{found.lifted.by} has lifted it before")
-            lifted = canonical({"by": by.strip(), "why": why.strip(), "at": self._database.now(connection)})
+            lifted = canonical({"by": by, "why": why.strip(), "at": self._database.now(connection)})
             connection.execute(update(_erasures).where(_erasures.c.request_id == found.request_id).values(lifted=lifted))
             return _find(connection, found.request_id)
 
@@ -356,11 +354,10 @@ def _kept(connection: Connection, request: ErasureRequest) -> str | None:
     return kept
 
 
-def _require_named(by: str, why: str) -> None:
-    if not by.strip():
-        raise unnamed_erasure("person")
+def _person_who_asks(by: str, why: str) -> str:
     if not why.strip():
-        raise unnamed_erasure("reason")
+        raise unexplained_erasure()
+    return person_of(by)
 
 
 def _find(connection: Connection, beginning: str) -> ErasureRequest:

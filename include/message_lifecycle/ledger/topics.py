@@ -19,6 +19,7 @@ from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.names import TopicName, made, meant, normalise_name, reader_name
 from message_lifecycle.model.obligation import OF_TOPIC, KeyLook, Look
 from message_lifecycle.model.outcome import DueState
+from message_lifecycle.model.people import person_of
 from message_lifecycle.model.plan import Operation
 from message_lifecycle.model.setting_list import OWN_SETTINGS, Value
 from message_lifecycle.model.settings import BY_NAME
@@ -134,7 +135,9 @@ class TopicState(Part):
         return [(topic_of(row.topic), topic_of(row.consumer)) for row in rows]
 
     def set_accepted(self, topic: TopicName, values: Mapping[str, Value | None], *, by: str | None = None, text: str | None = None) -> None:
-        """Keep the settings under which the topic's removals are accepted now; `by`, `text`: a person's word for them (DEL-3)."""
+        """Keep the settings under which the topic's removals are accepted now; `by`, `text`: a person's word for them (DEL-3). Raises UnnamedPerson,
+        MixedScripts."""
+        by = None if by is None else person_of(by)
         with self._database.writing() as connection:
             at = self._database.now(connection)
             put(

@@ -276,7 +276,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="approver_is_not_requester", section="limits", on_topic=True, kind="bool", default=False,
-        help="A plan that a person asked for is approved by somebody else; names are compared without regard to case.",
+        help="If a person asks for a plan, another person approves it, however little the plan removes. Names are compared without regard to case, width, invisible characters and look-alike letters.",
         reason="whoever works alone could approve nothing",
     ),
     Setting(

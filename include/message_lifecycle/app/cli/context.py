@@ -18,6 +18,7 @@ from message_lifecycle.model.errors import EXIT_INTERNAL, EXIT_REFUSED, BadInput
 from message_lifecycle.model.instants import Instant, parse_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Judgement, OutcomeName
+from message_lifecycle.model.people import person_of
 from message_lifecycle.model.setting_list import SETTINGS, Value
 from message_lifecycle.model.settings import parse_topic_settings, resolve, topic_changes
 from message_lifecycle.model.topic import BACKENDS, NO_OPTIONS, Backend, StoreOptions
@@ -130,7 +131,7 @@ def word_of(by: str, text: str, of: str = "a request") -> tuple[bool, str, str]:
     """A person's consent: who gives it and why, as a plan's approval has it. `of`: what it is given to."""
     if not by.strip() or not text.strip():
         raise typer.BadParameter(f"{of} has a name and a reason: --by NAME --why WHY")
-    return True, by.strip(), text.strip()
+    return True, person_of(by), text.strip()
 
 
 def approver_of(yes: str | None, by: str | None) -> Approver | None:
@@ -139,7 +140,7 @@ def approver_of(yes: str | None, by: str | None) -> Approver | None:
         raise typer.BadParameter("--why WHY and --by NAME belong together: an approval has a name and a reason")
     if yes is None or by is None:
         return None
-    word = (True, by.strip(), yes.strip())
+    word = (True, person_of(by), yes.strip())
     return lambda _plan, _report: word
 
 

@@ -265,6 +265,6 @@ def _view_differences(s: Services, plan: Plan) -> list[str]:
 
 
 def release(s: Services, plan_id: str, *, by: str, text: str) -> Undone:
-    """Let the rules take again what came back with the undo of the plan. Raises UnknownPlan, NotUndone, UnnamedApproval."""
+    """Let the rules take again what came back with the undo of the plan. Raises UnknownPlan, NotUndone, UnnamedPerson, MixedScripts."""
     plan = s.ledger.record(plan_id).plan
     return s.ledger.release_undone(plan.plan_id, by=by, text=text)

@@ -67,9 +67,20 @@ def commit_lost(plan_id: str) -> Refused:
     )
 
 
-def unnamed_approval(plan_id: str) -> BadInput:
-    """DEL-3: an approval names the person who gave it."""
-    return BadInput(f"the answer to plan {plan_id} names nobody. Give the name of the authenticated user.", code="UnnamedApproval")
+def unnamed_person(name: str) -> BadInput:
+    """DEL-3: the ledger records who asks for a change and who answers for it."""
+    return BadInput(
+        f"the name {name!a} names nobody: it has no letter and no digit. Give the name of the authenticated user.", code="UnnamedPerson"
+    )
+
+
+def mixed_scripts(name: str, scripts: Sequence[str]) -> BadInput:
+    """DEL-3: letters of another script can make one person's name look like another's."""
+    return BadInput(
+        f"the name {name} ({name!a}) has letters of several scripts: {', '.join(one.capitalize() for one in scripts)}. "
+        "Allowed: letters of one script, so that nobody takes the name for another person's. Write the name in one script.",
+        code="MixedScripts",
+    )
 
 
 class NotReady(Refused):
@@ -333,9 +344,9 @@ def unusable_key(reason: str) -> BadInput:
     )
 
 
-def unnamed_erasure(missing: str) -> BadInput:
-    """An erasure names who asks for it, and why."""
-    return BadInput(f"the request names no {missing}. Give who asks by --by, and why by --why.", code="UnnamedErasure")
+def unexplained_erasure() -> BadInput:
+    """The ledger records why somebody asks for an erasure."""
+    return BadInput("the request gives no reason. Give the reason by --why.", code="UnexplainedErasure")
 
 
 def invalid_erasure_secret(found_bytes: int, least_bytes: int) -> BadInput:
