@@ -69,6 +69,8 @@ class Topic:
     """(uuid, sequence) of the ledger that the newest commit of ours was made with; None before the first."""
     live_view: str | None = None
     """Full name of the view that hides dead messages (see `Topics.live_view`). None: the store has none."""
+    updated_at: Instant | None = None
+    """The newest time that a commit wrote to the topic's table. None if the store keeps no such time."""
 
     @property
     def of_documents(self) -> bool:

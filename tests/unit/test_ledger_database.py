@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from sqlalchemy import text
 
 from message_lifecycle.ledger import Ledger, migrate_ledger, open_ledger
 from message_lifecycle.model.errors import TopicBusy
+from message_lifecycle.model.instants import Instant
 from tests.errors import raises
 from tests.ledgers import OTHER, TOPIC, plan_of
 
@@ -140,3 +142,13 @@ def test_a_ledger_in_memory_answers_the_thread_in_which_a_commit_asks_back() -> 
     asking.start()
     asking.join()
     assert found == [ledger.identity()]
+
+
+@pytest.mark.parametrize(("ahead", "refused"), [(60, False), (61, True), (7200, True), (-60, False), (-61, True)])
+def test_a_host_clock_that_is_beside_the_ledgers_locks_no_topic(ahead: int, refused: bool) -> None:
+    now = Instant(1_700_000_000 * 1_000_000)
+    with open_ledger("sqlite://", clock=lambda: now, host_clock=lambda: Instant(now + ahead * 1_000_000), skew_us=60_000_000) as ledger:
+        with raises("ClockSkewed") if refused else nullcontext(), ledger.lock(TOPIC):
+            pass
+        with ledger.lock(TOPIC, commits=False):
+            pass  # a legal hold is placed all the same

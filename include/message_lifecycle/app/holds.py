@@ -38,7 +38,7 @@ def place_hold(s: Services, name: TopicName, *, by: str, why: str, key: bytes | 
         raise unknown_partition(str(name), offsets.partition, sorted(ends))
     hold_id = token_hex(8)
     what: What = held_key(hold_id, key) if key is not None else offsets if offsets is not None else HeldTopic()
-    with s.ledger.lock(name, wait_seconds=None):
+    with s.ledger.lock(name, wait_seconds=None, commits=False):
         return s.ledger.add_hold(Hold(hold_id=hold_id, topic=name, what=what, placed_by=by, why=why.strip(), placed_at=s.ledger.now()))
 
 

@@ -11,6 +11,7 @@ from message_lifecycle.app.intake import IngestOptions, IngestResult, Intake, ta
 from message_lifecycle.model.errors import InvalidSetting
 from message_lifecycle.model.names import TopicName, meant, safe
 from message_lifecycle.model.setting_list import Value
+from message_lifecycle.model.settings import resolve
 from message_lifecycle.operations.admission import span_doubled
 from message_lifecycle.sources.selection import PassedOver, Patterns
 
@@ -75,7 +76,7 @@ def ingest(
     config = load_config()
     from message_lifecycle.ledger import open_ledger
 
-    with open_ledger(config.ledger_url) as ledger:
+    with open_ledger(config.ledger_url, skew_us=resolve(topic={}, server=config.server).clock_skew_us) as ledger:
         intake = lake_intake(ledger, config.server)
         name = meant(str(TopicName.parse(topic)), lambda: map(str, intake.topics.list()))
         return take_files(intake, TopicName.parse(name), path, options)

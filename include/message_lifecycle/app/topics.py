@@ -52,6 +52,7 @@ def create_topic(s: Services, name: TopicName, *, partitions: int | None = None,
         if (found := meant_topic(s, origin)) != origin:
             origin, settings = found, {**settings, "origin": str(found)}
         partitions = _checked_origin(s, name, origin, partitions)
+    s.ledger.check_host_clock()
     # Before the table: a creation that dies in between may hold messages, but never lose one.
     s.ledger.start_anew(name)
     s.ledger.set_accepted_view(name, None)
@@ -93,6 +94,7 @@ def alter_topic(s: Services, name: TopicName, changes: Mapping[str, Value | None
     check_documents(effective, where=f"topic {name}")
     check_levels(effective, s.ledger.own_settings(name), where=str(name))
     changed = {key: after.get(key) for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
+    s.ledger.check_host_clock()
     topic = s.topics.alter(name, changed)
     if changed:
         s.ledger.note_topic(name, anew=False)

@@ -19,6 +19,7 @@ from message_lifecycle.model.erasure import MIN_SECRET_BYTES, KeySecret
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.setting_list import Value
+from message_lifecycle.model.settings import resolve
 from message_lifecycle.model.topic import NO_OPTIONS, Backend, StoreOptions
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ def lake(*, app_name: str = "lifecycle", spark_ahead: bool = False) -> Services:
         from message_lifecycle.stores.iceberg.session import start_ahead
 
         start_ahead(app_name)
-    found = _iceberg(config.server, _ledger(config.ledger_url), app_name=app_name, scratch=False)
+    ledger = _ledger(config.ledger_url, resolve(topic={}, server=config.server).clock_skew_us)
+    found = _iceberg(config.server, ledger, app_name=app_name, scratch=False)
     if not config.backends:
         return found
     from message_lifecycle.app.backends import beside
@@ -183,10 +185,10 @@ def _own_lifetimes(messages: Any) -> Any:
 
 # One of each a process: they hold connections, and a server's pages ask for a lake with every request.
 @cache
-def _ledger(url: str) -> Ledger:
+def _ledger(url: str, skew_us: int) -> Ledger:
     from message_lifecycle.ledger import open_ledger
 
-    return open_ledger(url)
+    return open_ledger(url, skew_us=skew_us)
 
 
 @cache

@@ -106,6 +106,10 @@ class Identity(Part):
         with self._database.reading() as connection:
             return self._database.now(connection)
 
+    def check_host_clock(self) -> None:
+        """Raises ClockSkewed where this machine's clock and the ledger's differ by more than `clock_skew`."""
+        self._database.check_host_clock()
+
     def check_as_of(self, as_of: Instant, skew_us: int) -> None:
         """CLK-1: `as_of` may be as late as the ledger's clock + skew. Raises FutureAsOf."""
         now = self.now()
@@ -170,12 +174,18 @@ class Ledger(Identity, Plans, Runs, TopicState, Documents, Ingest, Holds, Erasur
         self.close()
 
 
-def open_ledger(url: str, *, clock: Clock | None = None) -> Ledger:
-    """The ledger at that address. `clock`: instead of the database's, for tests and scenarios.
+def open_ledger(url: str, *, clock: Clock | None = None, host_clock: Clock | None = None, skew_us: int = 0) -> Ledger:
+    """The ledger at that address.
+
+    Args:
+        url: The address.
+        clock: A clock instead of the database's, for tests and scenarios.
+        host_clock: A clock instead of this machine's, for tests.
+        skew_us: How far the two clocks may differ before a lock of a topic is refused. 0 if nobody compares them.
 
     Raises InvalidLedgerUrl, LedgerUnavailable, LedgerNotMigrated, LedgerTooNew.
     """
-    database = Database(url, clock=clock)
+    database = Database(url, clock=clock, host_clock=host_clock, skew_us=skew_us)
     try:
         if database.is_scratch:
             make_scratch(database)

@@ -37,8 +37,8 @@ from sqlalchemy.sql.dml import ReturningInsert, ReturningUpdate
 
 from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.codec import invalid_ledger_url, ledger_unavailable
-from message_lifecycle.model.errors import TopicBusy
-from message_lifecycle.model.instants import Instant, of_datetime
+from message_lifecycle.model.errors import TopicBusy, clock_skewed
+from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, format_instant, of_datetime
 from message_lifecycle.model.names import TopicName
 
 Clock = Callable[[], Instant]
@@ -62,7 +62,7 @@ class LockTimeout(Exception):
 class Database:
     """One engine. Every `writing` block is one transaction; failures of the server are LedgerUnavailable."""
 
-    def __init__(self, url: str, *, clock: Clock | None = None) -> None:
+    def __init__(self, url: str, *, clock: Clock | None = None, host_clock: Clock | None = None, skew_us: int = 0) -> None:
         self.url = _parse(url)
         self.is_postgres = self.url.get_backend_name() == "postgresql"
         self.place = _place(self.url)
@@ -73,7 +73,7 @@ class Database:
         """In memory: nothing can have been there before, and it ends with the process."""
         self.locks: dict[str, Lock] = {}
         """Of a scratch database, which nobody else can open: they end with it."""
-        self._clock = clock
+        self._clock, self._host_clock, self._skew_us = clock, host_clock, skew_us
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -116,11 +116,30 @@ class Database:
         if self._clock is not None:
             return self._clock()
         if not self.is_postgres:
-            return Instant(time.time_ns() // 1_000)
+            return _machine_clock()
         return of_datetime(connection.execute(select(func.now())).scalar_one())
+
+    def check_host_clock(self) -> None:
+        """Compare this machine's clock, which Iceberg writes to tables, with the ledger's.
+
+        A scenario brings its own time, and SQLite has the machine's clock: nothing is compared then, unless a test gives a host's clock.
+        Raises ClockSkewed where they differ by more than `clock_skew`."""
+        host = self._host_clock or (_machine_clock if self.is_postgres and self._clock is None else None)
+        if host is None or not self._skew_us:
+            return
+        first = host()
+        with self.reading() as connection:
+            now = self.now(connection)
+        last = host()  # the answer of a busy server takes its time
+        if first > now + self._skew_us or last < now - self._skew_us:
+            raise clock_skewed(host=format_instant(last), ledger=format_instant(now), skew_seconds=self._skew_us // MICROS_PER_SECOND)
 
     def close(self) -> None:
         self.engine.dispose()
+
+
+def _machine_clock() -> Instant:
+    return Instant(time.time_ns() // 1_000)
 
 
 def _parse(url: str) -> URL:
@@ -297,11 +316,16 @@ class Locks(Part):
     """
 
     @contextmanager
-    def lock(self, topic: TopicName, *, wait_seconds: float | None = WAIT_SECONDS, purpose: str = "") -> Iterator[None]:
+    def lock(
+        self, topic: TopicName, *, wait_seconds: float | None = WAIT_SECONDS, purpose: str = "", commits: bool = True
+    ) -> Iterator[None]:
         """Held while one run works on the topic. Raises TopicBusy after `wait_seconds`; None waits for as long as it takes.
 
-        Locks of different purposes do not meet: an ingest may run while a cleaner does.
+        Locks of different purposes do not meet: an ingest may run while a cleaner does. Whoever locks a topic may commit to its tables, so a
+        wrong clock of this machine is refused here. A legal hold forbids deletions, so its lock has no `commits`. Raises ClockSkewed.
         """
+        if commits:
+            self._database.check_host_clock()
         held = self._advisory if self._database.is_postgres else self._local if self._database.is_scratch else self._beside
         with held(topic, wait_seconds, purpose):
             yield

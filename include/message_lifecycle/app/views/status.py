@@ -13,7 +13,7 @@ from message_lifecycle.app.refused import needing_a_person, rows_in_quarantine
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.views.past_expiry import past_expiry
 from message_lifecycle.app.views.state import View, held_view, outcome_view, when
-from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant
+from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, format_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.obligation import Obligation
 from message_lifecycle.model.outcome import Outcome, PlanSummary
@@ -77,6 +77,7 @@ def _of_messages(s: Services, name: TopicName, policy: Policy, would: Plan, obli
     if idle and not policy.cleaner_enabled:
         problems.append(f"the message cleaner is disabled ([message_cleaner] enabled = false): nobody sees to {', '.join(idle)}")
     problems += _bad_end("run", last)
+    problems += _ahead(s, name, policy, now)
     if policy.is_compacted:
         problems += _bad_end("compaction", last_compaction(s, name))
     return {
@@ -97,6 +98,17 @@ def _of_messages(s: Services, name: TopicName, policy: Policy, would: Plan, obli
         **_alike(s, name, policy, would, obliged, asked, last),
         "warnings": [*would.warnings, *_unregistered(s, name)],
     }
+
+
+def _ahead(s: Services, name: TopicName, policy: Policy, now: Instant) -> list[str]:
+    """A last update in the future, until which no commit of a right clock can be made."""
+    updated = s.topics.describe(name).updated_at
+    if updated is None or updated <= policy.late_after(now):
+        return []
+    return [
+        f"the last update of its table lies ahead: a machine whose clock was ahead has written {format_instant(updated)} to it. Until then every "
+        "commit on it is refused (TableAhead)"
+    ]
 
 
 def _alike(
@@ -150,7 +162,7 @@ def _of_documents(s: Services, name: TopicName, policy: Policy, would: Plan, obl
     """A document that cannot be folded is what a person must see, too: nothing of it goes until somebody has mended it (SNP-10)."""
     asked = open_question(s, lake.waiting, name)
     last = next(iter(s.ledger.history(name, limit=1, operations=[would.operation])), None)
-    problems = [*(problem for one in obliged for problem in one.problems), *_bad_end("run", last)]
+    problems = [*(problem for one in obliged for problem in one.problems), *_bad_end("run", last), *_ahead(s, name, policy, lake.now)]
     if last is not None and last[1].plan_id is not None:
         staged = s.ledger.record(last[1].plan_id).staged
         blocked = () if staged is None or staged.documents is None else staged.documents.blocked

@@ -114,6 +114,15 @@ def future_as_of(*, as_of: str, now: str, skew_seconds: int) -> Refused:
     )
 
 
+def clock_skewed(*, host: str, ledger: str, skew_seconds: int) -> Refused:
+    """This machine's clock is not the ledger's: Iceberg would write its time to tables, and right clocks could not commit after it."""
+    return Refused(
+        f"this machine's clock says {host}, the ledger's clock {ledger}: they differ by more than clock_skew = {skew_seconds} s. "
+        "Nothing was committed. Set this machine's clock (NTP), then run again.",
+        code="ClockSkewed",
+    )
+
+
 def invalid_append(reason: str) -> BadInput:
     """An append that may not be: into a mirror, or at an offset that is not free (MSG-4, MSG-5)."""
     return BadInput(f"append refused: {reason}", code="InvalidAppend")

@@ -96,6 +96,15 @@ def cluster_lost(master: str) -> Unavailable:
     )
 
 
+def table_ahead(*, updated: str, now: str) -> Refused:
+    """A machine whose clock was ahead has written a table; Iceberg takes no commit with an earlier time."""
+    return Refused(
+        f"the table's last update is of {updated}, and this machine's clock says {now}: Iceberg takes no commit before that time, less a "
+        "minute. Nothing was committed. Wait until then; if the clock here is wrong, set it (NTP).",
+        code="TableAhead",
+    )
+
+
 def storage_full(reason: str) -> Unavailable:
     """The disk ended before the work did."""
     return Unavailable(

@@ -26,6 +26,7 @@ from message_lifecycle.model.errors import (
     topic_exists,
 )
 from message_lifecycle.model.facts import ActiveSegment
+from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName, catalog_identifier, name_of_identifier, normalise_name
 from message_lifecycle.model.setting_list import PROPERTY_PREFIX, Value, of_documents
 from message_lifecycle.model.settings import Policy, property_text, resolve
@@ -269,6 +270,7 @@ class IcebergTopics(NamesFailures):
             role=_role(properties),
             settings=settings_of(properties, where=f"table {name.namespace}.{name.table()}"),
             ledger=ledger_of(document),
+            updated_at=Instant(int(document.content["last-updated-ms"]) * 1_000),
             live_view=None if self._scratch or FOLD_PROPERTY in properties else ".".join((CATALOG, name.namespace, name.table(LIVE))),
         )
 

@@ -28,7 +28,9 @@ from message_lifecycle.model.errors import (
     storage_failure,
     storage_full,
     storage_refused,
+    table_ahead,
 )
+from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg.cluster_watch import STANDALONE, Watch
 from message_lifecycle.stores.iceberg.executors import give_package
@@ -312,6 +314,8 @@ def forget_cached(session: SparkSession, name: TopicName, *, kind: str = "") -> 
 # What it means when the engine stops in the middle of a deed: the disk is full or may be read alone, or Java or the catalog's database has gone.
 
 
+# Iceberg's words for a commit that is more than a minute earlier than the newest one: a machine's clock was ahead.
+_AHEAD = re.compile(r"Invalid (?:update|snapshot) timestamp ([0-9]+): before .*?([0-9]{10,})")
 _FULL = re.compile(r"No space left on device|File too large|Disk quota exceeded", re.IGNORECASE)
 _READ_ONLY = re.compile(r"(/.+) \((Read-only file system|Permission denied)\)|Read-only file system", re.IGNORECASE)
 # Hadoop's words for a folder that cannot be made; they do not say why.
@@ -372,6 +376,9 @@ def _named(error: Exception) -> LifecycleError | None:
         texts.append(text.partition("\n")[0])
         if _watch is not None and _watch.lost and _STOPPED.search(text):
             return cluster_lost(_watch.master)
+        if found := _AHEAD.search(text):
+            mine, updated = (format_instant(Instant(int(ms) * 1_000)) for ms in found.groups())
+            return table_ahead(updated=updated, now=mine)
         if found := _FULL.search(text):
             return storage_full(found.group(0))
         if found := _READ_ONLY.search(text):
