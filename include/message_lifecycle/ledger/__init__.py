@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
 from types import TracebackType
@@ -146,6 +147,14 @@ class Ledger(Identity, Plans, Runs, TopicState, Documents, Ingest, Holds, Erasur
     def place(self) -> str:
         """The database's address without user and password, for messages."""
         return self._database.place
+
+    def look(self) -> AbstractContextManager[None]:
+        """Ask about many topics: on one connection, and once for all of them what the ledger keeps of each.
+
+        The block sees one state of the ledger, as of its first question of each kind. So it must decide nothing that others may have
+        changed meanwhile.
+        """
+        return self._database.look()
 
     def start_anew(self, topic: TopicName) -> None:
         """Before a topic is made: nobody has read, copied or synchronised anything of it."""

@@ -9,6 +9,8 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from threading import Lock
@@ -23,6 +25,7 @@ from sqlalchemy import (
     Select,
     StaticPool,
     Table,
+    bindparam,
     create_engine,
     event,
     func,
@@ -55,6 +58,18 @@ WAIT_SECONDS = 5.0
 _POLL_SECONDS = 0.05
 
 
+@dataclass(slots=True, kw_only=True)
+class _Look:
+    """What was read so far in one look: of each query the rows of each topic."""
+
+    database: Database
+    connection: Connection
+    rows: dict[Select[Any], dict[str, list[Row[Any]]]] = field(default_factory=dict)
+
+
+_looking: ContextVar[_Look | None] = ContextVar("looking", default=None)
+
+
 class LockTimeout(Exception):
     """A lock was not free within the time that its taker had set; becomes TopicBusy."""
 
@@ -78,8 +93,36 @@ class Database:
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """For questions, each by itself."""
-        with self.answering(), self._reader.connect() as connection:
-            yield connection
+        looking = self.looking()
+        if looking is None:
+            with self.answering(), self._reader.connect() as connection:
+                yield connection
+            return
+        with self.answering():
+            yield looking.connection
+            # A transaction that stayed open would keep a writer of SQLite waiting. PostgreSQL's reader begins none.
+            if looking.connection.in_transaction() and not self.is_postgres:
+                looking.connection.rollback()
+
+    @contextmanager
+    def look(self) -> Iterator[None]:
+        """Hold one connection for all questions of this thread in the block, and read what is kept of topics once for all of them."""
+        if self.looking() is not None:
+            yield
+            return
+        with self.answering():
+            connection = self._reader.connect()
+        token = _looking.set(_Look(database=self, connection=connection))
+        try:
+            yield
+        finally:
+            _looking.reset(token)
+            connection.close()
+
+    def looking(self) -> _Look | None:
+        """The look that this thread has at this database; None: it has none."""
+        found = _looking.get()
+        return found if found is not None and found.database is self else None
 
     @contextmanager
     def snapshot(self) -> Iterator[Connection]:
@@ -276,10 +319,32 @@ class Part:
         with self._database.reading() as connection:
             return connection.execute(query, given).all()
 
+    def _of_topic(self, every: Select[Any], topic: TopicName, *, one: Select[Any] | None = None) -> Sequence[Row[Any]]:
+        """Return the rows of one topic. In a look, one query reads the rows of all topics.
+
+        Args:
+            every: The same object at each call. It selects the column `topic`, and rows of all topics.
+            one: The same for the topic `of_topic` alone, where a condition on the column `topic` would read too much.
+        """
+        looking = self._database.looking()
+        if looking is None:
+            return self._rows(_one_topic(every) if one is None else one, of_topic=key_of(topic))
+        if every not in looking.rows:
+            found: dict[str, list[Row[Any]]] = {}
+            for row in self._rows(every):
+                found.setdefault(row.topic, []).append(row)
+            looking.rows[every] = found
+        return looking.rows[every].get(key_of(topic), ())
+
     def _value(self, query: Select[Any], **given: object) -> Any:
         """Of one row and column; None: there is no row."""
         with self._database.reading() as connection:
             return connection.execute(query, given).scalar_one_or_none()
+
+
+@cache
+def _one_topic(every: Select[Any]) -> Select[Any]:
+    return every.where(every.selected_columns["topic"] == bindparam("of_topic"))
 
 
 def key_of(topic: TopicName) -> str:

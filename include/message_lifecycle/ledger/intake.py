@@ -28,6 +28,8 @@ _refused = tables.refused_files
 _settings = tables.ingest_settings
 _NAMES_AT_ONCE = 5_000
 
+_ALL_REFUSED = select(_batches).where(_batches.c.state == "done", _batches.c.quarantined > 0).order_by(_batches.c.event)
+
 
 class Ingest(Part):
     """open -> done (its commit is in the table) or abandoned (it is not, and never will be)."""
@@ -136,12 +138,7 @@ class Ingest(Part):
 
     def refused_batches(self, topic: TopicName) -> Sequence[RefusedBatch]:
         """Return the batches of which rows were refused, the oldest first."""
-        query = (
-            select(_batches)
-            .where(_batches.c.topic == key_of(topic), _batches.c.state == "done", _batches.c.quarantined > 0)
-            .order_by(_batches.c.event)
-        )
-        return [_refused_batch(topic, row) for row in self._rows(query)]
+        return [_refused_batch(topic, row) for row in self._of_topic(_ALL_REFUSED, topic)]
 
     def settle_batch(self, topic: TopicName, batch_id: str, how: SettledAs, *, by: str | None, why: str | None) -> RefusedBatch:
         """Record that nobody has to see to the batch's refused rows any more, by whom and why. A batch that is settled stays as it is.

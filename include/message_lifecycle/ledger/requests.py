@@ -43,16 +43,12 @@ _undone, _ranges = tables.undone, tables.undone_ranges
 
 
 @cache
-def _holds_of(*, of_topic: bool, released: bool) -> Select[Any]:
+def _all_holds(*, released: bool) -> Select[Any]:
     query = select(_holds).order_by(_holds.c.placed_at, _holds.c.hold_id)
-    if of_topic:
-        query = query.where(_holds.c.topic == bindparam("of_topic"))
     return query if released else query.where(_holds.c.released_at.is_(None))
 
 
-@cache
-def _undone_of_topic() -> Select[Any]:
-    return select(_undone).where(_undone.c.topic == bindparam("of_topic")).order_by(_undone.c.undone_at, _undone.c.plan_id)
+_ALL_UNDONE = select(_undone).order_by(_undone.c.undone_at, _undone.c.plan_id)
 
 
 class Holds(Part):
@@ -61,8 +57,8 @@ class Holds(Part):
 
     def holds(self, topic: TopicName | None = None, *, released: bool = False) -> Sequence[Hold]:
         """Of one topic or of all, those that stand or `released` ones too, in the order in which they were placed."""
-        of_topic = {} if topic is None else {"of_topic": key_of(topic)}
-        return [_hold_of(row) for row in self._rows(_holds_of(of_topic=bool(of_topic), released=released), **of_topic)]
+        every = _all_holds(released=released)
+        return [_hold_of(row) for row in (self._rows(every) if topic is None else self._of_topic(every, topic))]
 
     def hold(self, hold_id: str) -> Hold:
         """By id or a unique beginning of one. Raises UnknownHold."""
@@ -124,8 +120,9 @@ class Holds(Part):
 
     def undone(self, topic: TopicName) -> Sequence[Undone]:
         """All of the topic's, released ones too, the first first."""
+        rows = self._of_topic(_ALL_UNDONE, topic)
         with self._database.reading() as connection:
-            return [_read(connection, row) for row in connection.execute(_undone_of_topic(), {"of_topic": key_of(topic)}).all()]
+            return [_read(connection, row) for row in rows]
 
     def undoing(self, plan_id: str) -> Undone | None:
         """How the plan was taken back; None: it was not."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, exists, func, select, update
+from sqlalchemy import ColumnElement, Connection, Select, bindparam, exists, func, select, update
 
 from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.codec import from_json, to_json
@@ -139,14 +141,19 @@ class Runs(Part):
 
     def newest(self, topic: TopicName) -> Mapping[str, Sequence[tuple[Instant, Outcome]]]:
         """Of each operation the newest outcome of each name, the newest first, with the time of recording."""
-        outcomes = tables.outcomes
-        last = select(func.max(outcomes.c.event)).where(outcomes.c.topic == key_of(topic)).group_by(outcomes.c.operation, outcomes.c.name)
-        query = select(outcomes.c.recorded_at, outcomes.c.outcome).where(outcomes.c.event.in_(last)).order_by(outcomes.c.event.desc())
         found: dict[str, list[tuple[Instant, Outcome]]] = {}
-        for row in self._rows(query):
+        for row in self._of_topic(_newest_outcomes(one_topic=False), topic, one=_newest_outcomes(one_topic=True)):
             outcome = from_json(Outcome, row.outcome)
             found.setdefault(outcome.operation, []).append((Instant(row.recorded_at), outcome))
         return found
+
+
+@cache
+def _newest_outcomes(*, one_topic: bool) -> Select[Any]:
+    of = tables.outcomes.c
+    last = select(func.max(of.event)).group_by(of.topic, of.operation, of.name)
+    last = last.where(of.topic == bindparam("of_topic")) if one_topic else last
+    return select(of.topic, of.recorded_at, of.outcome).where(of.event.in_(last)).order_by(of.event.desc())
 
 
 def link(connection: Connection, run: str, topic: TopicName, plan_id: str | None, *, at: Instant) -> None:

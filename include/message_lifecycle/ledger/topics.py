@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, Table, bindparam, delete, select, tuple_, union_all, update
+from sqlalchemy import ColumnElement, Connection, Select, Table, delete, select, tuple_, union_all, update
 
 from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.codec import canonical, corrupt_record, pairs_from_json, settings_from_json, settings_to_json
@@ -29,15 +29,13 @@ _INT32_MAX = 2**31 - 1
 _NOTHING_YET = -1
 
 
-@cache
-def _consumers_of_topic() -> Select[Any]:
-    query = select(_consumers).where(_consumers.c.topic == bindparam("of_topic"))
-    return query.order_by(_consumers.c.consumer, _consumers.c.partition)
+_ALL_CONSUMERS = select(_consumers).order_by(_consumers.c.consumer, _consumers.c.partition)
+_ALL_LOOKS, _ALL_KEY_LOOKS = select(tables.looks), select(tables.key_looks)
 
 
 @cache
-def _settings_of_topic(table: Table) -> Select[Any]:
-    return select(table.c.settings).where(table.c.topic == bindparam("of_topic"))
+def _all_settings(table: Table) -> Select[Any]:
+    return select(table.c.topic, table.c.settings)
 
 
 class TopicState(Part):
@@ -120,7 +118,7 @@ class TopicState(Part):
 
     def consumers(self, topic: TopicName) -> Sequence[Progress]:
         """In order of (consumer, partition); none registered: empty."""
-        rows = self._rows(_consumers_of_topic(), of_topic=key_of(topic))
+        rows = self._of_topic(_ALL_CONSUMERS, topic)
         return [
             Progress(
                 consumer=row.consumer, partition=row.partition, offset=row.offset, at=row.at, kind="replica" if row.replica else "consumer"
@@ -178,8 +176,7 @@ class TopicState(Part):
         return self._settings_in(tables.accepted_views, topic)
 
     def _settings_in(self, table: Table, topic: TopicName) -> Mapping[str, Value | None] | None:
-        text = self._value(_settings_of_topic(table), of_topic=key_of(topic))
-        return None if text is None else settings_from_json(text)
+        return next((settings_from_json(row.settings) for row in self._of_topic(_all_settings(table), topic)), None)
 
     def set_swept(self, topic: TopicName, snapshot_id: int) -> None:
         """Keep up to which snapshot markers owed for other writers' removals have been made (MRK-2)."""
@@ -207,7 +204,7 @@ class TopicState(Part):
 
     def looks(self, topic: TopicName) -> Mapping[str, Look]:
         """By operation; `OF_TOPIC`: since when the topic is as it is, and when it was made. None: it was before this was kept."""
-        rows = self._rows(select(tables.looks).where(tables.looks.c.topic == key_of(topic)))
+        rows = self._of_topic(_ALL_LOOKS, topic)
         return {row.operation: Look(looked_at=row.looked_at, settled_at=row.settled_at) for row in rows}
 
     def set_key_look(self, topic: TopicName, look: KeyLook) -> None:
@@ -230,7 +227,7 @@ class TopicState(Part):
 
     def key_look(self, topic: TopicName) -> KeyLook | None:
         """None: nobody has read keys of the topic."""
-        for row in self._rows(select(tables.key_looks).where(tables.key_looks.c.topic == key_of(topic))):
+        for row in self._of_topic(_ALL_KEY_LOOKS, topic):
             return KeyLook(
                 table_uuid=row.table_uuid,
                 snapshot_id=row.snapshot_id,

@@ -28,7 +28,7 @@ _PLANS_SEARCHED = 50
 
 def status(s: Services, names: Iterable[TopicName] | None = None) -> list[View]:
     """Every topic's state now. A topic that cannot be read is reported as such and hides no other."""
-    with s.topics.look():
+    with s.topics.look(), s.ledger.look():
         lake = of_lake(s)
         if names is not None:
             return [_isolated(s, name, lake) for name in names]

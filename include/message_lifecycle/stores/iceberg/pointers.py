@@ -59,6 +59,11 @@ def look() -> Iterator[None]:
         _looking.reset(token)
 
 
+def is_looking() -> bool:
+    """Return whether this thread is inside a `look`."""
+    return _looking.get() is not None
+
+
 class Pointers(ABC):
     """A location tells one version of a table's metadata from another; it is a file's where the catalog is a SQL database."""
 

@@ -36,7 +36,8 @@ from message_lifecycle.stores.iceberg.layout import (
     partitions_of,
 )
 from message_lifecycle.stores.iceberg.named import NamesFailures
-from message_lifecycle.stores.iceberg.segments import InTime, log_state
+from message_lifecycle.stores.iceberg.pointers import is_looking
+from message_lifecycle.stores.iceberg.segments import FileMetrics, InTime, log_state
 from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
 
 if TYPE_CHECKING:
@@ -49,13 +50,13 @@ class IcebergReader(NamesFailures):
 
     def __init__(self, tables: Tables | None = None) -> None:
         self._tables = tables or Tables()
+        self._last_files: tuple[str, Sequence[FileMetrics]] | None = None
 
     def marker(self, name: TopicName) -> str:
         """The location of the table's metadata: every change writes a new one."""
         return self._tables.location(name)
 
     def log(self, name: TopicName, *, late_after: Instant | None = None) -> LogState:
-        from message_lifecycle.stores.iceberg.manifests import files_of
 
         table = self._tables.log(name)
         snapshot = table.current_snapshot()
@@ -64,11 +65,22 @@ class IcebergReader(NamesFailures):
             table_uuid=str(table.metadata.table_uuid),
             snapshot_id=None if snapshot is None else snapshot.snapshot_id,
             partitions=partitions_of(table.properties),
-            files=() if snapshot is None else files_of(table, snapshot),
+            files=() if snapshot is None else self._files(table, snapshot),
             summary=newest_state(table),
             late_after=late_after,
             read_late=lambda names, late: _read_late(table, names, late),
         )
+
+    def _files(self, table: Table, snapshot: Snapshot) -> Sequence[FileMetrics]:
+        """Return the data files of the snapshot. In a look, the second question about the same metadata reads no manifest again."""
+        from message_lifecycle.stores.iceberg.manifests import files_of
+
+        if not is_looking():
+            return list(files_of(table, snapshot))
+        kept = self._last_files
+        if kept is None or kept[0] != table.metadata_location:
+            kept = self._last_files = table.metadata_location, list(files_of(table, snapshot))
+        return kept[1]
 
     def end_offsets(self, name: TopicName) -> Mapping[int, int]:
         document = self._tables.of_messages(name)

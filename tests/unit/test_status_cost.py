@@ -1,0 +1,111 @@
+"""What `status` asks for each topic is a small, fixed number of questions, however many topics there are (OBL-1)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyiceberg.io import InputFile
+from sqlalchemy import event
+
+from message_lifecycle.app.holds import place_hold
+from message_lifecycle.app.topics import create_topic
+from message_lifecycle.app.views.status import status
+from message_lifecycle.app.wiring import memory_world
+from message_lifecycle.ledger import Ledger, migrate_ledger, open_ledger
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.stores.iceberg.lake_io import LakeFileIO
+from tests.foreign_states import NOW, Lake, lake_in
+from tests.ledgers import StandingClock
+
+FEW, MANY = 3, 13
+LEDGER_MOST = 3
+"""Its newest run, its newest plans, and its oldest plan that can still be undone: each from a history that grows."""
+FILES_MOST = 2
+"""The list of manifests, and the one manifest."""
+
+
+def name_of(at: int) -> TopicName:
+    return TopicName(stream="shop", topic=f"t{at:02}")
+
+
+@contextmanager
+def counting(ledger: Ledger, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
+    """Statements and connections of the ledger, statements of the catalog, and files that are opened of tables."""
+    found = Counter[str]()
+    engine = ledger._database.engine
+
+    def statement(_connection: object, _cursor: object, text: str, *_: object) -> None:
+        found["ledger"] += text != "begin"
+
+    def checkout(*_: object) -> None:
+        found["connections"] += 1
+
+    new_input = LakeFileIO.new_input
+
+    def counted(self: LakeFileIO, location: str) -> InputFile:
+        found["files"] += location.endswith(".avro")
+        return new_input(self, location)
+
+    event.listen(engine, "before_cursor_execute", statement)
+    event.listen(engine, "checkout", checkout)
+    monkeypatch.setattr(LakeFileIO, "new_input", counted)
+    try:
+        yield found
+    finally:
+        event.remove(engine, "before_cursor_execute", statement)
+        event.remove(engine, "checkout", checkout)
+
+
+def test_a_topic_costs_a_fixed_number_of_questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = f"sqlite:///{tmp_path}/ledger.db"
+    migrate_ledger(url)
+    with open_ledger(url, clock=StandingClock(NOW)) as ledger:
+        lake = lake_in(tmp_path, ledger)
+        counts = []
+        for start, stop in ((0, FEW), (FEW, MANY)):
+            for at in range(start, stop):
+                lake.topic(name_of(at), message_expiry=5)
+            with counting(ledger, lake, monkeypatch) as found:
+                assert len(status(lake.services)) == stop
+            counts.append(found)
+        each = {what: (counts[1][what] - counts[0][what]) / (MANY - FEW) for what in counts[1]}
+        assert each["connections"] == 0, "one for all topics"
+        assert each["ledger"] <= LEDGER_MOST
+        assert each["files"] <= FILES_MOST
+
+
+def test_a_look_sees_of_each_topic_what_is_its_own(tmp_path: Path) -> None:
+    """Read once for all topics, and given to each: as it is read for one topic alone."""
+    url = f"sqlite:///{tmp_path}/ledger.db"
+    migrate_ledger(url)
+    with open_ledger(url, clock=StandingClock(NOW)) as ledger:
+        s = replace(memory_world({}).services, ledger=ledger)
+        names = [name_of(at) for at in range(3)]
+        create_topic(s, names[0], settings={})
+        place_hold(s, names[0], by="ada", why="a court")
+        ledger.commit(names[1], "c1", 0, 5, Instant(7))
+        ledger.set_accepted(names[2], {"message_expiry": 5})
+        ledger.set_looks("message_cleaner", {names[0]: True, names[2]: False}, as_of=NOW)
+        readers = (
+            ledger.holds,
+            ledger.consumers,
+            ledger.accepted,
+            ledger.looks,
+            ledger.undone,
+            ledger.key_look,
+            ledger.newest,
+            ledger.refused_batches,
+        )
+        alone = [[read(name) for read in readers] for name in names]
+        with ledger.look():
+            assert [[read(name) for read in readers] for name in names] == alone
+            ledger.commit(names[1], "c2", 0, 6, Instant(8))  # a writer is not kept waiting by it
+        assert len(ledger.consumers(names[1])) == 2
+        assert any(alone[0][0])
+        assert not alone[1][0]
