@@ -14,6 +14,8 @@ def main() -> int:
         parser.add_argument(f"--{field}", metavar="FIELD", help=f"field that holds the {field.replace('-', ' ')}")
     for time in ("append-time", "event-time"):
         parser.add_argument(f"--{time}-unit", default="iso", help="iso, s, ms, us or ns")
+        parser.add_argument(f"--{time}-format", metavar="FORMAT", help="how it is written, as strptime reads it: '%%d.%%m.%%Y %%H:%%M:%%S'")
+    parser.add_argument("--time-zone", metavar="ZONE", help="the zone of times that name none: UTC, +02:00 or Europe/Berlin")
     parser.add_argument("--delimiter", default=",", help="between the fields of a CSV line")
     parser.add_argument("--encoding", default="utf-8", help="how the letters of text files are written, as latin-1")
     parser.add_argument("--shift-to", metavar="DAY", help="move all times by whole days so that the newest ends on this day")

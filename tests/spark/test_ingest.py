@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -19,10 +18,13 @@ from tests.spark.lake import Lake
 from tests.spark.landing import KEYED, Landing, by_the_rule, json_lines
 
 from message_lifecycle.app.ingest import describe
+from message_lifecycle.app.intake import FEW_BYTES
 from message_lifecycle.model.instants import of_datetime, seconds
 from message_lifecycle.operations import admission
-from message_lifecycle.sources.mapping import Unit
+from message_lifecycle.sources import messages as sources
+from message_lifecycle.sources.mapping import FieldMapping
 from message_lifecycle.sources.selection import Patterns
+from message_lifecycle.sources.times import Unit
 
 pytestmark = pytest.mark.spark
 
@@ -118,7 +120,7 @@ def test_files_are_taken_in_the_order_of_the_numbers_in_their_names(landing: Lan
 
 
 def test_the_whole_record_is_the_value_where_no_field_is_named(landing: Landing) -> None:
-    mapping = replace(KEYED, value=None)
+    mapping = replace(KEYED, value=None, time_zone="UTC")
     line = '{"k": "x",  "v": [1, 2.50], "at": "2024-05-01T12:00:00Z"}'
     topic = landing.topic()
     folder = landing.source(a_jsonl=line + "\n", b_csv="at,k,v\n2024-05-01,x,\n", c_parquet=as_parquet(ROWS[:1]))
@@ -126,7 +128,7 @@ def test_the_whole_record_is_the_value_where_no_field_is_named(landing: Landing)
     assert [message.value for message in landing.messages(topic)] == [
         line.encode(),
         b'{"at":"2024-05-01","k":"x","v":null}',
-        b'{"k":"key 0","v":"value, \\"0\\"","at":"2024-05-01T12:00:00.000Z"}',
+        b'{"k":"key 0","v":"value, \\"0\\"","at":"2024-05-01T12:00:00Z"}',
     ]
 
 
@@ -154,7 +156,7 @@ def test_keys_are_the_bytes_that_were_there_or_none(landing: Landing) -> None:
 
 def test_a_line_of_csv_that_is_no_text_goes_alone(landing: Landing) -> None:
     topic = landing.topic()
-    result = landing.take(topic, landing.source(a_csv=b"at,k,v\n2024-05-01,a,1\n2024-05-01,Z\xfcrich,2\n2024-05-01,b,3\n"))
+    result = landing.take(topic, landing.source(a_csv=b"at,k,v\n,a,1\n,Z\xfcrich,2\n,b,3\n"))
     assert result.quarantined == {"unreadable_line": 1}
     assert [message.key for message in landing.messages(topic)] == [b"a", b"b"]
 
@@ -252,7 +254,7 @@ def test_bad_rows_go_to_quarantine_with_their_place_and_the_rest_goes_on(landing
     good = '{"k":"a","v":"1","at":"2024-05-01T12:00:00Z"}'
     lines = f'{good}\n\n{{"k":\n{good}{good}\n[1]\n{{"k":"a","at":"noon"}}\n{good}\n'
     table = "k,at,v\na,2024-05-01,1\na,2024-05-01\na,2024-05-01,1,2\na,10:00,1\n"
-    result = landing.take(topic, landing.source(a_jsonl=lines, b_csv=table))
+    result = landing.take(topic, landing.source(a_jsonl=lines, b_csv=table), replace(KEYED, time_zone="UTC"))
     assert result.rows == 3
     assert result.quarantined == {"unreadable_line": 5, "unreadable_time": 2}
     assert landing.quarantine(topic) == [
@@ -267,7 +269,8 @@ def test_bad_rows_go_to_quarantine_with_their_place_and_the_rest_goes_on(landing
     assert landing.messages(topic)[-1].offset == 2
 
 
-def test_a_file_read_in_blocks_keeps_its_order_and_its_line_numbers(landing: Landing, small_blocks: None) -> None:
+@pytest.mark.usefixtures("small_slices")
+def test_a_file_read_in_slices_keeps_its_order_and_its_line_numbers(landing: Landing) -> None:
     topic = landing.topic()
     lines = [*as_json(ROWS).splitlines(), b""] * 10
     lines[123] = lines[321] = b"broken"
@@ -280,13 +283,73 @@ def test_a_file_read_in_blocks_keeps_its_order_and_its_line_numbers(landing: Lan
 
 
 @pytest.fixture
-def small_blocks(lake: Lake) -> Iterator[None]:
-    names = ("spark.sql.files.maxPartitionBytes", "spark.sql.files.openCostInBytes")
-    for name in names:
-        lake.session.conf.set(name, "1000b")
-    yield
-    for name in names:
-        lake.session.conf.unset(name)
+def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "_LEAST_BYTES", 1000)
+    monkeypatch.setattr(sources, "_SLICE_BYTES", 1000)
+
+
+@pytest.mark.parametrize("few_bytes", [0, FEW_BYTES], ids=["by Spark", "in this process"])
+@pytest.mark.parametrize(("field", "meant"), [("K", "k"), ("pod", "box.pod"), ("nothing like it", None)])
+def test_a_field_that_no_record_has_refuses_the_batch(landing: Landing, few_bytes: int, field: str, meant: str | None) -> None:
+    topic = landing.topic()
+    landing.intake = replace(landing.intake, few_bytes=few_bytes)
+    folder = landing.source(a_jsonl='{"k":"a","box":{"pod":"x"},"at":null}\n{"k":"b","at":null}\n')
+    for mapping in (FieldMapping(key=field), FieldMapping(append_time=field), FieldMapping(headers=field), FieldMapping(value=field)):
+        with raises("MissingField", match=f"Did you mean '{meant}'" if meant else f"no.*{field}|none of 2 records has a field '{field}'"):
+            landing.take(topic, folder, mapping)
+        assert landing.messages(topic) == []
+        assert not landing.ledger.open_batches(topic)
+
+
+@pytest.mark.parametrize("few_bytes", [0, FEW_BYTES], ids=["by Spark", "in this process"])
+def test_fields_that_some_records_lack_are_counted(landing: Landing, few_bytes: int) -> None:
+    topic = landing.topic()
+    landing.intake = replace(landing.intake, few_bytes=few_bytes)
+    folder = landing.source(a_jsonl='{"k":"a","v":"1","at":"2024-05-01T12:00:00Z"}\n{"v":"2","at":null}\n{"k":null}\n')
+    result = landing.take(topic, folder)
+    assert (result.rows, result.absent) == (3, {"k": 1, "v": 1, "at": 1})
+    assert "1 records have no field 'k'" in describe(result)
+
+
+@pytest.mark.parametrize("few_bytes", [0, FEW_BYTES], ids=["by Spark", "in this process"])
+def test_a_batch_whose_times_have_no_zone_is_refused_and_one_such_time_goes_alone(landing: Landing, few_bytes: int) -> None:
+    topic = landing.topic()
+    landing.intake = replace(landing.intake, few_bytes=few_bytes)
+    folder = landing.source(a_jsonl=json_lines(("a", "1", "2026-11-28 10:00:00,123"), ("a", "2", "2026-11-28 10:00:01,123")))
+    with raises("MissingTimeZone", match="--time-zone"):
+        landing.take(topic, folder)
+    assert landing.take(topic, folder, replace(KEYED, time_zone="Europe/Berlin")).rows == 2
+    assert [message.append_time for message in landing.messages(topic)] == [1795856400123000, 1795856401123000]
+    landing.put(folder, "b_jsonl", json_lines(("a", "3", "2026-11-28 10:00:00"), ("a", "4", "2026-11-28 10:00:01Z")))
+    result = landing.take(topic, folder)
+    assert (result.rows, result.quarantined) == (1, {"unreadable_time": 1})
+
+
+@pytest.mark.parametrize("few_bytes", [0, FEW_BYTES], ids=["by Spark", "in this process"])
+def test_a_file_that_was_refused_whole_comes_in_under_its_name_when_it_is_mended(landing: Landing, few_bytes: int) -> None:
+    topic = landing.topic()
+    landing.intake = replace(landing.intake, few_bytes=few_bytes)
+    for name, bad, told in (
+        ("a_json", '[\n{"k":"a",\n"v":"1"}\n]', "a JSON array"),
+        ("b_json", '{\n"k":"a",\n"v":"1"\n}\n', "a JSON object in many lines"),
+        ("c_csv", 'k,v,at\na,"1,\nb,2,\n', r"line 2 is never closed"),
+    ):
+        folder = landing.source(**{name: bad})
+        with raises("UnreadableFile", match=told):
+            landing.take(topic, folder)
+        landing.put(folder, name, "k,v,at\na,1,\n" if name == "c_csv" else '{"k":"a","v":"1","at":null}\n')
+        assert landing.take(topic, folder).rows == 1
+
+
+def test_this_process_and_spark_read_the_same(landing: Landing) -> None:
+    logs = []
+    folder = landing.source(a_jsonl=as_json(ROWS), b_csv=as_csv(ROWS), c_parquet=as_parquet(ROWS))
+    for few_bytes in (0, FEW_BYTES):
+        landing.intake = replace(landing.intake, few_bytes=few_bytes)
+        topic = landing.topic(partitions=3)
+        landing.take(topic, folder, replace(KEYED, value=None))
+        logs.append(landing.messages(topic))
+    assert logs[0] == logs[1]
 
 
 def test_a_batch_of_nothing_but_bad_rows_leaves_the_log_alone(landing: Landing) -> None:
@@ -304,7 +367,7 @@ def test_a_batch_of_nothing_but_bad_rows_leaves_the_log_alone(landing: Landing) 
 def test_a_file_that_was_refused_whole_comes_in_when_it_is_mended(landing: Landing) -> None:
     topic = landing.topic()
     good = json_lines(("a", "1", "2024-05-01T12:00:00Z"))
-    folder = landing.source(a_json=json.dumps([{"k": "a"}, {"k": "b"}], indent=2), b_jsonl=good, c_jsonl=good + "broken\n")
+    folder = landing.source(a_json="broken\n" * 2, b_jsonl=good, c_jsonl=good + "broken\n")
     first = landing.take(topic, folder)
     assert (first.rows, first.refused_whole, first.refused_batches) == (2, ("a.json",), ())
     assert [batch.needs_a_person for batch in landing.ledger.refused_batches(topic)] == [True]
@@ -335,7 +398,7 @@ def broken_parquet(*, at: float) -> bytes:
         ({"b_parquet": broken_parquet(at=0.3)}, "UnreadableFile", "b.parquet"),
         ({"b_csv": as_parquet(ROWS)}, "UnreadableFile", "it is a Parquet file"),
         ({"b.jsonl_gz": b"not packed"}, "UnreadableFile", "b.jsonl.gz"),
-        ({"b_csv": b"k,v\na,1\n"}, "MissingField", "no field 'at'. It has: k, v"),
+        ({"b_csv": b"k,v\na,1\n"}, "MissingField", "not have a field 'at'. It has: k, v"),
         ({"b_csv": b"at;k;v\n2024-05-01;a;1\n"}, "MissingField", "--delimiter ';'"),
         ({"b_csv": b"k,k,at\n"}, "UnreadableFile", "more than once"),
     ],
@@ -405,12 +468,12 @@ def test_a_wrong_time_unit_is_named_and_nothing_is_taken(landing: Landing, at: o
 
 def test_times_far_off_are_taken_when_they_are_meant_and_zero_is_unknown(landing: Landing) -> None:
     topic = landing.topic()
-    rows = [("a", str(n), at) for n, at in enumerate([-1, 0, "0", "", None, 1, 1.5, "2.0000001", -62135596800])]
+    rows = [("a", str(n), at) for n, at in enumerate([-1, 0, "0", "", None, 1, 1.5, "2.0000001", -60000000000, -62135596800])]
     mapping = replace(KEYED, append_time_unit="s")
     result = landing.take(topic, landing.source(a_jsonl=json_lines(*rows)), mapping, allow_implausible_times=True)
-    assert result.unknown_times == 4
+    assert result.unknown_times == 5
     assert [message.append_time for message in landing.messages(topic)] == [
-        -1_000_000, None, None, None, None, 1_000_000, 1_500_000, 2_000_001, -62135596800_000_000,
+        -1_000_000, None, None, None, None, 1_000_000, 1_500_000, 2_000_001, -60000000000_000_000, None,
     ]  # fmt: skip
 
 

@@ -70,7 +70,7 @@ def test_a_line_without_a_key_that_tells_an_erased_one_is_not_kept_either(landin
     forbid(landing)
     lines = [b'{"k":"%s","v":"%s\xff"}', b'{"k":"%s","k":"%s"}', b'{"k":"%s","v":"%s", torn']
     content = b"\n".join(line % (key, b"x" * 100) for line in lines for key in (KEY.encode(), b"another"))
-    result = landing.take(topic, landing.source(one_jsonl=content + b'\n{"k":"a","v":"1"}\n'))
+    result = landing.take(topic, landing.source(one_jsonl=content + b'\n{"k":"a","v":"1","at":null}\n'))
     assert (result.rows, result.erased, result.quarantined) == (1, 3, {"unreadable_line": 3})
     kept = [raw for _, _, _, raw in landing.quarantine(topic)]
     assert len(kept) == 3

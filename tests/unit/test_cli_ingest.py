@@ -24,6 +24,7 @@ TAKEN = IngestResult(
     segments=4,
     unknown_times=5,
     shift_days=3,
+    absent={"tags": 7},
 )
 NOTHING = IngestResult(
     topic=TAKEN.topic, batch_ids=(), files=(), files_before=5, rows=0, quarantined={}, end_offsets={0: 634}, segments=0, unknown_times=0, shift_days=0,
@@ -55,7 +56,8 @@ def test_every_option_reaches_the_ingest(lake: Lake, monkeypatch: pytest.MonkeyP
         "ingest", "shop/orders", "./landing", "--key-field", "customer", "--value-field", "body", "--time-field", "created_at",
         "--time-unit", "ms", "--event-time-field", "seen_at", "--event-time-unit", "s", "--headers-field", "tags",
         "--partition-field", "shard", "--delimiter", ";", "--encoding", "latin-1", "--shift-to", "2026-11-21", "--allow-implausible-times",
-        "--skip-changed", "--include", "*.jsonl", "--include", "b/*", "--exclude", "old*", "-o", "json",
+        "--skip-changed", "--include", "*.jsonl", "--include", "b/*", "--exclude", "old*", "--time-format", "%d.%m.%Y",
+        "--event-time-format", "%Y", "--time-zone", "Europe/Berlin", "-o", "json",
     )  # fmt: skip
     assert said.status == 0
     assert asked.arguments == ("shop/orders", "./landing")
@@ -66,6 +68,9 @@ def test_every_option_reaches_the_ingest(lake: Lake, monkeypatch: pytest.MonkeyP
         "append_time_unit": "ms",
         "event_time": "seen_at",
         "event_time_unit": "s",
+        "append_time_format": "%d.%m.%Y",
+        "event_time_format": "%Y",
+        "time_zone": "Europe/Berlin",
         "headers": "tags",
         "partition": "shard",
         "delimiter": ";",
@@ -87,6 +92,7 @@ def test_what_was_taken_is_told(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> 
     assert "0:634, 1:600" in said
     assert "2 by 10165" in said
     assert "5 messages, which never expire" in said
+    assert "tags: 7 records" in said
 
 
 def test_a_span_that_was_doubled_is_told(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,9 @@ def ingest(
     append_time_unit: str = "iso",
     event_time: str | None = None,
     event_time_unit: str = "iso",
+    append_time_format: str | None = None,
+    event_time_format: str | None = None,
+    time_zone: str | None = None,
     headers: str | None = None,
     partition: str | None = None,
     delimiter: str = ",",
@@ -47,12 +50,14 @@ def ingest(
     """Take every file of the folder (or the one file) that the topic has not taken yet; see IngestResult.
 
     Fields are named by the arguments: `key`, `value` (default: the whole record as JSON), the two times with their units
-    (iso, s, ms, us, ns), `headers`, `partition` (default: chosen by the key). `shift_to` is a day, 2026-11-21.
+    (iso, s, ms, us, ns) or formats (of `strptime`), `headers`, `partition` (default: chosen by the key). `shift_to` is a day, 2026-11-21.
+    `time_zone`: of times that name none; without it such times are refused.
     `skip_changed`: a file that was taken before with other content is passed over and named, in place of refusing all of them.
     `include` and `exclude` are shell patterns of file names.
     """
     from message_lifecycle.sources.files import check_delimiter, check_encoding
-    from message_lifecycle.sources.mapping import FieldMapping, check_unit
+    from message_lifecycle.sources.mapping import FieldMapping
+    from message_lifecycle.sources.times import check_format, check_unit, check_zone
 
     mapping = FieldMapping(
         key=key,
@@ -61,6 +66,9 @@ def ingest(
         append_time_unit=check_unit(append_time_unit),
         event_time=event_time,
         event_time_unit=check_unit(event_time_unit),
+        append_time_format=check_format(append_time_format, append_time_unit, "--time-format"),
+        event_time_format=check_format(event_time_format, event_time_unit, "--event-time-format"),
+        time_zone=check_zone(time_zone),
         headers=headers,
         partition=partition,
         delimiter=check_delimiter(delimiter),
@@ -139,6 +147,7 @@ def describe(result: IngestResult) -> str:
         lines.append(f"not taken, erased: {result.erased} messages of keys that may not come in")
     if result.unknown_times:
         lines.append(f"{result.unknown_times} messages have no known time; they, and their segments, never expire")
+    lines += [f"{count:,} records have no field {name!r}" for name, count in result.absent.items()]
     if result.span_seconds is not None:
         lines.append(span_doubled(result.span_seconds))
     if result.shift_days:

@@ -11,7 +11,7 @@ import logging
 import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from message_lifecycle.app.erasure_secret import forbidden_keys, secret_of_place
 from message_lifecycle.model.erasure import KeyMatch, KeySecret
 from message_lifecycle.model.errors import BadInput, Refused, batch_not_open, invalid_append
-from message_lifecycle.model.message import NewMessage, known_time
+from message_lifecycle.model.message import known_time
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import SourceFile
 from message_lifecycle.model.setting_list import Value, check_messages
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from message_lifecycle.ledger import Ledger
     from message_lifecycle.sources.files import Found, InputFile
     from message_lifecycle.sources.mapping import FieldMapping
-    from message_lifecycle.sources.messages import TtlRules
+    from message_lifecycle.sources.messages import Few, TtlRules
     from message_lifecycle.stores.iceberg.append import Appended
 
 log = logging.getLogger("lifecycle")
@@ -60,7 +60,8 @@ class IngestResult:
     batch had been committed by a run that died. `shift_days`: by how many days all times were moved. `erased`: messages that were not
     taken, and are kept nowhere, because their key was erased (`erase --forbid`); None: not counted, as above. `changed`: files that were
     passed over because they were taken before with other content. `span_seconds`: what `segment_max_seconds` was doubled to, because a
-    batch would have opened too many segments; None: it is as set (EXP-3).
+    batch would have opened too many segments; None: it is as set (EXP-3). `absent`: fields that some records of JSON lines do not have, and
+    how many.
     """
 
     topic: TopicName
@@ -82,6 +83,7 @@ class IngestResult:
     """Batches of which nothing was taken and rows were refused: a person must see to them."""
     passed_over: tuple[PassedOver, ...] = ()
     """Files below the folder that were not taken, with the reasons: hidden, of another kind, excluded, changed, or taken before."""
+    absent: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +119,7 @@ class _Taken:
     unknown_times: int | None
     shift_days: int
     erased: int | None
+    absent: Mapping[str, int]
 
 
 def take_files(intake: Intake, name: TopicName, path: str, options: IngestOptions) -> IngestResult:
@@ -241,21 +244,20 @@ def _take(
 
 def _few(
     intake: Intake, topic: Topic, files: Sequence[InputFile], policy: Policy, options: IngestOptions, forbidden: KeyMatch | None
-) -> Sequence[NewMessage] | None:
-    """The batch's messages where it is small, each of its lines is plain and none is refused; None: it takes Spark."""
-    from message_lifecycle.sources.plain import plain_messages
+) -> Few | None:
+    """The batch's messages where it is small and none is refused; None: it takes Spark."""
+    from message_lifecycle.sources.messages import read_few
 
     moved = options.shift_to is not None or SHIFT_DAYS in intake.ledger.ingest_settings(topic.name)
-    if moved or topic.role != "local" or sum(file.size_bytes for file in files) > intake.few_bytes:
+    few = sum(file.size_bytes for file in files) <= intake.few_bytes and not any(file.is_packed for file in files)
+    if moved or topic.role != "local" or not few:
         return None
-    found = plain_messages(files, options.mapping, partitions=topic.partitions)
-    refused = found is None or any(isinstance(admission(message, policy, forbidden), Refusal) for message in found)
+    found = read_few(files, options.mapping, partitions=topic.partitions, ttl=_ttl_rules(policy, topic))
+    refused = found is None or any(isinstance(admission(message, policy, forbidden), Refusal) for message in found.messages)
     return None if refused else found
 
 
-def _append_few(
-    intake: Intake, name: TopicName, batch_id: str, messages: Sequence[NewMessage], policy: Policy, may_commit: Callable[[], None]
-) -> _Taken:
+def _append_few(intake: Intake, name: TopicName, batch_id: str, few: Few, policy: Policy, may_commit: Callable[[], None]) -> _Taken:
     """In this process: most of a small batch's time would be Spark's start."""
     from message_lifecycle.stores.iceberg.catalog import ledger_text
     from message_lifecycle.stores.iceberg.layout import LEDGER
@@ -266,15 +268,15 @@ def _append_few(
     appended, _ = append_few(
         engine(intake.session),
         name,
-        messages,
+        few.messages,
         policy,
         batch_id=batch_id,
         properties=properties,
         may_commit=may_commit,
         late_after=policy.late_after(intake.ledger.now()),
     )
-    unknown = sum(known_time(message.append_time) is None for message in messages)
-    return _Taken(appended=appended, quarantined={}, refused_whole={}, unknown_times=unknown, shift_days=0, erased=0)
+    unknown = sum(known_time(message.append_time) is None for message in few.messages)
+    return _Taken(appended=appended, quarantined={}, refused_whole={}, unknown_times=unknown, shift_days=0, erased=0, absent=few.absent)
 
 
 def _append_by_spark(
@@ -290,7 +292,7 @@ def _append_by_spark(
     from message_lifecycle.sources.messages import (
         ERASED,
         UNREADABLE_LINE,
-        check_units,
+        check_found,
         observed,
         read_messages,
         refused,
@@ -302,29 +304,33 @@ def _append_by_spark(
     from message_lifecycle.stores.iceberg.incoming import CutRules, mark_forbidden
 
     session, mapping, name = intake.session(), options.mapping, topic.name
-    read = read_messages(session, files, mapping, partitions=topic.partitions, ttl=_ttl_rules(policy, topic))
-    if forbidden is not None:
-        read = mark_forbidden(read, forbidden, code=ERASED, keyless=UNREADABLE_LINE)
-    days = _shift_days(intake, name, read, options)
+
+    def reading(*, for_quarantine: bool = False) -> Frame:
+        rules = _ttl_rules(policy, topic)
+        found = read_messages(session, files, mapping, partitions=topic.partitions, ttl=rules, for_quarantine=for_quarantine)
+        return found if forbidden is None else mark_forbidden(found, forbidden, code=ERASED, keyless=UNREADABLE_LINE)
+
+    read = reading()
+    days = _shift_days(intake, name, read, files, options)
     met: Callable[[], Mapping[str, object]] = dict
-    found: Mapping[str, object] = {}
+    found: Mapping[str, Any] = {}
+    absent: dict[str, int] = {}
 
     def messages() -> Frame:
         nonlocal met
-        good, met = observed(read)
+        good, met = observed(read, mapping)
         # A lifetime counts from the time that the message has in the log.
         return with_deadlines(shifted(good, days))
 
     def staged(rows: int) -> None:
-        nonlocal found
+        nonlocal found, absent
         # Where no message is good Spark skips what it was to observe.
-        found = met() if rows else survey(read)
-        if not options.allow_implausible_times:
-            check_units(found, mapping)
+        found = met() if rows else survey(read, mapping)
+        absent = check_found(found, files, mapping, allow_implausible_times=options.allow_implausible_times)
         if days and SHIFT_DAYS not in intake.ledger.ingest_settings(name):
             intake.ledger.set_ingest_setting(name, SHIFT_DAYS, days)
         if found["refused"]:
-            bad = refused(session, read, files, mapping)
+            bad = refused(reading(for_quarantine=True))
             quarantine(session, name, bad, batch_id=batch_id, at=intake.ledger.now(), may_commit=may_commit)
 
     appended = append_batch(
@@ -346,6 +352,7 @@ def _append_by_spark(
         unknown_times=unknown if isinstance(unknown, int) else None,
         shift_days=days,
         erased=erased if isinstance(erased, int) else None,
+        absent=absent,
     )
 
 
@@ -368,18 +375,17 @@ def _ttl_rules(policy: Policy, topic: Topic) -> TtlRules:
     return TtlRules(allow_msg_ttl=policy.allow_msg_ttl, reject_zero=policy.reject_zero_ttl, copies=topic.role != "local")
 
 
-def _shift_days(intake: Intake, name: TopicName, read: Frame, options: IngestOptions) -> int:
+def _shift_days(intake: Intake, name: TopicName, read: Frame, files: Sequence[InputFile], options: IngestOptions) -> int:
     """The topic's own shift once it has one, so that later files keep their distance to earlier ones."""
-    from message_lifecycle.sources.messages import check_units, survey
+    from message_lifecycle.sources.messages import check_found, survey
 
     kept = intake.ledger.ingest_settings(name).get(SHIFT_DAYS)
     if kept is not None:
         return int(kept)
     if options.shift_to is None:
         return 0
-    found = survey(read)
-    if not options.allow_implausible_times:
-        check_units(found, options.mapping)
+    found = survey(read, options.mapping)
+    check_found(found, files, options.mapping, allow_implausible_times=options.allow_implausible_times)
     newest = found["newest"]
     return (options.shift_to - (_EPOCH + timedelta(microseconds=newest)).date()).days if isinstance(newest, int) else 0
 
@@ -396,8 +402,10 @@ def _result(
     batches = [batch for _, batch in taken.values()]
     appended = [batch.appended for batch in batches if batch.appended is not None]
     quarantined: Counter[str] = Counter()
+    absent: Counter[str] = Counter()
     for batch in batches:
         quarantined.update(batch.quarantined)
+        absent.update(batch.absent)
     unknown, erased = [batch.unknown_times for batch in batches], [batch.erased for batch in batches]
     return IngestResult(
         topic=name,
@@ -418,4 +426,5 @@ def _result(
             batch_id for batch_id, (_, batch) in taken.items() if batch.quarantined and (batch.appended is None or not batch.appended.rows)
         ),
         span_seconds=max((batch.span_seconds for batch in appended if batch.span_seconds is not None), default=None),
+        absent=dict(absent),
     )

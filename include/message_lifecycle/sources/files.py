@@ -1,4 +1,4 @@
-"""Which files there are to take: found, named, told apart by content, looked into as far as reading them needs; and what can be wrong with them.
+"""Which files there are to take: found, named and told apart by content; and what can be wrong with them.
 
 A file is known by its path below the folder that was given. The order of a log's messages is (that path in natural order, position in
 the file), whatever order the file system or the engine finds them in (P12).
@@ -7,7 +7,6 @@ the file), whatever order the file system or the engine finds them in (P12).
 from __future__ import annotations
 
 import codecs
-import csv
 import gzip
 import hashlib
 import io
@@ -16,7 +15,6 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any, Protocol, cast, overload
 from urllib.parse import quote, unquote
@@ -30,31 +28,15 @@ MAX_FILES = 1 << (63 - AT_BITS)
 """Files that one batch can order."""
 _NAMED = 5
 """Files that an error names."""
-# Spark takes these for patterns, Hadoop a colon for a scheme.
-_UNSAFE = frozenset("[]{}*?\\:")
 _CUTTING = frozenset("#?\t\r\n")
-_PARQUET_MAGIC = b"PAR1"
 UTF_8 = "utf-8"
-_LINES_TRIED = 1000
-ENUMERATION = "ENUM"
-"""Parquet's word for the type of a column of names, which Arrow takes for bytes."""
 _AT_ONCE = 8 << 20
 """Bytes that are asked of a store at once."""
-_DELIMITERS = (";", "\t", "|", ",")
-_NAME_IT = "name the encoding that it has with --encoding, as latin-1"
 _ASCII = bytes(range(128))
 _NOT_THESE = ("utf-16", "utf-32", "utf-7", "unicode", "raw-unicode", "idna", "punycode", "charmap")
 """Beginnings of the names of encodings whose lines end otherwise, or that are none of files."""
-_MARKS = (
-    (codecs.BOM_UTF32_LE, "UTF-32"),
-    (codecs.BOM_UTF32_BE, "UTF-32"),
-    (codecs.BOM_UTF16_LE, "UTF-16"),
-    (codecs.BOM_UTF16_BE, "UTF-16"),
-)
-"""Byte order marks, the longer ones first."""
 # What Spark tells of a task that raised NotRead.
 _THERE = re.compile(r"Not(Read|Reached): (\S+) (.+)")
-_FILE = re.compile(r"\[FAILED_READ_FILE[^\]]*\][^\n]*?reading file (?:file:)?/*(/[^\s]+?)\.?(?:\s|$)")
 
 
 class Store(Protocol):
@@ -133,7 +115,7 @@ class _There(io.RawIOBase):
 
 
 class NotRead(Exception):
-    """Of a task: a file that is in a store, and what is wrong with it."""
+    """Of a task: a file, and what is wrong with it."""
 
     def __init__(self, file: InputFile, error: BaseException) -> None:
         super().__init__(f"{quote(file.path, safe=':/')} {str(error).partition(chr(10))[0] or type(error).__name__}")
@@ -160,20 +142,6 @@ class Found(Sequence[InputFile]):
         return len(self._files)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
-    """What files must share to be read together: kind, and for CSV and Parquet the fields in their order.
-
-    `header` is the first line of a CSV file as it stands; `nanoseconds` names Parquet fields of that unit.
-    """
-
-    kind: Kind
-    fields: tuple[str, ...] = ()
-    types: tuple[str, ...] = ()
-    header: str = ""
-    nanoseconds: frozenset[str] = frozenset()
-
-
 def find_files(place: str | Path, patterns: Patterns = EVERY_FILE) -> Found:
     """Return the file, or every file below the folder, in natural order of their names.
 
@@ -181,10 +149,10 @@ def find_files(place: str | Path, patterns: Patterns = EVERY_FILE) -> Found:
 
     Raises:
         NoInput: No file is left to take.
-        UnreadableFile: The one file that was named is of an unknown kind, or a path cannot be given to Spark.
+        UnreadableFile: The one file that was named is of an unknown kind.
     """
     root = Path(place).absolute()
-    if ".." in root.parts:  # which Spark drops from a path; a file keeps the name that was given
+    if ".." in root.parts:  # a file keeps the name that was given
         root = root.parent.resolve() / root.name if root.is_file() else root.resolve()
     if root.is_file():
         check_kind(str(root))
@@ -198,8 +166,6 @@ def find_files(place: str | Path, patterns: Patterns = EVERY_FILE) -> Found:
 
 
 def _here(name: str, path: Path) -> InputFile:
-    if unsafe := sorted(set(str(path)) & _UNSAFE):
-        raise unreadable_file(str(path), f"its path holds {' '.join(unsafe)}, which Spark takes for a pattern")
     return InputFile(name=name, path=str(path), kind=check_kind(str(path)), size_bytes=path.stat().st_size)
 
 
@@ -244,20 +210,6 @@ def check_kind(path: str) -> Kind:
     return kind
 
 
-def shapes(files: Iterable[InputFile], *, delimiter: str, encoding: str = UTF_8) -> dict[Shape, list[InputFile]]:
-    """Files by shape; a CSV file without any line has none. Raises UnreadableFile for what is not what its name says, or no text in that
-    encoding."""
-    found: dict[Shape, list[InputFile]] = {}
-    for file in files:
-        try:
-            shape = _shape(file, delimiter, encoding)
-        except (OSError, *TORN, UnicodeDecodeError, csv.Error) as error:
-            raise unreadable_file(file.path, str(error)) from error
-        if shape is not None:
-            found.setdefault(shape, []).append(file)
-    return found
-
-
 def check_delimiter(given: str) -> str:
     """`\\t`, as a shell hands it on, is a tabulator. Raises InvalidSetting."""
     found = "\t" if given == "\\t" else given
@@ -278,76 +230,6 @@ def check_encoding(name: str) -> str:
     raise InvalidSetting(where="ingest", key="--encoding", value=name, allowed=allowed)
 
 
-def _shape(file: InputFile, delimiter: str, encoding: str) -> Shape | None:
-    if file.kind == "parquet":
-        return _parquet_shape(file)
-    first = _first_line(file, encoding)
-    if file.kind == "json lines":
-        return Shape(kind="json lines")
-    if first is None:
-        raise unreadable_file(file.path, f"its header is not valid {encoding}; {_NAME_IT}")
-    if not first:
-        return None
-    fields = tuple(next(csv.reader([first], delimiter=delimiter)))
-    if twice := sorted({name for name in fields if fields.count(name) > 1}):
-        raise unreadable_file(file.path, f"its header names {', '.join(map(repr, twice))} more than once")
-    return Shape(kind="csv", fields=fields, header=first)
-
-
-def _first_line(file: InputFile, encoding: str) -> str | None:
-    """None: that line is no text, but a later one is. Raises UnreadableFile where none of the first lines is."""
-    with file.open() as raw, gzip.open(raw) if file.is_packed else raw as content:
-        first = content.readline()
-        if first.startswith(_PARQUET_MAGIC):
-            raise unreadable_file(file.path, f"it is a Parquet file, but its name says {file.kind}")
-        if wide := next((name for mark, name in _MARKS if first.startswith(mark)), None):
-            how = f"convert it first (`iconv -f {wide} -t UTF-8`); --encoding is for files whose lines end as those of ASCII"
-            raise unreadable_file(file.path, f"by its byte order mark it is {wide}; {how}")
-        # A byte order mark is no part of the first field's name.
-        first = first.removeprefix(codecs.BOM_UTF8)
-        if first and not any(_is_text(line, encoding) for line in chain([first], islice(content, _LINES_TRIED - 1))):
-            raise unreadable_file(file.path, f"none of its first {_LINES_TRIED:,} lines is valid {encoding}; {_NAME_IT}")
-    return first.decode(encoding).rstrip("\r\n") if _is_text(first, encoding) else None
-
-
-def _is_text(line: bytes, encoding: str) -> bool:
-    try:
-        line.decode(encoding)
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def _parquet_shape(file: InputFile) -> Shape:
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    try:
-        with file.open() as content, parquet.ParquetFile(content, arrow_extensions_enabled=False) as found:
-            schema, columns = found.schema_arrow, [found.schema.column(at) for at in range(len(found.schema))]
-    except (pa.ArrowException, OSError) as error:
-        raise unreadable_file(file.path, f"it is no Parquet file, or a broken one ({error})") from error
-    folded = [name.casefold() for name in schema.names]
-    if twice := sorted({name for name in schema.names if folded.count(name.casefold()) > 1}):
-        raise unreadable_file(file.path, f"its fields {', '.join(map(repr, twice))} differ in case only")
-    nanoseconds = frozenset(f.name for f in schema if pa.types.is_timestamp(f.type) and f.type.unit == "ns")
-    if file.store is not None:
-        _refuse_older(file, columns)
-    enumerations = {column.name for column in columns if column.logical_type.type == ENUMERATION}
-    types = tuple(ENUMERATION if field.name in enumerations else str(field.type) for field in schema)
-    return Shape(kind="parquet", fields=tuple(schema.names), types=types, nanoseconds=nanoseconds)
-
-
-def _refuse_older(file: InputFile, columns: Iterable[Any]) -> None:
-    """Raises UnreadableFile for what PyArrow would read, and not as Spark does: times of 96 bits, which end in 2262 for it, and names of an
-    enumeration that lie within another field."""
-    for column in columns:
-        if column.physical_type == "INT96":
-            raise unreadable_file(file.path, f"its field {column.path} has times of the older kind INT96; write them as timestamps")
-        if column.logical_type.type == ENUMERATION and column.path != column.name:
-            raise unreadable_file(file.path, f"its field {column.path} is an enumeration within another; write it as a string")
-
-
 def no_input(path: str, reason: str) -> BadInput:
     """The path to ingest holds nothing."""
     return BadInput(f"nothing to ingest at {path}: {reason}.", code="NoInput")
@@ -359,15 +241,6 @@ def unreadable_file(file: str, reason: str) -> BadInput:
         f"file {file} cannot be read: {reason}. Nothing was taken from this or any other file; mend it or move it away.",
         code="UnreadableFile",
     )
-
-
-def missing_field(file: str, field: str, fields: Sequence[str]) -> BadInput:
-    """A file has no field of a name that was asked for."""
-    told = f"file {file} has no field {field!r}. It has: {', '.join(fields)}. Nothing was taken."
-    of_csv = ".csv" in file.lower() and len(fields) == 1
-    between = next((mark for mark in _DELIMITERS if of_csv and mark in fields[0]), None)
-    hint = "" if between is None else f" If {between!r} stands between its fields, say so: --delimiter {between!r}"
-    return BadInput(told + hint, code="MissingField")
 
 
 def wrong_time_unit(*, field: str, value: str, unit: str, reads_as: str | None, likely: str | None, rows: int, of: int) -> BadInput:
@@ -394,8 +267,6 @@ def named_failures() -> Iterator[None]:
         if there := _THERE.search(text):
             what, path, reason = there.groups()
             raise (unreadable_file if what == "Read" else storage_refused)(unquote(path), reason) from error
-        if found := _FILE.search(text):
-            raise unreadable_file(unquote(found.group(1)), _cause(text)) from error
         raise
 
 
@@ -407,8 +278,3 @@ def _whole(error: Exception) -> str:
         texts.append(str(java.toString()))
         java = java.getCause()
     return "\n".join(texts)
-
-
-def _cause(text: str) -> str:
-    causes = [line.strip() for line in text.splitlines() if line.strip().startswith("Caused by: ")]
-    return causes[-1].removeprefix("Caused by: ") if causes else "its content is damaged"

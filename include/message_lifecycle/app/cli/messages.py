@@ -53,6 +53,14 @@ def ingest(
     append_time_unit: Annotated[str, typer.Option("--time-unit", metavar="UNIT", help=f"How it is written: {_UNITS}.")] = "iso",
     event_time: Annotated[str | None, option("--event-time-field", "FIELD", "The field with the time of the event itself.")] = None,
     event_time_unit: Annotated[str, typer.Option("--event-time-unit", metavar="UNIT", help=f"How it is written: {_UNITS}.")] = "iso",
+    append_time_format: Annotated[
+        str | None, option("--time-format", "FORMAT", "How the time is written, as strptime reads it: '%d.%m.%Y %H:%M:%S'.")
+    ] = None,
+    event_time_format: Annotated[str | None, option("--event-time-format", "FORMAT", "The same for the event time.")] = None,
+    time_zone: Annotated[
+        str | None,
+        option("--time-zone", "ZONE", "The zone of times that name none: UTC, +02:00 or Europe/Berlin. Without it they are refused."),
+    ] = None,
     headers: Annotated[str | None, option("--headers-field", "FIELD", "The field with the message's headers.")] = None,
     partition: Annotated[
         str | None, option("--partition-field", "FIELD", "The field with the partition's number; by default the key chooses it.")
@@ -102,6 +110,9 @@ def ingest(
             append_time_unit=append_time_unit,
             event_time=event_time,
             event_time_unit=event_time_unit,
+            append_time_format=append_time_format,
+            event_time_format=event_time_format,
+            time_zone=time_zone,
             headers=headers,
             partition=partition,
             delimiter=delimiter,
@@ -129,6 +140,7 @@ def ingest(
         "changed": list(result.changed),
         "span_seconds": result.span_seconds,
         "passed_over": [{"file": one.name, "why": one.why} for one in result.passed_over],
+        "absent_fields": dict(result.absent),
     }
     emit(output, told, _show_taken)
     return WAITS if result.refused_batches else 0
@@ -154,6 +166,7 @@ def _show_taken(screen: Screen, told: View) -> None:
             ("refused whole", shortened(told["refused_whole"])),
             ("erased", f"{count(told['erased'])} messages of keys that may not come in, not taken" if told["erased"] else ""),
             ("unknown times", f"{count(told['unknown_times'])} messages, which never expire" if told["unknown_times"] else ""),
+            ("without a field", ", ".join(f"{name}: {count(number)} records" for name, number in told["absent_fields"].items())),
             ("shifted by", f"{told['shift_days']} days" if told["shift_days"] else ""),
         ]
     )

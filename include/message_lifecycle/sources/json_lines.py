@@ -1,0 +1,316 @@
+"""JSON lines as blocks of records. A number keeps its digits, and a field with parts the text that it has in its line (MSG-1).
+
+A line ends by a line feed, a carriage return, or both. A large file may be read in slices: a line belongs to the slice in which it begins.
+"""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import IO, Any, cast
+
+import pyarrow as pa
+
+from message_lifecycle.sources.block import ROWS, Block, raw_text
+from message_lifecycle.sources.files import UTF_8, InputFile
+
+_CHUNK = 8 << 20
+_BLANK = " \t"
+_SPACE = re.compile(r"[ \t\r\n]*")
+
+
+class NotRecord(ValueError):
+    """Why a line is no record."""
+
+
+class Absent:
+    """The type of a field that a record does not have."""
+
+
+ABSENT = Absent()
+
+
+class _Twice(dict[str, Any]):
+    """An object that names a field more than once."""
+
+    names: frozenset[str] = frozenset()
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) == len(pairs):
+        return found
+    twice, names = _Twice(found), [name for name, _ in pairs]
+    twice.names = frozenset(name for name in found if names.count(name) > 1)
+    return twice
+
+
+def _constant(text: str) -> Any:
+    raise NotRecord(f"{text} is no number of JSON")
+
+
+_scan = json.JSONDecoder(object_pairs_hook=_object, parse_float=str, parse_int=str, parse_constant=_constant).raw_decode
+
+
+def parse(text: str) -> Any:
+    """The value of a JSON text: numbers as the text that they are. Raises NotRecord."""
+    text = text.strip(" \t\r\n")
+    try:
+        found, end = _scan(text, 0)
+    except NotRecord:
+        raise
+    except (ValueError, RecursionError):
+        raise NotRecord("the text is not JSON") from None
+    if end != len(text):
+        raise NotRecord("more follows the value")
+    return found
+
+
+def members(text: str) -> Iterator[tuple[str, str]]:
+    """Names and texts of the fields of an object that `parse` has read."""
+    at = _SPACE.match(text, text.index("{") + 1).end()  # type: ignore[union-attr]  # it matches anywhere
+    while text[at] != "}":
+        name, at = _scan(text, at)
+        at = _SPACE.match(text, _SPACE.match(text, at).end() + 1).end()  # type: ignore[union-attr]
+        _, end = _scan(text, at)
+        yield name, text[at:end]
+        at = _SPACE.match(text, end).end()  # type: ignore[union-attr]
+        if text[at] == ",":
+            at = _SPACE.match(text, at + 1).end()  # type: ignore[union-attr]
+
+
+def elements(text: str) -> Iterator[str]:
+    """Texts of the elements of a list that `parse` has read."""
+    at = _SPACE.match(text, text.index("[") + 1).end()  # type: ignore[union-attr]
+    while text[at] != "]":
+        _, end = _scan(text, at)
+        yield text[at:end]
+        at = _SPACE.match(text, end).end()  # type: ignore[union-attr]
+        if text[at] == ",":
+            at = _SPACE.match(text, at + 1).end()  # type: ignore[union-attr]
+
+
+def text_of(value: Any, source: str) -> str | None:
+    """A value as text: of one with parts, its own source."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return source
+
+
+def _found(record: Any, path: Sequence[str]) -> Any:
+    for name in path:
+        if not isinstance(record, dict) or name not in record:
+            return ABSENT
+        if isinstance(record, _Twice) and name in record.names:
+            raise NotRecord("the line has a field twice")
+        record = record[name]
+    return record
+
+
+def _source(text: str, path: Sequence[str]) -> str:
+    for name in path:
+        text = next(source for found, source in members(text) if found == name)
+    return text
+
+
+def read_json_lines(
+    file: InputFile,
+    wanted: Sequence[str],
+    folders: Mapping[str, str | None],
+    *,
+    encoding: str,
+    whole: bool,
+    start: int = 0,
+    end: int | None = None,
+) -> Iterator[Block]:
+    """The records whose lines begin from byte `start` on, and before byte `end`."""
+    number = 1
+    for first, lines in _lines(file, start, end):
+        places = list(accumulate(map(len, lines), initial=first))
+        for some in range(0, len(lines), ROWS):
+            mine = lines[some : some + ROWS]
+            block = _block(mine, places[some : some + ROWS], number + some, wanted, folders, encoding, whole)
+            if start > 0:
+                block.positions = None
+            if len(block.at):
+                yield block
+        number += len(lines)
+
+
+def _block(
+    lines: Sequence[bytes],
+    places: Sequence[int],
+    number: int,
+    wanted: Sequence[str],
+    folders: Mapping[str, str | None],
+    encoding: str,
+    whole: bool,
+) -> Block:
+    columns: list[list[str | None]] = [[] for _ in wanted]
+    absent: dict[str, set[int]] = {name: set() for name in wanted}
+    broken: dict[int, str] = {}
+    kept: list[bytes] = []
+    at: list[int] = []
+    positions: list[int] = []
+    utf_8 = encoding == UTF_8
+    fields = list(zip(wanted, (column.append for column in columns), strict=True))
+    for index, line in enumerate(lines):
+        line = line.rstrip(b"\r\n")
+        if not line.strip(b" \t"):
+            continue
+        row = len(at)
+        at.append(places[index])
+        positions.append(number + index)
+        kept.append(line)
+        try:
+            text = line.decode(encoding).strip(_BLANK)
+            record = _record(text)
+            found = [_field(record, name, text, folders) for name in wanted]
+        except UnicodeDecodeError:
+            broken[row] = f"the line is not valid {encoding}"
+        except NotRecord as error:
+            broken[row] = str(error)
+        else:
+            for (name, append), one in zip(fields, found, strict=True):
+                if one is ABSENT:
+                    absent[name].add(row)
+                    append(None)
+                else:
+                    append(cast("str | None", one))
+            continue
+        for _, append in fields:
+            append(None)
+    if not whole:
+        values = None
+    elif utf_8:
+        values = pa.array(kept, pa.binary())
+    else:
+        values = pa.array([None if row in broken else line.decode(encoding).encode() for row, line in enumerate(kept)], pa.binary())
+    return Block(
+        at=pa.array(at, pa.int64()),
+        positions=positions,
+        fields={name: pa.array(column, pa.string()) for name, column in zip(wanted, columns, strict=True)},
+        whole=values,
+        raw=lambda row: raw_text(kept[row], encoding),
+        broken=broken,
+        absent=absent,
+    )
+
+
+def _record(text: str) -> dict[str, Any]:
+    try:
+        record, end = _scan(text, 0)
+    except NotRecord:
+        raise
+    except (ValueError, RecursionError):
+        raise NotRecord("the line is not one JSON object") from None
+    if end != len(text) or not isinstance(record, dict):
+        raise NotRecord("the line is not one JSON object")
+    if "\\u" in text:
+        try:
+            # A half of a surrogate pair would become another letter.
+            json.dumps(record, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise NotRecord("the line has half of a surrogate pair, which is no letter") from None
+    return record
+
+
+def _field(record: dict[str, Any], name: str, text: str, folders: Mapping[str, str | None]) -> str | Absent | None:
+    value = record.get(name, ABSENT)
+    if isinstance(record, _Twice) and name in record.names:
+        raise NotRecord("the line has a field twice")
+    if value is ABSENT:
+        if "." in name:
+            path = name.split(".")
+            value = _found(record, path)
+            if isinstance(value, dict | list):
+                return _source(text, path)
+        if value is ABSENT:
+            value = folders.get(name, ABSENT)
+    if isinstance(value, dict | list):
+        return _source(text, (name,))
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return cast("str | Absent | None", value)
+
+
+def _lines(file: InputFile, start: int, end: int | None) -> Iterator[tuple[int, list[bytes]]]:
+    """The place of the first of some lines, and these lines with their ends."""
+    with file.open() as raw, gzip.open(raw) if file.is_packed else raw as opened:
+        content = cast("IO[bytes]", opened)
+        place, rest = _to_first_line(content, start)
+        if start == 0 and place > 0 and end is not None:
+            end = max(end, place + 1)  # the line behind a byte order mark begins with it
+        while end is None or place < end:
+            chunk = content.read(_CHUNK)
+            rest += chunk
+            # A carriage return that comes last may be half of a line's end.
+            ready = len(rest) if not chunk else max(rest.rfind(b"\n"), rest.rfind(b"\r", 0, max(len(rest) - 1, 0))) + 1
+            lines = rest[:ready].splitlines(keepends=True)
+            if end is not None and place + ready > end:
+                begins = list(accumulate(map(len, lines), initial=place))
+                lines = lines[: next(at for at, begin in enumerate(begins) if begin >= end)]
+            if lines:
+                yield place, lines
+            if not chunk:
+                return
+            place, rest = place + ready, rest[ready:]
+
+
+def _to_first_line(content: IO[bytes], start: int) -> tuple[int, bytes]:
+    """Skip what belongs to a line that begins before `start`: the first line's place, and what is read of it."""
+    if start == 0:
+        head = content.read(len(codecs.BOM_UTF8))
+        return (len(head), b"") if head == codecs.BOM_UTF8 else (0, head)
+    content.seek(start - 1)
+    place, rest = start - 1, b""
+    while chunk := content.read(_CHUNK):
+        rest += chunk
+        found = re.search(rb"\r\n|\n|\r(?=[^\n])", rest)
+        if found is not None:
+            return place + found.end(), rest[found.end() :]
+        # A line longer than a chunk: only its last byte may be half of a line's end.
+        place, rest = place + len(rest) - 1, rest[-1:]
+    return place + len(rest), b""
+
+
+def names_in(file: InputFile, encoding: str, *, most: int = 1000) -> list[str]:
+    """The names of fields in the first lines, those within others with points between."""
+    names: dict[str, None] = {}
+    for _, lines in _lines(file, 0, _CHUNK):
+        for line in lines[:most]:
+            try:
+                record = _record(line.decode(encoding).strip(" \t\r\n"))
+            except (NotRecord, UnicodeDecodeError):
+                continue
+            _add_names(names, record, "")
+        break
+    return list(names)
+
+
+def _add_names(names: dict[str, None], record: dict[str, Any], before: str) -> None:
+    for name, value in record.items():
+        names[before + name] = None
+        if isinstance(value, dict):
+            _add_names(names, value, f"{before}{name}.")
+
+
+def is_in_many_lines(content: bytes, encoding: str) -> str | None:
+    """What the beginning of a file is, where it is no JSON lines but one value in many lines; None: it may be lines."""
+    text = content.decode(encoding, "ignore").lstrip(" \t\r\n")
+    first = re.search(r"[\r\n]|$", text)
+    line_end = len(text) if first is None else first.start()
+    try:
+        _, end = _scan(text, 0)
+    except (ValueError, RecursionError):
+        end = len(text) + 1
+    if text.startswith("["):
+        # A first line that is an array of its own, with more lines behind it, is one bad line.
+        return None if end <= line_end and text[end:].strip() else "a JSON array"
+    return "a JSON object in many lines" if line_end < end <= len(text) else None

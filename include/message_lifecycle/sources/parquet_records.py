@@ -1,0 +1,116 @@
+"""Parquet files as blocks of records, read by PyArrow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import parquet
+
+from message_lifecycle.sources.arrow_text import Shape, json_objects, json_texts, plain, shape_of
+from message_lifecycle.sources.block import ROWS, Block
+from message_lifecycle.sources.files import InputFile
+
+
+def open_parquet(content: IO[bytes]) -> Any:
+    """The file, with times of 96 bits in microseconds: in nanoseconds their years would end in 2262."""
+    return parquet.ParquetFile(content, arrow_extensions_enabled=False, coerce_int96_timestamp_unit="us")
+
+
+def shapes_of(found: Any) -> dict[str, Shape]:
+    """The shapes of a file's fields by name, in their order."""
+    columns = [found.schema.column(at) for at in range(len(found.schema))]
+    leaves = iter([(column.physical_type, column.logical_type.type) for column in columns])
+    return {field.name: shape_of(field.type, leaves) for field in found.schema_arrow}
+
+
+def path_in(shapes: Mapping[str, Shape], name: str) -> tuple[str, ...] | None:
+    """Where the field is: by its name, or by names of structs one within the other, with points between; None: nowhere."""
+    if name in shapes:
+        return (name,)
+    path = tuple(name.split("."))
+    parts: Mapping[str, Shape] = shapes
+    for step in path:
+        if step not in parts:
+            return None
+        shape = parts[step]
+        parts = dict(shape.parts) if pa.types.is_struct(shape.kind) else {}
+    return path
+
+
+def names_in(shapes: Mapping[str, Shape], before: str = "") -> list[str]:
+    """The names of all fields, those within structs with points between."""
+    names = []
+    for name, shape in shapes.items():
+        names.append(before + name)
+        if pa.types.is_struct(shape.kind):
+            names += names_in(dict(shape.parts), f"{before}{name}.")
+    return names
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A field that is wanted: its column, the steps within it, and its shape."""
+
+    column: str
+    steps: tuple[str, ...]
+    shape: Shape
+
+
+def _part(shapes: Mapping[str, Shape], path: Sequence[str]) -> _Part:
+    shape = shapes[path[0]]
+    for step in path[1:]:
+        shape = dict(shape.parts)[step]
+    return _Part(path[0], tuple(path[1:]), shape)
+
+
+def read_parquet(file: InputFile, wanted: Sequence[str], folders: Mapping[str, str | None], *, whole: bool, raw: bool) -> Iterator[Block]:
+    """The records in the order of their rows. `raw`: they may be asked for as they stand, so every column is read."""
+    with file.open() as content, open_parquet(content) as found:
+        shapes = shapes_of(found)
+        parts = {name: _part(shapes, path) for name in wanted if (path := path_in(shapes, name)) is not None}
+        needed = None if whole or raw else list(dict.fromkeys(part.column for part in parts.values()))
+        if needed is not None and (not needed or any("." in name for name in shapes)):
+            needed = None
+        number = 1
+        for batch in found.iter_batches(batch_size=ROWS, columns=needed):
+            columns = {name: plain(column) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
+            yield _block(columns, shapes, parts, wanted, folders, number, batch.num_rows, whole)
+            number += batch.num_rows
+
+
+def _block(
+    columns: Mapping[str, pa.Array],
+    shapes: Mapping[str, Shape],
+    parts: Mapping[str, _Part],
+    wanted: Sequence[str],
+    folders: Mapping[str, str | None],
+    number: int,
+    count: int,
+    whole: bool,
+) -> Block:
+    fields, kinds = {}, {}
+    for name in wanted:
+        if name not in parts:
+            fields[name] = pa.array([folders.get(name)] * count, pa.string())
+            continue
+        part = parts[name]
+        column = columns[part.column]
+        for step in part.steps:
+            column = pc.struct_field(column, step)
+        fields[name] = plain(column)
+        kinds[name] = part.shape
+
+    def records(of: Mapping[str, pa.Array]) -> pa.Array:
+        return json_objects([(name, json_texts(column, shapes[name])) for name, column in of.items()])
+
+    def raw_at(row: int) -> str:
+        found: bytes = records({name: column.slice(row, 1) for name, column in columns.items()})[0].as_py()
+        return found.decode()
+
+    positions = range(number, number + count)
+    block = Block(at=pa.array(positions, pa.int64()), positions=positions, fields=fields, whole=None, raw=raw_at, shapes=kinds)
+    return replace(block, whole=records(columns)) if whole else block
