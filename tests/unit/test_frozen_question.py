@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from message_lifecycle.app import steps, tasks
+from message_lifecycle.app import seals, steps, tasks
 from message_lifecycle.app.due import due
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.model.instants import Instant
@@ -40,9 +40,10 @@ def report_of(lake: Lake, plan_id: str) -> GateReport:
 def judged_anew(lake: Lake, plan_id: str) -> GateReport:
     """By another run, with other figures."""
     report = report_of(lake, plan_id)
-    staged = lake.services.ledger.record(plan_id).staged
-    assert staged is not None
-    lake.services.ledger.record_report(staged, replace(report, figures=(*report.figures, ("looked_at", 2))))
+    record = lake.services.ledger.record(plan_id)
+    assert record.staged is not None
+    other = seals.sealed_report(lake.services, record, record.staged, replace(report, figures=(*report.figures, ("looked_at", 2))))
+    lake.services.ledger.record_report(record.staged, other)
     return report
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
-from message_lifecycle.app import changes, sparing
+from message_lifecycle.app import changes, seals, sparing
 from message_lifecycle.app.changes import asked_by_itself, belongs_to_another, is_under_way, is_void, replaced, require_todays, waits
 from message_lifecycle.app.concluding import blocked_by, closing_outcome, conclude, judge, outcome_of
 from message_lifecycle.app.operations.registry import Work, of_plan, of_work, preview
@@ -217,6 +217,7 @@ def gate(s: Services, plan_id: str) -> GateReport:
     if staged.markers is None and marks(s, record.plan):
         staged = mark(s, plan_id)  # another run has staged anew what this one had marked
     report = judge(s, record.plan, staged, policy)
+    report = seals.sealed_report(s, record, staged, report)
     try:
         s.ledger.record_report(staged, report)
     except NotReady:
@@ -246,8 +247,10 @@ def approve(s: Services, plan_id: str, *, granted: bool, by: str, text: str, gat
             raise void_answer(record.plan.plan_id, why)
     if granted and asked_by_itself(record, by):
         raise own_request(record.plan.plan_id, by)
+    if granted and record.outcome is None and record.approval is None:
+        seals.require_sealed(s, record)
     approval = Approval(plan_id=record.plan.plan_id, granted=granted, by=by, at=s.ledger.now(), text=text, gate_id=gate_id or standing)
-    s.ledger.record_approval(approval)
+    s.ledger.record_approval(seals.sealed_approval(s, approval))
     if not granted:
         close(s, record.plan, "refused", f"{by} refused: {text or 'no reason given'}")
     return approval
@@ -273,6 +276,7 @@ def _publish(s: Services, record: PlanRecord) -> Published | Outcome | None:
     plan, operation = record.plan, of_plan(s, record.plan)
     if record.staged is None or record.report is None or record.reported_at is None:
         raise NotReady(plan.plan_id, record.state, "a plan that the gate has judged")
+    seals.require_sealed(s, record)
     with s.topics.look():
         if not changes.is_decided(s, plan):
             require_todays(s, plan)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from message_lifecycle.model.outcome import Approval, Outcome, Staged
+from message_lifecycle.model.outcome import Approval, GateReport, Outcome, Staged
 from message_lifecycle.model.plan import PLAN_FORMAT
 
 Content = dict[str, Any]
@@ -219,6 +219,11 @@ def _before_archives(outcome: Content) -> None:
 
 def _before_frozen(approval: Content) -> None:
     _add(approval, gate_id=None)  # it stood for the only report that there was
+    _before_seals(approval)
+
+
+def _before_seals(record: Content) -> None:
+    _add(record, seal=None)
 
 
 _LACKING: Mapping[str, Sequence[tuple[frozenset[str], Callable[[Content], None]]]] = {
@@ -227,7 +232,8 @@ _LACKING: Mapping[str, Sequence[tuple[frozenset[str], Callable[[Content], None]]
         (frozenset(("restored", "marker_offsets", "reclaimed_files", "reclaimed_bytes")), _before_undo),
         (frozenset(("restored", "marker_offsets", "reclaimed_files", "reclaimed_bytes", "archived")), _before_archives),
     ),
-    Approval.__name__: ((frozenset(("gate_id",)), _before_frozen),),
+    Approval.__name__: ((frozenset(("gate_id", "seal")), _before_frozen), (frozenset(("seal",)), _before_seals)),
+    GateReport.__name__: ((frozenset(("seal",)), _before_seals),),
 }
 """By record: the fields that a version wrote it without, all of them or none, and what it is with them.
 
@@ -235,8 +241,9 @@ _LACKING: Mapping[str, Sequence[tuple[frozenset[str], Callable[[Content], None]]
 |---|---|
 | Staged | `documents`, with format 3; up to format 5 it has more of older markers: what they are, and their first and last offset |
 | Outcome | `restored`, `marker_offsets`, `reclaimed_files`, `reclaimed_bytes`, with formats 3 and 4; `archived`, with 3 and the first of 4 |
-| Approval | `gate_id`, up to the first versions of format 6 |
-| GateReport, receipts | nothing |
+| Approval | `gate_id`, up to the first versions of format 6; `seal`, with format 6 |
+| GateReport | `seal`, with format 6 |
+| receipts | nothing |
 """
 
 

@@ -26,6 +26,7 @@ from message_lifecycle.model.plan import PLAN_FORMAT, Operation, Plan
 
 _plans = tables.plans
 _PLAN_ID_LENGTH = 32
+_ALL_JUDGED = select(_plans.c.topic, _plans.c.plan_id).where(_plans.c.state != "closed", _plans.c.report.is_not(None))
 
 
 class Plans(Part):
@@ -42,6 +43,10 @@ class Plans(Part):
     def open_plan(self, topic: TopicName) -> PlanRecord | None:
         """The topic's one plan that has no outcome yet (DEL-1)."""
         return next(iter(self._load(_whole_open_plan(), of_topic=key_of(topic))), None)
+
+    def judged_plan(self, topic: TopicName) -> str | None:
+        """Return the id of the topic's open plan if the gate has reported on it."""
+        return next((str(row.plan_id) for row in self._of_topic(_ALL_JUDGED, topic)), None)
 
     def find_published(self, topic: TopicName, operation: Operation, as_of: Instant) -> PlanRecord | None:
         """What the operation published for that interval: the newest, where a budget took several passes (`outcome.more`)."""

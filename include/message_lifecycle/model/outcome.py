@@ -89,7 +89,8 @@ class Check:
 class GateReport:
     """What the gate saw and how it judged. Fails closed: anything but exactly the declared checks, each evaluated once, is `blocked`.
 
-    `took_ms`: the gate's own work. It is no part of what was judged, so neither equality nor `gate_id` knows it."""
+    `took_ms`: the gate's own work. It is no part of what was judged, so neither equality nor `gate_id` knows it.
+    `seal`: see `app.seals`; None: nobody has sealed it."""
 
     plan_id: str
     staged_snapshot_id: int | None
@@ -97,6 +98,7 @@ class GateReport:
     checks: tuple[Check, ...]
     figures: tuple[tuple[str, int | float | None], ...] = ()
     took_ms: int | None = field(default=None, compare=False, repr=False)
+    seal: str | None = field(default=None, compare=False, repr=False)
 
     @property
     def evaluated(self) -> int:
@@ -123,7 +125,8 @@ class GateReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approval:
-    """A person's word on one plan, as one report of the gate judged it (DEL-3). `gate_id` None: earlier versions did not keep it."""
+    """A person's word on one plan, as one report of the gate judged it (DEL-3). `gate_id` None: earlier versions did not keep it.
+    `seal`: see `app.seals`; None: nobody has sealed it."""
 
     plan_id: str
     granted: bool
@@ -131,6 +134,7 @@ class Approval:
     at: Instant
     text: str
     gate_id: str | None = None
+    seal: str | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

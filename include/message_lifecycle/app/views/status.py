@@ -10,9 +10,11 @@ from message_lifecycle.app.known import all_topics, of_it_alone
 from message_lifecycle.app.obligations import Lake, of_lake, of_topic, regardless
 from message_lifecycle.app.operations.registry import named, names_of
 from message_lifecycle.app.refused import needing_a_person, rows_in_quarantine
+from message_lifecycle.app.seals import broken_seal
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.views.past_expiry import past_expiry
 from message_lifecycle.app.views.state import View, held_view, outcome_view, when
+from message_lifecycle.model.errors import ledger_tampered
 from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, format_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.obligation import Obligation
@@ -71,7 +73,7 @@ def _of_messages(s: Services, name: TopicName, policy: Policy, would: Plan, obli
     now, asked = lake.now, open_question(s, lake.waiting, name)
     last = next(iter(s.ledger.history(name, limit=1, operations=names_of(lambda one: one.removes))), None)
     holder, since = _word_of_a_person(asked, last, policy, now), would.due_since
-    problems = [problem for one in obliged for problem in one.problems]
+    problems = [*(problem for one in obliged for problem in one.problems), *_tampered(s, name)]
     # What is held to `enabled`: the cleaner, the purge of what is compacted, and the sweep for markers (EXP-2).
     idle = sorted({one.kind for one in obliged if named(one.operation).rests})
     if idle and not policy.cleaner_enabled:
@@ -162,7 +164,8 @@ def _of_documents(s: Services, name: TopicName, policy: Policy, would: Plan, obl
     """A document that cannot be folded is what a person must see, too: nothing of it goes until somebody has mended it (SNP-10)."""
     asked = open_question(s, lake.waiting, name)
     last = next(iter(s.ledger.history(name, limit=1, operations=[would.operation])), None)
-    problems = [*(problem for one in obliged for problem in one.problems), *_bad_end("run", last), *_ahead(s, name, policy, lake.now)]
+    problems = [*(problem for one in obliged for problem in one.problems), *_tampered(s, name)]
+    problems += [*_bad_end("run", last), *_ahead(s, name, policy, lake.now)]
     if last is not None and last[1].plan_id is not None:
         staged = s.ledger.record(last[1].plan_id).staged
         blocked = () if staged is None or staged.documents is None else staged.documents.blocked
@@ -182,6 +185,16 @@ def _of_documents(s: Services, name: TopicName, policy: Policy, would: Plan, obl
         **_alike(s, name, policy, would, obliged, asked, last),
         "warnings": list(would.warnings),
     }
+
+
+def _tampered(s: Services, name: TopicName) -> list[str]:
+    """The records of the topic's open plan that somebody else has written (DEL-3)."""
+    plan_id = s.ledger.judged_plan(name)
+    broken = None if plan_id is None else broken_seal(s, s.ledger.record(plan_id))
+    if plan_id is None or broken is None:
+        return []
+    told = ledger_tampered(plan_id, broken)
+    return [f"{told.code}: {told}"]
 
 
 def _unregistered(s: Services, name: TopicName) -> list[str]:

@@ -67,6 +67,16 @@ def commit_lost(plan_id: str) -> Refused:
     )
 
 
+def ledger_tampered(plan_id: str, what: str) -> Refused:
+    """DEL-3: somebody changed a record in the ledger's database, or wrote it with another secret."""
+    return Refused(
+        f"{what} of plan {plan_id} is not as this program wrote it: its seal does not match. Somebody changed the ledger's database, or the "
+        "secret of this installation is another one now. Nothing was removed. Find out who writes to the database, and check the secret. "
+        f"Then refuse the plan (`lifecycle refuse {plan_id}`); the next run plans and asks again.",
+        code="LedgerTampered",
+    )
+
+
 def unnamed_person(name: str) -> BadInput:
     """DEL-3: the ledger records who asks for a change and who answers for it."""
     return BadInput(
