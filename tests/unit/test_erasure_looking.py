@@ -26,9 +26,10 @@ KEY = b"erased"
 SHARE = Resources(spill_folder="/unused")
 
 
-def looks(cluster: Callable[[], Any] | None, key: bytes = KEY) -> Looks:
+def looks(cluster: Callable[[], Any] | None, key: bytes = KEY, far_rows: int = 1) -> Looks:
+    """By default any number of rows is many."""
     matches = KeyMatch.of(SECRET, [SECRET.digest(key)]).matches
-    return Looks(io=LakeFileIO(), store=HERE, matches=matches, kind="log", cluster=cluster)
+    return Looks(io=LakeFileIO(), store=HERE, matches=matches, kind="log", cluster=cluster, far_rows=far_rows)
 
 
 def files(folder: Path, *, rows: int = 3) -> dict[str, int]:
@@ -50,9 +51,8 @@ def in_tasks(asked: list[int], session: object, items: Sequence[Any], work: Call
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many tasks each question was; any number of rows is many."""
+    """How many tasks each question was."""
     found: list[int] = []
-    monkeypatch.setattr(looking, "FAR_ROWS", 1)
     monkeypatch.setattr(looking, "in_tasks", partial(in_tasks, found))
     return found
 
@@ -68,10 +68,9 @@ def test_tasks_find_what_is_found_here(tmp_path: Path, asked: list[int]) -> None
     assert asked == [3]
 
 
-def test_few_rows_are_searched_here(tmp_path: Path, asked: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_rows_are_searched_here(tmp_path: Path, asked: list[int]) -> None:
     rows = files(tmp_path)
-    monkeypatch.setattr(looking, "FAR_ROWS", sum(rows.values()) + 1)
-    found = looks(lambda: pytest.fail("a session was asked for"))
+    found = looks(lambda: pytest.fail("a session was asked for"), far_rows=sum(rows.values()) + 1)
     found.ahead(rows)
     assert not asked
     assert found.rows(str(tmp_path / "1.parquet")).tolist() == [1]

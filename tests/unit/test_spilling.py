@@ -1,8 +1,13 @@
-"""Work on more rows than memory holds: the results, and their order, are those of work in memory (CMP-1, CMP-2)."""
+"""Work on more rows than memory holds gives the same results, in the same order: the compaction and its gate, limits by key, documents
+(CMP-1, CMP-2, RET-4, SNP-1)."""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -10,10 +15,22 @@ import pyarrow.parquet as pq
 import pytest
 from numpy.typing import NDArray
 
+from message_lifecycle.model.change import CompactPartition, SnapshotDocument
+from message_lifecycle.model.document import Change
 from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.message import Beyond
+from message_lifecycle.model.rules import Limits
+from message_lifecycle.operations.compaction import FoldRules
 from message_lifecycle.stores.iceberg.columns import SCHEMA
-from message_lifecycle.stores.iceberg.compaction import PartitionJob, Rules, kernel
-from message_lifecycle.stores.iceberg.tasks import MEBIBYTE, InputFile, Resources
+from message_lifecycle.stores.iceberg.compaction import PartitionJob, Rules, evidence, kernel
+from message_lifecycle.stores.iceberg.documents import DocumentFile, FoldBucket, Folder, FoldJob
+from message_lifecycle.stores.iceberg.documents.fold import fold_bucket
+from message_lifecycle.stores.iceberg.documents.store import write_changes
+from message_lifecycle.stores.iceberg.lake_io import LakeFileIO
+from message_lifecycle.stores.iceberg.limit_rows import Files, Left
+from message_lifecycle.stores.iceberg.limited import beyond_of_keys, offsets_of
+from message_lifecycle.stores.iceberg.segments import FileMetrics
+from message_lifecycle.stores.iceberg.tasks import MEBIBYTE, InputFile, NewFile, Resources
 
 ROWS, FILES, GROUP_ROWS, VALUE_BYTES = 1_100_000, 2, 125_000, 48
 MEMORY_BYTES = 80 * MEBIBYTE
@@ -68,3 +85,132 @@ def test_kernel_writes_offsets_in_order_beyond_its_memory(threads: int, distinct
     assert result.removed == {
         reason: count for reason, count in (("superseded", ROWS - distinct), ("tombstoned", len(winners) - len(expected))) if count
     }
+
+
+RULES = FoldRules(
+    as_of=Instant(1), ages=(), empty_is_value=False, retain_null_key=True, by_event_time=False, tombstones_until=None, remember_until=None
+)  # fmt: skip
+
+
+def judged(log: list[InputFile], view: list[InputFile], resources: Resources) -> dict[str, dict[str, Any]]:
+    """Return the gate's sums of the partition: first compaction of the log, with this view as the result."""
+    question = evidence.Question(
+        actions=(CompactPartition(partition=0, after=-1, through=ROWS, rows=ROWS),),
+        log={0: tuple(log)},
+        before={},
+        after={0: tuple(view)},
+        rules=RULES,
+        rewrite=True,
+    )
+    answer = evidence._answered(question, resources)
+    return {"fresh": answer.fresh[0], "found": answer.found[0], "disordered": answer.disordered[0]}
+
+
+def test_gate_judges_more_rows_than_its_memory(tmp_path: Path) -> None:
+    chance = np.random.default_rng(7)
+    keys = chance.permutation(ROWS) % (ROWS // 2)
+    tail = large_files(tmp_path, keys, chance)
+    resources = Resources(spill_folder=str(tmp_path), threads=1, memory_bytes=2 * MEMORY_BYTES)
+    job = PartitionJob(partition=0, after=-1, through=ROWS, view=(), tail=tuple(tail), rewrite=True, whole_tail=True)
+    result = kernel.compact(job, Rules(as_of=Instant(1)), resources, data_folder=str(tmp_path / "data"), run="run")
+    view = [InputFile(path=file.path, size_bytes=file.bytes) for file in result.files]
+    found = judged(tail, view, resources)
+    assert found["fresh"] == {"partition": 0, "unwanted": 0, "missing": 0, "null_keys_missing": 0, "changed": 0}
+    assert (found["found"]["rows"], found["found"]["repeated_keys"], found["disordered"]) == (result.rows_out, 0, {"files": 0})
+    # Two rows change their places, one is lost, and one has another value.
+    rows = pq.read_table(view[-1].path)
+    order = np.arange(len(rows) - 1)
+    order[[5, 6]] = order[[6, 5]]
+    values = rows["value"].to_pylist()
+    values[9] = b"another"
+    rows = rows.set_column(rows.column_names.index("value"), rows.schema.field("value"), pa.array(values, rows.schema.field("value").type))
+    pq.write_table(rows.take(order), tmp_path / "wrong.parquet")
+    found = judged(tail, [*view[:-1], replace(view[-1], path=str(tmp_path / "wrong.parquet"))], resources)
+    assert (found["fresh"]["missing"], found["fresh"]["changed"], found["fresh"]["unwanted"]) == (1, 1, 0)
+    assert found["disordered"] == {"files": 1}
+
+
+def test_limits_by_key_rank_more_rows_than_their_memory(tmp_path: Path) -> None:
+    chance, keep = np.random.default_rng(11), 2
+    keys = chance.permutation(ROWS) % (ROWS // 5)
+    files = large_files(tmp_path, keys, chance)
+    left = [
+        Left(file=metrics(number, Path(file.path).name), rows=ROWS // FILES, lapsed=False, all=True) for number, file in enumerate(files)
+    ]
+    limits = Limits(max_records=keep, max_total_bytes=None, scope="key")
+    reads = Files(
+        table=cast(Any, SimpleNamespace(io=LakeFileIO())),
+        vectors=cast(Any, defaultdict(lambda: np.empty(0, np.int64))),
+        prefix=f"{tmp_path}/",
+        as_of=Instant(1),
+        beyond=Beyond(limits=limits),
+        memory="64MB",
+    )
+    found = beyond_of_keys(reads, left, limits)
+    gone = np.concatenate([offsets_of(runs) for _, runs in sorted(found.runs.items())])
+    newest_first = np.lexsort((-np.arange(ROWS), keys))
+    rank = np.arange(ROWS) - np.searchsorted(keys[newest_first], keys[newest_first], side="left")
+    assert np.array_equal(gone, np.sort(newest_first[rank >= keep]))
+    assert found.most_records == keep
+
+
+def metrics(number: int, name: str) -> FileMetrics:
+    rows = ROWS // FILES
+    return FileMetrics(
+        partition=0,
+        segment=number * rows,
+        name=name,
+        rows=rows,
+        deleted=0,
+        size_bytes=1,
+        first_offset=number * rows,
+        last_offset=(number + 1) * rows - 1,
+        oldest_at=None,
+        newest_at=None,
+        unknown_times=rows,
+        expires_from=None,
+        expires_to=None,
+        without_expiry=rows,
+        never=None,
+        without_never=rows,
+    )
+
+
+def test_documents_are_folded_in_order_beyond_memory(tmp_path: Path) -> None:
+    """The changes of each document lie in several files, the newest in the first, and take more than the task's memory."""
+    documents, each, files = 1_500, 40, 4
+    chance = np.random.default_rng(13)
+    names = [f"document-{number:04}" for number in range(documents)]
+    padding = {name: chance.bytes(700).hex() for name in names}
+    sources = []
+    for number in range(files):
+        seqs = range(each - (number + 1) * each // files + 1, each - number * each // files + 1)
+        changes = [
+            Change(
+                document=name,
+                server_seq=seq,
+                client="c",
+                at=Instant(seq),
+                payload=b'{"last": %d, "pad": "%s"}' % (seq, padding[name].encode()),
+            )
+            for name in names
+            for seq in seqs
+        ]
+        new = write_changes(LakeFileIO(), str(tmp_path / f"{number}.parquet"), changes)
+        sources.append(document_file(new))
+    plan = tuple(SnapshotDocument(document=name, seq=each, after=0, snapshot=each, epoch=0) for name in names)
+    bucket = FoldBucket(bucket=0, documents=plan, changes=tuple(sources), snapshots=())
+    job = FoldJob(
+        run="run", folder=Folder(fold="json_merge_patch"), changes_folder=str(tmp_path), snapshots_folder=str(tmp_path), buckets=(bucket,)
+    )
+    made = fold_bucket(job, bucket, Resources(spill_folder=str(tmp_path), memory_bytes=64 * MEBIBYTE))
+    assert (made.made, made.blocked) == (documents, ())
+    (file,) = made.snapshots.files
+    rows = pq.read_table(file.path)
+    assert rows["document"].to_pylist() == names
+    assert all(state.startswith(b'{"last":%d' % each) for state in rows["state"].to_pylist())
+
+
+def document_file(new: NewFile) -> DocumentFile:
+    file = InputFile(path=new.path, size_bytes=new.bytes)
+    return DocumentFile(file=file, bucket=0, rows=new.rows, first_document=None, last_document=None, last_seq=None)

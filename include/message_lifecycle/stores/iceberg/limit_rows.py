@@ -65,13 +65,14 @@ class LeftRows:
 
 @dataclass(slots=True, kw_only=True)
 class Files:
-    """Reads the files of one snapshot."""
+    """Reads the files of one snapshot. `memory`: how much of it the window over keys may use before it spills, as DuckDB writes sizes."""
 
     table: Table
     vectors: Vectors
     prefix: str
     as_of: Instant
     beyond: Beyond
+    memory: str = "1GB"
     _sizes: dict[tuple[str, bool], int] = field(default_factory=dict)
 
     def read(self, file: FileMetrics, columns: Iterable[str]) -> FileRows:

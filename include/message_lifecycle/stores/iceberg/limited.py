@@ -131,7 +131,6 @@ def _merged(gone: Iterable[Going]) -> tuple[Going, ...]:
 # scratch folder, not in memory. What goes comes back as runs of offsets by file.
 
 
-_MEMORY = "1GB"
 # The newest first, and those that have lapsed after all others; an unknown time adds nothing to the running maximum.
 _RANKED = """
 CREATE TABLE placed AS
@@ -172,7 +171,7 @@ def beyond_of_keys(files: Files, left: Sequence[Left], limits: Limits) -> GoneRu
     import pyarrow.compute as pc
 
     found = GoneRuns()
-    with scratch_database(memory=_MEMORY) as connection:
+    with scratch_database(memory=files.memory) as connection:
         connection.execute(
             'CREATE TABLE messages (file INTEGER, part INTEGER, lapsed BOOLEAN, "offset" BIGINT, key BLOB, size BIGINT, time BIGINT)'
         )

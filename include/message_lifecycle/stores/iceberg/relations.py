@@ -94,6 +94,8 @@ def _settings(resources: Resources, spill: str) -> dict[str, str | bool | int | 
         "threads": resources.threads,
         "memory_limit": f"{resources.memory_bytes}B",
         "temp_directory": spill,
+        # A query asks for the order that it needs: no other is promised, and keeping one takes memory.
+        "preserve_insertion_order": False,
         # Nothing is fetched from anywhere.
         "autoinstall_known_extensions": False,
         "autoload_known_extensions": False,
@@ -215,6 +217,7 @@ class _Shared:
         settings: dict[str, str | bool | int | float | list[str]] = {
             "memory_limit": f"{MEMORY_BYTES}B",
             "temp_directory": str(self.spill),
+            "preserve_insertion_order": False,
             "autoinstall_known_extensions": False,
             # What is read is not kept: it would outlive its erasure.
             "enable_external_file_cache": False,

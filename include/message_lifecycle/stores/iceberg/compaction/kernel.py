@@ -261,8 +261,6 @@ class _Kernel:
             rows: How many rows it returns, at most.
             part: What the new files hold, as a part of their names.
         """
-        # The sort at the end makes every earlier order useless, and keeping it costs memory.
-        self._run("SET preserve_insertion_order = false")
         if is_local(self.folder):
             Path(self.folder).mkdir(parents=True, exist_ok=True)
         written = []

@@ -53,7 +53,7 @@ def newest_of(connection: duckdb.DuckDBPyConnection, snapshots: str) -> Mapping[
 _AT_ONCE = 64
 # Where what all rows have together is bounded beforehand, so many are faster.
 _AT_ONCE_OF_PART = 2_048
-_PART_BYTES = 32 * MEBIBYTE
+PART_BYTES = 32 * MEBIBYTE
 Row = tuple[Any, ...]
 
 
@@ -83,14 +83,21 @@ def streamed(connection: duckdb.DuckDBPyConnection, query: str) -> Iterator[Row]
         yield from zip(*map(_values, batch.columns), strict=True)
 
 
-def streamed_in_order(connection: duckdb.DuckDBPyConnection, query: str) -> Iterator[tuple[str, Iterator[Stored]]]:
-    """The rows of a query for the fields of `Stored` (`document`, `kind`, `server_seq`, `content`, `digest`) in order of these: each
-    document with its rows.
+def streamed_in_order(
+    connection: duckdb.DuckDBPyConnection, query: str, *, part_bytes: int = PART_BYTES
+) -> Iterator[tuple[str, Iterator[Stored]]]:
+    """Yield each document with its rows, in the order of document, kind and server_seq.
 
-    DuckDB carries contents along as it sorts, two thousand to a chunk whatever their size: so a few documents are sorted at a time."""
+    DuckDB carries contents along while it sorts, two thousand to a chunk whatever their size. So each sort has a few documents only.
+
+    Args:
+        connection: The database.
+        query: A query for the fields of `Stored`: `document`, `kind`, `server_seq`, `content`, `digest`.
+        part_bytes: About how many bytes of contents one sort has. A single document may have more.
+    """
     # Joins as they are written: what stands on the right is small, while contents put into a join's table stay in memory to its end.
     connection.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
-    return groupby(chain.from_iterable(_stored(connection, part) for part in _parts(connection, query)), itemgetter(0))
+    return groupby(chain.from_iterable(_stored(connection, part) for part in _parts(connection, query, part_bytes)), itemgetter(0))
 
 
 def _stored(connection: duckdb.DuckDBPyConnection, query: str) -> Iterator[Stored]:
@@ -98,12 +105,11 @@ def _stored(connection: duckdb.DuckDBPyConnection, query: str) -> Iterator[Store
         yield from map(Stored, *map(_values, batch.columns))
 
 
-def _parts(connection: duckdb.DuckDBPyConnection, query: str) -> list[str]:
-    """The query for one range of documents after the other, each with not much more to carry than `_PART_BYTES`; a single document may
-    have more."""
+def _parts(connection: duckdb.DuckDBPyConnection, query: str, part_bytes: int) -> list[str]:
+    """Return the query for one range of documents after the other, each with about `part_bytes` of contents."""
     ends = connection.execute(
         "SELECT min(document), max(document) FROM ("
-        f"SELECT document, (sum(size) OVER (ORDER BY document) - size) // {_PART_BYTES} AS part FROM ("
+        f"SELECT document, (sum(size) OVER (ORDER BY document) - size) // {part_bytes} AS part FROM ("
         f"SELECT document, coalesce(sum(octet_length(content)), 0) AS size FROM ({query}) GROUP BY document)) GROUP BY part ORDER BY part"
     ).fetchall()
     return [f"SELECT * FROM ({query}) WHERE document BETWEEN {literal(first)} AND {literal(last)}" for first, last in ends]

@@ -32,18 +32,28 @@ def search_failed(kind: str, reason: str) -> Unavailable:
 
 @dataclass(slots=True, kw_only=True)
 class Looks:
-    """Into files of one table. `store`: the way to them for a task; `cluster`: whose executors do what is `ahead`, None: this process does it."""
+    """Searches in the files of one table.
+
+    Attributes:
+        io: The table's own I/O.
+        store: The way to the files for a task.
+        matches: The question whether a key is the erased one.
+        kind: The kind of the table.
+        cluster: A session whose executors search the files that are `ahead`. None: this process searches them.
+        far_rows: From so many rows on, the executors search.
+    """
 
     io: FileIO
     store: Store
     matches: Matches
     kind: TableKind
     cluster: Callable[[], SparkSession] | None = None
+    far_rows: int = FAR_ROWS
     _found: dict[str, Positions | FileUnreadable] = field(default_factory=dict)
 
     def ahead(self, rows: Mapping[str, int]) -> None:
         """These files will be asked for. `rows`: of each, by path. Raises SearchFailed."""
-        if self.cluster is None or sum(rows.values()) < FAR_ROWS:
+        if self.cluster is None or sum(rows.values()) < self.far_rows:
             return
         paths = sorted(rows)
         items = [_Files(paths[at : at + FILES_OF_TASK], self.store, self.matches, self.kind) for at in range(0, len(paths), FILES_OF_TASK)]
