@@ -13,7 +13,7 @@ endif
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up down status test test-fast hunt check bench lock install
+.PHONY: help demo up down status test test-fast hunt check smoke bench lock install
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1@\2/p' Makefile | while IFS=@ read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
@@ -45,6 +45,9 @@ check: install ## lint, format, types, import rules
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+
+smoke: install ## run every benchmark at a twentieth of its size; an error fails it, a time never does
+	@$(BIN)/python -m bench smoke
 
 bench: install ## measure every figure that the documents state
 	@$(BIN)/python -m bench

@@ -2,6 +2,8 @@
 
 The database is started where it does not run, and then stopped again. One alone: `python -m bench compaction --only log`; by name only, for they
 take long: `python -m bench breakages`, `python -m bench faults`, `python -m bench large`.
+
+`python -m bench smoke` runs every benchmark at a twentieth of its size (`bench.smoke`).
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from bench import smoke
 from message_lifecycle.app import embedded
 from message_lifecycle.local import stack
 from message_lifecycle.local.layout import find_layout
@@ -42,6 +45,8 @@ def main() -> int:
     ran = stack.status(layout).postgres
     embedded.up(layout, with_airflow=False)
     try:
+        if chosen[0][0] == "smoke":
+            return smoke.run(chosen[0][1:] or BENCHMARKS, skipped=BY_NAME)
         failed = [name for name, *options in chosen if subprocess.run([sys.executable, "-m", f"bench.{name}", *options]).returncode]
     finally:
         if not ran:

@@ -20,6 +20,7 @@ from statistics import median
 
 from tests.spark.lake import Lake
 
+from bench import size
 from bench.compaction_data import Log
 from bench.compaction_topic import Measured
 from bench.process_tree import Cost, cost_of_module
@@ -31,8 +32,8 @@ from message_lifecycle.local.layout import find_layout
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg.session import spark_session
 
-MESSAGES, KEYS, PARTITIONS = 20_000_000, 1_000_000, 4
-REPEATS = 3
+MESSAGES, KEYS, PARTITIONS = size.of(20_000_000), size.of(1_000_000), 4
+REPEATS = size.repeats(3)
 MEMORY_MB = 2_048
 
 
@@ -101,35 +102,51 @@ def measure(chosen: dict[str, Set], repeats: int, *, keep: bool, gate: bool) -> 
     scratch = find_layout().scratch / "bench-compaction"
     scratch.mkdir(parents=True, exist_ok=True)
     walls, missed = dict[str, float](), 0
-    with measuring(scratch) as make:
-        for name, one in chosen.items():
-            found = runs(make, one, scratch, repeats, gate=gate)
-            walls[name] = median(cost.wall for cost in found.ours)
-            missed += shown(name, one, found, walls)
-    if not keep:
-        shutil.rmtree(scratch, ignore_errors=True)
-    return 1 if missed else 0
+    try:
+        with measuring(scratch) as make:
+            for name, one in chosen.items():
+                found = runs(make, one, scratch, repeats, gate=gate)
+                walls[name] = median(cost.wall for cost in found.ours)
+                missed += shown(name, one, found, walls)
+    finally:
+        if not keep:
+            shutil.rmtree(scratch, ignore_errors=True)
+    return size.status(kept=not missed)
 
 
 @contextmanager
 def measuring(scratch: Path) -> Iterator[Callable[[int], Measured]]:
-    """A maker of topics by their number of partitions, with a ledger of their own; they go in the end."""
+    """Yield a function that makes a topic with so many partitions. The topics and their ledger end with the block."""
+    with own_ledger(scratch):
+        session = spark_session("bench")
+        session.sparkContext.setLogLevel("ERROR")
+        services, lake, made = wired(app_name="bench"), Lake(session, stream=f"bench-{token_hex(4)}"), list[Measured]()
+
+        def make(partitions: int) -> Measured:
+            made.append(Measured.make(session, services, TopicName.parse(f"{lake.stream}/{len(made)}"), partitions))
+            return made[-1]
+
+        try:
+            yield make
+        finally:
+            lake.drop()
+
+
+@contextmanager
+def own_ledger(scratch: Path) -> Iterator[None]:
+    """Make this process and those that it starts use a new ledger, which ends with the block."""
     folder = scratch / f"ledger-{token_hex(4)}"
-    folder.mkdir()
+    folder.mkdir(parents=True)
+    before = os.environ.get(LEDGER_URL)
     os.environ[LEDGER_URL] = f"sqlite:///{folder}/ledger.sqlite"
-    migrate_ledger(os.environ[LEDGER_URL])
-    session = spark_session("bench")
-    session.sparkContext.setLogLevel("ERROR")
-    services, lake, made = wired(app_name="bench"), Lake(session, stream=f"bench-{token_hex(4)}"), list[Measured]()
-
-    def make(partitions: int) -> Measured:
-        made.append(Measured.make(session, services, TopicName.parse(f"{lake.stream}/{len(made)}"), partitions))
-        return made[-1]
-
     try:
-        yield make
+        migrate_ledger(os.environ[LEDGER_URL])
+        yield
     finally:
-        lake.drop()
+        if before is None:
+            del os.environ[LEDGER_URL]
+        else:
+            os.environ[LEDGER_URL] = before
         shutil.rmtree(folder)
 
 

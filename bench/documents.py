@@ -29,6 +29,7 @@ from pyspark.sql import SparkSession
 from tests.spark.lake import Lake, tables
 from tests.verdicts import let_pass
 
+from bench import size
 from bench.process_tree import cpu_of_tree
 from message_lifecycle.app.demo_data import editing_trace
 from message_lifecycle.folds import fold_of
@@ -55,9 +56,9 @@ from message_lifecycle.stores.iceberg.tasks import MEBIBYTE, InputFile, NewFile,
 if TYPE_CHECKING:
     import pandas as pd
 
-CHANGES_OF_ONE, DOCUMENTS, CHANGES_EACH = 100_000, 100_000, 20
+CHANGES_OF_ONE, DOCUMENTS, CHANGES_EACH = size.of(100_000), size.of(100_000), 20
 LOOP_LIMIT, GROUPS_LIMIT = 0.5, 3.0
-REPEATS = 3
+REPEATS = size.repeats(3)
 SETTINGS: dict[str, Value] = {
     "fold": "json_merge_patch",
     "snapshot_interval": 10,
@@ -133,7 +134,7 @@ def one_document(repeats: int) -> int:
     assert made == [len(state) for state in ended]
     ratio = shown("bare loop", bare, len(changes)).wall / shown("task", ours, len(changes)).wall
     print(f"  speed beside the bare loop {ratio:.2f} (limit {LOOP_LIMIT})")
-    return int(ratio < LOOP_LIMIT)
+    return size.status(kept=ratio >= LOOP_LIMIT)
 
 
 def edits(count: int) -> list[Change]:
@@ -175,7 +176,7 @@ def many_documents(documents: int, repeats: int) -> int:
     )
     ratio = theirs.wall / mine.wall
     print(f"  changes a second beside applyInPandas {ratio:.2f} (limit {GROUPS_LIMIT})")
-    return int(ratio < GROUPS_LIMIT)
+    return size.status(kept=ratio >= GROUPS_LIMIT)
 
 
 def run(lake: Lake, name: TopicName, documents: int) -> tuple[Took, Took]:

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from tests.spark.lake import SECOND, Lake, Rows
 from tests.spark.synthetic import Shape, append_segments
 
+from bench import size
 from bench.segment_drop import Times
 from message_lifecycle.app.operations.registry import suite_of
 from message_lifecycle.gates.runner import GreatExpectationsGate
@@ -23,7 +24,7 @@ from message_lifecycle.local.environment import load_environment
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg.session import spark_session
 
-REPEATS = 3
+REPEATS = size.repeats(3)
 GOING, ROWS = 10, 3
 MB = 1_000_000
 MESSAGE_BYTES = 1_000
@@ -32,10 +33,10 @@ START_S = 1_000
 AS_OF_S = START_S + 30.0
 # 1 is flat. A gate that read what stays would be at 10.
 MAX_RATIO = 1.5
+FEW, MANY = size.of(1_000), size.of(10_000)
 TOPICS = {
-    "1 GB in 1,000 files of 1 MB": (1_000, MB),
-    "10 GB in 1,000 files of 10 MB": (1_000, 10 * MB),
-    "10 GB in 10,000 files of 1 MB": (10_000, MB),
+    f"{files * file_bytes / 1e9:g} GB in {files:,} files of {file_bytes // MB} MB": (files, file_bytes)
+    for files, file_bytes in ((FEW, MB), (FEW, 10 * MB), (MANY, MB))
 }
 
 
@@ -90,7 +91,7 @@ def main() -> int:
         f"  ratio of CPU, ten times the bytes in as many files: {large / small:.2f} (limit {MAX_RATIO}: {'kept' if large <= small * MAX_RATIO else 'MISSED'})"
     )
     print(f"  ratio of CPU, ten times the files: {many / small:.2f}")
-    return 0 if large <= small * MAX_RATIO else 1
+    return size.status(kept=large <= small * MAX_RATIO)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from tempfile import TemporaryDirectory
 
 import orjson
 
+from bench import size
 from message_lifecycle.app.reading import read
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import create_topic
@@ -30,8 +31,8 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.json_file import JsonFiles
 from message_lifecycle.stores.record_log import RecordLog, Removal
 
-RECORDS = 1_000_000
-REPEATS = 3
+RECORDS = size.of(1_000_000)
+REPEATS = size.repeats(3)
 GOES = RECORDS // 100
 """Messages that one removal takes: nearly all are written again. The oldest in a row, or every second one of the newest."""
 BATCH = 50_000
@@ -96,7 +97,7 @@ def main() -> int:
         for start in range(0, RECORDS, BATCH):
             batch = (
                 NewMessage(append_time=Instant((1 + number) * SECOND), key=b"key-%d" % (number % 1000), value=b"v" * 100)
-                for number in range(start, start + BATCH)
+                for number in range(start, min(start + BATCH, RECORDS))
             )
             world.writer.append(NAME, list(batch), policy)
         log, file = logs.open(NAME), logs.file(NAME)
@@ -112,6 +113,7 @@ def main() -> int:
         for _ in range(REPEATS):
             unfiltered.time(lambda: count("all", None))
             limited.time(lambda: count("limited", at))
+        assert shown["all"] == RECORDS, shown
         dearer = median(limited.cpu) / median(unfiltered.cpu)
         print(unfiltered.told("read of all", RECORDS))
         print(limited.told(f"read under limits ({shown['limited']:,})", RECORDS))
@@ -134,7 +136,7 @@ def main() -> int:
         print(f"  speed {speed:.2f} (wall {median(loop.wall) / median(single.wall):.2f}), limit {SLOWEST}; of the oldest "
               f"{median(loop.cpu) / median(in_a_row.cpu):.2f}, with a first look {median(loop.cpu) / median(fresh.cpu):.2f}")  # fmt: skip
         world.close()
-    return 0 if speed >= SLOWEST and dearer <= DEAREST and shown["all"] == RECORDS else 1
+    return size.status(kept=speed >= SLOWEST and dearer <= DEAREST)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from tests.spark.lake import LEDGER, Lake
 
+from bench import size
 from message_lifecycle.app.operations.registry import preview
 from message_lifecycle.local.environment import load_environment
 from message_lifecycle.model.instants import Instant
@@ -35,7 +36,7 @@ from message_lifecycle.stores.iceberg.table_folder import local_path
 FILES = 100
 MOST = 0.5
 """Of the peer's wall seconds."""
-MILLION = 1_000_000
+MILLION, AT_ONCE = size.of(1_000_000), size.of(100_000)
 MOST_MB = 800
 # Compiled by the Janino that Spark ships: each snapshot takes the files of the one before it out.
 _COMMITS = """
@@ -70,7 +71,7 @@ return null;
 def main() -> int:
     """Print wall seconds and the ratio, and the peak of memory; exit status 1 when one is over its limit."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--snapshots", type=int, default=1_000)
+    parser.add_argument("--snapshots", type=int, default=size.of(1_000))
     parser.add_argument("--memory", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.memory:
@@ -84,15 +85,14 @@ def main() -> int:
         peer = _procedures(lake, theirs)
     finally:
         lake.drop()
-        session.stop()
     done = subprocess.run([sys.executable, "-m", "bench.reclaim", "--memory"], capture_output=True, text=True, check=True)
     megabytes = float(done.stdout.split()[-1])
     ratio = ours / peer
     print(f"plan over {given.snapshots:,} snapshots of {FILES} files ({count:,} files go)  {ours:7.2f} s")
     print(f"expire_snapshots + remove_orphan_files                       {peer:7.2f} s")
     print(f"ratio {ratio:.2f} (limit {MOST})")
-    print(f"lists of a million files each, named and there: peak {megabytes:.0f} MB (limit {MOST_MB})")
-    return 0 if ratio <= MOST and megabytes <= MOST_MB else 1
+    print(f"lists of {MILLION:,} files each, named and there: peak {megabytes:.0f} MB (limit {MOST_MB})")
+    return size.status(kept=ratio <= MOST and megabytes <= MOST_MB)
 
 
 def _with_past(lake: Lake, session: SparkSession, snapshots: int) -> TopicName:
@@ -157,7 +157,7 @@ def memory() -> int:
     with inventory() as found:
         found.add_named(named())
         found.add_listed(ListedFile(name(number), 1, 1) for number in range(MILLION))
-        assert len(found.going(100_000)) == 100_000
+        assert len(found.going(AT_ONCE)) == AT_ONCE
         assert found.orphans(before_ms=2, limit=10) == []
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
     return 0

@@ -19,6 +19,7 @@ import duckdb
 import pyarrow.parquet as pq
 from tests.spark.lake import Lake
 
+from bench import size
 from bench.process_tree import Cost, cost_of_module, cpu_of_tree
 from bench.ttl_rows import MESSAGES, PARTITIONS, ROWS, SEGMENTS, VALUE_BYTES, end, generated, prepared
 from message_lifecycle.local.environment import load_environment
@@ -26,7 +27,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.ports import Given
 from message_lifecycle.stores.iceberg.session import spark_session
 
-REPEATS = 3
+REPEATS = size.repeats(3)
 LIMIT = 0.6
 _DAY = 86_400
 AS_OF = 2_000_000_000 + SEGMENTS * 3600 - _DAY
@@ -64,7 +65,7 @@ def measure(data: Path, repeats: int) -> int:
     session = spark_session("bench")
     session.sparkContext.setLogLevel("ERROR")
     lake = Lake(session, stream=f"bench-{token_hex(4)}")
-    rewritten = data.with_name("rewritten")
+    rewritten = data.with_name(f"rewritten-{token_hex(4)}")
     ours: list[Cost] = []
     theirs: list[Cost] = []
     try:
@@ -84,7 +85,7 @@ def measure(data: Path, repeats: int) -> int:
         print(f"    {step:20} {median(cost.said['steps'][step] for cost in ours):6.2f}")
     cpu, wall = (median(getattr(c, what) for c in ours) / median(getattr(c, what) for c in theirs) for what in ("cpu", "wall"))
     print(f"  ratio of CPU {cpu:.2f} (limit {LIMIT}), of the clock {wall:.2f}; memory {max(c.memory_mb for c in ours):.0f} MB")
-    return 0 if cpu <= LIMIT else 1
+    return size.status(kept=cpu <= LIMIT)
 
 
 def remove(name: TopicName) -> dict[str, object]:

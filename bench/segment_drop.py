@@ -25,6 +25,7 @@ from pyspark.sql import SparkSession
 from tests.spark.lake import SECOND, Lake
 from tests.spark.synthetic import Shape, append_segments
 
+from bench import size
 from message_lifecycle.local.environment import load_environment
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.ports import Given
@@ -173,8 +174,8 @@ def measure(session: SparkSession, lake: Lake, segments: int, repeats: int) -> b
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("segments", nargs="*", type=int, default=sorted(LIMITS))
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("segments", nargs="*", type=int, default=[size.of(segments) for segments in sorted(LIMITS)])
+    parser.add_argument("--repeats", type=int, default=size.repeats(3))
     parser.add_argument("--driver", metavar="TOPIC", help=argparse.SUPPRESS)
     parser.add_argument("--who", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -188,10 +189,10 @@ def main() -> int:
     try:
         warm = Times()
         for run in (ours, peer):
-            run(lake, _prepared(lake, session, shape := Shape(segments=1000, rows=ROWS)), shape, warm)
+            run(lake, _prepared(lake, session, shape := Shape(segments=size.of(1_000), rows=ROWS)), shape, warm)
         # All figures, even where one limit is missed.
         kept = [measure(session, lake, segments, arguments.repeats) for segments in arguments.segments]
-        return 0 if all(kept) else 1
+        return size.status(kept=all(kept))
     finally:
         lake.drop()
 

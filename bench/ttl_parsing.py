@@ -16,10 +16,11 @@ from statistics import median
 import duckdb
 import pyarrow as pa
 
+from bench import size
 from message_lifecycle.sources.lifetimes import lifetimes
 
-ROWS = 2_000_000
-REPEATS = 5
+ROWS = size.of(2_000_000)
+REPEATS = size.repeats(5)
 BLOCK = 10_000
 # CPU of ours over that of the peer, at the most.
 LIMIT = 1.0
@@ -92,7 +93,7 @@ def main() -> int:
     """Print CPU seconds and ratios; 1 where DuckDB is faster."""
     print(f"{ROWS:,} headers; medians of {REPEATS}; limit: ratio {LIMIT}")
     kept = [measure(what, pa.array([value.encode() for value in mix()], pa.binary())) for what, mix in MIXES.items()]
-    return 0 if all(kept) else 1
+    return size.status(kept=all(kept))
 
 
 if __name__ == "__main__":

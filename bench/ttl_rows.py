@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 from tests.spark.lake import SECOND, Lake
 
+from bench import size
 from bench.segment_drop import cpu_seconds as treecpu_seconds
 from message_lifecycle.app.operations.registry import suite_of
 from message_lifecycle.local.environment import load_environment
@@ -41,12 +42,12 @@ from message_lifecycle.stores.iceberg.layout import LogSummary
 from message_lifecycle.stores.iceberg.session import java_table, spark_session
 from message_lifecycle.stores.iceberg.table_folder import local_path
 
-PARTITIONS, SEGMENTS, ROWS = 4, 80, 62_500
+PARTITIONS, SEGMENTS, ROWS = 4, size.of(80), 62_500
 MESSAGES = PARTITIONS * SEGMENTS * ROWS
 DUE_EVERY = 100
 """One message in so many is overdue; one in ten more lives longer."""
 VALUE_BYTES = 36
-REPEATS = 3
+REPEATS = size.repeats(3)
 LIMIT = 0.5
 GATE_LIMIT = 0.25
 NOW = 2_000_000_000 * SECOND
@@ -78,7 +79,7 @@ def measure(data: Path, repeats: int) -> int:
     session.sparkContext.setLogLevel("ERROR")
     lake = Lake(session, stream=f"bench-{token_hex(4)}")
     ours, theirs, steps, share = [], [], [], []
-    rewritten = data.with_name("rewritten")
+    rewritten = data.with_name(f"rewritten-{token_hex(4)}")
     try:
         for _ in range(repeats):
             cpu, told = _child("--remove", str(prepared(lake, data)))
@@ -99,7 +100,7 @@ def measure(data: Path, repeats: int) -> int:
     gate = median(run["gate"] for run in share) / median(ours)
     print(f"  ratio {ratio:.2f} (limit {LIMIT})")
     print(f"  the gate's own work    {median(run['gate'] for run in share):6.2f}, {gate:.0%} of a run (limit {GATE_LIMIT:.0%})")
-    return 0 if ratio <= LIMIT and gate <= GATE_LIMIT else 1
+    return size.status(kept=ratio <= LIMIT and gate <= GATE_LIMIT)
 
 
 def _each(costs: Sequence[float]) -> str:
@@ -174,24 +175,35 @@ def rewrite(data: Path, to: Path) -> None:
 
 
 def generated(name: str = "bench-ttl-rows", *, ascending: bool = False) -> Path:
-    """The files, made once: `<partition>/<base offset>.parquet`, with the columns and field ids of a topic. `ascending`: each segment is
-    of a later time than the one before."""
-    folder = find_layout().scratch / name
+    """Return the folder of the files, and write them if they are not there: `<partition>/<base offset>.parquet`.
+
+    Args:
+        name: The name of the folder, which the number of messages follows.
+        ascending: Give each segment later times than the segment before it.
+    """
+    folder = find_layout().scratch / f"{name}-{MESSAGES}"
     data = folder / "data"
     if not data.exists():
-        making = folder / "making"
-        schema = SCHEMA.as_arrow()
-        for partition in range(PARTITIONS):
-            (making / str(partition)).mkdir(parents=True, exist_ok=True)
-            for segment in range(SEGMENTS):
-                later = segment * 3600 * SECOND if ascending else 0
-                pq.write_table(
-                    _rows(partition, segment * ROWS, schema, later),
-                    making / str(partition) / f"{segment * ROWS}.parquet",
-                    compression="zstd",
-                )
-        making.rename(data)
+        making = folder / f"making-{token_hex(4)}"
+        try:
+            _write(making, ascending=ascending)
+            making.rename(data)
+        except OSError:
+            if not data.exists():  # else another benchmark has written them meanwhile
+                raise
+        finally:
+            shutil.rmtree(making, ignore_errors=True)
     return data
+
+
+def _write(to: Path, *, ascending: bool) -> None:
+    schema = SCHEMA.as_arrow()
+    for partition in range(PARTITIONS):
+        (to / str(partition)).mkdir(parents=True)
+        for segment in range(SEGMENTS):
+            later = segment * 3600 * SECOND if ascending else 0
+            rows = _rows(partition, segment * ROWS, schema, later)
+            pq.write_table(rows, to / str(partition) / f"{segment * ROWS}.parquet", compression="zstd")
 
 
 def _rows(partition: int, base: int, schema: pa.Schema, later: int) -> pa.Table:

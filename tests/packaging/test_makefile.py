@@ -8,7 +8,7 @@ import subprocess
 
 from tests.packaging.files import ROOT
 
-WORDS = {"demo", "test", "test-fast", "check", "bench", "up", "down", "lock", "help"}
+WORDS = {"demo", "test", "test-fast", "check", "smoke", "bench", "up", "down", "lock", "help"}
 
 
 def make(*arguments: str) -> str:
@@ -39,18 +39,24 @@ def test_what_the_words_do() -> None:
     assert make("-n", "test").strip() == '.venv/bin/python -m pytest -n 3 -m "not hunt"'
     assert '-m "hunt or generated"' in make("-n", "hunt")
     assert make("-n", "demo").strip() == ".venv/bin/lifecycle demo"
+    assert make("-n", "smoke").strip() == ".venv/bin/python -m bench smoke"
     assert [line.split()[0] for line in make("-n", "check").splitlines()] == [
         f".venv/bin/{tool}" for tool in ("ruff", "ruff", "mypy", "lint-imports")
     ]
 
 
-def test_ci_runs_check_and_then_test() -> None:
+def test_ci_runs_check_then_smoke_then_test() -> None:
     script = ROOT / ".ci" / "run"
     assert os.access(script, os.X_OK)
     lines = script.read_text(encoding="utf-8").splitlines()
     assert lines[0] == "#!/usr/bin/env bash"
     assert "set -euo pipefail" in lines
-    assert lines[-3:] == ['export PYTEST_ADDOPTS="${PYTEST_ADDOPTS:-} --hypothesis-profile=ci --durations=10"', "make check", "make test"]
+    assert lines[-4:] == [
+        'export PYTEST_ADDOPTS="${PYTEST_ADDOPTS:-} --hypothesis-profile=ci --durations=10"',
+        "make check",
+        "make smoke",
+        "make test",
+    ]
 
 
 def test_the_page_names_each_file_of_which_make_test_leaves_something_out() -> None:
