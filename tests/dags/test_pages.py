@@ -151,7 +151,7 @@ def test_names_of_any_script_are_paths() -> None:
     assert pages.topic_path("demo/größe.ü") == "topics/demo/gr%C3%B6%C3%9Fe.%C3%BC"
 
 
-@pytest.mark.parametrize(("seconds", "words"), [(0, "0 s"), (59, "59 s"), (3_660, "1 h 1 min"), (90_061, "1 d 1 h"), (None, "unknown")])
+@pytest.mark.parametrize(("seconds", "words"), [(0, "0s"), (59, "59s"), (3_660, "1h1m"), (90_061, "1d1h"), (None, "unknown")])
 def test_spans(seconds: int | None, words: str) -> None:
     assert pages.span(seconds) == words
 

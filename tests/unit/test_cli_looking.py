@@ -52,7 +52,7 @@ def test_an_empty_lake_is_healthy(lake: Lake) -> None:
 def test_overdue_within_the_bound_is_told_but_no_failure(lake: Lake, orders: TopicName) -> None:
     told = lake.say("status")
     assert told.status == 0
-    assert "2 messages are overdue since 2026-11-21T06:00:00Z (6 h)" in told.out
+    assert "2 messages are overdue since 2026-11-21T06:00:00Z (6h)" in told.out
 
 
 @pytest.mark.parametrize(("past_bound_us", "status"), [(0, 0), (1, 1)])

@@ -90,7 +90,7 @@ def test_a_shortened_window_asks_a_person_once(past: Past) -> None:  # DEL-3
     past.services.ledger.set_accepted(NAME, long)
     outcome = steps.run(past.services, NAME, as_of=NOW, work="reclaim")
     assert outcome.name == "needs_approval"
-    assert outcome.detail.endswith("; tightened since the last accepted run: undo_window from 2,592,000 s = 30 d to 604,800 s = 7 d")
+    assert outcome.detail.endswith("; tightened since the last accepted run: undo_window from 30d (2,592,000 s) to 7d (604,800 s)")
     waiting = past.services.ledger.open_plan(NAME)
     assert waiting is not None
     assert "* why you are asked: tightened since the last accepted run: undo_window from " in views.approval_text(past.services, waiting)

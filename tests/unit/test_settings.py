@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from message_lifecycle.app.config import server_settings_file
 from message_lifecycle.app.settings_reference import reference
 from message_lifecycle.model.errors import InvalidSetting
+from message_lifecycle.model.instants import duration, parse_duration
 from message_lifecycle.model.setting_list import SETTINGS, Value
 from message_lifecycle.model.settings import (
     BY_NAME,
@@ -38,7 +39,10 @@ def test_an_expiry_is_a_whole_number_of_seconds_in_u32(value: object) -> None:  
     assert "a whole number of seconds from 0 to 4294967295" in str(error.value)
 
 
-@pytest.mark.parametrize("text", ["-1", "1.0", "1e3", "true", "", "60s", "NaN", "4294967296", '"60"'])
+@pytest.mark.parametrize(
+    "text",
+    ["-1", "1.0", "1e3", "true", "", "60 s", "60S", "1h 30m", "30m1h", "1w", "1.5h", "1.0000001s", "-1d", "d", "NaN", "4294967296", '"60"'],
+)
 def test_the_texts_of_the_command_line_are_held_to_the_same(text: str) -> None:
     with pytest.raises(InvalidSetting):
         parse_topic_settings({"message_expiry": text}, where="--set")
@@ -258,3 +262,25 @@ def test_settings_have_changed_where_their_value_is_another_whoever_knew_them() 
     assert now.changed_since({"message_expiry": 0}) == ("max_records", "retention_scope")
     assert resolve(topic={}, server={}).changed_since({}) == ()
     assert now.changed_since({**now.values, "forgotten": 1}) == ("forgotten",), "what is known no more may have meant anything"
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("0s", 0), ("30s", 30), ("90m", 5_400), ("12h", 43_200), ("20d", 1_728_000), ("1d12h", 129_600), ("1d1h1m1s", 90_061), ("007m", 420)],
+)
+def test_durations_are_taken_as_people_write_them(text: str, seconds: int) -> None:
+    taken = parse_topic_settings({"message_expiry": text, "max_age_seconds": text}, where="t")
+    assert taken == {"message_expiry": seconds, "max_age_seconds": float(seconds)}
+    assert topic_settings({"message_expiry": text}, where="t") == {"message_expiry": seconds}
+    assert parse_duration(duration(seconds)) == seconds
+
+
+@given(st.integers(0, 2**53))
+def test_a_duration_is_written_as_it_is_read(micros: int) -> None:
+    assert parse_duration(duration(micros / 1_000_000)) == pytest.approx(micros / 1_000_000, abs=5e-7)
+
+
+def test_decimals_of_a_duration_are_for_settings_that_have_them() -> None:
+    assert parse_topic_settings({"max_age_seconds": "1m0.000001s"}, where="t") == {"max_age_seconds": 60.000001}
+    with pytest.raises(InvalidSetting, match="such as 20d"):
+        parse_topic_settings({"message_expiry": "1.5s"}, where="t")

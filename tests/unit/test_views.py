@@ -50,7 +50,7 @@ def test_a_question_tells_what_a_person_must_know(lake: Lake) -> None:
     assert "share of messages that goes: 80 %, expected at most 50 %" in text
     assert "* how old it is: the oldest is of 2026-11-19, the newest of 2026-11-20, by the segments that have it" in text
     plan_id = record.plan.plan_id
-    back = f"`lifecycle undo {plan_id} --by NAME --why WHY`, for 7 d after it is published: until 2026-11-28T12:00:00Z, were that now"
+    back = f"`lifecycle undo {plan_id} --by NAME --why WHY`, for 7d after it is published: until 2026-11-28T12:00:00Z, were that now"
     assert f"* the way back: {back}" in text
     assert text.endswith(f"\n* plan: `{plan_id}`; messages that arrived after it was made are not touched")
     assert record.report is not None
@@ -145,7 +145,7 @@ def test_numbers_in_words() -> None:
     assert [share(f) for f in (None, 0.0, 0.00001, 0.5, 0.99999, 1.0)] == [
         "unknown", "0.0 %", "under 0.1 %", "50.0 %", "over 99.9 %", "100.0 %",
     ]  # fmt: skip
-    assert [span(s) for s in (None, 0, 59, 3_600, 90_061)] == ["unknown", "0 s", "59 s", "1 h", "1 d 1 h"]
+    assert [span(s) for s in (None, 0, 59, 3_600, 90_061)] == ["unknown", "0s", "59s", "1h", "1d1h"]
     assert count(None) == "unknown"
     assert safe("plain \u00e4\u4e16") == "plain \u00e4\u4e16"
     assert safe("a\x1b[0m\u202eb\n") == "a\\x1b[0m\\u202eb\\n"

@@ -77,16 +77,42 @@ def format_instant(instant: int | None) -> str:
     return moment.isoformat().replace("+00:00", "Z")
 
 
+# Durations as people write them. No calendar units: how long a month is depends on the month.
+
+
+_UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
+_DURATION = re.compile(r"(?=[0-9])(?:([0-9]{1,18})d)?(?:([0-9]{1,18})h)?(?:([0-9]{1,18})m)?(?:([0-9]{1,18})(?:[.]([0-9]{1,6}))?s)?")
+DURATIONS = "such as 20d, 12h, 90m, 30s or 1d12h"
+
+
+def parse_duration(text: str) -> int | float | None:
+    """Return the seconds of text such as `20d`, `12h`, `90m`, `30s` or `1d12h`: a float only where it has decimals. None if it is no duration."""
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        return None
+    *numbers, decimals = found.groups(default="0")
+    whole = sum(int(number) * length for number, (_, length) in zip(numbers, _UNITS, strict=True))
+    fraction = int(decimals.ljust(6, "0"))
+    return whole + fraction / MICROS_PER_SECOND if fraction else whole
+
+
+def duration(seconds: int | float) -> str:
+    """Return the duration as `parse_duration` reads it: `1d12h`, `30s`, `0s`."""
+    whole, micros = divmod(round(seconds * MICROS_PER_SECOND), MICROS_PER_SECOND)
+    parts = []
+    for unit, length in _UNITS[:-1]:
+        count, whole = divmod(whole, length)
+        parts += [f"{count}{unit}"] if count else []
+    last = f"{whole}.{micros:06}".rstrip("0").rstrip(".")
+    return "".join([*parts, f"{last}s"] if last != "0" or not parts else parts)
+
+
 def span(seconds: int | None) -> str:
-    """A span as a person says it, by its two largest units: `3 d 4 h`."""
+    """A span as a person says it, by its two largest units: `3d4h`."""
     if seconds is None:
         return "unknown"
-    parts = []
-    for name, length in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
-        whole, seconds = divmod(seconds, length)
-        if whole:
-            parts.append(f"{whole} {name}")
-    return " ".join(parts[:2]) or "0 s"
+    length = next((_UNITS[at + 1][1] for at, (_, length) in enumerate(_UNITS[:-1]) if seconds >= length), 1)
+    return duration(seconds - seconds % length)
 
 
 # A message's own lifetime, as its publisher states it in a header (TTL-1 to TTL-3).

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from message_lifecycle.model.errors import InvalidSetting, is_a_document_topic
+from message_lifecycle.model.instants import DURATIONS, parse_duration
 from message_lifecycle.model.names import TopicName, is_topic
 from message_lifecycle.model.rules import SCOPES
 
@@ -81,7 +82,7 @@ class Setting:
         if self.kind == "name":
             return "a topic as stream/topic"
         if self.kind == "period":
-            return f"whole seconds from {self.minimum:g} to {int(self.maximum)}, or text such as 10 days, 1 month, 2 years, or permanent"
+            return f"whole seconds from {self.minimum:g} to {int(self.maximum)}, or text such as 10 days, 1 month, 2 years, or permanent, or a duration {DURATIONS}"
         if self.kind == "folder":
             return "the absolute path of a folder, or s3://BUCKET/FOLDER or gs://BUCKET/FOLDER in an object store, without spaces, ? and #"
         if self.kind == "object":
@@ -89,11 +90,14 @@ class Setting:
         number = "a whole number" if self.kind == "int" else "a number"
         unit = f" of {self.unit}" if self.unit else ""
         decimals = f" with at most {_DECIMALS} decimals" if self.kind == "float" and self.unit == "seconds" else ""
-        return f"{number}{unit} from {self.minimum:g} to {int(self.maximum) if self.kind == 'int' else self.maximum}{decimals}"
+        limits = f"from {self.minimum:g} to {int(self.maximum) if self.kind == 'int' else self.maximum}"
+        return f"{number}{unit} {limits}{decimals}{f', or a duration {DURATIONS}' if self.unit == 'seconds' else ''}"
 
     def check(self, value: object, *, where: str) -> Value:
         """Return the value if it may stand here, an object as its JSON text. Raises InvalidSetting."""
-        ok = False
+        ok, given = False, value
+        if isinstance(value, str) and (self.unit == "seconds" or self.kind == "period") and (seconds := parse_duration(value)) is not None:
+            value = seconds
         if self.kind == "object" and isinstance(value, dict):
             value = _text_of(value)
         if self.kind == "bool":
@@ -115,7 +119,7 @@ class Setting:
             # Rounded, an age below a microsecond would be none at all, and every message too old.
             ok = ok and (self.unit != "seconds" or round(value, _DECIMALS) == value)
         if not ok:
-            raise InvalidSetting(where=where, key=self.name, value=value, allowed=self.allowed)
+            raise InvalidSetting(where=where, key=self.name, value=given, allowed=self.allowed)
         assert isinstance(value, bool | int | float | str)
         return float(value) if self.kind == "float" else value
 

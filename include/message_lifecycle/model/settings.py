@@ -13,7 +13,7 @@ from functools import cache
 from typing import Literal
 
 from message_lifecycle.model.errors import InvalidSetting
-from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, seconds, span
+from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, duration, seconds
 from message_lifecycle.model.rules import SCOPES, Limits
 from message_lifecycle.model.setting_list import DOCUMENT_SETTINGS as DOCUMENT_SETTINGS
 from message_lifecycle.model.setting_list import OWN_SETTINGS as OWN_SETTINGS
@@ -334,7 +334,7 @@ def told(value: Value | None, unit: str) -> str:
     # Where a setting may have decimals, whole numbers are kept with one, too.
     value = int(value) if value == int(value) else value
     if unit == "seconds" and value:
-        return f"{value:,} s = {span(int(value))}" if value >= _MINUTE else f"{value} s"
+        return f"{duration(value)} ({value:,} s)" if value >= _MINUTE else duration(value)
     if unit == "bytes" and value:
         return f"{value:,} B = {size(int(value))}"
     return f"{value:,}{f' {unit}' if unit else ''}"

@@ -37,7 +37,12 @@ app = typer.Typer(no_args_is_help=True, help="Make topics, set when their messag
 
 SetOption = Annotated[
     list[str],
-    option("--set", "NAME=VALUE", "A setting, such as message_expiry=3600 (seconds); may be repeated.", autocompletion=complete_setting),
+    option(
+        "--set",
+        "NAME=VALUE",
+        "A setting, such as message_expiry=20d (or seconds: 1728000); may be repeated.",
+        autocompletion=complete_setting,
+    ),
 ]
 
 
