@@ -83,6 +83,10 @@ class Server:
         return client
 
 
+_TAKES_NO_WRITES = ("MISCONF", "OOM ", "READONLY", "LOADING", "NOREPLICAS", "MASTERDOWN", "CLUSTERDOWN")
+"""How a server says so, also from within a script: its disk is full, or its memory, or it is a replica."""
+
+
 @contextmanager
 def named_errors(backend: str, topic: str, key: str, *, doing: str | None = None) -> Iterator[None]:
     """Errors of the library under our names. `doing`: what changes something; without an answer nobody knows whether it was done.
@@ -107,6 +111,9 @@ def named_errors(backend: str, topic: str, key: str, *, doing: str | None = None
             raise foreign_key(topic, key, "is of another type than a topic's") from error
         if "NOAUTH" in str(error):
             raise BackendUnavailable(backend, f"it refuses us: {error}", "Check username and password of the backend") from error
+        if any(word in str(error) for word in _TAKES_NO_WRITES):
+            remedy = "Nothing was changed: see to the disk, the memory or the replicas of the server, and try again"
+            raise BackendUnavailable(backend, f"the server takes no writes: {error}", remedy) from error
         raise
 
 

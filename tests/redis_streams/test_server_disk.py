@@ -1,0 +1,88 @@
+"""A Redis server whose disk is full, and one that was started again from an older file: nothing is lost, and each is refused by name."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import redis
+
+from message_lifecycle.app import steps
+from message_lifecycle.local.processes import choose_port
+from message_lifecycle.local.redis import find_server
+from message_lifecycle.model.errors import BackendUnavailable, PlanConflict
+from message_lifecycle.stores.redis_streams.log import Server
+from tests.redis_streams.streams import AS_OF, Streams
+from tests.redis_streams.test_server import _until, _until_it_answers
+
+pytestmark = pytest.mark.redis
+
+
+@dataclass(frozen=True, slots=True)
+class OwnServer:
+    folder: Path
+    port: int
+
+    @contextmanager
+    def running(self) -> Iterator[Streams]:
+        command = [find_server(), "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder), "--save", ""]
+        with subprocess.Popen([*map(str, command)], stdout=subprocess.DEVNULL, env={"PATH": os.defpath}) as process:
+            try:
+                server = Server(name="own", url=f"redis://127.0.0.1:{self.port}/0")
+                with closing(server.connect()) as client:
+                    _until_it_answers(client, process)
+                    yield Streams(server=server, client=client, prefix="tests")
+            finally:
+                process.kill()  # as a machine ends: nothing is saved
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> OwnServer:
+    (tmp_path / "data").mkdir()
+    return OwnServer(tmp_path / "data", choose_port(tmp_path / "ports.json", "own"))
+
+
+def test_a_plan_made_before_a_restart_from_an_older_file_takes_nothing(own: OwnServer) -> None:
+    with own.running() as streams:
+        topic = streams.topic(max_records=5)
+        topic.append(*[AS_OF] * 8)
+        streams.client.save()
+        topic.append(*[AS_OF] * 4)
+        plan_id = topic.planned()
+    with own.running() as again:
+        services = topic.over(again.client)
+        with pytest.raises(PlanConflict, match="older state of the log was put back"):
+            steps.publish(services, plan_id)
+        assert [message.offset for message in services.reader.messages(topic.name)] == list(range(8))
+        assert topic.run(services).name == "published"
+        assert [message.offset for message in services.reader.messages(topic.name)] == list(range(3, 8))
+
+
+def test_a_server_whose_disk_is_full_takes_no_writes_and_says_so(own: OwnServer) -> None:
+    with own.running() as streams:
+        topic = streams.topic(max_records=5)
+        topic.append(*[AS_OF] * 8)
+        plan_id = topic.planned()
+        # What the server does where it cannot save: its folder is gone.
+        shutil.rmtree(own.folder)
+        streams.client.config_set("save", "3600 1")
+        streams.client.config_set("stop-writes-on-bgsave-error", "yes")
+        streams.client.bgsave()
+        _until(lambda: streams.client.info("persistence")["rdb_last_bgsave_status"] == "err")  # type: ignore[index]  # as one of it answers
+        with pytest.raises(redis.ResponseError, match="MISCONF"):
+            streams.client.set("tests:other", "x")
+        with pytest.raises(BackendUnavailable, match=r"takes no writes.*MISCONF"):
+            topic.append(AS_OF)
+        with pytest.raises(BackendUnavailable, match="takes no writes"):
+            steps.publish(topic.services, plan_id)
+        assert topic.offsets() == list(range(8))
+        own.folder.mkdir()
+        streams.client.config_set("stop-writes-on-bgsave-error", "no")
+        assert steps.publish(topic.services, plan_id) is not None
+        assert topic.offsets() == list(range(3, 8))
