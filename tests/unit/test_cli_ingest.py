@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 
 from message_lifecycle.app import ingest as module
+from message_lifecycle.app import steps
 from message_lifecycle.app.ingest import IngestResult
+from message_lifecycle.app.replay import Replay
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.sources.selection import PassedOver
-from tests.worlds import Lake, make_lake
+from tests.worlds import NOW, Lake, make_lake
 
 TAKEN = IngestResult(
     topic=TopicName(stream="shop", topic="orders"),
@@ -145,3 +148,23 @@ def test_files_that_have_changed_are_named(lake: Lake, monkeypatch: pytest.Monke
     for result in (TAKEN, NOTHING):
         monkeypatch.setattr(module, "ingest", Asked(replace(result, changed=("old.jsonl",))))
         assert "not taken, for it has changed since it was: old.jsonl" in lake.say("ingest", "shop/orders", ".", "--skip-changed").out
+
+
+def test_a_replay_reads_as_an_ingest_does_and_says_how_the_rows_left(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = lake.topic("shop/orders")
+    asked = Asked(TAKEN)
+    monkeypatch.setattr(module, "ingest", asked)
+    outcome = Outcome(topic=topic, operation="quarantine", as_of=NOW, name="published", removed=(("quarantine_replayed", 2),), rows_in=2)
+    ran: list[Any] = []
+    monkeypatch.setattr(steps, "run", lambda _s, name, **options: (ran.append((name, options["work"], options["approver"])), outcome)[1])
+    words = ("quarantine", "replay", "shop/orders", "b1", "--by", "ann", "--why", "the unit was wrong")
+    said = lake.say(*words, "--time-field", "at", "--time-unit", "ms", "--header", "k,at", "-o", "json")
+    assert said.status == 0
+    assert asked.arguments == ("shop/orders", "")
+    assert asked.options["replay"] == Replay(batch_id="b1", by="ann", why="the unit was wrong", header="k,at")
+    assert (asked.options["append_time"], asked.options["append_time_unit"], "include" in asked.options) == ("at", "ms", False)
+    assert (said.document["messages"], said.document["removal"]["removed"]) == (1_234, {"quarantine_replayed": 2})
+    assert ran == [(topic, "quarantine", None)]
+    assert "Replayed rows leave the quarantine" in lake.say(*words).out
+    assert lake.say(*words[:-1], " ").status == 2
+    assert lake.say(*words[:4]).status == 2

@@ -188,6 +188,18 @@ def test_a_batch_needs_a_person_where_more_than_half_of_it_was_refused_until_som
             ledger.settle_batch(topic, batch_id, "accepted", by="ann", why="x")
 
 
+def test_a_file_whose_rows_were_replayed_cannot_bring_them_once_more(ledger: Ledger) -> None:
+    ledger.begin_batch(TOPIC, "1", [A, B])
+    refuse(ledger, "1", rows=1, a=2)
+    assert dict(ledger.taken_by(TOPIC, [A.path, B.path, C.path])) == {B.path: "1"}
+    ledger.settle_batch(TOPIC, "1", "replayed", by="ann", why="x")
+    mended = file(A.path, "mended")
+    with raises("ChangedFile", match=r"a\.jsonl"):
+        ledger.begin_batch(TOPIC, "2", [mended])
+    assert list(ledger.changed_files(TOPIC, [mended, B])) == [mended]
+    assert list(ledger.begin_batch(TOPIC, "2", [A, B])) == []
+
+
 def test_a_topic_that_is_made_anew_takes_files_that_the_old_one_refused(ledger: Ledger) -> None:
     ledger.begin_batch(TOPIC, "1", [A])
     refuse(ledger, "1", a=1)

@@ -14,7 +14,7 @@ from message_lifecycle.ledger.codec import from_json
 from message_lifecycle.model.change import QUARANTINE, QuarantinedFile, ranges_in
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.outcome import Judgement, Staged
+from message_lifecycle.model.outcome import Judgement, RefusedBatch, SettledAs, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import resolve
@@ -39,10 +39,11 @@ def plan(
     accepted: dict[str, Value | None] | None = None,
     age: int = AGE,
     undone: tuple[CameBack, ...] = (),
+    replayed: tuple[RefusedBatch, ...] = (),
 ) -> Plan:
     policy = resolve(topic={"quarantine_max_age": age}, server={})
     state = QuarantineState(table_uuid="t", snapshot_id=1, files=files)
-    return quarantine.plan(TOPIC, state, policy, accepted, holds, undone, as_of=AS_OF)
+    return quarantine.plan(TOPIC, state, policy, accepted, holds, undone, replayed, as_of=AS_OF)
 
 
 @pytest.mark.parametrize(
@@ -139,6 +140,62 @@ def test_what_the_gate_holds_it_to() -> None:
     assert judged(made, difference=[{"name": "b"}]) == ("blocked", ["difference"])
     tightened = plan(file("a", 50 * SECOND), file("b", 95 * SECOND), accepted={"quarantine_max_age": 11})
     assert judged(tightened)[0] == "needs_approval"
+
+
+def batch(begun: int, ended: int, *, how: SettledAs | None = "replayed") -> RefusedBatch:
+    return RefusedBatch(
+        batch_id="b", topic=TOPIC, begun_at=Instant(begun), ended_at=Instant(ended), rows=0, refused=3, unsettled=0,
+        settled_as=how, settled_at=Instant(97 * SECOND),
+    )  # fmt: skip
+
+
+YOUNG = 95 * SECOND
+
+
+@pytest.mark.parametrize(
+    ("young", "settled", "goes"),
+    [
+        (file("b", YOUNG), batch(YOUNG, YOUNG), True),
+        (file("b", YOUNG), batch(YOUNG - 1, YOUNG + 1), True),
+        (file("b", YOUNG), batch(YOUNG, YOUNG, how="accepted"), False),
+        (file("b", YOUNG), batch(YOUNG, YOUNG, how=None), False),
+        (file("b", YOUNG), batch(YOUNG + 1, YOUNG + 2), False),
+        (file("b", YOUNG), batch(YOUNG - 2, YOUNG - 1), False),
+        (file("b", YOUNG, oldest=YOUNG - 1), batch(YOUNG - 2, YOUNG), False),
+        (file("b", None), batch(0, YOUNG), False),
+    ],
+)
+def test_a_file_goes_before_its_age_where_all_of_it_was_replayed(young: QuarantineFile, settled: RefusedBatch, goes: bool) -> None:  # QUA-2
+    made = plan(file("a", 50 * SECOND), young, replayed=(settled,))
+    assert made.selection.files == (("a", "b") if goes else ("a",))
+    replayed = (("quarantine_replayed", 3),) if goes else ()
+    assert made.expected.removed == (("quarantine_age", 3), *replayed)
+    assert made.due_since == 60 * SECOND
+
+
+def test_replayed_rows_ask_nobody_and_accept_no_age_and_a_hold_keeps_them() -> None:  # QUA-2, DEL-3, DEL-8
+    settled = batch(YOUNG, YOUNG)
+    made = plan(file("b", YOUNG), replayed=(settled,), accepted={"quarantine_max_age": 11})
+    assert (made.asks, made.due_since) == ((), 97 * SECOND)
+    s = memory_world({}).services
+    create_topic(s, TOPIC, settings={})
+    s.ledger.set_accepted(TOPIC, {"quarantine_max_age": 11})
+    named("quarantine").settle(s, made, None)
+    assert s.ledger.accepted(TOPIC) == {"quarantine_max_age": 11}
+    held = plan(file("b", YOUNG), replayed=(settled,), holds=("h",))
+    assert (held.is_empty, [one.holder for one in held.held]) == (True, ["hold"])
+
+
+def test_what_the_gate_holds_replayed_rows_to() -> None:  # QUA-2
+    made = plan(file("a", 50 * SECOND), file("b", YOUNG), replayed=(batch(YOUNG, YOUNG),))
+    figures: list[dict[str, object]] = [{"rows_in": 6, "rows_removed": 6, "rows_kept": 0, "asks": 0}]
+    row: dict[str, object] = {"rows": 3, "planned": True, "settled": True}
+    assert judged(made, figures=figures, replayed=[row]) == ("passed", [])
+    assert judged(made, figures=figures, replayed=[row | {"settled": False}]) == ("blocked", ["replayed_settled"])
+    assert judged(made, figures=figures, replayed=[row | {"planned": False}]) == ("blocked", ["replayed_planned"])
+    assert judged(made, figures=figures, replayed=[row | {"rows": 2}]) == ("blocked", ["replayed_rows"])
+    assert judged(made, figures=figures, replayed=[])[0] == "blocked"
+    assert judged(made, figures=figures)[0] == "blocked"
 
 
 def found(made: Plan, source: list[QuarantineFile], *now: QuarantineFile, rewritten: bool = True) -> tuple[list[tuple[str, int]], int]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from message_lifecycle.app.config import load_config
 from message_lifecycle.app.intake import IngestOptions, IngestResult, Intake, take_files
+from message_lifecycle.app.replay import Replay, replay_batch
 from message_lifecycle.model.errors import InvalidSetting
 from message_lifecycle.model.names import TopicName, meant, safe
 from message_lifecycle.model.setting_list import Value
@@ -46,6 +47,7 @@ def ingest(
     skip_changed: bool = False,
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
+    replay: Replay | None = None,
 ) -> IngestResult:
     """Take every file of the folder (or the one file) that the topic has not taken yet; see IngestResult.
 
@@ -53,7 +55,7 @@ def ingest(
     (iso, s, ms, us, ns) or formats (of `strptime`), `headers`, `partition` (default: chosen by the key). `shift_to` is a day, 2026-11-21.
     `time_zone`: of times that name none; without it such times are refused.
     `skip_changed`: a file that was taken before with other content is passed over and named, in place of refusing all of them.
-    `include` and `exclude` are shell patterns of file names.
+    `include` and `exclude` are shell patterns of file names. `replay`: take refused rows again in place of the files at `path`.
     """
     from message_lifecycle.sources.files import check_delimiter, check_encoding
     from message_lifecycle.sources.mapping import FieldMapping
@@ -87,7 +89,8 @@ def ingest(
     with open_ledger(config.ledger_url, skew_us=resolve(topic={}, server=config.server).clock_skew_us) as ledger:
         intake = lake_intake(ledger, config.server)
         name = meant(str(TopicName.parse(topic)), lambda: map(str, intake.topics.list()))
-        return take_files(intake, TopicName.parse(name), path, options)
+        found = TopicName.parse(name)
+        return take_files(intake, found, path, options) if replay is None else replay_batch(intake, found, replay, options)
 
 
 def lake_intake(ledger: Ledger, server: Mapping[str, Value]) -> Intake:

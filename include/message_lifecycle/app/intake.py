@@ -10,13 +10,14 @@ from __future__ import annotations
 import logging
 import uuid
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from message_lifecycle.app.erasure_secret import forbidden_keys, secret_of_place
+from message_lifecycle.app.places import files_at
 from message_lifecycle.model.erasure import KeyMatch, KeySecret
 from message_lifecycle.model.errors import BadInput, Refused, batch_not_open, invalid_append
 from message_lifecycle.model.message import known_time
@@ -30,7 +31,7 @@ from message_lifecycle.sources.selection import EVERY_FILE, PassedOver, Patterns
 
 if TYPE_CHECKING:
     from message_lifecycle.ledger import Ledger
-    from message_lifecycle.sources.files import Found, InputFile
+    from message_lifecycle.sources.files import InputFile
     from message_lifecycle.sources.mapping import FieldMapping
     from message_lifecycle.sources.messages import Few, TtlRules
     from message_lifecycle.stores.iceberg.append import Appended
@@ -124,8 +125,26 @@ class _Taken:
 
 def take_files(intake: Intake, name: TopicName, path: str, options: IngestOptions) -> IngestResult:
     """See `ingest.ingest`. Raises InvalidAppend (a mirror), ChangedFile, TopicBusy, and what reading and writing raise."""
-    from message_lifecycle.sources.files import MAX_FILES
+    with taking(intake, name) as policy:
+        found = files_at(path, options.patterns)
+        files = {file.name: file for file in found}
+        known = [SourceFile(path=file.name, size_bytes=file.size_bytes, sha256=file.sha256()) for file in found]
+        changed = intake.ledger.changed_files(name, known) if options.skip_changed else ()
+        known = [file for file in known if file not in changed]
+        taken = take_known(intake, name, files, known, policy, options)
+    new = {file.path for fresh, _ in taken.values() for file in fresh}
+    refused = intake.ledger.refused_before(name, known)
+    before = [
+        PassedOver(name=file.path, why=REFUSED_BEFORE if file.path in refused else TAKEN_BEFORE) for file in known if file.path not in new
+    ]
+    passed_over = (*found.passed_over, *(PassedOver(name=file.path, why=CHANGED) for file in changed), *before)
+    changed_paths = tuple(file.path for file in changed)
+    return result_of(intake, name, taken, files_before=len(before), changed=changed_paths, passed_over=passed_over)
 
+
+@contextmanager
+def taking(intake: Intake, name: TopicName) -> Iterator[Policy]:
+    """Hold the topic's lock while messages come in. Raises InvalidAppend (a mirror), LedgerMismatch, TopicBusy."""
     topic = intake.topics.describe(name)
     check_messages(topic.settings, name)
     if topic.role == "mirror":
@@ -134,49 +153,34 @@ def take_files(intake: Intake, name: TopicName, path: str, options: IngestOption
     intake.ledger.check(name, topic.ledger)
     policy = resolve(topic=topic.settings, server=intake.server)
     with intake.ledger.lock(name, wait_seconds=_LOCK_SECONDS, purpose="ingest"):
-        found = _files_at(path, options.patterns)
-        files = {file.name: file for file in found}
-        known = [SourceFile(path=file.name, size_bytes=file.size_bytes, sha256=file.sha256()) for file in found]
-        changed = intake.ledger.changed_files(name, known) if options.skip_changed else ()
-        known = [file for file in known if file not in changed]
-        taken: dict[str, tuple[Sequence[SourceFile], _Taken]] = {}
-        begun = _left_open(intake, name, known)
-        starts = range(0, len(known), MAX_FILES)
-        plans = ([begun] if begun else []) + [(uuid.uuid4().hex, known[start : start + MAX_FILES]) for start in starts]
-        for batch_id, some in plans:
-            fresh = intake.ledger.begin_batch(name, batch_id, some)
-            if fresh:
-                fresh = sorted(fresh, key=lambda file: natural_order(file.path))
-                taken[batch_id] = fresh, _take(intake, name, batch_id, [files[f.path] for f in fresh], policy, options)
-    new = {file.path for fresh, _ in taken.values() for file in fresh}
-    refused = intake.ledger.refused_before(name, known)
-    before = [
-        PassedOver(name=file.path, why=REFUSED_BEFORE if file.path in refused else TAKEN_BEFORE) for file in known if file.path not in new
-    ]
-    passed_over = (*found.passed_over, *(PassedOver(name=file.path, why=CHANGED) for file in changed), *before)
-    return _result(intake, name, taken, files_before=len(before), changed=tuple(file.path for file in changed), passed_over=passed_over)
+        yield policy
 
 
-def _files_at(place: str, patterns: Patterns) -> Found:
-    """Below a folder of this machine, or of the store that the lake's catalog has keys for. Raises NoInput, UnreadableFile, StorageRefused."""
-    from message_lifecycle.sources.files import files_of, find_files, no_input
-    from message_lifecycle.stores.iceberg.table_folder import is_local, local_path
+def take_known(
+    intake: Intake,
+    name: TopicName,
+    files: Mapping[str, InputFile],
+    known: Sequence[SourceFile],
+    policy: Policy,
+    options: IngestOptions,
+) -> Mapping[str, tuple[Sequence[SourceFile], _Taken]]:
+    """Take the files that no batch has taken, after a batch that a dead run left; by batch, its files and what came of them.
 
-    if "://" not in place and not place.startswith("file:"):
-        return find_files(place, patterns)
-    try:
-        parts = urlsplit(place)
-    except ValueError as error:
-        raise no_input(place, str(error)) from error
-    if is_local(place):
-        if parts.query or parts.fragment or parts.netloc not in ("", "localhost"):
-            raise no_input(place, "a URI of this machine has no host, and neither ? nor # in it: give the path as it is")
-        return find_files(local_path(place), patterns)
-    from message_lifecycle.stores.iceberg.catalog import Tables
-    from message_lifecycle.stores.iceberg.tasks import Store
+    Args:
+        files: What to read, by the path under which the ledger knows it.
+    """
+    from message_lifecycle.sources.files import MAX_FILES
 
-    store, folder = Store.of_catalog(Tables().catalog), place.rstrip("/")
-    return files_of(folder, store.listed(folder), store, patterns)
+    taken: dict[str, tuple[Sequence[SourceFile], _Taken]] = {}
+    begun = _left_open(intake, name, known)
+    starts = range(0, len(known), MAX_FILES)
+    plans = ([begun] if begun else []) + [(uuid.uuid4().hex, known[start : start + MAX_FILES]) for start in starts]
+    for batch_id, some in plans:
+        fresh = intake.ledger.begin_batch(name, batch_id, some)
+        if fresh:
+            fresh = sorted(fresh, key=lambda file: natural_order(file.path))
+            taken[batch_id] = fresh, _take(intake, name, batch_id, [files[f.path] for f in fresh], policy, options)
+    return taken
 
 
 def _left_open(intake: Intake, name: TopicName, known: Sequence[SourceFile]) -> tuple[str, Sequence[SourceFile]] | None:
@@ -390,7 +394,7 @@ def _shift_days(intake: Intake, name: TopicName, read: Frame, files: Sequence[In
     return (options.shift_to - (_EPOCH + timedelta(microseconds=newest)).date()).days if isinstance(newest, int) else 0
 
 
-def _result(
+def result_of(
     intake: Intake,
     name: TopicName,
     taken: Mapping[str, tuple[Sequence[SourceFile], _Taken]],
@@ -399,6 +403,7 @@ def _result(
     changed: tuple[str, ...],
     passed_over: tuple[PassedOver, ...],
 ) -> IngestResult:
+    """Sum up what the batches took."""
     batches = [batch for _, batch in taken.values()]
     appended = [batch.appended for batch in batches if batch.appended is not None]
     quarantined: Counter[str] = Counter()

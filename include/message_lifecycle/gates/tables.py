@@ -28,6 +28,7 @@ from message_lifecycle.gates.suite import (
 from message_lifecycle.model.instants import INT64_MAX, seconds
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
+from message_lifecycle.operations.quarantine import files_before_their_age
 
 _NONE_OF_TABLE = (
     ("found", "No file that any branch, tag or open undo reads holds the key.", "files with the key"),
@@ -185,9 +186,11 @@ def quarantine_suite(plan: Plan, policy: Policy) -> Suite:
     """Whole files go that have reached their age, those that the plan names, and nothing else.
 
     Frames: `going`, one row per file that goes, read once more: `rows`, `newest_at` (the newest time among its rows), `planned`;
-    `difference`, other files that differ; `figures`, one row.
+    `difference`, other files that differ; `figures`, one row. Where files go before their age, `replayed`, one row for each of them: `rows`,
+    `planned`, and `settled` (all its rows are of one batch that was replayed).
     """
-    removed = plan.expected.removed_rows
+    early = files_before_their_age(plan, policy)
+    removed, replayed = plan.expected.removed_rows, sum(file.rows for file in early)
     age = policy["quarantine_max_age"]
     assert isinstance(age, int), "the setting has a default"
     newest_allowed = min(plan.as_of, INT64_MAX - 1) - seconds(age)
@@ -195,10 +198,10 @@ def quarantine_suite(plan: Plan, policy: Policy) -> Suite:
         same_settings(plan, policy),
         *counted(
             "going",
-            len(plan.selection.files),
+            len(plan.selection.files) - len(early),
             "Exactly the planned files go.",
             "files that go",
-            rule("going_rows", "Exactly the rows of the planned files go.", "rows that go", total("going", "rows", removed)),
+            rule("going_rows", "Exactly the rows of the planned files go.", "rows that go", total("going", "rows", removed - replayed)),
             rule(
                 "going_old",
                 "Every row that goes has reached its age.",
@@ -207,9 +210,22 @@ def quarantine_suite(plan: Plan, policy: Policy) -> Suite:
             ),
             rule("going_planned", "Whatever goes is named by the plan.", "files not named", all_are("going", "planned", True)),
         ),
+        *(_replayed_rows(len(early), replayed) if early else ()),
         nothing_else_differs(),
         *figures_of_going(plan, "row", removed),
         tightened(plan),
+    )
+
+
+def _replayed_rows(files: int, rows: int) -> Suite:
+    return counted(
+        "replayed",
+        files,
+        "Exactly the planned files go before their age.",
+        "files that go before their age",
+        rule("replayed_rows", "Exactly the rows of these files go.", "rows that go", total("replayed", "rows", rows)),
+        rule("replayed_planned", "Each of these files is named by the plan.", "files not named", all_are("replayed", "planned", True)),
+        rule("replayed_settled", "Every row of these files was replayed.", "files of other rows", all_are("replayed", "settled", True)),
     )
 
 

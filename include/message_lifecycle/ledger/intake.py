@@ -80,7 +80,15 @@ class Ingest(Part):
         """Those that a batch has taken with other content, in order of their path. Raises RepeatedFile."""
         wanted = _by_path(topic, files)
         with self._database.reading() as connection:
-            return tuple(wanted[row.path] for row in _taken(connection, topic, wanted) if row.sha256 != wanted[row.path].sha256)
+            others = {row.path for row in _taken(connection, topic, wanted) if row.sha256 != wanted[row.path].sha256}
+            refused = [row for row in _in_table(connection, _refused, topic, wanted) if row.sha256 != wanted[row.path].sha256]
+            others |= {row.path for row in refused if _is_replayed(connection, row.batch_id)}
+            return tuple(wanted[path] for path in sorted(others))
+
+    def taken_by(self, topic: TopicName, paths: Iterable[str]) -> Mapping[str, str]:
+        """Return, by path, the batch that took the file of that name; a file that no batch took is left out."""
+        with self._database.reading() as connection:
+            return {row.path: row.batch_id for row in _in_table(connection, _files, topic, paths)}
 
     def refused_before(self, topic: TopicName, files: Iterable[SourceFile]) -> frozenset[str]:
         """Return the paths of files that a batch refused whole and that have not changed since."""
@@ -245,7 +253,12 @@ def _refuse_second(connection: Connection, topic: TopicName) -> None:
 
 def _not_taken(connection: Connection, topic: TopicName, wanted: dict[str, SourceFile]) -> tuple[SourceFile, ...]:
     """Return the files that no batch took or refused as they are, in order of their path. Raises ChangedFile."""
-    taken = {row.path for row in _in_table(connection, _refused, topic, wanted) if row.sha256 == wanted[row.path].sha256}
+    taken = set()
+    for row in _in_table(connection, _refused, topic, wanted):
+        if row.sha256 == wanted[row.path].sha256:
+            taken.add(row.path)
+        elif _is_replayed(connection, row.batch_id):
+            raise changed_file(str(topic), row.path, row.batch_id)
     for row in _taken(connection, topic, wanted):
         if row.sha256 != wanted[row.path].sha256:
             raise changed_file(str(topic), row.path, row.batch_id)
@@ -256,6 +269,12 @@ def _not_taken(connection: Connection, topic: TopicName, wanted: dict[str, Sourc
 def _taken(connection: Connection, topic: TopicName, wanted: Iterable[str]) -> Iterator[Any]:
     """The rows of those paths that stand in a batch, in order of their path."""
     return _in_table(connection, _files, topic, wanted)
+
+
+def _is_replayed(connection: Connection, batch_id: str) -> bool:
+    """True if the batch's refused rows came in by a replay: a mended file would bring them once more."""
+    found = connection.execute(select(_batches.c.settled_as).where(_batches.c.batch_id == batch_id)).scalar_one()
+    return bool(found == "replayed")
 
 
 def _in_table(connection: Connection, table: Table, topic: TopicName, wanted: Iterable[str]) -> Iterator[Any]:

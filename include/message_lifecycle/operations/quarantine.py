@@ -1,4 +1,4 @@
-"""Quarantine rows that have reached their age go, file by file (QUA-1): all rows of a batch carry the same time and lie in one file.
+"""Quarantine rows that have reached their age, or were replayed, go, file by file (QUA-1, QUA-2): all rows of a batch carry the same time and lie in one file.
 
 A file of which only some rows have reached it stays until all have: another writer has put batches together, and what is unknown of it
 keeps data. A legal hold on any part of the topic keeps its whole quarantine: which message a refused row would have been, nobody knows.
@@ -6,13 +6,15 @@ keeps data. A legal hold on any part of the topic keeps its whole quarantine: wh
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 
 from message_lifecycle.model.change import Commit, QuarantinedFile, that_change
 from message_lifecycle.model.hold import SparedBy
 from message_lifecycle.model.instants import Instant, deadline, is_dead, seconds
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import RefusedBatch
 from message_lifecycle.model.plan import Held, Operation, Plan, Selection
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import Policy
@@ -20,6 +22,8 @@ from message_lifecycle.model.tables import CameBack, QuarantineFile, QuarantineR
 from message_lifecycle.operations.planning import asks_where_shorter, empty_plan, not_back, required_of_table
 
 SETTING = "quarantine_max_age"
+
+Since = Callable[[QuarantineFile], Instant]
 
 
 def plan(
@@ -29,16 +33,28 @@ def plan(
     accepted: Mapping[str, Value | None] | None,
     holds: Collection[str],
     undone: Collection[CameBack] = (),
+    replayed: Collection[RefusedBatch] = (),
     *,
     as_of: Instant,
 ) -> Plan:
-    """What may go at `as_of`. `accepted`: the settings under which removals were last accepted; `holds`: what stands on the topic;
-    `undone`: what came back with undos, and nobody has released (DEL-7)."""
-    due = [file for file in state.files if _goes_at(file, policy) is not None and is_dead(_due_at(file, policy), as_of)]
+    """Plan which files may go at `as_of`.
+
+    Args:
+        accepted: The settings under which removals were last accepted.
+        holds: The legal holds on the topic.
+        undone: Rows that came back with undos, and that nobody has released (DEL-7).
+        replayed: Batches whose refused rows came in again. Their files go at once.
+    """
+    aged = [file for file in state.files if _goes_at(file, policy) is not None and is_dead(_due_at(file, policy), as_of)]
+    due = [*aged, *(file for file in state.files if file not in aged and _replayed_by(file, replayed) is not None)]
     kept_by = {file.name: back for file in due if (back := next((one for one in undone if one.may_be(file)), None)) is not None}
     going = [] if holds else [file for file in due if file.name not in kept_by]
-    rows = sum(file.rows for file in going)
-    later = [at for file in state.files if (at := _goes_at(file, policy)) is not None and not is_dead(at, as_of)]
+    rows = {
+        "quarantine_age": sum(file.rows for file in going if file in aged),
+        "quarantine_replayed": sum(file.rows for file in going if file not in aged),
+    }
+    later = [at for file in state.files if file not in due and (at := _goes_at(file, policy)) is not None and not is_dead(at, as_of)]
+    since = partial(_due_since, policy=policy, replayed=replayed)
     made = _empty_plan("quarantine", topic, state, policy, tuple(sorted(holds)), as_of=as_of)
     return replace(
         made,
@@ -51,13 +67,13 @@ def plan(
         selection=Selection(files=tuple(sorted(file.name for file in going))),
         expected=replace(
             made.expected,
-            removed=(("quarantine_age", rows),) if rows else (),
+            removed=tuple((reason, count) for reason, count in rows.items() if count),
             removed_bytes=sum(file.size_bytes for file in going),
         ),
-        held=tuple(_held(due, "hold", _of_holds(holds), policy) if holds else _held_by_undo(due, kept_by, policy)),
+        held=tuple(_held(due, "hold", _of_holds(holds), since) if holds else _held_by_undo(due, kept_by, since)),
         warnings=_unknown(state),
-        asks=asks_where_shorter(SETTING, policy, accepted) if going else (),
-        due_since=min((_due_at(file, policy) for file in due), default=None),
+        asks=asks_where_shorter(SETTING, policy, accepted) if rows["quarantine_age"] else (),
+        due_since=min(map(since, due), default=None),
         next_due_at=min(later, default=None),
     )
 
@@ -90,17 +106,36 @@ def _due_at(file: QuarantineFile, policy: Policy) -> Instant:
     return deadline(_known(file.newest_at), seconds(_age(policy)))
 
 
+def _due_since(file: QuarantineFile, policy: Policy, replayed: Collection[RefusedBatch]) -> Instant:
+    batch = _replayed_by(file, replayed)
+    settled = None if batch is None else batch.settled_at
+    return _due_at(file, policy) if settled is None else min(settled, _due_at(file, policy))
+
+
+def _replayed_by(file: QuarantineFile, replayed: Collection[RefusedBatch]) -> RefusedBatch | None:
+    """The replayed batch that all rows of the file are of: rows of a batch carry one time, and no two batches run at once."""
+    if file.oldest_at is None or file.oldest_at != file.newest_at:
+        return None
+    return next((batch for batch in replayed if batch.settled_as == "replayed" and batch.may_hold(file.oldest_at, file.newest_at)), None)
+
+
+def files_before_their_age(plan: Plan, policy: Policy) -> tuple[QuarantinedFile, ...]:
+    """Return the files of the plan that go before their age, because their rows were replayed."""
+    files = plan.on_quarantine.files
+    return tuple(file for file in files if not is_dead(deadline(file.newest_at, seconds(_age(policy))), plan.as_of))
+
+
 def _age(policy: Policy) -> int:
     found = policy[SETTING]
     assert isinstance(found, int), "the setting has a default"
     return found
 
 
-def _held(due: Collection[QuarantineFile], holder: SparedBy, detail: str, policy: Policy) -> list[Held]:
+def _held(due: Collection[QuarantineFile], holder: SparedBy, detail: str, since_of: Since) -> list[Held]:
     """One entry for all: quarantined rows have no offsets."""
     if not due:
         return []
-    since = min(_due_at(file, policy) for file in due)
+    since = min(map(since_of, due))
     rows = sum(file.rows for file in due)
     return [Held(partition=0, first_base=0, last_offset=0, rows=rows, overdue_since=since, holder=holder, detail=detail)]
 
@@ -109,10 +144,10 @@ def _of_holds(holds: Collection[str]) -> str:
     return f"the topic has legal holds ({', '.join(sorted(holds))}), which may touch its quarantine"
 
 
-def _held_by_undo(due: Collection[QuarantineFile], kept_by: Mapping[str, CameBack], policy: Policy) -> Iterator[Held]:
+def _held_by_undo(due: Collection[QuarantineFile], kept_by: Mapping[str, CameBack], since: Since) -> Iterator[Held]:
     for detail in sorted({back.detail for back in kept_by.values()}):
         files = [file for file in due if file.name in kept_by and kept_by[file.name].detail == detail]
-        yield from _held(files, "undone_plan", detail, policy)
+        yield from _held(files, "undone_plan", detail, since)
 
 
 def _unknown(state: QuarantineState) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from message_lifecycle.app.cli import drawing
 from message_lifecycle.app.cli.context import (
     WAITS,
     AtOption,
@@ -31,6 +32,7 @@ from message_lifecycle.model.names import TopicName, safe
 from message_lifecycle.operations.admission import span_doubled
 
 if TYPE_CHECKING:
+    from message_lifecycle.app.intake import IngestResult
     from message_lifecycle.app.services import Services
 
 consumers = typer.Typer(no_args_is_help=True, help="Register readers: messages that a reader has not processed are kept for it.")
@@ -123,6 +125,15 @@ def ingest(
             include=include or (),
             exclude=exclude or (),
         )
+    return show_result(result, output)
+
+
+def show_result(result: IngestResult, output: Output, *, removal: View | None = None) -> int:
+    """Print what was taken; return the exit status.
+
+    Args:
+        removal: How the run ended that removes replayed rows from the quarantine.
+    """
     told = {
         "topic": str(result.topic),
         "batch_ids": list(result.batch_ids),
@@ -142,6 +153,8 @@ def ingest(
         "passed_over": [{"file": one.name, "why": one.why} for one in result.passed_over],
         "absent_fields": dict(result.absent),
     }
+    if removal is not None:
+        told["removal"] = removal
     emit(output, told, _show_taken)
     return WAITS if result.refused_batches else 0
 
@@ -173,6 +186,9 @@ def _show_taken(screen: Screen, told: View) -> None:
     if told["span_seconds"] is not None:
         screen.notes([span_doubled(told["span_seconds"])], style="yellow")
     screen.notes(passed_over)
+    if "removal" in told:
+        screen.heading("Replayed rows leave the quarantine")
+        drawing.outcome(screen, told["removal"])
     if told["refused_batches"]:
         screen.notes(["nothing was taken of this batch: mend its files and ingest them again, or replay or accept its rows"], style="red")
     if told["quarantined"]:

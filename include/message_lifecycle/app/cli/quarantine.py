@@ -1,7 +1,8 @@
-"""Refused rows: `lifecycle quarantine list`, `show`, `accept`, and `run`, which removes rows that have reached their age (QUA-1)."""
+"""Refused rows: `lifecycle quarantine list`, `show`, `replay`, `accept`, and `run`, which removes rows that have reached their age (QUA-1)."""
 
 from __future__ import annotations
 
+from inspect import Parameter, Signature, signature
 from typing import Annotated, Any
 
 import typer
@@ -16,12 +17,15 @@ from message_lifecycle.app.cli.context import (
     TopicArgument,
     YesOption,
     argument,
+    of_outcome,
     option,
     services,
     topic_of,
+    worst,
 )
+from message_lifecycle.app.cli.messages import ingest, show_result
 from message_lifecycle.app.cli.runs import TopicsArgument, run_each
-from message_lifecycle.app.cli.screen import Output, Screen, View, count, emit, reasons
+from message_lifecycle.app.cli.screen import Output, Screen, View, count, emit, reasons, working
 from message_lifecycle.model.names import safe
 
 BatchOption = Annotated[str | None, option("--batch", "BATCH", "Only rows of this batch.")]
@@ -29,7 +33,7 @@ _MOST_ROWS = 10_000
 
 
 class _RunsByDefault(TyperGroup):
-    """`lifecycle quarantine TOPIC...` is `lifecycle quarantine run TOPIC...`."""
+    """A topic in place of a command means `lifecycle quarantine run`."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         return super().resolve_command(ctx, args if args[0] in self.commands else ["run", *args])
@@ -99,6 +103,51 @@ def accept(
         f"{name}: {count(settled['refused'])} refused rows of batch {batch}: {settled['settled_as']} by {safe(settled['settled_by'] or '')}"
     )
     emit(output, {"topic": str(name), **settled}, said)
+
+
+def replay(
+    ctx: typer.Context,
+    topic: TopicArgument,
+    batch: Annotated[str, argument("BATCH", "The batch, as `list` names it.")],
+    by: ByOption,
+    why: TextOption,
+    header: Annotated[str | None, option("--header", "LINE", "The header line of the batch's CSV files.")] = None,
+    output: OutputOption = Output.text,
+    **reading: Any,
+) -> int:
+    """Take a batch's refused rows again, after a setting or the mapping was corrected; each comes in once.
+
+    The other options say how the rows are read, as those of `lifecycle ingest` do. A row that is refused again is in the quarantine of
+    the new batch. The replayed rows leave the quarantine by a plan, as every deletion does.
+    """
+    from message_lifecycle.app import steps
+    from message_lifecycle.app.ingest import ingest as take
+    from message_lifecycle.app.replay import Replay
+    from message_lifecycle.app.views.state import outcome_view
+
+    if not by.strip() or not why.strip():
+        raise typer.BadParameter("--by NAME and --why WHY must not be empty: a replay has a name and a reason")
+    s = services(ctx)
+    name = topic_of(s, topic)
+    asked = Replay(batch_id=batch, by=by.strip(), why=why.strip(), header=header)
+    with working(f"{name}: reading refused rows again"):
+        result = take(str(name), "", **reading, replay=asked)
+    with working(f"{name}: removing replayed rows from the quarantine"):
+        outcome = steps.run(s, name, as_of=s.ledger.now(), approver=None, work="quarantine")
+    return worst([show_result(result, output, removal=outcome_view(outcome)), of_outcome(outcome.name)])
+
+
+def _with_options_of_ingest(command: Any) -> Any:
+    """Give the command the options by which `lifecycle ingest` reads files, so that each is declared once."""
+    own = [one for one in signature(command, eval_str=True).parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
+    left_out = {"path", "include", "exclude", "skip_changed", *(one.name for one in own)}
+    read_by = [one for one in signature(ingest, eval_str=True).parameters.values() if one.name not in left_out]
+    command.__signature__ = Signature([*own, *read_by])
+    command.__annotations__ = {one.name: one.annotation for one in (*own, *read_by)}
+    return command
+
+
+app.command()(_with_options_of_ingest(replay))
 
 
 def _show_batches(screen: Screen, view: View) -> None:

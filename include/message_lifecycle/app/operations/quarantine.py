@@ -20,7 +20,7 @@ from message_lifecycle.model.hold import Hold
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.obligation import Look, Owed
-from message_lifecycle.model.outcome import PlanRecord, Published, Staged
+from message_lifecycle.model.outcome import PlanRecord, Published, RefusedBatch, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import UndoPlan
 from message_lifecycle.model.settings import Policy
@@ -61,13 +61,27 @@ class Quarantine(OfQuarantine):
             held = "; ".join(entry.detail for entry in made.held)
             later = "" if made.next_due_at is None else f"; the next rows go at {format_instant(made.next_due_at)}"
             return Due(topic=name, due=False, reason=held or f"no quarantine row has reached its age{later}", waits=bool(held))
-        reason = f"{made.expected.removed_rows} quarantine rows in {len(made.selection.files)} files have reached their age"
+        reason = (
+            f"{made.expected.removed_rows} quarantine rows in {len(made.selection.files)} files have reached their age or were replayed"
+        )
         return asked.unless_hindered(made, reason)
 
     def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
         state = quarantine_of(s, name).quarantine(name) or _NOTHING
         holds, undone = ids_of(holds_of(s, name)), tuple(_came_back(s, name))
-        return quarantine.plan(name, state, policy, s.ledger.accepted(name), holds, undone, as_of=as_of)
+        replayed = _replayed(s, name)
+        return quarantine.plan(name, state, policy, s.ledger.accepted(name), holds, undone, replayed, as_of=as_of)
+
+    def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
+        """Say as well whether the ledger knows the batch of each file that goes before its age as replayed."""
+        frames = OfQuarantine.evidence(self, s, plan, staged, policy)
+        if "replayed" not in frames:
+            return frames
+        import pyarrow as pa
+
+        found, batches = cast(pa.Table, frames["replayed"]), {batch.batch_id for batch in _replayed(s, plan.topic)}
+        settled = pa.array([batch in batches for batch in found["batch"].to_pylist()], pa.bool_())
+        return {**frames, "replayed": found.drop_columns(["batch"]).append_column("settled", settled)}
 
     def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
         return quarantine_suite(plan, policy)
@@ -79,8 +93,9 @@ class Quarantine(OfQuarantine):
         return f"{len(plan.selection.files):,} whole file(s) of the quarantine"
 
     def settle(self, s: Services, plan: Plan, staged: Staged | None) -> None:
-        """That rows go at this age was accepted."""
-        accept_one(s, plan, quarantine.SETTING)
+        """Accept the age by which rows go. A plan of replayed rows alone accepts no age."""
+        if dict(plan.expected.removed).get("quarantine_replayed") != plan.expected.removed_rows or not plan.expected.removed_rows:
+            accept_one(s, plan, quarantine.SETTING)
 
 
 class UndoOfQuarantine(Undo, OfQuarantine):
@@ -111,6 +126,10 @@ class UndoOfQuarantine(Undo, OfQuarantine):
         if published.restored == plan.restored_rows:
             return []
         return [f"{plan.restored_rows} rows should be back in the quarantine: the commit says {published.restored}"]
+
+
+def _replayed(s: Services, name: TopicName) -> list[RefusedBatch]:
+    return [batch for batch in s.ledger.refused_batches(name) if batch.settled_as == "replayed"]
 
 
 def _came_back(s: Services, name: TopicName) -> Iterator[CameBack]:

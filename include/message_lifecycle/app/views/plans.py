@@ -333,7 +333,7 @@ def _of_commit(change: Commit) -> Iterator[View]:
             "changes": returning.changes,
             "snapshots": list(returning.snapshots),
         }
-    yield from ({"action": "drop_quarantined", **_of_file(file), "reason": "quarantine_age"} for file in change.files)
+    yield from ({"action": "drop_quarantined", **_of_file(file)} for file in change.files)
     yield from ({"action": "restore_quarantined", **_of_file(file)} for file in change.files_back)
 
 

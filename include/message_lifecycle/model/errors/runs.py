@@ -154,6 +154,19 @@ def unknown_batch(batch_id: str) -> BadInput:
     return BadInput(f"batch {batch_id!r} is not in the ledger.", code="UnknownBatch")
 
 
+def nothing_to_replay(topic: str, batch_id: str, reason: str) -> BadInput:
+    """A batch has no refused rows that could come in again."""
+    return BadInput(
+        f"topic {topic}: nothing of batch {batch_id} can be replayed: {reason}. `lifecycle quarantine list {topic}` lists its batches.",
+        code="NothingToReplay",
+    )
+
+
+def unreplayable_rows(found: str, to_do: str) -> BadInput:
+    """Refused rows cannot be read again from their raw text; no row of the batch was taken."""
+    return BadInput(f"{found}. Nothing was taken; {to_do}.", code="UnreplayableRows")
+
+
 def batch_not_open(batch_id: str, found: str) -> Refused:
     """A batch that has ended cannot end in another way."""
     return Refused(f"batch {batch_id!r} is {found}; only an open one can be finished or abandoned.", code="BatchNotOpen")

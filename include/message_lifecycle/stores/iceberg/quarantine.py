@@ -20,6 +20,7 @@ from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.tables import QuarantineFile, QuarantineReturning, QuarantineState, RefusedCount, RefusedRow
+from message_lifecycle.operations.quarantine import files_before_their_age
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NOTHING_GIVEN, Given
 from message_lifecycle.stores.iceberg import change
@@ -135,7 +136,7 @@ class IcebergQuarantine(TableStore):
         self._steps("after_stage")
         return Staged(plan_id=plan.plan_id, branch=branch_of(plan.plan_id), snapshot_id=found)
 
-    def evidence(self, plan: Plan, staged: Staged, _policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
+    def evidence(self, plan: Plan, staged: Staged, policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
         """Read by PyIceberg from what Java staged: of the files that go the times, not their bounds; of those that come back each byte.
         That the rest is as it was their names tell, for no file is ever changed."""
         import pyarrow as pa
@@ -151,6 +152,7 @@ class IcebergQuarantine(TableStore):
         prefix = "" if table is None else location_prefix(table.location())
         rows = {} if table is None else {name: _times(table, absolute(prefix, name)) for name in sorted(new if back else gone)}
         others = sorted((gone if back else new) | {name for name in before.keys() & after.keys() if before[name] != after[name]})
+        early: set[str] = set()
         rows_in, rows_kept, asks = sum(before.values()), sum(after.values()), len(plan.asks)
         if back and table is not None:
             columns = schema("rows", planned=pa.bool_(), same=pa.bool_())
@@ -158,11 +160,25 @@ class IcebergQuarantine(TableStore):
             figures = {"rows_in": rows_in, "rows_kept": rows_kept, "asks": asks, "rows_restored": rows_kept - rows_in}
         else:
             named = set(plan.selection.files)
+            early = {file.file for file in files_before_their_age(plan, policy)}
             columns = schema("rows", "newest_at", planned=pa.bool_())
-            found = [{"rows": count, "newest_at": newest, "planned": name in named} for name, (count, newest) in rows.items()]
+            found = [
+                {"rows": count, "newest_at": newest, "planned": name in named}
+                for name, (count, newest) in rows.items()
+                if name not in early
+            ]
             removed = sum(count for count, _ in rows.values())
             figures = {"rows_in": rows_in, "rows_removed": removed, "rows_kept": rows_kept, "asks": asks}
-        return {
+        replayed = {}
+        if early:
+            assert table is not None, "a plan that names files has a table"
+            went = [
+                {"rows": count, "planned": name in named, "batch": _batch(table, absolute(prefix, name))}
+                for name, (count, _) in rows.items()
+                if name in early
+            ]
+            replayed["replayed"] = pa.Table.from_pylist(went, schema=schema("rows", planned=pa.bool_(), batch=pa.string()))
+        return replayed | {
             "back" if back else "going": pa.Table.from_pylist(found, schema=columns),
             "difference": pa.table({"name": pa.array(others, pa.string())}),
             "figures": longs([figures]),
@@ -228,6 +244,16 @@ def _times(table: Table, path: str) -> tuple[int, int | None]:
         times = pq.ParquetFile(pa.PythonFile(stream, mode="r")).read(columns=["at"])["at"]
     newest = pc.max(times.cast(pa.timestamp("us", times.type.tz)).cast(pa.int64()), skip_nulls=False).as_py()
     return len(times), newest
+
+
+def _batch(table: Table, path: str) -> str | None:
+    """The batch that all rows of the file are of; None: they are of several."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with reading(path), table.io.new_input(path).open() as stream:
+        batches = pq.ParquetFile(pa.PythonFile(stream, mode="r")).read(columns=["batch"])["batch"].unique().to_pylist()
+    return batches[0] if len(batches) == 1 else None
 
 
 def _going(session: SparkSession, table: Java, plan: Plan, base_id: int) -> Callable[[Java], Java]:
