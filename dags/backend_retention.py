@@ -29,7 +29,7 @@ from lifecycle_tasks import OURS, form, gated_deletion, interval
     max_active_runs=1000,
     params=form(),
     doc_md=__doc__,
-    tags=["message-lifecycle", "2 topics in backends"],
+    tags=["message-lifecycle", "topics in backends"],
     default_args=OURS,
 )
 def backend_retention() -> None:

@@ -28,7 +28,7 @@ from lifecycle_tasks import COMPACTED, OURS, form, gated_deletion, interval
     max_active_runs=1000,
     params=form(),
     doc_md=__doc__,
-    tags=["message-lifecycle", "2 compacted topics"],
+    tags=["message-lifecycle", "compacted topics"],
     default_args=OURS,
 )
 def log_compaction() -> None:

@@ -24,7 +24,7 @@ from lifecycle_tasks import OURS, form, gated_deletion, interval
     max_active_runs=1000,
     params=form(),
     doc_md=__doc__,
-    tags=["message-lifecycle", "2 topics with markers"],
+    tags=["message-lifecycle", "topics with markers"],
     default_args=OURS,
 )
 def marker_generation() -> None:

@@ -32,7 +32,7 @@ from lifecycle_tasks import OURS, form, gated_deletion, interval
     max_active_runs=1000,
     params=form(),
     doc_md=__doc__,
-    tags=["message-lifecycle", "1 every topic of messages"],
+    tags=["message-lifecycle", "every topic of messages"],
     default_args=OURS,
 )
 def message_cleaner() -> None:

@@ -27,7 +27,7 @@ from lifecycle_tasks import OURS, about_a_day, form, gated_deletion
     max_active_runs=1000,
     params=form(),
     doc_md=__doc__,
-    tags=["message-lifecycle", "1 past days"],
+    tags=["message-lifecycle", "past days"],
     default_args=OURS,
 )
 def message_cleaner_by_day() -> None:

@@ -26,7 +26,7 @@ from lifecycle_tasks import OURS, preview_form, would_go
     is_paused_upon_creation=False,
     params=preview_form(),
     doc_md=__doc__,
-    tags=["message-lifecycle", "0 look first: takes nothing"],
+    tags=["message-lifecycle", "look first: takes nothing"],
     default_args=OURS,
 )
 def preview() -> None:

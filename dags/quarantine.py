@@ -22,7 +22,7 @@ from lifecycle_tasks import OURS, form, gated_deletion, interval
     max_active_runs=1000,
     params=form(),
     doc_md=__doc__,
-    tags=["message-lifecycle", "3 refused rows"],
+    tags=["message-lifecycle", "refused rows"],
     default_args=OURS,
 )
 def quarantine() -> None:

@@ -29,7 +29,7 @@ from lifecycle_tasks import OURS, form, gated_deletion, interval
     max_active_runs=1000,
     params=form(),
     doc_md=__doc__,
-    tags=["message-lifecycle", "4 last: space"],
+    tags=["message-lifecycle", "last: space"],
     default_args=OURS,
 )
 def storage_reclaim() -> None:

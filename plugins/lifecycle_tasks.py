@@ -47,7 +47,7 @@ COMPACTED = Asset("compacted")
 """Topics have new compacted views. Each event's extra: `as_of`, the instant they were judged by, and `topics`."""
 
 OURS: dict[str, Any] = {"owner": "message lifecycle"}
-"""What every task of these DAGs has. The second tag of each DAG begins with its place in the order of use."""
+"""What every task of these DAGs has. The second tag of each DAG says for which topics it is."""
 
 _LOOK_FIRST = "The DAG `preview` shows what would go."
 _UNPAUSES = (
