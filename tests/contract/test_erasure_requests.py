@@ -74,6 +74,23 @@ def test_an_erasure_that_finds_the_key_ends_the_open_question_and_says_so(make_w
     assert (outcome.name, ended.name, ended.detail) == ("needs_approval", "lapsed", f"plan {outcome.plan_id} took its place")
 
 
+@EVERY
+def test_a_key_that_is_nowhere_ends_as_not_found(make_world: MakeWorld) -> None:  # DEL-7
+    world = make(make_world({}))
+    append(world, b"a")
+    s = world.services
+    request = ask(s, KEY, topics=[NAME], forbid=True, by="ada", why="a letter")
+    (found,) = carry_out(s, request.request_id)
+    assert found.is_done
+    asked = s.ledger.erasure(request.request_id)
+    assert (asked.state, asked.forbids(NAME)) == ("not_found", True)
+    append(world, KEY)
+    carry_out(s, request.request_id, approver=lambda *_: YES)
+    assert s.ledger.erasure(request.request_id).state == "erased", "carried out again, it finds what came since"
+    carry_out(s, request.request_id)
+    assert s.ledger.erasure(request.request_id).state == "erased", "what went before is not forgotten"
+
+
 @MEMORY
 def test_a_request_of_which_something_went_is_not_refused_later(make_world: MakeWorld) -> None:
     """Where its first topic was erased, a later run finds nothing there; what somebody refuses then is the rest alone."""

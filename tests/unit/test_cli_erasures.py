@@ -321,3 +321,11 @@ def test_a_key_that_may_stand_for_several_waits_for_another_word(lake: Lake, giv
     assert keys(lake, topic) == [b"a"]
     assert lake.services.ledger.erasure(request.request_id).state == "erased"
     assert not any(word in ledger_text(lake) for word in spelled("caf\ufffd"))
+
+
+def test_a_key_that_is_nowhere_is_warned_about_first(lake: Lake, give: Any) -> None:
+    lake.append(lake.topic("one"), 1)
+    give(b"nobody\n")
+    told = lake.say("erase", "--by", "ada", "--why", "a letter")
+    assert (told.status, told.out.split(":")[0]) == (0, "Warning")
+    assert ": not_found" in told.out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -49,10 +50,11 @@ def test_an_empty_lake_is_healthy(lake: Lake) -> None:
     assert lake.say("status", "-o", "json").document == []
 
 
-def test_overdue_within_the_bound_is_told_but_no_failure(lake: Lake, orders: TopicName) -> None:
+def test_what_is_due_within_the_bound_is_no_failure_and_is_not_called_overdue(lake: Lake, orders: TopicName) -> None:
     told = lake.say("status")
     assert told.status == 0
-    assert "2 messages are overdue since 2026-11-21T06:00:00Z (6h)" in told.out
+    assert "2 messages are due since 2026-11-21T06:00:00Z (6h)" in told.out
+    assert re.search(r"(?<!max_)overdue(?!\s+after)", told.out) is None, "nothing that is ok is called overdue"
 
 
 @pytest.mark.parametrize(("past_bound_us", "status"), [(0, 0), (1, 1)])

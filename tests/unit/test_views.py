@@ -6,14 +6,14 @@ import json
 
 import pytest
 
-from message_lifecycle.app import views
+from message_lifecycle.app import pages, steps, views
 from message_lifecycle.app.cli.screen import count, share, size
 from message_lifecycle.app.operations.questions import percent
 from message_lifecycle.model.change import RemoveRows, SealSegment
 from message_lifecycle.model.instants import Instant, span
 from message_lifecycle.model.names import safe
 from tests.ledgers import drop, plan_of
-from tests.worlds import NOW, SECOND, Lake, make_lake
+from tests.worlds import HOUR, NOW, SECOND, Lake, make_lake
 
 DAY = 86_400
 
@@ -149,3 +149,28 @@ def test_numbers_in_words() -> None:
     assert count(None) == "unknown"
     assert safe("plain \u00e4\u4e16") == "plain \u00e4\u4e16"
     assert safe("a\x1b[0m\u202eb\n") == "a\\x1b[0m\\u202eb\\n"
+
+
+def test_the_last_removal_is_told_by_its_end_and_not_by_its_plan(lake: Lake) -> None:
+    topic = lake.topic("shop/late", message_expiry=HOUR // SECOND, max_removed_fraction=1.0)
+    lake.append(topic, 5, 0)
+    plan_id = steps.plan(lake.services, topic, as_of=NOW).plan.plan_id
+    steps.stage(lake.services, plan_id)
+    steps.gate(lake.services, plan_id)
+    lake.world.set_now(Instant(NOW + 3 * HOUR))
+    steps.publish(lake.services, plan_id)
+    steps.verify(lake.services, plan_id)
+    (found,) = (one for one in views.status(lake.services) if one["topic"] == "shop/late")
+    assert (found["last_removal"]["plan_id"], found["last_removal"]["at"]) == (plan_id, "2026-11-21T15:00:00Z")
+
+
+def test_a_plan_that_was_undone_says_so(lake: Lake) -> None:
+    topic = lake.topic("shop/back", message_expiry=HOUR // SECOND, max_removed_fraction=1.0)
+    lake.append(topic, 5, 0)
+    plan_id = steps.run(lake.services, topic, as_of=NOW).plan_id or ""
+    assert ": undone" not in lake.say("explain", plan_id).out
+    assert lake.say("undo", plan_id, "--by", "ada", "--why", "a mistake").status == 0
+    told = lake.say("explain", plan_id)
+    assert f"Plan {plan_id}: undone" in told.out
+    html = pages.plan(base="/lifecycle", page=views.plan_page(lake.services, plan_id))
+    assert '<span class="badge wait">undone</span>' in html

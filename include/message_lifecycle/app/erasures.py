@@ -18,7 +18,7 @@ from message_lifecycle.app.known import all_topics, of_it_alone, why_absent
 from message_lifecycle.app.operations.erasure import INTAKE, forget_former, writers_waited_for
 from message_lifecycle.app.operations.reclaim import is_gone, lost
 from message_lifecycle.app.operations.topics import uuid_of
-from message_lifecycle.app.receipts import ERASURE, beneath, eraser_of, gone_at, outcomes
+from message_lifecycle.app.receipts import ERASURE, beneath, eraser_of, found_nowhere, gone_at, outcomes
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.steps import Approver
 from message_lifecycle.app.topics import line_of
@@ -135,15 +135,16 @@ def settle_latest(s: Services, request: ErasureRequest) -> ErasureRequest:
 
 
 def settle(s: Services, request: ErasureRequest, found: Sequence[Erased]) -> ErasureRequest:
-    """Keep what the request has come to: erased where every topic is done, deleted ones too, refused where somebody refused and nothing has
-    gone. Raises UnsupportedErasure, TopicBusy where a copy must be searched again and cannot be."""
+    """Record the state of the request (DEL-7).
+
+    A request is `erased` if every topic is done, deleted ones too; `not_found` if every search that it made found no key; `refused` if a person refused and nothing has gone. Raises UnsupportedErasure, TopicBusy where a copy must be searched again and cannot be."""
     missing = sorted(set(topics_of(s, request)) - {one.topic for one in found})
     left = [one for one in found if not one.is_done]
     reasons = [*(one.told() for one in left), *(_not_looked_at(s, name) for name in missing), *unreached(s, request)]
     detail = "; ".join(reasons or [*kept_beneath(s, request), *copied_again(s, request)])
     if not detail:
         forget_former(s, request)
-        s.ledger.set_erasure_state(request.request_id, "erased")
+        s.ledger.set_erasure_state(request.request_id, "not_found" if found_nowhere(s, request.request_id) else "erased")
     elif any(_is_refused(one) for one in left) and not any(
         _has_gone(s, request, name) for name in {*topics_of(s, request), *request.topics}
     ):

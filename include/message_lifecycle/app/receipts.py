@@ -86,6 +86,7 @@ def keep(s: Services, plan: Plan, found: Sequence[ErasedTable]) -> None:
                 snapshots=table.snapshots,
                 files_searched=table.files_searched,
                 gone=table.gone,
+                rows=rows_erased(plan, table.table) if plan.changes else None,
             )
             for table in found
         ),
@@ -98,6 +99,22 @@ def keep(s: Services, plan: Plan, found: Sequence[ErasedTable]) -> None:
     of = plan.erasure
     first = Receipt(request_id=of.request_id, digest=of.digest, secret=of.secret, topics=())
     s.ledger.keep_receipt(of.request_id, lambda kept: (first if kept is None else Receipt.from_json(kept)).with_topic(topic).to_json())
+
+
+def found_nowhere(s: Services, request_id: str) -> bool:
+    """True if the request has a receipt, and none of its topics held the key. Without a receipt nothing was searched."""
+    try:
+        receipt = Receipt.from_json(s.ledger.receipt(request_id))
+    except LifecycleError as error:
+        if error.code != "NoReceipt":
+            raise
+        return False
+    return all(topic.found_nowhere for topic in receipt.topics)
+
+
+def rows_erased(plan: Plan, table: str) -> int:
+    """Return how many rows of the key the plan removes from the files of one table that it writes again."""
+    return sum(rows.rows for action in plan.rewrites if action.table == table for rows in action.rows)
 
 
 def verify(s: Services, request_id: str) -> list[str]:

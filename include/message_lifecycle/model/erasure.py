@@ -23,8 +23,8 @@ _MARK = b"message_lifecycle erasure secret\x00"
 BASE64 = "base64:"
 """Before the bytes of a refused line that is no text."""
 
-ErasureState = Literal["requested", "erased", "refused"]
-"""`requested`: to be carried out, or on the way. `refused`: by a hold or a person; nothing of it went, and it forbids nothing."""
+ErasureState = Literal["requested", "erased", "not_found", "refused"]
+"""`requested`: to be carried out, or on the way. `not_found`: every topic was searched, and none held the key (DEL-7). `refused`: by a hold or a person; nothing of it went, and it forbids nothing."""
 Matches = Callable[[bytes], bool]
 """Whether a key is the one that is to be erased; knows it by a keyed hash alone."""
 TableKind = Literal["log", "view", "snapshots", "quarantine", "archive"]
@@ -233,6 +233,8 @@ class TableReceipt:
     snapshots: tuple[int, ...]
     files_searched: int
     gone: tuple[str, ...]
+    rows: int | None = None
+    """Rows of the key that were removed, refused rows of the quarantine among them. None: the table was only searched."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,9 +21,10 @@ def plan(screen: Screen, view: View) -> None:
     """A plan, from what goes to what is to be done next."""
     removes = view["removes"]
     of_documents = [action for action in view["actions"] if action["action"] == "restore_document"]
-    screen.line(f"Plan {view['plan_id']}", style="bold")
+    screen.line(f"Plan {view['plan_id']}{': undone' if view.get('undone') else ''}", style="bold")
     screen.facts(
         [
+            ("undone by", f"plan {view['undone_by']}: what it removed is back" if view.get("undone") else ""),
             ("topic", view["topic"]),
             ("operation", view["operation"]),
             ("judged as of", view["as_of"]),

@@ -49,6 +49,10 @@ app = typer.Typer(
 )
 receipts = typer.Typer(no_args_is_help=True, help="What was seen to be gone after an erasure.")
 RequestArgument = Annotated[str, argument("REQUEST", "The request's id, or a unique beginning of it.")]
+NOT_FOUND = (
+    "Warning: the key was found nowhere, and nothing was erased. Keys are compared byte by byte: check upper and lower case, spaces, and "
+    "whether the key needs --base64."
+)
 _NOT_DONE = "not done because"
 """Beside the reason that a person gave: what stands against the request."""
 
@@ -216,9 +220,12 @@ def _receipt(screen: Screen, receipt: Receipt) -> None:
             ]
         )
         screen.table(
-            ("table", "uuid", "snapshots searched", "files searched", "files gone"),
-            [(t.table, t.table_uuid, count(len(t.snapshots)), count(t.files_searched), count(len(t.gone))) for t in topic.tables],
-            right=("snapshots searched", "files searched", "files gone"),
+            ("table", "uuid", "snapshots searched", "files searched", "rows erased", "files gone"),
+            [
+                (t.table, t.table_uuid, count(len(t.snapshots)), count(t.files_searched), count(t.rows or 0), count(len(t.gone)))
+                for t in topic.tables
+            ],
+            right=("snapshots searched", "files searched", "rows erased", "files gone"),
             wrap=("uuid",),
         )
     screen.line()
@@ -239,13 +246,15 @@ def _carry_out(ctx: typer.Context, request_id: str, by: str, text: str, output: 
     told = {**erasure_view(s.ledger.erasure(request_id)), "outcomes": outcomes, "errors": errors}
 
     def render(screen: Screen, told: View) -> None:
+        if told["state"] == "not_found":
+            screen.line(NOT_FOUND, style="yellow")
         _request(screen, told)
         for view in outcomes:
             drawing.outcome(screen, view)
         for error in errors:
             if error["message"] not in told["detail"]:
                 screen.line(f"{error['topic']}: {error['error']}: {error['message']}", style="red")
-        if told["state"] == "erased":
+        if told["state"] in ("erased", "not_found"):
             screen.line(f"To search again for what is gone: lifecycle receipt verify {request_id[: drawing.SHORT]}")
         if told["state"] == "requested":
             screen.line(f"Not all of it is done. To go on: lifecycle erase run {request_id[: drawing.SHORT]} --by NAME --why WHY")

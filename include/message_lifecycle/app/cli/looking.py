@@ -68,9 +68,9 @@ def _show_status(screen: Screen, found: list[View]) -> None:
         screen.line("no topics yet; `lifecycle topic create NAME` makes one")
         return
     screen.table(
-        ("", "topic", "messages", "overdue", "held", "past expiry", "hidden", "last removal", "last run"),
+        ("", "topic", "messages", "due", "held", "past expiry", "hidden", "last removal", "last run"),
         [_status_row(screen, entry) for entry in found],
-        right=("messages", "overdue", "held", "past expiry", "hidden"),
+        right=("messages", "due", "held", "past expiry", "hidden"),
         wrap=("topic", "last run"),
     )
     for entry in found:
@@ -108,8 +108,8 @@ def _status_notes(entry: View) -> Iterable[str]:
         if "documents" in entry:
             yield f"{count(overdue['messages'])} changes of documents can go: the next run takes them"
         else:
-            late = f"{count(overdue['messages'])} messages are overdue since {overdue['since']} ({span(overdue['for_seconds'])})"
-            yield f"{late}: the next run takes them; status fails after {span(overdue['max_overdue'])} (max_overdue)"
+            due = f"{count(overdue['messages'])} messages are due since {overdue['since']} ({span(overdue['for_seconds'])})"
+            yield f"{due}: the next run removes them; they are overdue after {span(overdue['max_overdue'])} (max_overdue)"
     if entry.get("past_expiry", {}).get("told"):
         yield entry["past_expiry"]["told"]
     if entry.get("doubtful_keys", {}).get("told"):

@@ -11,7 +11,7 @@ from message_lifecycle.app import archiving, sparing
 from message_lifecycle.app.erasure_secret import match_of
 from message_lifecycle.app.holds import holds_of, ids_of
 from message_lifecycle.app.operations.registry import Frames, Operation, Work, names_of, undoable
-from message_lifecycle.app.receipts import eraser_of, keep, search
+from message_lifecycle.app.receipts import eraser_of, keep, rows_erased, search
 from message_lifecycle.app.services import find_topic
 from message_lifecycle.gates.tables import erasure_suite
 from message_lifecycle.model.erasure import TABLE_KINDS, ErasedTable, ErasureOf, ErasureRequest, HeldFile, KeyInTable, Matches
@@ -110,6 +110,10 @@ class Erasure(Operation):
         if not wrong:
             keep(s, plan, found)
         return wrong
+
+    def told(self, plan: Plan) -> str:
+        refused = rows_erased(plan, "quarantine")
+        return f"{refused:,} refused row(s) of the key were erased from the quarantine" if refused else ""
 
     def look_again(self, s: Services, plan: Plan) -> tuple[Plan | None, list[str]]:
         """Where the key was found nowhere: what was searched again, and found without it, is the receipt. Raises TopicBusy."""

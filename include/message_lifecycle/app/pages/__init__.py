@@ -36,7 +36,7 @@ _TEMPLATES = ("layout", "parts", "overview", "topic", "documents", "plan", "run"
 _TONES = {
     "published": "good", "passed": "good", "granted": "good",
     "no_op": "calm", "superseded": "calm", "planned": "calm", "staged": "calm", "gated": "calm", "publishing": "calm", "closed": "calm",
-    "needs_approval": "wait", "refused": "wait", "lapsed": "wait",
+    "needs_approval": "wait", "undone": "wait", "refused": "wait", "lapsed": "wait",
     "blocked": "bad", "starved": "bad", "failed": "bad",
 }  # fmt: skip
 # A topic may have 100,000 documents; the command line lists all.

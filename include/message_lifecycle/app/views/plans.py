@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from message_lifecycle.app.changes import outdated
-from message_lifecycle.app.operations.registry import kind_of, of_plan
+from message_lifecycle.app.operations.registry import is_undone, kind_of, of_plan
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.views.state import View, held_view, outcome_view, when
 from message_lifecycle.model.change import ByKind, Change, Commit, Forget, Move, QuarantinedFile, Rewrite, Rows
@@ -90,6 +90,7 @@ def plan_page(s: Services, plan_id: str) -> View:
         **shown,
         "runs": [_run(name) for name in s.ledger.runs_of(record.plan.plan_id)],
         "successor": _successor(s, record),
+        "undone": undone is not None and is_undone(s, record.plan),
         "undone_by": None if undone is None else undone.undone_by,
         "undo_until": None if undone is not None else when(_undo_until(s, record)),
     }

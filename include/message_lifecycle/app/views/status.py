@@ -247,5 +247,11 @@ def _last_removal(s: Services, name: TopicName) -> View | None:
     for plan in s.ledger.plans(name, limit=_PLANS_SEARCHED):
         operation = named(plan.operation)
         if plan.outcome == "published" and operation.removes and not operation.gives_back:
-            return {"plan_id": plan.plan_id, "at": when(plan.recorded_at), "as_of": when(plan.as_of), "messages": plan.expected_rows}
+            # After the commit, when the effect was verified: the plan may have waited for a person for a day before.
+            return {
+                "plan_id": plan.plan_id,
+                "at": when(s.ledger.published_at(plan.plan_id)),
+                "as_of": when(plan.as_of),
+                "messages": plan.expected_rows,
+            }
     return None
