@@ -284,7 +284,7 @@ def test_an_open_batch_whose_files_are_gone_is_given_up(landing: Landing, monkey
 @pytest.mark.parametrize("point", sample(("begun", "staged", "committed")))
 def test_a_killed_run_is_made_good_by_the_next(landing: Landing, point: str) -> None:
     name = landing.topic(partitions=2)
-    folder = landing.source(a_jsonl=lines(0, 20) + BAD, b_csv="at,k,v\n2024-05-01,a,1\n")
+    folder = landing.source(a_jsonl=lines(0, 20) + BAD, b_csv="at,k,v\n2024-05-01T00:00:00Z,a,1\n")
     command = [sys.executable, "-m", "tests.spark.dying_ingest", point, landing.url, str(name), str(folder), "0"]
     died = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert died.returncode == -signal.SIGKILL, died.stderr[-2000:]
