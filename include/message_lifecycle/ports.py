@@ -66,7 +66,7 @@ class Topic:
     role: Literal["local", "source", "mirror"]
     settings: Mapping[str, Value]
     ledger: tuple[str, int] | None
-    """(uuid, sequence) of the ledger that the newest commit of ours was made with; None before the first."""
+    """(uuid, sequence) of the ledger that made the newest commit or the newest mark (`Topics.record_ledger`); None before the first."""
     live_view: str | None = None
     """Full name of the view that hides dead messages (see `Topics.live_view`). None: the store has none."""
     updated_at: Instant | None = None
@@ -88,6 +88,9 @@ class Topics(Protocol):
 
     def describe(self, name: TopicName) -> Topic:
         """Raises UnknownTopic."""
+
+    def record_ledger(self, name: TopicName, ledger: tuple[str, int]) -> None:
+        """Write the ledger's number next to the log, so that an older ledger deletes nothing from it (DEL-8). Raises UnknownTopic."""
 
     def list(self, stream: str | None = None) -> Sequence[TopicName]: ...
 
@@ -467,6 +470,9 @@ class TopicDeleter(ChangeStore, Protocol):
 
     def remnants(self) -> Sequence[Remnant]:
         """Of what a plan deleted, tables that are there still without their log: `deletions` does not tell them."""
+
+    def record_ledger(self, plan_id: str, ledger: tuple[str, int]) -> None:
+        """As `Topics.record_ledger`, next to the log of the topic that the plan deleted; nothing where that is gone."""
 
     def deleted(self, plan_id: str) -> DeletedTopic | None:
         """The one that the plan deleted; None: it is not there (any more). Raises StorageRefused where its rows cannot be counted."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,11 +17,12 @@ from message_lifecycle.app import steps
 from message_lifecycle.app.due import due
 from message_lifecycle.app.holds import place_hold, release_hold
 from message_lifecycle.app.operations.registry import Work, preview
-from message_lifecycle.app.reading import read_compacted
+from message_lifecycle.app.reading import commit_progress, read_compacted
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.views.explanation import explain_message
+from message_lifecycle.ledger import open_ledger, restore_ledger
 from message_lifecycle.model.errors import HeldByLegalHold, PlanConflict
 from message_lifecycle.model.hold import HeldRange
 from message_lifecycle.model.instants import Instant
@@ -30,6 +32,7 @@ from message_lifecycle.model.request import PurgeKey, RemoveMessages
 from message_lifecycle.model.setting_list import Value
 from tests.contract.conftest import NEEDS, TABLES_HUNTED, WHOLE_LOGS, MakeWorld
 from tests.effort import effort, generated, hunt
+from tests.errors import raises
 from tests.holds import WHENS, When, held, run_with_hold
 from tests.logs import SECOND, Log, logs
 
@@ -75,6 +78,30 @@ def expiry(make_world: MakeWorld) -> Case:
     found = case(make_world, message_expiry=10)
     found.append(*(message(key, segment=at) for at, key in enumerate((b"a", b"b", b"c"))), message(b"d", segment=3, at=99))
     return found
+
+
+@pytest.mark.parametrize("released", [False, True], ids=["placed", "released"])
+def test_a_ledger_from_before_a_hold_deletes_nothing(make_world: MakeWorld, tmp_path: Path, released: bool) -> None:
+    """The backup does not know the hold, and nothing was written to the log since: the mark alone tells."""
+    found = expiry(make_world)
+    hold = place_hold(found.s, found.name, by="ada", why="case 6") if released else None
+    found.s.ledger.backup(tmp_path / "backup.gz")
+    if hold is None:
+        place_hold(found.s, found.name, by="ada", why="case 7")
+    else:
+        release_hold(found.s, hold.hold_id, by="ada", why="closed")
+    address = f"sqlite:///{tmp_path}/older.sqlite"
+    restore_ledger(address, tmp_path / "backup.gz")
+    there = found.offsets()
+    with open_ledger(address, clock=lambda: AS_OF) as older:
+        before = replace(found.s, ledger=older)
+        with raises("LedgerMismatch", match="older state"):
+            steps.run(before, found.name, as_of=AS_OF, approver=granted)
+        assert found.offsets() == there
+        number = before.topics.describe(found.name).ledger
+        assert number is not None
+        older.accept(found.name, number)
+        steps.run(before, found.name, as_of=AS_OF, approver=granted)  # a person took the topic on, knowing that
 
 
 def ttl(make_world: MakeWorld) -> Case:
@@ -362,3 +389,24 @@ def test_what_may_go_is_overdue_since_its_own_time_not_since_that_of_what_is_hel
     plan = preview(found.s, found.name, as_of=AS_OF)
     assert plan.due_since == Instant(51 * SECOND + late)
     assert [(entry.holder, entry.rows, entry.overdue_since) for entry in plan.held] == [("hold", 1, Instant(2 * SECOND + late))]
+
+
+@pytest.mark.parametrize("how", ["registered", "set back", "replica"])
+def test_a_ledger_from_before_a_reader_deletes_nothing(make_world: MakeWorld, tmp_path: Path, how: str) -> None:
+    """A reader keeps what it has not read: a ledger that does not know the reader, or knows it further on, would take that."""
+    found = expiry(make_world)
+    if how == "set back":
+        commit_progress(found.s, found.name, "billing", 0, 2, AS_OF)
+    found.s.ledger.backup(tmp_path / "backup.gz")
+    if how == "replica":
+        copy = TopicName(stream=found.name.stream, topic=f"copy{random.getrandbits(64):x}")
+        create_topic(found.s, copy, partitions=None, settings={"origin": str(found.name), "role": "source"})
+    else:
+        commit_progress(found.s, found.name, "billing", 0, -1 if how == "registered" else 0, AS_OF)
+    address = f"sqlite:///{tmp_path}/older.sqlite"
+    restore_ledger(address, tmp_path / "backup.gz")
+    there = found.offsets()
+    with open_ledger(address, clock=lambda: AS_OF) as older:
+        with raises("LedgerMismatch", match="older state"):
+            steps.run(replace(found.s, ledger=older), found.name, as_of=AS_OF, approver=granted)
+        assert found.offsets() == there

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from secrets import token_hex
 from typing import assert_never
 
@@ -38,7 +39,8 @@ def place_hold(s: Services, name: TopicName, *, by: str, why: str, key: bytes | 
         raise unknown_partition(str(name), offsets.partition, sorted(ends))
     hold_id = token_hex(8)
     what: What = held_key(hold_id, key) if key is not None else offsets if offsets is not None else HeldTopic()
-    with s.ledger.lock(name, wait_seconds=None, commits=False):
+    with s.ledger.lock(name, wait_seconds=None):
+        record_ledger(s, name)
         return s.ledger.add_hold(Hold(hold_id=hold_id, topic=name, what=what, placed_by=by, why=why.strip(), placed_at=s.ledger.now()))
 
 
@@ -55,7 +57,29 @@ def _standing_or_deleted(s: Services, name: TopicName) -> Topic | Deletion:
 
 def release_hold(s: Services, hold_id: str, *, by: str, why: str) -> Hold:
     """What it kept may go with the next run. Raises UnknownHold, InvalidHold, HoldReleased."""
-    return s.ledger.release_hold(hold_id, by=by, why=why.strip())
+    released = s.ledger.release_hold(hold_id, by=by, why=why.strip())
+    with suppress(UnknownTopic):  # nothing of a topic that has gone can be deleted
+        record_ledger(s, released.topic)
+    return released
+
+
+def record_ledger(s: Services, name: TopicName) -> None:
+    """Write the ledger's next number next to the topic's log, before the ledger keeps what forbids a deletion (DEL-8).
+
+    A ledger that was restored from an earlier backup then deletes nothing from the topic (LedgerMismatch): it does not know what forbids it.
+
+    Raises:
+        UnknownTopic: The topic is not there, nor deleted so that an undo can bring it back.
+        ClockSkewed: This machine's clock would be written into the table.
+    """
+    s.ledger.check_host_clock()
+    topic = _standing_or_deleted(s, name)
+    number = s.ledger.next_identity(name)
+    if isinstance(topic, Deletion):
+        assert s.stores.move is not None, "a deletion comes from there"
+        s.stores.move.record_ledger(topic.plan_id, number)
+    else:
+        s.topics.record_ledger(name, number)
 
 
 def standing(s: Services, name: TopicName, *, key: bytes | None = None, offsets: HeldRange | None = None) -> Hold | None:

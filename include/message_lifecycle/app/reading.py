@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
+from message_lifecycle.app.holds import record_ledger
 from message_lifecycle.model.errors import CompactedTableMissing, InvalidSetting
 from message_lifecycle.model.facts import LogState, Progress
 from message_lifecycle.model.instants import Instant
@@ -27,6 +28,22 @@ def progress_of(s: Services, name: TopicName, consumer: str) -> list[Progress]:
     rows = s.ledger.consumers(name)
     wanted = meant(normalise_name(consumer), lambda: (row.consumer for row in rows))
     return [row for row in rows if row.consumer == wanted]
+
+
+def commit_progress(
+    s: Services, name: TopicName, consumer: str, partition: int, offset: int, at: Instant, *, end_offset: int | None = None
+) -> Progress:
+    """Record the last offset that the consumer has processed, and register the consumer by its first one (EXP-6).
+
+    A ledger from before would keep less for the consumer where it registers or goes back: the topic then refuses that ledger (DEL-8).
+
+    Raises:
+        InvalidName, AmbiguousName, InvalidProgress, ReplicaProgress: See `TopicState.commit`.
+    """
+    known = [] if "/" in consumer else progress_of(s, name, consumer)  # a replica's name: the ledger refuses it
+    if not any(row.partition == partition and row.offset <= offset for row in known):
+        record_ledger(s, name)
+    return s.ledger.commit(name, consumer, partition, offset, at, end_offset=end_offset)
 
 
 def read(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from message_lifecycle.app.documents import check_levels
 from message_lifecycle.app.erasure_secret import forbidden_keys
+from message_lifecycle.app.holds import record_ledger
 from message_lifecycle.app.known import meant_topic, new_topic_name, require_not_missing
 from message_lifecycle.app.services import Services, find_topic, policy_of
 from message_lifecycle.model.document import ACCEPTED_OWN
@@ -57,6 +58,7 @@ def create_topic(s: Services, name: TopicName, *, partitions: int | None = None,
     s.ledger.start_anew(name)
     s.ledger.set_accepted_view(name, None)
     if origin is not None and partitions is not None:
+        record_ledger(s, origin)
         s.ledger.register_replica(origin, name, partitions)
     topic = s.topics.create(
         name, partitions=1 if partitions is None else partitions, settings=settings, ledger=s.ledger.next_identity(name)

@@ -381,16 +381,13 @@ class Locks(Part):
     """
 
     @contextmanager
-    def lock(
-        self, topic: TopicName, *, wait_seconds: float | None = WAIT_SECONDS, purpose: str = "", commits: bool = True
-    ) -> Iterator[None]:
+    def lock(self, topic: TopicName, *, wait_seconds: float | None = WAIT_SECONDS, purpose: str = "") -> Iterator[None]:
         """Held while one run works on the topic. Raises TopicBusy after `wait_seconds`; None waits for as long as it takes.
 
         Locks of different purposes do not meet: an ingest may run while a cleaner does. Whoever locks a topic may commit to its tables, so a
-        wrong clock of this machine is refused here. A legal hold forbids deletions, so its lock has no `commits`. Raises ClockSkewed.
+        wrong clock of this machine is refused here. Raises ClockSkewed.
         """
-        if commits:
-            self._database.check_host_clock()
+        self._database.check_host_clock()
         held = self._advisory if self._database.is_postgres else self._local if self._database.is_scratch else self._beside
         with held(topic, wait_seconds, purpose):
             yield

@@ -79,6 +79,7 @@ def accept(ctx: typer.Context, topic: TopicArgument, output: OutputOption = Outp
     found = s.topics.describe(name).ledger
     if found is not None:
         s.ledger.accept(name, found)
+        s.topics.record_ledger(name, s.ledger.next_identity(name))
     told = {
         "topic": str(name),
         "ledger": s.ledger.identity()[0],

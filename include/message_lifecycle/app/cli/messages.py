@@ -291,6 +291,8 @@ def commit(
     output: OutputOption = Output.text,
 ) -> None:
     """Record how far a consumer has read; its first commit registers it."""
+    from message_lifecycle.app.reading import commit_progress
+
     partition, offset = position(at_position, before_first=True)
     given = None if at is None else instant(at)
     s = services(ctx)
@@ -301,7 +303,8 @@ def commit(
     known = s.reader.log(name).end_offsets
     if partition not in known:
         raise unknown_partition(str(name), partition, sorted(known))
-    done = s.ledger.commit(name, consumer, partition, offset, s.ledger.now() if given is None else given, end_offset=known[partition])
+    at_time = s.ledger.now() if given is None else given
+    done = commit_progress(s, name, consumer, partition, offset, at_time, end_offset=known[partition])
     _list_consumers(s, name, output, only=done.consumer)
 
 

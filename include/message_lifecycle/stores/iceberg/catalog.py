@@ -41,6 +41,7 @@ from message_lifecycle.stores.iceberg.layout import (
     FOLD_PROPERTY,
     KINDS,
     LEDGER,
+    LEDGER_MARK,
     LIVE,
     PARTITIONER,
     PARTITIONER_PROPERTY,
@@ -274,6 +275,15 @@ class IcebergTopics(NamesFailures):
             live_view=None if self._scratch or FOLD_PROPERTY in properties else ".".join((CATALOG, name.namespace, name.table(LIVE))),
         )
 
+    def record_ledger(self, name: TopicName, ledger: tuple[str, int]) -> None:
+        from message_lifecycle.stores.iceberg.table_metadata import TableGone
+
+        self._tables.document(name)  # of another topic's table nothing is changed
+        try:
+            mark_ledger((name.namespace, name.table()), ledger)
+        except TableGone:
+            raise UnknownTopic(str(name)) from None
+
     def list(self, stream: str | None = None) -> Sequence[TopicName]:
         """Topics by name; tables of other writers, and those beside a topic, are not among them. A table that cannot be read is, by the
         name that it has if it is a topic's."""
@@ -333,11 +343,26 @@ def _shape(settings: Mapping[str, Value], partitions: int) -> tuple[Mapping[str,
 
 
 def ledger_of(document: TableDocument) -> tuple[str, int] | None:
-    text = document.newest(LEDGER)
+    """Return the ledger of the newest commit, or of the mark, whichever is newer."""
+    committed, marked = _ledger(document.newest(LEDGER), LEDGER), _ledger(document.properties.get(LEDGER_MARK), LEDGER_MARK)
+    if committed is None or marked is None:
+        return committed or marked
+    # Another ledger marks the table when it takes the table on, so a mark of another ledger is newer than the commit.
+    return marked if marked[0] != committed[0] else max(committed, marked)
+
+
+def _ledger(text: str | None, where: str) -> tuple[str, int] | None:
     if text is None:
         return None
     ledger_uuid, _, sequence = str(text).rpartition(":")
-    return ledger_uuid, parsed.whole(sequence, LEDGER)
+    return ledger_uuid, parsed.whole(sequence, where)
+
+
+def mark_ledger(place: Place, ledger: tuple[str, int]) -> None:
+    """Write the ledger's number into the table's properties. Raises TableGone."""
+    from message_lifecycle.stores.iceberg.table_metadata import change_metadata, set_properties
+
+    change_metadata(place, partial(set_properties, changes={LEDGER_MARK: ledger_text(ledger)}), what=f"marking {'.'.join(place)}")
 
 
 def _role(properties: Mapping[str, str]) -> Role:

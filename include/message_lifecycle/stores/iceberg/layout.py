@@ -88,6 +88,8 @@ DELETED_GATE = "lifecycle._deleted-gate"
 DELETED_KIND = "lifecycle._deleted-kind"
 RETURNED_BY = "lifecycle._returned-by"
 """The undo that brought the topic back."""
+LEDGER_MARK = "lifecycle._ledger-mark"
+"""`uuid:sequence` of the ledger that placed or released the newest hold, or took the table on: no commit of ours tells (DEL-8)."""
 ERASING = "lifecycle._erasing"
 """Names the list of files that an erasure has still to delete; set by its commit, and taken away when they are gone."""
 

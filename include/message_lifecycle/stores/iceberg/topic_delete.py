@@ -31,7 +31,7 @@ from message_lifecycle.model.tables import DeletedTopic, Deletion, Remnant, Topi
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
 from message_lifecycle.stores.iceberg import parsed, view_file
-from message_lifecycle.stores.iceberg.catalog import Tables, documents, ledger_of
+from message_lifecycle.stores.iceberg.catalog import Tables, documents, ledger_of, mark_ledger
 from message_lifecycle.stores.iceberg.java import ALREADY_THERE, NOT_THERE, Java, Jvm, identifier, java_class, result_unknown, thrown
 from message_lifecycle.stores.iceberg.layout import (
     DELETED,
@@ -89,6 +89,12 @@ class IcebergDeleter(NamesFailures, ChangeStore):
             for plan_id, tables in sorted(beside.items())
             if all(found.properties[DELETED_KIND] for _, found in tables)
         ]
+
+    def record_ledger(self, plan_id: str, ledger: tuple[str, int]) -> None:
+        for place, found in self._all_deleted():
+            if found.properties[DELETED_BY] == plan_id and not found.properties[DELETED_KIND]:
+                with suppress(TableGone):  # gone since it was listed: nothing of it can be deleted
+                    mark_ledger(place, ledger)
 
     def deleted(self, plan_id: str) -> DeletedTopic | None:
         mine = [(place, found) for place, found in self._all_deleted() if found.properties[DELETED_BY] == plan_id]

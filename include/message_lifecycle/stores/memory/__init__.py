@@ -86,6 +86,9 @@ class MemoryStore(ChangeStore):
     def describe(self, name: TopicName) -> Topic:
         return self.of(name).topic
 
+    def record_ledger(self, name: TopicName, ledger: tuple[str, int]) -> None:
+        self.of(name).touch(ledger)
+
     def list(self, stream: str | None = None) -> Sequence[TopicName]:
         return sorted(name for name in self.tables if stream is None or name.stream == stream)
 

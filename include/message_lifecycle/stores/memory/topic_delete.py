@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from message_lifecycle.model.errors import PlanConflict
@@ -45,6 +45,12 @@ class MemoryDeleter(ChangeStore):
 
     def tables_of(self, name: TopicName) -> Sequence[TopicTable]:
         return _told(self._store.of(name))
+
+    def record_ledger(self, plan_id: str, ledger: tuple[str, int]) -> None:
+        found = self._deleted.get(plan_id)
+        if found is not None:
+            found.tables.touch(ledger)
+            self._deleted[plan_id] = replace(found, told=replace(found.told, ledger=ledger))
 
     def deletions(self) -> Sequence[Deletion]:
         return [entry.told for entry in reversed(self._deleted.values())]

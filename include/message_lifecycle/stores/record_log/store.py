@@ -147,6 +147,11 @@ class RecordLogStore(ChangeStore):
         self._check(name, head.settings)
         return _topic(name, head)
 
+    def record_ledger(self, name: TopicName, ledger: tuple[str, int]) -> None:
+        log = self._logs.open(name)
+        with log.lock():
+            log.replace(replace(log.head(), ledger=ledger))
+
     def list(self, stream: str | None = None) -> Sequence[TopicName]:
         return sorted(name for name in self._logs.names() if stream is None or name.stream == stream)
 
