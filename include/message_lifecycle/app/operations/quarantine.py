@@ -61,9 +61,8 @@ class Quarantine(OfQuarantine):
             held = "; ".join(entry.detail for entry in made.held)
             later = "" if made.next_due_at is None else f"; the next rows go at {format_instant(made.next_due_at)}"
             return Due(topic=name, due=False, reason=held or f"no quarantine row has reached its age{later}", waits=bool(held))
-        reason = (
-            f"{made.expected.removed_rows} quarantine rows in {len(made.selection.files)} files have reached their age or were replayed"
-        )
+        why = "have reached their age" + (" or were replayed" if "quarantine_replayed" in dict(made.expected.removed) else "")
+        reason = f"{made.expected.removed_rows} quarantine rows in {len(made.selection.files)} files {why}"
         return asked.unless_hindered(made, reason)
 
     def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
