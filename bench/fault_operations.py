@@ -27,6 +27,7 @@ from message_lifecycle.model.request import DeleteTopic, EraseKey, ReclaimDelete
 from message_lifecycle.ports import MessageWriter
 from message_lifecycle.sources.mapping import FieldMapping
 from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.log_repair import IcebergWitnesses
 from message_lifecycle.stores.iceberg.read import newest_state
 from message_lifecycle.stores.iceberg.session import engine, spark_session
 from message_lifecycle.stores.iceberg.writer import IcebergWriter
@@ -124,6 +125,7 @@ def ingest(s: Services, landing: Path) -> str:
     intake = Intake(
         topics=s.topics, ledger=s.ledger, server={}, session=lambda: spark_session("faults"),
         end_offsets=lambda name: newest_state(Tables().load(name)).end_offsets,
+        witnesses=IcebergWitnesses(Tables(), lambda: spark_session("faults")),
     )  # fmt: skip
     mapping = FieldMapping(key="key", value="value", append_time="at", append_time_unit="s")
     options = IngestOptions(mapping=mapping, allow_implausible_times=True)

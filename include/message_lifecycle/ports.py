@@ -11,7 +11,7 @@ from typing import Any, Literal, NoReturn, Protocol, Self
 from message_lifecycle.model.change import DocumentsBefore, Effect, Range, Returning, ReturningView, SnapshotDocument
 from message_lifecycle.model.document import Change, DocumentState, DocumentTables, Snapshot
 from message_lifecycle.model.erasure import ErasedTable, KeyInTable, KeyMatch, Matches
-from message_lifecycle.model.facts import CopyState, LogState, Progress
+from message_lifecycle.model.facts import CopyState, LogFound, LogState, LogWitness, Progress
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import DoubtfulKeys, Message, NewMessage, Outlived, RowAnswer, RowQuestion, Tail, ViewRow, ViewState
 from message_lifecycle.model.names import TopicName
@@ -226,6 +226,27 @@ class MessageStore(ChangeStore, Protocol):
 
     def mark(self, plan: Plan, staged: Staged, policy: Policy) -> Staged:
         """Put the markers of the keys that the staged change empties beside it, unseen as well (MRK-1 to MRK-5). Again: the same."""
+
+
+class Witnesses(Protocol):
+    """Witnesses of the state of logs that another engine can change (MSG-4)."""
+
+    def seen(self, name: TopicName) -> Sequence[LogWitness]:
+        """Return our newest commit on each table of the topic that has a state, by the table's own witnesses.
+
+        Raises:
+            LogStateLost: They are missing, or disagree.
+            LogRolledBack: The table does not come from our newest commit.
+        """
+
+    def heads(self, name: TopicName) -> Mapping[str, tuple[str, int | None]]:
+        """Return by kind of table its name and the newest snapshot of its main."""
+
+    def found(self, name: TopicName, kept: Callable[[str], LogWitness | None], judge: Callable[[], None]) -> Sequence[LogFound]:
+        """Return what is left of each table's state. `kept` gives the ledger's witness by uuid, `judge` raises what stops the topic."""
+
+    def repair(self, name: TopicName, found: LogFound, *, ledger: tuple[str, int]) -> LogWitness:
+        """Write the state that was found anew, in one commit. Raises TableBusy if the table has moved since."""
 
 
 class MessageWriter(Protocol):

@@ -17,6 +17,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg import append, writer
 from message_lifecycle.stores.iceberg import append as appending
 from message_lifecycle.stores.iceberg.catalog import IcebergTopics, Tables
+from message_lifecycle.stores.iceberg.log_repair import IcebergWitnesses
 from message_lifecycle.stores.iceberg.session import spark_session
 
 FILE_LIMIT = 1_000_000
@@ -48,6 +49,7 @@ def main(point: str, ledger: str, topic: str, folder: str, few_bytes: str) -> No
         server={},
         session=lambda: spark_session("dying"),
         end_offsets=lambda _: {},
+        witnesses=IcebergWitnesses(Tables(), lambda: spark_session("dying")),
         few_bytes=int(few_bytes),
     )
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from secrets import token_hex
@@ -34,7 +34,10 @@ from message_lifecycle.stores.iceberg.compaction.store import IcebergViews
 from message_lifecycle.stores.iceberg.copying import IcebergCopier
 from message_lifecycle.stores.iceberg.documents.store import IcebergChanges, IcebergDocuments, IcebergSnapshots
 from message_lifecycle.stores.iceberg.erasure.store import IcebergEraser
+from message_lifecycle.stores.iceberg.fence import Walk, fenced_commit
+from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import LogSummary
+from message_lifecycle.stores.iceberg.log_repair import IcebergWitnesses
 from message_lifecycle.stores.iceberg.read import IcebergReader, newest_state
 from message_lifecycle.stores.iceberg.reclaiming import IcebergReclaimer
 from message_lifecycle.stores.iceberg.session import forget_cached, java_table, sql_table
@@ -99,6 +102,7 @@ class Lake:
                 forget=IcebergReclaimer(tables()),
             ),
             copier=self.copier(),
+            witnesses=IcebergWitnesses(tables(), lambda: self.session),
             documents=documents,
             gate=PlainGateOfTables(),
             ledger=open_ledger("sqlite://", clock=clock) if clock else open_ledger("sqlite://"),
@@ -125,14 +129,18 @@ class Lake:
             for offset, time in enumerate(rows.times, start=rows.base)
         ]  # fmt: skip
         table = java_table(self.session, name)
-        update = table.newAppend()
-        for file in write_rows(self.session, table, pa.Table.from_pylist(written, schema=SCHEMA.as_arrow())):
-            update.appendFile(file)
-        if with_state:
-            ours = {**self._state_with(name, segments).to_properties(), layout.LEDGER: ledger_text(LEDGER)}
+        files = write_rows(self.session, table, pa.Table.from_pylist(written, schema=SCHEMA.as_arrow()))
+        ours = {**self._state_with(name, segments).to_properties(), layout.LEDGER: ledger_text(LEDGER)} if with_state else {}
+
+        def make(on: Java, _walk: Walk) -> Iterator[Java]:
+            update = on.newAppend()
+            for file in files:
+                update.appendFile(file)
             for key, value in ours.items():
                 update.set(key, value)
-        update.commit()
+            yield update
+
+        fenced_commit(table, lambda _: None, make, what="appending")
         forget_cached(self.session, name)
 
     def _state_with(self, name: TopicName, segments: Iterable[Rows]) -> LogSummary:

@@ -21,6 +21,7 @@ from message_lifecycle.sources.mapping import FieldMapping
 from message_lifecycle.sources.selection import EVERY_FILE, Patterns
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.layout import LogSummary
+from message_lifecycle.stores.iceberg.log_repair import IcebergWitnesses
 from message_lifecycle.stores.iceberg.read import newest_state
 from message_lifecycle.stores.iceberg.session import java_table, sql_table
 
@@ -41,6 +42,7 @@ class Landing:
             server=server or {},
             session=lambda: lake.session,
             end_offsets=lambda name: newest_state(Tables().load(name)).end_offsets,
+            witnesses=IcebergWitnesses(Tables(), lambda: lake.session),
             few_bytes=few_bytes,
         )
 

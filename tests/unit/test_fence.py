@@ -8,11 +8,18 @@ import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
 
 from message_lifecycle.model.errors import CommitRefused, PlanConflict, TableBusy
-from message_lifecycle.stores.iceberg import table_metadata
+from message_lifecycle.stores.iceberg import fence, table_metadata
 from message_lifecycle.stores.iceberg.fence import AlreadyPublished, Ancestor, Walk, fenced_commit, newest_state, only_appends_since
 from message_lifecycle.stores.iceberg.layout import END_OFFSETS, PLAN_ID, LogSummary
+from tests.errors import raises
 
 BASE, MINE, OTHER = 1, "mine", "another's"
+
+
+@pytest.fixture(autouse=True)
+def maps_of_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tables here are none of Java's, and neither are their maps."""
+    monkeypatch.setattr(fence, "entries", dict)
 
 
 class Snapshot:
@@ -34,6 +41,38 @@ class Snapshot:
 def newest_first(*came: Snapshot) -> Iterator[Ancestor]:
     """Snapshots that came after the plan's, in their order, on it."""
     return (Ancestor(snapshot) for snapshot in (*reversed(came), Snapshot(BASE)))
+
+
+class Table:
+    """A table of which main has these snapshots behind the plan's, and that has no properties."""
+
+    def __init__(self, *came: Snapshot) -> None:
+        self._came = (Snapshot(BASE), *came)
+
+    def name(self) -> str:
+        return "a.table"
+
+    def properties(self) -> dict[str, str]:
+        return {}
+
+    def currentSnapshot(self) -> Snapshot:  # the names here are Iceberg's
+        return self.snapshot(self._came[-1].snapshotId())
+
+    def snapshot(self, snapshot_id: int) -> Snapshot:
+        at = next(at for at, one in enumerate(self._came) if one.snapshotId() == snapshot_id)
+        return Chained(self._came[at], self._came[at - 1].snapshotId() if at else None)
+
+
+class Chained(Snapshot):
+    def __init__(self, one: Snapshot, parent: int | None) -> None:
+        super().__init__(one.snapshotId(), one.operation(), one.summary())
+        self._parent = parent
+
+    def parentId(self) -> int | None:
+        return self._parent
+
+    def sequenceNumber(self) -> int:
+        return self.snapshotId()
 
 
 class Attempts:
@@ -67,15 +106,24 @@ class Head(Snapshot):
 
     def parentId(self) -> None: ...
 
+    def properties(self) -> dict[str, str]:
+        return {}
+
+
+class Made(list[str]):
+    """The metadata that an attempt made: what was put there, and no snapshot of main."""
+
+    def currentSnapshot(self) -> None: ...
+
 
 class Attempt:
     def __init__(self, base: Head) -> None:
-        self._base, self._made = base, list[str]()
+        self._base, self._made = base, Made()
 
     def startMetadata(self) -> Head:
         return self._base
 
-    def currentMetadata(self) -> list[str]:
+    def currentMetadata(self) -> Made:
         return self._made
 
     def commit(self) -> None:
@@ -199,6 +247,11 @@ def test_a_log_without_the_plans_snapshot_is_another_one() -> None:
 def test_the_state_is_that_of_the_newest_that_carries_any() -> None:  # MSG-4
     first, second = LogSummary(end_offsets={0: 3}), LogSummary(end_offsets={0: 7})
     came = (Snapshot(2, "append", first.to_properties()), Snapshot(3, "append", second.to_properties()), Snapshot(4))
-    assert newest_state(newest_first(*came)) == second, "another writer's commit carries none"
+    table = Table(*came)
+    assert newest_state(table) == second, "another writer's commit carries none"
     assert END_OFFSETS in second.to_properties()
-    assert newest_state(newest_first()) == LogSummary()
+
+
+def test_a_table_of_which_nothing_says_where_it_ends_is_no_empty_log() -> None:  # MSG-4
+    with raises("LogStateLost"):
+        newest_state(Table())

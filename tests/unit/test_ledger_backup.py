@@ -18,6 +18,7 @@ from message_lifecycle.ledger.database import Database
 from message_lifecycle.ledger.migrations import STEPS
 from message_lifecycle.model.document import Synced
 from message_lifecycle.model.erasure import KeyDigest
+from message_lifecycle.model.facts import LogWitness
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.obligation import KeyLook
 from message_lifecycle.model.outcome import DueState, SourceFile
@@ -46,6 +47,8 @@ def fill(ledger: Ledger) -> None:
     look = KeyLook(table_uuid="u", snapshot_id=7, marker="m", read={0: 5, 1: 2}, whole=True, found=(1, 1), looked_at=AS_OF)
     ledger.set_key_look(TOPIC, look)
     ledger.set_undone(TOPIC, "p1", "u1", ((0, 0, 2**62),))
+    witness = LogWitness(table_uuid="u", kind="", snapshot_id=2**62, sequence_number=3, offsets={0: 2**62}, state={"key": "value"})
+    ledger.keep_log_witnesses(TOPIC, [witness], by="ada", text="fine")
     ledger.release_undone("p1", by="ada", text="fine")
     ledger.set_accepted_view(TOPIC, {"retain_null_key": True})
     ledger.set_ingest_setting(TOPIC, "shift_us", 5)
@@ -207,6 +210,7 @@ def test_a_backup_from_before_there_were_replicas_has_none(saved: Path, tmp_path
         "lifecycle_looks",
         "lifecycle_key_looks",
         "lifecycle_refused_files",
+        "lifecycle_log_witnesses",
     )
     of_batches = ("unsettled", "settled_as", "settled_at", "settled_by", "settled_why")
     table, added = "", ("replica", "requested_by", "text_id", "format", "cleared_at", *of_batches)

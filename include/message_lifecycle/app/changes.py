@@ -14,6 +14,7 @@ from message_lifecycle.app import archiving
 from message_lifecycle.app.operations.registry import Operation, of_plan, stores
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.topics import latest_view
+from message_lifecycle.app.witness import note
 from message_lifecycle.model.errors import PlanConflict, TopicBusy, UnknownTopic, code_of
 from message_lifecycle.model.instants import Instant, seconds
 from message_lifecycle.model.names import TopicName
@@ -53,6 +54,7 @@ def commit(s: Services, verdict: Verdict) -> Published:
             done.append(store.publish(verdict, operation.given(s, plan, verdict.staged)))
             if plan.on_view.back and store is s.stores.view:
                 latest_view(s, plan.topic)  # it names the view as it was
+    note(s, plan.topic)
     return operation.published(plan, done)
 
 
@@ -179,7 +181,9 @@ def is_to_be_finished(s: Services, plan: Plan) -> bool:
 
 def finish(s: Services, plan: Plan) -> Published:
     """Bring it to its end, without a verdict."""
-    return stores(s, plan)[0].finish(plan)
+    done = stores(s, plan)[0].finish(plan)
+    note(s, plan.topic)
+    return done
 
 
 def left(s: Services, plan: Plan) -> list[str]:

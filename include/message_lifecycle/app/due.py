@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import TypeVar, cast, get_args
 
 from message_lifecycle.app.changes import belongs_to_another, waits
@@ -15,6 +14,7 @@ from message_lifecycle.app.known import holds_documents, of_it_alone
 from message_lifecycle.app.operations import registry
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.sparing import readers_of, spared_state
+from message_lifecycle.app.witness import require_intact
 from message_lifecycle.model.errors import LifecycleError
 from message_lifecycle.model.facts import READERS
 from message_lifecycle.model.hold import SparedBy
@@ -56,7 +56,12 @@ def due(
 ) -> list[Due]:
     """Judge every topic that the operation is for. `run`: whose own open plans are no rival's. `named`: a person named these topics."""
     operation, asked = registry.named(work), Asked(s, as_of=as_of, run=run, named=named)
-    return _judge_each(s, operation.candidates(s, names, named=named), partial(operation.due, s, asked=asked))
+
+    def one(name: TopicName) -> Due:
+        require_intact(s, name)
+        return operation.due(s, name, asked=asked)
+
+    return _judge_each(s, operation.candidates(s, names, named=named), one)
 
 
 def note_looks(s: Services, found: Iterable[Due], *, as_of: Instant, work: registry.Scheduled) -> None:

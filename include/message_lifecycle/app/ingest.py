@@ -96,6 +96,7 @@ def ingest(
 def lake_intake(ledger: Ledger, server: Mapping[str, Value]) -> Intake:
     """The Iceberg lake of this configuration."""
     from message_lifecycle.stores.iceberg.catalog import IcebergTopics, Tables
+    from message_lifecycle.stores.iceberg.log_repair import IcebergWitnesses
     from message_lifecycle.stores.iceberg.read import newest_state
     from message_lifecycle.stores.iceberg.session import spark_session
 
@@ -106,6 +107,7 @@ def lake_intake(ledger: Ledger, server: Mapping[str, Value]) -> Intake:
         server=server,
         session=lambda: spark_session("ingest"),
         end_offsets=lambda name: newest_state(tables.load(name)).end_offsets,
+        witnesses=IcebergWitnesses(tables, lambda: spark_session("ingest")),
     )
 
 

@@ -11,22 +11,23 @@ import logging
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from message_lifecycle.app.erasure_secret import forbidden_keys, secret_of_place
 from message_lifecycle.app.places import files_at
+from message_lifecycle.app.witness import compare
 from message_lifecycle.model.erasure import KeyMatch, KeySecret
-from message_lifecycle.model.errors import BadInput, Refused, batch_not_open, invalid_append
+from message_lifecycle.model.errors import BadInput, LogRolledBack, LogStateLost, Refused, batch_not_open, invalid_append
 from message_lifecycle.model.message import known_time
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import SourceFile
 from message_lifecycle.model.setting_list import Value, check_messages
 from message_lifecycle.model.settings import Policy, resolve
 from message_lifecycle.operations.admission import Refusal, admission
-from message_lifecycle.ports import Topic, Topics
+from message_lifecycle.ports import Topic, Topics, Witnesses
 from message_lifecycle.sources.selection import EVERY_FILE, PassedOver, Patterns, natural_order
 
 if TYPE_CHECKING:
@@ -108,6 +109,7 @@ class Intake:
     server: Mapping[str, Value]
     session: Callable[[], Session]
     end_offsets: Callable[[TopicName], Mapping[int, int]]
+    witnesses: Witnesses
     key_secret: Callable[[bool], KeySecret] = secret_of_place
     few_bytes: int = FEW_BYTES
 
@@ -151,6 +153,7 @@ def taking(intake: Intake, name: TopicName) -> Iterator[Policy]:
         raise invalid_append(f"topic {name} is a mirror; it takes messages from its origin alone")
     # A forgetful ledger would take files again that it does not remember.
     intake.ledger.check(name, topic.ledger)
+    compare(intake.witnesses, intake.ledger, name)
     policy = resolve(topic=topic.settings, server=intake.server)
     with intake.ledger.lock(name, wait_seconds=_LOCK_SECONDS, purpose="ingest"):
         yield policy
@@ -243,6 +246,8 @@ def _take(
         quarantined=sum(taken.quarantined.values()),
         refused=taken.refused_whole,
     )
+    with suppress(LogStateLost, LogRolledBack):  # the next verb says so; this batch is in the table
+        compare(intake.witnesses, intake.ledger, name)
     return taken
 
 

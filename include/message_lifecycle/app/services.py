@@ -30,6 +30,7 @@ from message_lifecycle.ports import (
     TopicDeleter,
     Topics,
     ViewStore,
+    Witnesses,
 )
 
 if TYPE_CHECKING:
@@ -73,6 +74,8 @@ class Services:
     gate: Gate
     ledger: Ledger
     server: Mapping[str, Value]
+    witnesses: Witnesses | None = None
+    """None: no other engine can change the logs of this store."""
     groups: Groups | None = None
     """Where the store knows readers of its own; None: only the ledger does."""
     backends: Mapping[TopicName, Backend] = field(default_factory=dict)

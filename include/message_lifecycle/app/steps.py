@@ -14,6 +14,7 @@ from message_lifecycle.app.changes import asked_by_itself, belongs_to_another, i
 from message_lifecycle.app.concluding import blocked_by, closing_outcome, conclude, judge, outcome_of
 from message_lifecycle.app.operations.registry import Work, of_plan, of_work, preview
 from message_lifecycle.app.services import Services
+from message_lifecycle.app.witness import require_intact
 from message_lifecycle.model.errors import (
     CompactionRunning,
     NotReady,
@@ -54,6 +55,7 @@ def plan(
     topic = operation.topic(s, name)
     if topic is not None:
         s.ledger.check(name, topic.ledger)
+        require_intact(s, name)
     with s.ledger.lock(name):
         operation.prepare(s, name)
         changes.sweep(s, name)
@@ -280,6 +282,7 @@ def _publish(s: Services, record: PlanRecord) -> Published | Outcome | None:
     with s.topics.look():
         if not changes.is_decided(s, plan):
             require_todays(s, plan)
+            require_intact(s, plan.topic)
             if changes.settings_changed(s, plan):
                 raise PlanConflict(plan.plan_id, "the topic's settings were changed after it was planned")
             sparing.require_heeded(s, plan)

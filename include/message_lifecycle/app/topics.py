@@ -11,6 +11,7 @@ from message_lifecycle.app.erasure_secret import forbidden_keys
 from message_lifecycle.app.holds import record_ledger
 from message_lifecycle.app.known import meant_topic, new_topic_name, require_not_missing
 from message_lifecycle.app.services import Services, find_topic, policy_of
+from message_lifecycle.app.witness import note, require_intact
 from message_lifecycle.model.document import ACCEPTED_OWN
 from message_lifecycle.model.errors import (
     BadInput,
@@ -66,6 +67,7 @@ def create_topic(s: Services, name: TopicName, *, partitions: int | None = None,
     s.ledger.forget_former(name)
     s.ledger.set_accepted(name, resolve(topic=topic.settings, server=s.server).values)
     s.ledger.note_topic(name, anew=True)
+    note(s, name)
     keep_view(s, name)
     return topic
 
@@ -172,6 +174,8 @@ def copy_topic(s: Services, name: TopicName) -> CopyResult:
     if origin is None:
         raise InvalidSetting(where=f"topic {name}", key="origin", value=None, allowed="a topic that is a source or a mirror (MSG-5)")
     s.ledger.check(name, topic.ledger)
+    for one in (origin, name):
+        require_intact(s, one)
     with s.ledger.lock(name, wait_seconds=_LOCK_SECONDS, purpose="copy"):
         before = s.copier.copied(name)
         # One that is refused for good is not put back on its origin's list: a person may have taken it off.
@@ -189,6 +193,7 @@ def copy_topic(s: Services, name: TopicName) -> CopyResult:
             copied, rows, erased, doubled = done.copied, done.rows, done.erased, done.span_seconds
         # After the commit: what is registered as copied may go in the origin at once.
         s.ledger.set_copied(origin, name, copied)
+        note(s, name)
     return CopyResult(topic=name, origin=origin, messages=rows, copied=copied, erased=erased, span_seconds=doubled)
 
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from message_lifecycle.stores.iceberg.deleted_reclaim import IcebergDeletedReclaimer
     from message_lifecycle.stores.iceberg.documents.store import IcebergChanges, IcebergDocuments, IcebergSnapshots
     from message_lifecycle.stores.iceberg.erasure.store import IcebergEraser
+    from message_lifecycle.stores.iceberg.log_repair import IcebergWitnesses
     from message_lifecycle.stores.iceberg.quarantine import IcebergQuarantine
     from message_lifecycle.stores.iceberg.reclaiming import IcebergReclaimer
     from message_lifecycle.stores.iceberg.store import IcebergStore
@@ -131,6 +132,11 @@ def _iceberg(server: Mapping[str, Value], ledger: Ledger, *, app_name: str, scra
 
         return GreatExpectationsGate()
 
+    def witnesses() -> IcebergWitnesses:
+        from message_lifecycle.stores.iceberg.log_repair import IcebergWitnesses
+
+        return IcebergWitnesses(tables, session)
+
     return Services(
         topics=IcebergTopics(tables, server=server, scratch=scratch),
         reader=IcebergReader(tables),
@@ -145,6 +151,7 @@ def _iceberg(server: Mapping[str, Value], ledger: Ledger, *, app_name: str, scra
             move=_later(move),
             gone=_later(gone),
         ),
+        witnesses=_later(witnesses),
         copier=_later(copier),
         documents=_later(documents),
         gate=_later(gate),

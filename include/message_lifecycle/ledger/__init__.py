@@ -20,6 +20,7 @@ from message_lifecycle.ledger.plans import Plans
 from message_lifecycle.ledger.requests import Erasures, Holds, forget_undone
 from message_lifecycle.ledger.runs import Runs
 from message_lifecycle.ledger.topics import Documents, TopicState, forget_documents, forget_progress
+from message_lifecycle.ledger.witnesses import Witnesses
 from message_lifecycle.model.errors import LifecycleError, future_as_of, ledger_mismatch
 from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, format_instant
 from message_lifecycle.model.names import TopicName
@@ -140,7 +141,7 @@ def _last_sequence() -> Select[Any]:
     return select(func.max(kept.last_sequence)).where(or_(kept.topic == bindparam("of_topic"), kept.topic == _ANY_TOPIC))
 
 
-class Ledger(Identity, Plans, Runs, TopicState, Documents, Ingest, Holds, Erasures, Locks):
+class Ledger(Identity, Plans, Runs, TopicState, Documents, Ingest, Holds, Erasures, Witnesses, Locks):
     """Everything the ledger keeps. Every write is one transaction; a database that fails is LedgerUnavailable."""
 
     @property

@@ -262,6 +262,18 @@ create table lifecycle_refused_files (
 """
 
 
+def _log_witnesses(connection: Connection) -> None:
+    _run(connection, _LOG_WITNESSES)
+
+
+_LOG_WITNESSES = """
+create table lifecycle_log_witnesses (
+    table_uuid text not null primary key, topic text not null, kind text not null, snapshot_id bigint not null, sequence_number bigint not null,
+    offsets text not null, state text not null, at bigint not null, repaired_by text, word text, repaired_at bigint);
+create index lifecycle_log_witnesses_by_topic on lifecycle_log_witnesses (topic);
+"""
+
+
 def _run(connection: Connection, script: str) -> None:
     for statement in script.split(";"):
         if statement.strip():
@@ -285,6 +297,7 @@ STEPS: tuple[Step, ...] = (
     _key_looks,
     _unsearched,
     _refused_files,
+    _log_witnesses,
 )
 
 

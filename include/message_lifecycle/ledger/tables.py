@@ -244,6 +244,26 @@ holds = Table(
 """Legal holds (DEL-8). `kind`: topic, key or range. `held_key`: base64, and null from the release on; `last_offset` null: no end."""
 Index("lifecycle_holds_by_topic", holds.c.topic, holds.c.placed_at)
 
+log_witnesses = Table(
+    "lifecycle_log_witnesses",
+    metadata,
+    _key("table_uuid"),
+    _text("topic"),
+    _text("kind"),
+    _number("snapshot_id"),
+    _number("sequence_number"),
+    _text("offsets"),
+    _text("state"),
+    _number("at"),
+    _text("repaired_by", null=True),
+    _text("word", null=True),
+    _number("repaired_at", null=True),
+)
+"""Our newest commit on each table of a topic, as far as the ledger knows (MSG-4). `kind`: empty for the log, else `compacted`. `offsets`: JSON,
+end offsets or horizons by partition. `state`: JSON, all that the commit's summary carries. `repaired_by`, `word`, `repaired_at`: the person who
+repaired the state or accepted a rollback, and why."""
+Index("lifecycle_log_witnesses_by_topic", log_witnesses.c.topic)
+
 swept = Table("lifecycle_swept", metadata, _key("topic"), _number("snapshot_id"))
 """Up to which snapshot of the topic's table the sweep for markers has looked (MRK-2)."""
 

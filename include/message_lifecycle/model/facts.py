@@ -142,6 +142,55 @@ class LogState:
     """The last offset by partition that was purged because the compacted view covers it (CMP-6, CMP-9)."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogWitness:
+    """Our newest commit on one table of a topic, by one witness (MSG-4).
+
+    Attributes:
+        kind: Empty for the log, else `compacted`.
+        offsets: End offsets of the log, or horizons of the view, by partition.
+        state: All that the commit's summary carries, for a repair.
+        in_history: Main's history still has the commit. Another engine's expiry removes it.
+        witnessed: The table's own witness names this commit.
+    """
+
+    table_uuid: str
+    kind: str
+    snapshot_id: int
+    sequence_number: int
+    offsets: Mapping[int, int]
+    state: Mapping[str, str] = field(default_factory=dict)
+    in_history: bool = True
+    witnessed: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogFound:
+    """What is left of the state of a topic's log, or of its compacted view, and what a repair would make of it (MSG-4).
+
+    Attributes:
+        problem: Why writes and deletions stop, in words; empty if they do not.
+        rolled_back: Another engine rolled the table back: a person must accept that.
+        head_id: The newest snapshot of main.
+        witnesses: By witness, the offsets that it knows by partition; None if there is no such witness.
+        offsets: End offsets, or horizons, after the repair.
+        read: After a rollback, the last offset by partition that a consumer can have read and that is still there.
+        gone: Snapshots that the rollback took off main, as far as anything knows them.
+    """
+
+    table_uuid: str
+    table: str
+    kind: str
+    problem: str
+    rolled_back: bool
+    head_id: int | None
+    witnesses: Mapping[str, Mapping[int, int] | None]
+    offsets: Mapping[int, int]
+    state: Mapping[str, str]
+    read: Mapping[int, int] = field(default_factory=dict)
+    gone: tuple[int, ...] = ()
+
+
 ReaderKind = Literal["consumer", "replica", "compaction"]
 """Who needs messages. A replica (a source or mirror of the topic, TTL-6) and compaction (CMP-9) bind TTL too: what dies before they
 have seen it would be missing there, or live on there."""

@@ -26,6 +26,7 @@ from message_lifecycle.app.cli.context import (
     word_of,
 )
 from message_lifecycle.app.cli.documents import show_documents
+from message_lifecycle.app.cli.repair import repair
 from message_lifecycle.app.cli.screen import Output, Screen, View, count, emit, said, size, working
 from message_lifecycle.model.errors import BadInput, InvalidSetting
 from message_lifecycle.model.names import TopicName, meant, normalise_name
@@ -235,6 +236,7 @@ def forget(ctx: typer.Context, topic: TopicArgument, by: ByOption, text: TextOpt
 
 # A request like those of `message` and `key`, which people look for beside what else is done to a topic.
 app.command()(requests.truncate)
+app.command()(repair)
 
 
 def _recorded(text: str, *, topic: str | None, partitions: int | None, settings: Mapping[str, Value]) -> RecordedTopic:

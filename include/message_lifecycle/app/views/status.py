@@ -14,6 +14,7 @@ from message_lifecycle.app.seals import broken_seal
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.views.past_expiry import past_expiry
 from message_lifecycle.app.views.state import View, held_view, outcome_view, when
+from message_lifecycle.app.witness import require_intact
 from message_lifecycle.model.errors import ledger_tampered
 from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, format_instant
 from message_lifecycle.model.names import TopicName
@@ -61,6 +62,7 @@ def topic_status(s: Services, name: TopicName, lake: Lake | None = None) -> View
     disabled, or where the last run ended badly; `problems` says it in words."""
     lake = of_lake(s) if lake is None else lake
     policy = policy_of(s, name)
+    require_intact(s, name)
     work = "snapshot_with_purge" if policy.of_documents else s.work_on(name)
     would = named(work).plan(s, name, regardless(policy), work, as_of=lake.now)
     obliged = of_topic(s, name, policy, {work: would}, lake)

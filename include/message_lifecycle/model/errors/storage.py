@@ -78,6 +78,38 @@ class ForeignTable(BadInput):
         )
 
 
+class LogStateLost(Refused):
+    """Nobody can say where a log ends, or up to where its view goes: a witness of its state is missing, or two of them disagree (MSG-4)."""
+
+    def __init__(self, table: str, reason: str) -> None:
+        self.table, self.reason = table, reason
+        super().__init__(
+            f"{table}: the state of the log is lost: {reason}. Another engine has changed the table's history or properties. Nothing is written "
+            "to the topic and nothing is removed from it until a person repairs it. `lifecycle topic repair TOPIC` shows what is known; with "
+            "--by NAME --why WHY it repairs the state."
+        )
+
+
+class LogRolledBack(Refused):
+    """Main does not come from our newest commit: another engine has rolled the table back (MSG-4)."""
+
+    def __init__(self, table: str, head: int | None, ours: int) -> None:
+        self.table, self.head, self.ours = table, head, ours
+        at = "it has no snapshot now" if head is None else f"its head is snapshot {head} now"
+        super().__init__(
+            f"{table}: another engine rolled it back: {at}, which does not come from our newest commit, snapshot {ours}. Nothing is written to "
+            "the topic and nothing is removed from it until a person decides. Roll the table forward to that commit, or accept what was lost: "
+            "`lifecycle topic repair TOPIC --accept-rollback --by NAME --why WHY`."
+        )
+
+
+def nothing_to_repair(topic: str) -> BadInput:
+    """A repair was asked for, and the witnesses agree."""
+    return BadInput(
+        f"topic {topic}: the witnesses of its log agree, there is nothing to repair. Nothing was changed.", code="NothingToRepair"
+    )
+
+
 def java_ended() -> Unavailable:
     """Of a commit it is CommitUnknown."""
     return Unavailable(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial, reduce
@@ -16,7 +16,7 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg.branches import head_of, set_refs
 from message_lifecycle.stores.iceberg.catalog import beside, ledger_text
-from message_lifecycle.stores.iceberg.fence import Ancestor, Walk, fenced_commit, main_ancestors, newest_state
+from message_lifecycle.stores.iceberg.fence import Walk, expired_batch, fenced_commit, main_ancestors, newest_state
 from message_lifecycle.stores.iceberg.incoming import CutRules, count_opened, number
 from message_lifecycle.stores.iceberg.java import Java, each, entries
 from message_lifecycle.stores.iceberg.layout import INGEST_ID, LEDGER, PARTITIONS_PROPERTY, QUARANTINE, SPAN_SECONDS, LogSummary
@@ -68,19 +68,28 @@ class AlreadyThere(LifecycleError):
     """Another run of this batch was first: look for it."""
 
 
-def find_appended(ancestors: Iterable[Ancestor], batch_id: str) -> Appended | None:
-    """The batch's commit among snapshots of main."""
-    for ancestor in ancestors:
+def find_appended(table: Java, batch_id: str) -> Appended | None:
+    """Return the batch's commit on main: from its snapshot or, after another engine's expiry, from the table's witness.
+
+    Raises:
+        LogStateLost, LogRolledBack: The snapshot is not on main, and nobody can say whether the batch still is.
+    """
+    for ancestor in main_ancestors(table):
         if ancestor.get(INGEST_ID) == batch_id:
-            return Appended(
-                batch_id=batch_id,
-                snapshot_id=ancestor.snapshot_id,
-                rows=int(ancestor.get("added-records") or 0),
-                segments=int(ancestor.get("changed-partition-count") or 0),
-                state=ancestor.state or LogSummary(),
-                span_seconds=None if (doubled := ancestor.get(SPAN_SECONDS)) is None else int(doubled),
-            )
-    return None
+            return _appended(batch_id, ancestor.snapshot_id, ancestor.summary)
+    batch = expired_batch(table)
+    return _appended(batch_id, int(batch["snapshot-id"]), batch) if batch.get(INGEST_ID) == batch_id else None
+
+
+def _appended(batch_id: str, snapshot_id: int, summary: Mapping[str, str]) -> Appended:
+    return Appended(
+        batch_id=batch_id,
+        snapshot_id=snapshot_id,
+        rows=int(summary.get("added-records", 0)),
+        segments=int(summary.get("changed-partition-count", 0)),
+        state=LogSummary.from_properties(summary) or LogSummary(),
+        span_seconds=None if (doubled := summary.get(SPAN_SECONDS)) is None else int(doubled),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +101,7 @@ class Base:
 
     def found(self, batch_id: str) -> Appended | None:
         """The batch where it was on main before that; whatever came later, the fence sees."""
-        return find_appended(main_ancestors(self.table), batch_id)
+        return find_appended(self.table, batch_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +152,7 @@ def end_of_batch(session: SparkSession, name: TopicName, batch_id: str) -> Appen
     """What a dead run left: its commit, if it got so far; its branches are taken away."""
     table = java_table(session, name)
     remove_branches(table, batch_id)
-    return find_appended(main_ancestors(table), batch_id)
+    return find_appended(table, batch_id)
 
 
 def remove_branches(table: Java, batch_id: str) -> None:
@@ -186,7 +195,7 @@ def commit_staged(
         may_commit()
 
     def make(on: Java, walk: Walk) -> Iterator[Java]:
-        now = {} if state is None else state(newest_state(walk())).to_properties()
+        now = {} if state is None else state(walk.log_state()).to_properties()
         update = on.newAppend()
         for file in written.files:
             update = update.appendFile(file)
@@ -253,7 +262,7 @@ def append_batch(
         with staging(session, name, batch_id) as stage:
             if (found := stage.found(batch_id)) is not None:
                 return found
-            base = newest_state(main_ancestors(stage.table))
+            base = newest_state(stage.table)
             partitions = int(stage.table.properties()[PARTITIONS_PROPERTY])
             _numbered(messages(), base, rules, partitions).writeTo(sql_table(name, branch=stage.branch)).options(**WRITE_OPTIONS).append()
             written = stage.written()

@@ -60,6 +60,7 @@ from message_lifecycle.stores.iceberg.named import NamesFailures
 from message_lifecycle.stores.iceberg.pointers import UNREADABLE, CatalogPointers, Place, Pointers, SqlPointers, look, reaching_catalog
 from message_lifecycle.stores.iceberg.session import sql_table
 from message_lifecycle.stores.iceberg.table_folder import TORN, TableDocument, Within, is_absolute, said_by
+from message_lifecycle.stores.iceberg.witness import Witness
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -344,7 +345,11 @@ def _shape(settings: Mapping[str, Value], partitions: int) -> tuple[Mapping[str,
 
 def ledger_of(document: TableDocument) -> tuple[str, int] | None:
     """Return the ledger of the newest commit, or of the mark, whichever is newer."""
-    committed, marked = _ledger(document.newest(LEDGER), LEDGER), _ledger(document.properties.get(LEDGER_MARK), LEDGER_MARK)
+    said = document.newest(LEDGER)
+    if said is None:  # another engine has expired the snapshots that carry it
+        witness = Witness.read(document.properties, document.location)
+        said = None if witness is None else witness.state.get(LEDGER)
+    committed, marked = _ledger(said, LEDGER), _ledger(document.properties.get(LEDGER_MARK), LEDGER_MARK)
     if committed is None or marked is None:
         return committed or marked
     # Another ledger marks the table when it takes the table on, so a mark of another ledger is newer than the commit.

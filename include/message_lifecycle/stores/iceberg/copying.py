@@ -38,7 +38,7 @@ from message_lifecycle.stores.iceberg.append import (
     state_after,
 )
 from message_lifecycle.stores.iceberg.catalog import Tables, ledger_text
-from message_lifecycle.stores.iceberg.fence import main_ancestors, newest_state
+from message_lifecycle.stores.iceberg.fence import newest_state
 from message_lifecycle.stores.iceberg.incoming import CutRules, is_forbidden, number
 from message_lifecycle.stores.iceberg.layout import LEDGER, ROLE_PROPERTY, LogSummary
 from message_lifecycle.stores.iceberg.named import NamesFailures
@@ -89,7 +89,7 @@ class IcebergCopier(NamesFailures):
         rules = CutRules.of(policy, late_after=late_after)
         for _ in range(TRIES):
             with staging(session, name, _STAGE) as stage:
-                base = newest_state(main_ancestors(stage.table))
+                base = newest_state(stage.table)
                 found = stage.found(batch_id)
                 new = new_in_origin(name, origin, base.copy_state)
                 if found is not None or not new:

@@ -10,28 +10,30 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from message_lifecycle.model.errors import CommitRefused, CommitUnknown, LifecycleError, PlanConflict
+from message_lifecycle.model.errors import CommitRefused, CommitUnknown, LifecycleError, LogStateLost, PlanConflict
 from message_lifecycle.model.instants import format_instant
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import Policy, resolve
 from message_lifecycle.stores.iceberg.catalog import ledger_text
-from message_lifecycle.stores.iceberg.java import Java, entries, java_class, java_message, thrown
+from message_lifecycle.stores.iceberg.java import Java, Jvm, each, entries, java_class, java_message, thrown
 from message_lifecycle.stores.iceberg.layout import (
     AS_OF,
     COUNTS,
+    END_OFFSETS,
     GATE_ID,
     LEDGER,
     OPERATION,
     PLAN_ID,
     POLICY_HASH,
-    STATE_KEYS,
     LogSummary,
     settings_of,
 )
+from message_lifecycle.stores.iceberg.session import engine
 from message_lifecycle.stores.iceberg.table_metadata import Attempt, compare_and_swap
+from message_lifecycle.stores.iceberg.witness import Commit, Witness, find_state, next_witness
 
 if TYPE_CHECKING:
     from message_lifecycle.operations.verdict import Verdict
@@ -62,10 +64,13 @@ class Ancestor:
         return entries(self._snapshot.summary())
 
     @property
-    def state(self) -> LogSummary | None:
-        """The log's state, where this snapshot carries it (MSG-4)."""
-        carried = {key: value for key in STATE_KEYS if (value := self.get(key)) is not None}
-        return LogSummary.from_properties(carried)
+    def sequence_number(self) -> int:
+        return int(self._snapshot.sequenceNumber())
+
+    @property
+    def parent_id(self) -> int | None:
+        found = self._snapshot.parentId()
+        return None if found is None else int(found)
 
 
 def main_ancestors(table: Java) -> Iterator[Ancestor]:
@@ -81,13 +86,68 @@ def ancestors(table: Java, snapshot: Java | None) -> Iterator[Ancestor]:
         snapshot = None if parent is None else table.snapshot(parent)
 
 
-def newest_state(ancestors: Iterator[Ancestor]) -> LogSummary:
-    """The state carried by the newest ancestor that carries any; an empty one where none does (MSG-4)."""
-    return next((state for ancestor in ancestors if (state := ancestor.state) is not None), LogSummary())
+def newest_state(table: Java, snapshot: Java | None = None) -> LogSummary:
+    """Return the log's state at a snapshot of main (None: its head), by summaries and the table's own witness (MSG-4).
+
+    Raises:
+        LogStateLost: No state is left, or the table's witnesses disagree.
+        LogRolledBack: Main goes back past our newest commit.
+    """
+    return Walk(table).log_state(snapshot)
 
 
-Walk = Callable[[], Iterator[Ancestor]]
-"""Walks the ancestors, newest first."""
+def expired_batch(table: Java) -> Mapping[str, str]:
+    """Return what the table's witness keeps of the newest ingest on main; empty if it keeps nothing. Raises as `newest_state`."""
+    witness = Witness.read(entries(table.properties()), str(table.name()))
+    if witness is None or not witness.batch:
+        return {}
+    Walk(table).state(END_OFFSETS)  # after a rollback the batch is not on main
+    return witness.batch
+
+
+class Walk:
+    """The table that a commit attempt builds on: its ancestors of main, newest first, and the state that they and the table witness."""
+
+    def __init__(self, table: Java, metadata: Java | None = None) -> None:
+        """Read a table, at `metadata` if the attempt builds on others than the table's own."""
+        self._table, self._metadata = table, table if metadata is None else metadata
+
+    def __call__(self) -> Iterator[Ancestor]:
+        return main_ancestors(self._metadata)
+
+    def log_state(self, snapshot: Java | None = None) -> LogSummary:
+        """Return the log's state. Raises as `newest_state`."""
+        found = self.state(END_OFFSETS, snapshot)
+        state = None if found is None else LogSummary.from_properties(found)
+        if state is None:
+            raise LogStateLost(self._where, "no snapshot and no table property says where the log ends")
+        return state
+
+    def state(self, mark: str, snapshot: Java | None = None) -> Mapping[str, str] | None:
+        """Return the state that has the mark; None if the table never had one. Raises as `newest_state`."""
+        start = self._metadata.currentSnapshot() if snapshot is None else snapshot
+        witness = Witness.read(entries(self._metadata.properties()), self._where)
+        if witness is not None and snapshot is not None and int(snapshot.sequenceNumber()) < witness.sequence_number:
+            witness = None  # it is of a later time
+        found = find_state(self._where, mark, ancestors(self._metadata, start), witness, self._earlier)
+        return None if found is None else found.state
+
+    @property
+    def _where(self) -> str:
+        return str(self._table.name())
+
+    def _earlier(self) -> Iterator[Commit]:
+        """Yield the snapshots of earlier metadata documents, newest first, as far as they are there."""
+        jvm = cast(Jvm, engine())._jvm
+        log = self._table.operations().current() if self._metadata is self._table else self._metadata
+        for entry in reversed(list(each(log.previousFiles()))):
+            try:
+                found = jvm.org.apache.iceberg.TableMetadataParser.read(self._table.io(), entry.file())
+                yield from [Ancestor(snapshot) for snapshot in each(found.snapshots())]
+            except thrown():
+                continue
+
+
 Judge = Callable[[Walk], None]
 """Returns to let the attempt pass, raises a LifecycleError to refuse it."""
 Make = Callable[[Java, Walk], Iterable[Java]]
@@ -115,15 +175,25 @@ def attempt_of(table: Java, judge: Judge, make: Make) -> Attempt:
         transaction = table.newTransaction()
         base = transaction.startMetadata()
 
-        def walk() -> Iterator[Ancestor]:
-            return main_ancestors(base)
-
+        walk = Walk(table, base)
         judge(walk)
         for update in make(transaction, walk):
             update.commit()  # to the transaction, which alone deletes nothing
+        properties = witness_of(transaction.currentMetadata(), base)
+        if properties:
+            change = transaction.updateProperties()
+            for key, value in properties.items():
+                change.set(key, value)
+            change.commit()
         return base, transaction.currentMetadata()
 
     return attempt
+
+
+def witness_of(changed: Java, base: Java) -> dict[str, str]:
+    """Return the table property that goes into the same commit as a new head of main (MSG-4)."""
+    head = changed.currentSnapshot()
+    return {} if head is None else next_witness(Ancestor(head), entries(base.properties()))
 
 
 @contextmanager

@@ -90,6 +90,8 @@ RETURNED_BY = "lifecycle._returned-by"
 """The undo that brought the topic back."""
 LEDGER_MARK = "lifecycle._ledger-mark"
 """`uuid:sequence` of the ledger that placed or released the newest hold, or took the table on: no commit of ours tells (DEL-8)."""
+WITNESS = "lifecycle._log-state"
+"""Table property: the state of our newest commit, which an expiry of snapshots does not remove (MSG-4, see `witness`)."""
 ERASING = "lifecycle._erasing"
 """Names the list of files that an erasure has still to delete; set by its commit, and taken away when they are gone."""
 
@@ -123,8 +125,19 @@ INGEST_ID = "lifecycle.ingest-id"
 SPAN_SECONDS = "lifecycle.span-seconds"
 """On a batch that would have opened too many segments: what the span of its segments was doubled to (EXP-3)."""
 PURGED_THROUGH = "lifecycle.purged-through"
+REPAIRED = "lifecycle.repaired"
+"""On the commit of a repair: `state`, or `rollback` where a person accepted one."""
 STATE_KEYS = (END_OFFSETS, ACTIVE_SEGMENTS, COPIED, COPIED_FROM, PURGED_THROUGH)
 """All that `LogSummary` is read from."""
+# Of a compacted view's table.
+HORIZONS = "lifecycle.horizons"
+DUE_AT = "lifecycle.due-at"
+VIEW_SETTINGS = "lifecycle.view-settings"
+"""Hash of the settings by which the view's messages were judged; empty where not all by the same settings."""
+MEMORIES = "lifecycle.memories"
+"""Number of rows of the view that are no messages any more (CMP-12)."""
+VIEW_KEYS = (HORIZONS, DUE_AT, VIEW_SETTINGS, MEMORIES)
+"""Keys of a compacted view's state."""
 
 
 def own_properties(settings: Mapping[str, Value]) -> dict[str, str]:

@@ -24,7 +24,7 @@ from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.stores.iceberg.branches import StagedChange, commit_to, head_of, set_refs
 from message_lifecycle.stores.iceberg.columns import SCHEMA
 from message_lifecycle.stores.iceberg.data_files import delete_rows
-from message_lifecycle.stores.iceberg.fence import ancestors, main_ancestors, newest_state
+from message_lifecycle.stores.iceberg.fence import newest_state
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import STAGED_PLAN_ID, LogSummary
 from message_lifecycle.stores.iceberg.segments import FileMetrics
@@ -53,7 +53,7 @@ def mark(session: SparkSession, log: Table, plan: Plan, staged: Staged, policy: 
         if superseded:
             delete_rows(session, log.io, plan.topic, staged.branch, superseded)
         table = java_table(session, plan.topic)
-        state = sealed(newest_state(ancestors(table, table.snapshot(base_id))), plan)
+        state = sealed(newest_state(table, table.snapshot(base_id)), plan)
         rows, _ = numbered(made, state, policy, late_after=policy.late_after(plan.as_of))
         append_to(table, staged.branch, write_rows(session, table, rows))
         forget_cached(session, plan.topic)
@@ -323,9 +323,9 @@ class MarkersNow:
             if head_id != base_id:
                 arrived = _arrived(rows, made, base_id=base_id, head_id=head_id)
                 kept = [marker for marker in made if marker.key not in arrived]
-        state = sealed(newest_state(main_ancestors(table)), plan)
+        state = sealed(newest_state(table), plan)
         numbered_rows, after = numbered(kept, state, policy, late_after=policy.late_after(plan.as_of))
-        if head_id == base_id or (kept == made and state == sealed(newest_state(ancestors(table, table.snapshot(base_id))), plan)):
+        if head_id == base_id or (kept == made and state == sealed(newest_state(table, table.snapshot(base_id)), plan)):
             files = change.added
         else:
             files = write_rows(session, table, numbered_rows)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 from message_lifecycle.model.errors import CatalogUnavailable, CommitUnknown
 from message_lifecycle.stores.iceberg.java import ALREADY_THERE, NOT_THERE, Java, Jvm, identifier, java_class, result_unknown, texts, thrown
 from message_lifecycle.stores.iceberg.session import engine, engine_failures
+from message_lifecycle.stores.iceberg.witness import Known, next_witness
 
 _VERSION = 3
 
@@ -119,6 +120,15 @@ def _begun(jvm: Jvm, place: Place, shape: TableShape, properties: Mapping[str, s
     for key, value in summary.items():
         empty.set(key, value)
     empty.commit()
+    head = transaction.currentMetadata().currentSnapshot()
+    created = Known(
+        snapshot_id=int(head.snapshotId()), sequence_number=int(head.sequenceNumber()), parent_id=None, operation="append", summary=summary
+    )
+    if witness := next_witness(created, {}):
+        kept = transaction.updateProperties()
+        for key, value in witness.items():
+            kept.set(key, value)
+        kept.commit()
     return transaction
 
 

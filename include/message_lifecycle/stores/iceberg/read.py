@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from message_lifecycle.model.change import Effect, Range, Returning
-from message_lifecycle.model.errors import PlanConflict, undo_source_gone
+from message_lifecycle.model.errors import LogStateLost, PlanConflict, undo_source_gone
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.message import DoubtfulKeys, Message, Place, RowAnswer, RowQuestion
@@ -39,6 +39,7 @@ from message_lifecycle.stores.iceberg.named import NamesFailures
 from message_lifecycle.stores.iceberg.pointers import is_looking
 from message_lifecycle.stores.iceberg.segments import FileMetrics, InTime, log_state
 from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
+from message_lifecycle.stores.iceberg.witness import state_of_document, state_of_table
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -83,9 +84,11 @@ class IcebergReader(NamesFailures):
         return kept[1]
 
     def end_offsets(self, name: TopicName) -> Mapping[int, int]:
-        document = self._tables.of_messages(name)
-        said = document.newest(END_OFFSETS)
-        return dict.fromkeys(range(partitions_of(document.properties)), 0) | ({} if said is None else offsets_of(said))
+        document, place = self._tables.of_messages(name), (name.namespace, name.table())
+        found = state_of_document(document, ".".join(place), END_OFFSETS, lambda location: self._tables.pointers.read(place, location))
+        if found is None:
+            raise _lost(".".join(place))
+        return dict.fromkeys(range(partitions_of(document.properties)), 0) | offsets_of(found.state[END_OFFSETS])
 
     def rows(self, log: LogState, question: RowQuestion) -> RowAnswer:
         from message_lifecycle.stores.iceberg.due_rows import due_rows
@@ -236,10 +239,21 @@ def removed_rows(summary: Mapping[str, str]) -> int:
 
 
 def newest_state(table: Table, snapshot: Snapshot | None = None) -> LogSummary:
-    """The log's state at a snapshot (None: that of main), as the newest ancestor that carries it says; an empty one where none does
-    (MSG-4)."""
-    carrying = (summary for ancestor in ancestors(table, snapshot) if END_OFFSETS in (summary := _summary(ancestor)))
-    return LogSummary.from_properties(next(carrying, {})) or LogSummary()
+    """Return the log's state at a snapshot of main (None: its head), by summaries and the table's own witness (MSG-4).
+
+    Raises:
+        LogStateLost: No state is left, or the table's witnesses disagree.
+        LogRolledBack: Main goes back past our newest commit.
+    """
+    found = state_of_table(table, END_OFFSETS, snapshot)
+    state = None if found is None else LogSummary.from_properties(found.state)
+    if state is None:
+        raise _lost(".".join(table.name()))
+    return state
+
+
+def _lost(table: str) -> LogStateLost:
+    return LogStateLost(table, "no snapshot and no table property says where the log ends")
 
 
 def _summary(snapshot: Snapshot) -> Mapping[str, str]:

@@ -34,6 +34,7 @@ from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.change import forget_source, undoing
 from message_lifecycle.stores.iceberg.data_files import delete_rows, planned_files
 from message_lifecycle.stores.iceberg.fence import (
+    Ancestor,
     Make,
     Steps,
     Walk,
@@ -41,7 +42,6 @@ from message_lifecycle.stores.iceberg.fence import (
     fenced_commit,
     find,
     main_ancestors,
-    newest_state,
     only_appends_since,
     properties,
 )
@@ -50,8 +50,9 @@ from message_lifecycle.stores.iceberg.layout import CANCELLED_MARKERS, MARKERS, 
 from message_lifecycle.stores.iceberg.marks import MarkersNow, sealed
 from message_lifecycle.stores.iceberg.read import IcebergReader, published_by, removed_rows
 from message_lifecycle.stores.iceberg.session import engine, forget_cached, java_table
-from message_lifecycle.stores.iceberg.table_metadata import commit_metadata
+from message_lifecycle.stores.iceberg.table_metadata import commit_metadata, set_properties
 from message_lifecycle.stores.iceberg.transaction import Ready, commits_at_once
+from message_lifecycle.stores.iceberg.witness import next_witness
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -305,12 +306,13 @@ class _Commit:
             fence.check(plan, plan_id, base, self.server)
             if int(base.currentSnapshot().snapshotId()) != self.base_id:
                 raise _MovedOn
-            state = sealed(newest_state(main_ancestors(base)), plan)
+            state = sealed(Walk(self.table, base).log_state(), plan)
             # Of an attempt that another commit came before, the list of manifests stays behind; reclaiming finds it.
             head = self._with(self.table.newFastAppend().toBranch(branch_of(plan_id)), {**told, **state.to_properties()}).apply()
             if head.parentId() != staged_id:
                 raise _MovedOn  # another engine has ended the branch, or added to it
             builder.setBranchSnapshot(head, "main").removeRef(branch_of(plan_id))
+            set_properties(base, builder, next_witness(Ancestor(head), entries(base.properties())))
             self.steps("inside_commit")
 
         commit_metadata(self.table.operations(), change, what=self._what)
@@ -392,4 +394,4 @@ class _Commit:
 
     def _state(self, walk: Walk) -> dict[str, str]:
         """That of the log which the attempt builds on, however late an append came (MSG-4)."""
-        return sealed(newest_state(walk()), self.verdict.plan).to_properties()
+        return sealed(walk.log_state(), self.verdict.plan).to_properties()

@@ -101,13 +101,14 @@ class TableDocument:
 
     def summaries(self) -> Iterator[Mapping[str, str]]:
         """Of the snapshots of main, newest first, as far back as the table remembers them."""
-        return (snapshot.get("summary") or {} for snapshot in self._main())
+        return (snapshot.get("summary") or {} for snapshot in self.main())
 
     def main_ids(self) -> Iterator[int]:
         """Of the same snapshots."""
-        return (int(snapshot["snapshot-id"]) for snapshot in self._main())
+        return (int(snapshot["snapshot-id"]) for snapshot in self.main())
 
-    def _main(self) -> Iterator[Mapping[str, Any]]:
+    def main(self) -> Iterator[Mapping[str, Any]]:
+        """Yield the snapshots of main, newest first, as far back as the table remembers them."""
         snapshots = {snapshot["snapshot-id"]: snapshot for snapshot in self.content.get("snapshots") or ()}
         snapshot = snapshots.get(self.content.get("current-snapshot-id"))
         while snapshot is not None:

@@ -37,7 +37,7 @@ from message_lifecycle.stores.iceberg.append import (
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.columns import SCHEMA
 from message_lifecycle.stores.iceberg.data_files import data_file, delete_rows
-from message_lifecycle.stores.iceberg.fence import Walk, fenced_commit, main_ancestors, newest_state
+from message_lifecycle.stores.iceberg.fence import Walk, fenced_commit, newest_state
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import FOLD_PROPERTY, INGEST_ID, ROLE_PROPERTY, SPAN_SECONDS, LogSummary
 from message_lifecycle.stores.iceberg.manifests import files_of
@@ -104,7 +104,7 @@ def append_few(
         base = Base(table=table, base_id=None if snapshot is None else int(snapshot.snapshotId()))
         if (found := base.found(batch_id)) is not None:
             return found, given
-        before, span = newest_state(main_ancestors(table)), {}
+        before, span = newest_state(table), {}
         for by in by_span(policy):
             given, rows, after = _numbered(before, messages, by, forbidden, late_after)
             if not opens_too_many((row["offset"], row["segment"]) for row in rows):
@@ -195,7 +195,7 @@ class IcebergWriter(NamesFailures):
         delete_rows(engine(self._session), log.io, name, "main", removals)
 
     def _state(self, name: TopicName) -> LogSummary:
-        return newest_state(main_ancestors(java_table(engine(self._session), name)))
+        return newest_state(java_table(engine(self._session), name))
 
     def _commit(self, name: TopicName, rows: list[dict[str, Any]], state: LogSummary) -> None:
         session = engine(self._session)

@@ -28,7 +28,7 @@ from message_lifecycle.stores.iceberg.columns import SCHEMA as TOPIC_SCHEMA
 from message_lifecycle.stores.iceberg.compaction import view_table
 from message_lifecycle.stores.iceberg.compaction.read import IcebergViewReader
 from message_lifecycle.stores.iceberg.compaction.view_table import delete_horizons
-from message_lifecycle.stores.iceberg.fence import main_ancestors
+from message_lifecycle.stores.iceberg.fence import Walk
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import CATALOG, COMPACTED, COUNTS, LATEST, PLAN_ID, SCRATCH_PROPERTY
 from message_lifecycle.stores.iceberg.manifests import files_of
@@ -142,8 +142,7 @@ def _update(session: SparkSession, tables: Tables, table: Java, verdict: Verdict
     plan, told, base_id = verdict.plan, verdict.staged.view, required_base(table, verdict.plan)
     staged_id = None if told is None else told.snapshot_id
     change = staged_change(session, table, plan.plan_id, staged_id, base_id)
-    before = next((found for ancestor in main_ancestors(table) if (found := ancestor.get(view_table.HORIZONS)) is not None), "{}")
-    horizons = layout.offsets_of(before)
+    horizons = layout.offsets_of((Walk(table).state(layout.HORIZONS) or {}).get(layout.HORIZONS, "{}"))
     for action in plan.on_view.compact:
         horizons[action.partition] = max(action.through, horizons.get(action.partition, -1))
     view = tables.load(plan.topic, kind=COMPACTED)
@@ -154,10 +153,10 @@ def _update(session: SparkSession, tables: Tables, table: Java, verdict: Verdict
         update=lambda on: change.with_added(on.newRowDelta(), base_id),
         condition=head_is(plan.plan_id, base_id, table="the compacted view was"),
         tells={
-            view_table.HORIZONS: layout.by_partition(horizons),
-            view_table.SETTINGS: settings_hash_after(plan, _judged(table, plan)),
-            view_table.MEMORIES: str(_memories(sql, table, verdict, staged.snapshot_id)),
-            **({} if due is None else {view_table.DUE_AT: str(due)}),
+            layout.HORIZONS: layout.by_partition(horizons),
+            layout.VIEW_SETTINGS: settings_hash_after(plan, _judged(table, plan)),
+            layout.MEMORIES: str(_memories(sql, table, verdict, staged.snapshot_id)),
+            **({} if due is None else {layout.DUE_AT: str(due)}),
         },
         removed=told.removed,
     )
@@ -168,7 +167,7 @@ def _judged(table: Java, plan: Plan) -> Iterator[str]:
     assert plan.view is not None
     for snapshot_id in (plan.view.snapshot_id, *((plan.on_view.source_id,) if plan.on_view.back else ())):
         snapshot = None if snapshot_id is None else table.snapshot(snapshot_id)
-        yield "" if snapshot is None else str(snapshot.summary().get(view_table.SETTINGS) or "")
+        yield "" if snapshot is None else str(snapshot.summary().get(layout.VIEW_SETTINGS) or "")
 
 
 def _memories(sql: Callable[[], SparkSession], table: Java, verdict: Verdict, staged_id: int) -> int:

@@ -19,13 +19,15 @@ from message_lifecycle.stores.iceberg.catalog import Tables, beside
 from message_lifecycle.stores.iceberg.columns import PARTITION, SORT_ORDER
 from message_lifecycle.stores.iceberg.columns import SCHEMA as TOPIC_SCHEMA
 from message_lifecycle.stores.iceberg.compaction import PartitionJob, Rules
+from message_lifecycle.stores.iceberg.fence import Walk
 from message_lifecycle.stores.iceberg.java import Java
-from message_lifecycle.stores.iceberg.layout import COMPACTED, offsets_of
+from message_lifecycle.stores.iceberg.layout import COMPACTED, DUE_AT, HORIZONS, MEMORIES, VIEW_SETTINGS, offsets_of
 from message_lifecycle.stores.iceberg.layout import TABLE_PROPERTIES as TOPIC_PROPERTIES
 from message_lifecycle.stores.iceberg.new_table import TableShape
 from message_lifecycle.stores.iceberg.new_table import create as create_table
 from message_lifecycle.stores.iceberg.table_folder import TableDocument, absolute, location_prefix, reading
 from message_lifecycle.stores.iceberg.tasks import InputFile, Store, Vector
+from message_lifecycle.stores.iceberg.witness import state_of_document
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,12 +62,6 @@ TABLE_PROPERTIES: Mapping[str, str] = {**TOPIC_PROPERTIES, "write.metadata.metri
 
 RAW_PROPERTY = "lifecycle._raw-table"
 """Uuid of the topic's table that the view is of."""
-HORIZONS = "lifecycle.horizons"
-DUE_AT = "lifecycle.due-at"
-SETTINGS = "lifecycle.view-settings"
-"""Hash of the settings by which the view's messages were judged and that was told; empty where not all by the same."""
-MEMORIES = "lifecycle.memories"
-"""Rows of the view that are no messages any more (CMP-12)."""
 
 
 def create(tables: Tables, name: TopicName) -> None:
@@ -77,22 +73,35 @@ def create(tables: Tables, name: TopicName) -> None:
 
 
 def state_of(tables: Tables, name: TopicName) -> ViewState | None:
-    """By the metadata document alone. None: nothing was ever compacted. Raises CompactedTableMissing."""
-    document = document_of(tables, name)
-    summary = next(document.summaries(), {}) if document is not None else {}
-    if document is None or HORIZONS not in summary:
+    """Return the view's state by the metadata document alone; None if nothing was ever compacted.
+
+    Another engine may rewrite the view's files and expire its history: the table's own witness keeps the horizons then (MSG-4).
+
+    Raises:
+        CompactedTableMissing: The table is gone, or another writer has changed its rows.
+        LogStateLost, LogRolledBack: Nobody can say up to where the view goes.
+    """
+    document, place = document_of(tables, name), (name.namespace, name.table(COMPACTED))
+    if document is None:
         return None
-    due_at = summary.get(DUE_AT)
+    found = state_of_document(document, ".".join(place), HORIZONS, lambda location: tables.pointers.read(place, location))
+    if found is None:
+        return None
+    changed = next(((snapshot_id, done) for snapshot_id, done in found.foreign if done != "replace"), None)
+    if changed is not None:
+        raise CompactedTableMissing(str(name), f"another writer has changed its rows (snapshot {changed[0]}, {changed[1]})")
+    summary, state = next(document.summaries(), {}), found.state
+    due_at = state.get(DUE_AT)
     hidden = _number(summary, "total-position-deletes")
     return ViewState(
         table_uuid=document.uuid,
         snapshot_id=int(document.content["current-snapshot-id"]),
-        horizons=offsets_of(summary[HORIZONS], HORIZONS),
-        rows=_number(summary, "total-records") - hidden - _number(summary, MEMORIES),
+        horizons=offsets_of(state[HORIZONS], HORIZONS),
+        rows=_number(summary, "total-records") - hidden - _number(state, MEMORIES),
         hidden_rows=hidden,
         size_bytes=_number(summary, "total-files-size"),
         due_at=None if due_at is None else parsed.instant(due_at, DUE_AT),
-        settings_hash=summary.get(SETTINGS, ""),
+        settings_hash=state.get(VIEW_SETTINGS, ""),
     )
 
 
@@ -112,8 +121,8 @@ def document_of(tables: Tables, name: TopicName) -> TableDocument | None:
 
 
 def memories(table: Java) -> int:
-    """How many rows of the view's newest snapshot are memories."""
-    return int(str(table.currentSnapshot().summary().get(MEMORIES) or "0"))
+    """Return how many rows of the view's newest snapshot are memories. Raises as `fence.newest_state`."""
+    return _number(Walk(table).state(HORIZONS) or {}, MEMORIES)
 
 
 def _number(summary: Mapping[str, str], key: str) -> int:

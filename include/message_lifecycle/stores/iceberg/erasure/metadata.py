@@ -18,7 +18,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from message_lifecycle.stores.iceberg.branches import undo_ref
-from message_lifecycle.stores.iceberg.compaction.view_table import DUE_AT, HORIZONS, MEMORIES, SETTINGS
 from message_lifecycle.stores.iceberg.erasure.rewrite import (
     ADDED,
     EXISTING,
@@ -37,7 +36,7 @@ from message_lifecycle.stores.iceberg.erasure.rewrite import (
 from message_lifecycle.stores.iceberg.erasure.search import MAIN, Heads, UndoWindow, ancestors
 from message_lifecycle.stores.iceberg.history import snapshot_ids, words_in
 from message_lifecycle.stores.iceberg.java import Java, Jvm
-from message_lifecycle.stores.iceberg.layout import END_OFFSETS, ERASING, LEDGER, STATE_KEYS
+from message_lifecycle.stores.iceberg.layout import END_OFFSETS, ERASING, HORIZONS, LEDGER, MEMORIES, STATE_KEYS, VIEW_KEYS
 from message_lifecycle.stores.iceberg.session import engine
 from message_lifecycle.stores.iceberg.table_metadata import Document, document_of
 
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
 
-_VIEW_KEYS = (HORIZONS, DUE_AT, SETTINGS, MEMORIES)
 _TOTALS = (
     "total-records",
     "total-files-size",
@@ -288,7 +286,7 @@ class Rewriting:
 
     def _summary(self, document: Document, snapshot_id: int, written: _Written, *, of_main: bool) -> dict[str, str]:
         before = [one.get("summary", {}) for one in ancestors(document, snapshot_id)]
-        carried = _group(before, END_OFFSETS, STATE_KEYS) | _group(before, HORIZONS, _VIEW_KEYS) | _group(before, LEDGER, (LEDGER,))
+        carried = _group(before, END_OFFSETS, STATE_KEYS) | _group(before, HORIZONS, VIEW_KEYS) | _group(before, LEDGER, (LEDGER,))
         if MEMORIES in carried:
             carried[MEMORIES] = str(max(0, int(carried[MEMORIES]) - self.memories))
         carried |= next(iter(words_in(before)), {})

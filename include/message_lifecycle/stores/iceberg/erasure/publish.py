@@ -17,6 +17,7 @@ from message_lifecycle.stores.iceberg.erasure.looking import Looks
 from message_lifecycle.stores.iceberg.erasure.metadata import Rewriting, read_going
 from message_lifecycle.stores.iceberg.erasure.rewrite import Manifests, NewFile, from_json, opened, rewrite, rows_with, to_json
 from message_lifecycle.stores.iceberg.erasure.search import MAIN, Heads, UndoWindow, ancestors, search
+from message_lifecycle.stores.iceberg.fence import witness_of
 from message_lifecycle.stores.iceberg.history import reachable, snapshot_ids
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import ERASING, PLAN_ID
@@ -92,7 +93,7 @@ class TableErasure:
             going = sorted(self._going(before, document_of(builder.build()), str(base.metadataFileLocation())))
             with self.io.new_output(f"{before['location']}/{name}").create(overwrite=True) as stream:
                 stream.write(json.dumps(going).encode())
-            set_properties(base, builder, {ERASING: name})
+            set_properties(base, builder, {ERASING: name, **witness_of(builder.build(), base)})
             self.steps("inside_commit")
 
         self.steps("before_commit")

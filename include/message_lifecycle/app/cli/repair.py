@@ -1,0 +1,46 @@
+"""`lifecycle topic repair`: what is left of the state of a log after another engine worked on its table, and its repair (MSG-4)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from message_lifecycle.app.cli.context import OutputOption, TopicArgument, flag, option, services, topic_of, word_of
+from message_lifecycle.app.cli.screen import Output, emit, working
+from message_lifecycle.model.errors import EXIT_REFUSED
+
+
+def repair(
+    ctx: typer.Context,
+    topic: TopicArgument,
+    accept_rollback: Annotated[
+        bool, flag("--accept-rollback", "Accept that another engine rolled the table back: what came after is lost.")
+    ] = False,
+    by: Annotated[str | None, option("--by", "NAME", "Your name, kept in the ledger; without it nothing is changed.")] = None,
+    text: Annotated[str | None, option("--why", "WHY", "Why; kept in the ledger beside your name.")] = None,
+    output: OutputOption = Output.text,
+) -> int:
+    """Show what is left of the state of a topic's log, and repair it with --by and --why.
+
+    Another engine's expiry, property change or rollback can take the end offsets away. Until a repair, nothing is written or removed.
+    """
+    from message_lifecycle.app.views.repair import repair_view, show_repair
+    from message_lifecycle.app.witness import look
+    from message_lifecycle.app.witness import repair as carry_out
+
+    if (by is None) != (text is None):
+        raise typer.BadParameter("--by NAME and --why WHY belong together: a repair has a name and a reason")
+    if accept_rollback and by is None:
+        raise typer.BadParameter("--accept-rollback needs --by NAME and --why WHY")
+    s = services(ctx)
+    name = topic_of(s, topic)
+    if by is None or text is None:
+        found = look(s, name)
+        emit(output, repair_view(found), show_repair)
+        return EXIT_REFUSED if any(one.problem for one in found.found) else 0
+    _, by, text = word_of(by, text, "a repair")
+    with working(f"{name}: repairing the log's state"):
+        done = carry_out(s, name, by=by, text=text, accept_rollback=accept_rollback)
+    emit(output, repair_view(done), show_repair)
+    return 0

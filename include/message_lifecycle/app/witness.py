@@ -1,0 +1,142 @@
+"""Before anything is written or removed: do the witnesses of a topic's log agree (MSG-4)?
+
+The table has two of them, the snapshots' summaries and a table property (`stores/iceberg/witness.py`); the ledger is the third. It keeps our
+newest commit on each table, and learns of a newer one whenever a verb looks at the topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from message_lifecycle.model.errors import LogRolledBack, LogStateLost, UnknownTopic, nothing_to_repair
+from message_lifecycle.model.facts import LogFound, LogWitness
+from message_lifecycle.model.names import TopicName
+
+if TYPE_CHECKING:
+    from message_lifecycle.app.services import Services
+    from message_lifecycle.ledger import Ledger
+    from message_lifecycle.ports import Witnesses
+
+
+def require_intact(s: Services, name: TopicName) -> None:
+    """Return if the topic may be written to and removed from.
+
+    Raises:
+        LogStateLost: A witness is missing, or two disagree.
+        LogRolledBack: Another engine rolled a table of the topic back.
+    """
+    if s.witnesses is not None and name not in s.backends:
+        with suppress(UnknownTopic):  # a topic that was deleted, and one that is missing, have their own words
+            compare(s.witnesses, s.ledger, name)
+
+
+def note(s: Services, name: TopicName) -> None:
+    """Let the ledger learn of our newest commit. The next verb says what is wrong, if anything is."""
+    with suppress(LogStateLost, LogRolledBack):
+        require_intact(s, name)
+
+
+def compare(witnesses: Witnesses, ledger: Ledger, name: TopicName) -> None:
+    """As `require_intact`, of a topic whose log is a table."""
+    seen = witnesses.seen(name)
+    newer = []
+    for one in seen:
+        kept = ledger.log_witness(one.table_uuid)
+        _agree(one, kept, partial(_head, witnesses, name, one.kind))
+        if one.witnessed and (kept is None or kept.sequence_number < one.sequence_number):
+            newer.append(one)
+    if newer:
+        ledger.keep_log_witnesses(name, newer)
+
+
+def _head(witnesses: Witnesses, name: TopicName, kind: str) -> tuple[str, int | None]:
+    return witnesses.heads(name)[kind]
+
+
+def _agree(seen: LogWitness, kept: LogWitness | None, head: Callable[[], tuple[str, int | None]]) -> None:
+    if kept is None:
+        if not seen.in_history:
+            raise LogStateLost(head()[0], "another engine expired the snapshots that carry it, and the ledger does not know the table")
+        return
+    if kept.sequence_number > seen.sequence_number:
+        raise LogRolledBack(*head(), kept.snapshot_id)
+    if kept.sequence_number == seen.sequence_number and kept.snapshot_id != seen.snapshot_id:
+        raise LogStateLost(
+            head()[0], f"the ledger knows snapshot {kept.snapshot_id} as our newest commit, the table snapshot {seen.snapshot_id}"
+        )
+    if not seen.witnessed and kept.sequence_number >= seen.sequence_number:
+        raise LogStateLost(head()[0], "the table property that names our newest commit is missing, or is older than the ledger's")
+    lower = [
+        f"partition {partition}: {seen.offsets.get(partition)} in the table, {offset} in the ledger"
+        for partition, offset in sorted(kept.offsets.items())
+        if seen.offsets.get(partition, -1) < offset
+    ]
+    if lower:
+        raise LogStateLost(head()[0], f"its offsets went back ({'; '.join(lower)})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repair:
+    """What was found, and what a repair changed.
+
+    Attributes:
+        repaired: Names of the tables whose state was written anew; empty if a person only looked.
+        set_back: Consumer, partition and former offset, for each consumer that was set back.
+        files: Files whose messages the rollback took away; `ingest` takes them again.
+    """
+
+    topic: TopicName
+    found: Sequence[LogFound]
+    repaired: tuple[str, ...] = ()
+    set_back: tuple[tuple[str, int, int], ...] = ()
+    files: tuple[str, ...] = ()
+
+
+def look(s: Services, name: TopicName) -> Repair:
+    """Return what is left of the state of a topic's log and view, and what a repair would make of it."""
+    if s.witnesses is None or name in s.backends:
+        return Repair(topic=name, found=())
+    witnesses = s.witnesses
+    return Repair(topic=name, found=witnesses.found(name, s.ledger.log_witness, lambda: compare(witnesses, s.ledger, name)))
+
+
+def repair(s: Services, name: TopicName, *, by: str, text: str, accept_rollback: bool) -> Repair:
+    """Write the state of a topic's log and view anew, on a person's word.
+
+    Args:
+        accept_rollback: The person accepts what another engine's rollback took away.
+
+    Raises:
+        NothingToRepair: The witnesses agree.
+        LogRolledBack: A table was rolled back, and the person has not accepted that.
+    """
+    s.ledger.check(name, s.topics.describe(name).ledger)
+    with s.ledger.lock(name, purpose=""):
+        return _repair(s, name, by=by, text=text, accept_rollback=accept_rollback)
+
+
+def _repair(s: Services, name: TopicName, *, by: str, text: str, accept_rollback: bool) -> Repair:
+    repaired, set_back, files = list[str](), list[tuple[str, int, int]](), list[str]()
+    first = look(s, name)
+    # One table may hide what is wrong with the other: the comparison ends with the first.
+    for _ in range(len(first.found)):
+        one = next((one for one in look(s, name).found if one.problem), None)
+        if one is None:
+            break
+        if one.rolled_back and not accept_rollback:
+            require_intact(s, name)  # raises LogRolledBack
+        assert s.witnesses is not None, "something was found"
+        if one.rolled_back and not one.kind:
+            # Before the commit: a run that dies in between leaves consumers with messages twice, never without.
+            set_back += s.ledger.set_back_consumers(name, one.read)
+            files += s.ledger.forget_batches(name, one.gone)
+        made = s.witnesses.repair(name, one, ledger=s.ledger.next_identity(name))
+        s.ledger.keep_log_witnesses(name, [made], by=by, text=text)
+        repaired.append(one.table)
+    if not repaired:
+        raise nothing_to_repair(str(name))
+    return Repair(topic=name, found=first.found, repaired=tuple(repaired), set_back=tuple(set_back), files=tuple(files))

@@ -1,0 +1,102 @@
+"""The ledger's memory of our newest commit on each table, and of who repaired a lost state (MSG-4)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from sqlalchemy import select, update
+
+from message_lifecycle.ledger import tables
+from message_lifecycle.ledger.database import Part, key_of, put
+from message_lifecycle.model.facts import LogWitness
+from message_lifecycle.model.names import TopicName
+
+_kept = tables.log_witnesses
+
+
+class Witnesses(Part):
+    """One row for each table that holds a log or a compacted view."""
+
+    def log_witness(self, table_uuid: str) -> LogWitness | None:
+        """Return the newest commit on the table that the ledger knows; None if it knows none."""
+        rows = self._rows(select(_kept).where(_kept.c.table_uuid == table_uuid))
+        return next(
+            (
+                LogWitness(
+                    table_uuid=row.table_uuid,
+                    kind=row.kind,
+                    snapshot_id=row.snapshot_id,
+                    sequence_number=row.sequence_number,
+                    offsets={int(partition): int(offset) for partition, offset in json.loads(row.offsets).items()},
+                    state=json.loads(row.state),
+                )
+                for row in rows
+            ),
+            None,
+        )
+
+    def keep_log_witnesses(self, topic: TopicName, found: Sequence[LogWitness], *, by: str | None = None, text: str | None = None) -> None:
+        """Keep these commits as the newest ones of their tables.
+
+        Args:
+            by: The person who repaired the state or accepted a rollback. Without one, an older commit never replaces a newer one.
+            text: Why that person did so.
+        """
+        with self._database.writing() as connection:
+            at = self._database.now(connection)
+            for one in found:
+                known = connection.execute(select(_kept.c.sequence_number).where(_kept.c.table_uuid == one.table_uuid)).scalar_one_or_none()
+                if by is None and known is not None and known >= one.sequence_number:
+                    continue
+                said = {
+                    "topic": key_of(topic),
+                    "kind": one.kind,
+                    "snapshot_id": one.snapshot_id,
+                    "sequence_number": one.sequence_number,
+                    "offsets": json.dumps({str(partition): offset for partition, offset in sorted(one.offsets.items())}),
+                    "state": json.dumps(dict(one.state), sort_keys=True),
+                    "at": at,
+                }
+                if known is not None and by is None:
+                    connection.execute(update(_kept).where(_kept.c.table_uuid == one.table_uuid).values(**said))
+                else:
+                    repaired = {} if by is None else {"repaired_by": by, "word": text, "repaired_at": at}
+                    put(connection, _kept, table_uuid=one.table_uuid, **said, **repaired)
+
+    def set_back_consumers(self, topic: TopicName, read: Mapping[int, int]) -> list[tuple[str, int, int]]:
+        """Set consumers back that have read further than these offsets, the last of each partition that is there.
+
+        Returns:
+            Consumer, partition and former offset of each row that changed.
+        """
+        consumers, changed = tables.consumers, list[tuple[str, int, int]]()
+        with self._database.writing() as connection:
+            for partition, last in sorted(read.items()):
+                further = (
+                    consumers.c.topic == key_of(topic),
+                    consumers.c.partition == partition,
+                    consumers.c.offset > last,
+                    consumers.c.replica == 0,
+                )
+                rows = connection.execute(
+                    select(consumers.c.consumer, consumers.c.offset).where(*further).order_by(consumers.c.consumer)
+                ).all()
+                changed += [(row.consumer, partition, row.offset) for row in rows]
+                connection.execute(update(consumers).where(*further).values(offset=last))
+        return changed
+
+    def forget_batches(self, topic: TopicName, snapshots: Sequence[int]) -> list[str]:
+        """Forget the batches of these snapshots, so that their files can be taken again.
+
+        Returns:
+            The files of those batches.
+        """
+        batches, files, paths = tables.batches, tables.batch_files, list[str]()
+        with self._database.writing() as connection:
+            of_topic = select(batches.c.batch_id).where(batches.c.topic == key_of(topic), batches.c.snapshot_id.in_(list(snapshots)))
+            for batch_id in connection.execute(of_topic).scalars().all():
+                paths += connection.execute(select(files.c.path).where(files.c.batch_id == batch_id).order_by(files.c.path)).scalars().all()
+                connection.execute(files.delete().where(files.c.batch_id == batch_id))
+                connection.execute(update(batches).where(batches.c.batch_id == batch_id).values(state="abandoned"))
+        return paths

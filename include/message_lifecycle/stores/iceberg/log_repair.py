@@ -1,0 +1,238 @@
+"""The state of a topic's log and view, as the table's own witnesses say it, and its repair (MSG-4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from message_lifecycle.model.errors import LifecycleError, LogRolledBack, LogStateLost, TableBusy
+from message_lifecycle.model.facts import ActiveSegment, LogFound, LogWitness
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.stores.iceberg.catalog import Tables, ledger_text
+from message_lifecycle.stores.iceberg.layout import (
+    COMPACTED,
+    END_OFFSETS,
+    FOLD_PROPERTY,
+    HORIZONS,
+    LEDGER,
+    PARTITIONS_PROPERTY,
+    REPAIRED,
+    ROLE_PROPERTY,
+    VIEW_KEYS,
+    LogSummary,
+    by_partition,
+    offsets_of,
+)
+from message_lifecycle.stores.iceberg.named import NamesFailures
+from message_lifecycle.stores.iceberg.session import engine, forget_cached, java_table
+from message_lifecycle.stores.iceberg.table_folder import TORN, TableDocument
+from message_lifecycle.stores.iceberg.witness import Known, Witness, state_of_document
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from message_lifecycle.stores.iceberg.fence import Walk
+    from message_lifecycle.stores.iceberg.java import Java
+
+_POLICY = "lifecycle.cleanup_policy"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stated:
+    """A table of a topic that has a state. `mark`: the key that each of its states has."""
+
+    kind: str
+    mark: str
+    name: str
+    document: TableDocument
+    read: Callable[[str], TableDocument]
+    """Reads an earlier metadata document at its location."""
+
+    def offsets(self, state: Mapping[str, str]) -> dict[int, int]:
+        return offsets_of(state.get(self.mark, "{}"))
+
+
+class IcebergWitnesses(NamesFailures):
+    """`ports.Witnesses` on tables. Repair alone needs Java."""
+
+    def __init__(self, tables: Tables, session: Callable[[], SparkSession]) -> None:
+        self._tables, self._session = tables, session
+
+    def seen(self, name: TopicName) -> Sequence[LogWitness]:
+        """Return our newest commit on the log and on the view. Raises LogStateLost, LogRolledBack."""
+        found = []
+        for table in self._stated(name):
+            standing = state_of_document(table.document, table.name, table.mark, table.read)
+            if standing is None and not table.kind:
+                raise LogStateLost(table.name, "no snapshot and no table property says where the log ends")
+            if standing is not None:
+                found.append(
+                    LogWitness(
+                        table_uuid=table.document.uuid,
+                        kind=table.kind,
+                        snapshot_id=standing.snapshot_id,
+                        sequence_number=standing.sequence_number,
+                        offsets=table.offsets(standing.state),
+                        state=standing.state,
+                        in_history=standing.in_history,
+                        witnessed=standing.witnessed,
+                    )
+                )
+        return found
+
+    def heads(self, name: TopicName) -> Mapping[str, tuple[str, int | None]]:
+        """Return by kind the table's name and the newest snapshot of its main."""
+        return {table.kind: (table.name, table.document.current_id) for table in self._stated(name)}
+
+    def found(self, name: TopicName, kept: Callable[[str], LogWitness | None], judge: Callable[[], None]) -> Sequence[LogFound]:
+        """Return what is left of each table's state, and what a repair would make of it.
+
+        Args:
+            kept: The ledger's witness of a table, by its uuid.
+            judge: Raises what stops the topic now.
+        """
+        stops: LifecycleError | None = None
+        try:
+            judge()
+        except (LogStateLost, LogRolledBack) as error:
+            stops = error
+        return [self._found(name, table, kept(table.document.uuid), stops) for table in self._stated(name)]
+
+    def _found(self, name: TopicName, table: _Stated, kept: LogWitness | None, stops: LifecycleError | None) -> LogFound:
+        document, mark = table.document, table.mark
+        mine = stops if isinstance(stops, LogStateLost | LogRolledBack) and stops.table == table.name else None
+        try:
+            witness = Witness.read(document.properties, table.name)
+        except LogStateLost:
+            witness = None
+        witness = witness if witness is not None and mark in witness.state else None
+        main = [Known.of_document(snapshot) for snapshot in document.main()]
+        newest = next((one for one in main if one.get(mark) is not None), None)
+        newest_state = {} if newest is None else newest.summary
+        said = {
+            "snapshots": None if newest is None else (newest.sequence_number, newest_state),
+            "table property": None if witness is None else (witness.sequence_number, witness.state),
+            "ledger": None if kept is None else (kept.sequence_number, kept.state),
+        }
+        there = [one for one in said.values() if one is not None]
+        rolled_back = isinstance(mine, LogRolledBack)
+        base = newest_state if rolled_back else max(there, key=lambda one: one[0], default=(0, newest_state))[1]
+        known: dict[str, Mapping[int, int] | None] = {who: None if one is None else table.offsets(one[1]) for who, one in said.items()}
+        if table.kind:
+            state = {mark: "{}", **{key: base[key] for key in VIEW_KEYS if key in base}}
+        else:
+            in_data = known["data"] = self._ends_in_data(name)
+            everywhere = [
+                *(state for _, state in there),
+                *(Known.of_document(one).summary for one in document.content.get("snapshots") or ()),
+                {END_OFFSETS: by_partition(in_data)},
+            ]
+            state = _log_state(document, base, everywhere, rolled_back=rolled_back).to_properties()
+        ours = max(((one.sequence_number, one.snapshot_id) for one in (witness, kept) if one is not None), default=None)
+        last = table.offsets(newest_state)
+        return LogFound(
+            table_uuid=document.uuid,
+            table=table.name,
+            kind=table.kind,
+            problem="" if mine is None else f"{mine.code}: {mine}",
+            rolled_back=rolled_back,
+            head_id=document.current_id,
+            witnesses=known,
+            offsets=table.offsets(state),
+            state=state,
+            read={partition: last.get(partition, 0) - 1 for partition in table.offsets(state)} if rolled_back and not table.kind else {},
+            gone=tuple(_gone(table, main, ours[1])) if rolled_back and ours is not None else (),
+        )
+
+    def _ends_in_data(self, name: TopicName) -> dict[int, int]:
+        from message_lifecycle.stores.iceberg.manifests import files_of
+
+        table, ends = self._tables.load(name), dict[int, int]()
+        heads = {ref.snapshot_id for ref in table.metadata.refs.values()}
+        for snapshot in filter(None, (table.snapshot_by_id(snapshot_id) for snapshot_id in sorted(heads))):
+            for file in files_of(table, snapshot):
+                if file.last_offset is not None:
+                    ends[file.partition] = max(file.last_offset + 1, ends.get(file.partition, 0))
+        return ends
+
+    def repair(self, name: TopicName, found: LogFound, *, ledger: tuple[str, int]) -> LogWitness:
+        """Commit the state that was found, with the table's witness, on the head that was looked at. Raises TableBusy if that has moved."""
+        from message_lifecycle.stores.iceberg.fence import fenced_commit
+
+        session = engine(self._session)
+        table = java_table(session, name, kind=found.kind)
+        what = f"repairing {found.table}"
+
+        def judge(walk: Walk) -> None:
+            head = next(walk(), None)
+            if (None if head is None else head.snapshot_id) != found.head_id:
+                raise TableBusy(what, 1)
+
+        def make(on: Java, _walk: Walk) -> Iterator[Java]:
+            update = on.newFastAppend()
+            how = "rollback" if found.rolled_back else "state"
+            for key, value in {**found.state, LEDGER: ledger_text(ledger), REPAIRED: how}.items():
+                update.set(key, value)
+            yield update
+
+        fenced_commit(table, judge, make, what=what)
+        forget_cached(session, name, kind=found.kind)
+        return next(one for one in self.seen(name) if one.kind == found.kind)
+
+    def _stated(self, name: TopicName) -> Iterator[_Stated]:
+        """Yield the topic's tables that have a state: none of a topic of documents."""
+        log = self._tables.document(name)
+        if FOLD_PROPERTY in log.properties:
+            return
+        yield self._table(name, "", END_OFFSETS, log)
+        if "compact" in log.properties.get(_POLICY, "") and (view := self._tables.found((name.namespace, name.table(COMPACTED)))):
+            yield self._table(name, COMPACTED, HORIZONS, view)
+
+    def _table(self, name: TopicName, kind: str, mark: str, document: TableDocument) -> _Stated:
+        place = name.namespace, name.table(kind)
+        return _Stated(
+            kind=kind,
+            mark=mark,
+            name=".".join(place),
+            document=document,
+            read=lambda location: self._tables.pointers.read(place, location),
+        )
+
+
+def _log_state(
+    document: TableDocument, base: Mapping[str, str], everywhere: Iterable[Mapping[str, str]], *, rolled_back: bool
+) -> LogSummary:
+    """Return the state after a repair: no end offset is below one that any witness, or the data, knows."""
+    before = LogSummary.from_properties(base) or LogSummary()
+    mirror = document.properties.get(ROLE_PROPERTY) == "mirror"
+    ends = dict.fromkeys(range(int(document.properties[PARTITIONS_PROPERTY])), 0)
+    purged = dict(before.purged_through)
+    # A mirror takes its offsets from its origin: what a rollback took off comes again under the same ones.
+    for state in (base,) if mirror and rolled_back else everywhere:
+        known = LogSummary.from_properties(state) or LogSummary()
+        for partition, end in known.end_offsets.items():
+            ends[partition] = max(end, ends.get(partition, 0))
+        for partition, last in known.purged_through.items() if not rolled_back else ():
+            purged[partition] = max(last, purged.get(partition, -1))
+    active = {
+        partition: before.active[partition]
+        if before.end_offsets.get(partition) == end and partition in before.active
+        else ActiveSegment(base_offset=end)
+        for partition, end in ends.items()
+    }
+    return replace(before, end_offsets=ends, active=active, purged_through=purged)
+
+
+def _gone(table: _Stated, main: Sequence[Known], ours: int) -> Iterator[int]:
+    """Yield the commits that are not on main any more, from our newest one back."""
+    known = {one.snapshot_id: one for one in map(Known.of_document, table.document.content.get("snapshots") or ())}
+    for entry in reversed(table.document.content.get("metadata-log") or ()):
+        with suppress(LifecycleError, OSError, *TORN):
+            earlier = table.read(str(entry["metadata-file"])).content.get("snapshots") or ()
+            known = {one.snapshot_id: one for one in map(Known.of_document, earlier)} | known
+    on_main, at = {one.snapshot_id for one in main}, known.get(ours)
+    while at is not None and at.snapshot_id not in on_main:
+        yield at.snapshot_id
+        at = None if at.parent_id is None else known.get(at.parent_id)
