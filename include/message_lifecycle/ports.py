@@ -11,7 +11,7 @@ from typing import Any, Literal, NoReturn, Protocol, Self
 from message_lifecycle.model.change import DocumentsBefore, Effect, Range, Returning, ReturningView, SnapshotDocument
 from message_lifecycle.model.document import Change, DocumentState, DocumentTables, Snapshot
 from message_lifecycle.model.erasure import ErasedTable, KeyInTable, KeyMatch, Matches
-from message_lifecycle.model.facts import CopyState, LogFound, LogState, LogWitness, Progress
+from message_lifecycle.model.facts import CopyState, LogFound, LogState, LogWitness, Progress, SeenTable
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import DoubtfulKeys, Message, NewMessage, Outlived, RowAnswer, RowQuestion, Tail, ViewRow, ViewState
 from message_lifecycle.model.names import TopicName
@@ -231,16 +231,16 @@ class MessageStore(ChangeStore, Protocol):
 class Witnesses(Protocol):
     """Witnesses of the state of logs that another engine can change (MSG-4)."""
 
-    def seen(self, name: TopicName) -> Sequence[LogWitness]:
-        """Return our newest commit on each table of the topic that has a state, by the table's own witnesses.
+    def seen(self, name: TopicName, *, anew: bool = False) -> Sequence[SeenTable]:
+        """Return the topic's log and compacted view, with our newest commit on each by the table's own witnesses.
+
+        Args:
+            anew: Ask the catalog again, also within a look (`Topics.look`).
 
         Raises:
             LogStateLost: They are missing, or disagree.
             LogRolledBack: The table does not come from our newest commit.
         """
-
-    def heads(self, name: TopicName) -> Mapping[str, tuple[str, int | None]]:
-        """Return by kind of table its name and the newest snapshot of its main."""
 
     def found(self, name: TopicName, kept: Callable[[str], LogWitness | None], judge: Callable[[], None]) -> Sequence[LogFound]:
         """Return what is left of each table's state. `kept` gives the ledger's witness by uuid, `judge` raises what stops the topic."""

@@ -2,105 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from secrets import token_hex
-from typing import Any
 
 import pytest
 from tests.errors import raises
 from tests.spark.lake import Lake, tables
-from tests.spark.landing import Landing
+from tests.spark.other_engines import LONG_AGO, WORDS, Topic
 
 from message_lifecycle.app import steps, witness
-from message_lifecycle.app.intake import IngestOptions, IngestResult, take_files
-from message_lifecycle.app.services import Services
-from message_lifecycle.app.topics import create_topic
-from message_lifecycle.app.views.status import status
+from message_lifecycle.app.reading import read_compacted
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.outcome import Outcome
-from message_lifecycle.model.request import RemoveMessages
-from message_lifecycle.sources.mapping import FieldMapping
+from message_lifecycle.model.request import UndoPlan
 from message_lifecycle.stores.iceberg.layout import END_OFFSETS, WITNESS
 from message_lifecycle.stores.iceberg.read import newest_state
-from message_lifecycle.stores.iceberg.session import forget_cached, sql_table
-
-MAPPING = FieldMapping(key="key", value="value", append_time="at", append_time_unit="s")
-WORDS = {"by": "ada", "text": "checked with the other team"}
-LONG_AGO = 1_600_000_000
-"""Seconds; older than any expiry of these tests."""
-
-
-class Topic(Landing):
-    """One topic, a ledger of its own, and another engine: Spark's own SQL."""
-
-    def __init__(self, lake: Lake, folder: Path, name: TopicName, **settings: Any) -> None:
-        super().__init__(lake, folder, few_bytes=1 << 20)
-        self.inbox = folder / "inbox"
-        self.inbox.mkdir()
-        self.s: Services = replace(lake.services(), ledger=self.ledger)
-        self.name = create_topic(self.s, name, settings=settings).name
-        self._file = 0
-
-    def ingest(self, *keys: str, at: int = LONG_AGO) -> IngestResult:
-        self._file += 1
-        (self.inbox / f"{self._file}.jsonl").write_text(
-            "".join(json.dumps({"key": key, "at": at + n, "value": f"{self._file}"}) + "\n" for n, key in enumerate(keys))
-        )
-        return self.take()
-
-    def take(self) -> IngestResult:
-        return take_files(self.intake, self.name, str(self.inbox), IngestOptions(mapping=MAPPING))
-
-    def sql(self, text: str, kind: str = "") -> list[Any]:
-        """Run a statement of another engine; `{t}` is the table with its catalog, `{p}` without."""
-        table = sql_table(self.name, kind=kind)
-        found = self.lake.session.sql(text.format(t=table, p=table.removeprefix("`lake`."))).collect()
-        forget_cached(self.lake.session, self.name, kind=kind)
-        return list(found)
-
-    def rewrite(self, kind: str = "") -> None:
-        options = "map('rewrite-all', 'true', 'delete-file-threshold', '1')"
-        self.sql("CALL lake.system.rewrite_data_files(table => '{p}', options => " + options + ")", kind)
-
-    def expire(self, kind: str = "") -> None:
-        self.sql("CALL lake.system.expire_snapshots(table => '{p}', older_than => TIMESTAMP '2099-01-01', retain_last => 1)", kind)
-
-    def head(self) -> int:
-        snapshot = tables().load(self.name).current_snapshot()
-        assert snapshot is not None
-        return snapshot.snapshot_id
-
-    def roll_back(self, snapshot_id: int) -> None:
-        self.sql("CALL lake.system.rollback_to_snapshot('{p}', " + str(snapshot_id) + ")")
-
-    def places(self) -> list[int]:
-        return [message.offset for message in self.s.reader.messages(self.name)]
-
-    def run(self, work: Any = "message_cleaner") -> Outcome:
-        return steps.run(self.s, self.name, as_of=self.ledger.now(), work=work, approver=lambda *_: (True, "ada", "as planned"))
-
-    def remove(self, *offsets: int) -> Outcome:
-        return self.run(RemoveMessages(positions=tuple((0, offset) for offset in offsets)))
-
-    def status(self) -> dict[str, Any]:
-        return dict(status(self.s, [self.name])[0])
-
-    def stops(self, code: str) -> None:
-        """Everything that writes or removes refuses by this name, and status is not ok."""
-        before = self.places()
-        with raises(code):
-            self.ingest("later")
-        with raises(code):
-            self.run()
-        with raises(code):
-            self.remove(0)
-        told = self.status()
-        assert not told["ok"]
-        assert code in " ".join(told["problems"])
-        assert self.places() == before
 
 
 @pytest.fixture
@@ -238,3 +154,78 @@ def test_what_was_read_long_ago_can_be_read_while_the_state_is_lost(topic: Topic
     topic.ingest("a", "b")
     topic.sql("ALTER TABLE {t} UNSET TBLPROPERTIES ('" + WITNESS + "')")
     assert topic.places() == [0, 1]
+
+
+@pytest.mark.parametrize("accepted", [False, True], ids=["", "accepted"])
+def test_verify_and_undo_look_at_a_table_that_was_rolled_back_behind_a_publish(topic: Topic, accepted: bool) -> None:  # DEL-6, DEL-7
+    topic.ingest("a", "b", "c")
+    before = topic.head()
+    plan_id = topic.remove(1).plan_id
+    assert plan_id is not None
+    assert steps.verify(topic.s, plan_id).name == "published"
+    topic.roll_back(before)
+    if accepted:
+        witness.repair(topic.s, topic.name, **WORDS, accept_rollback=True)
+    code = "CommitNotOnMain" if accepted else "LogRolledBack"
+    with raises(code):
+        steps.verify(topic.s, plan_id)
+    with raises(code):
+        topic.run(UndoPlan(plan_id=plan_id))
+    assert topic.places() == [0, 1, 2]
+    if accepted:
+        assert topic.remove(1).removed == (("removed", 1),), "it is planned anew"
+
+
+def test_verify_of_a_plan_that_was_undone_or_whose_history_was_expired_repeats_its_outcome(topic: Topic) -> None:
+    topic.ingest("a", "b", "c")
+    undone = topic.remove(1).plan_id or ""
+    assert topic.run(UndoPlan(plan_id=undone)).restored == 1
+    assert steps.verify(topic.s, undone).name == "published"
+    plan_id = topic.remove(2).plan_id or ""
+    topic.rewrite()
+    topic.expire()
+    assert steps.verify(topic.s, plan_id).name == "published"
+    with raises("UndoSourceGone", match="expired"):
+        topic.run(UndoPlan(plan_id=plan_id))
+
+
+@pytest.mark.parametrize("topic", [{"cleanup_policy": "compact,delete"}], indirect=True)
+def test_a_compacted_view_keeps_its_horizon_through_a_rewrite_and_an_expiry(topic: Topic) -> None:  # CMP-4
+    topic.ingest("a", "b", "a")
+    assert topic.run("compaction").name == "published"
+    before = [(message.offset, message.key) for message in read_compacted(topic.s, topic.name)]
+    topic.rewrite("compacted")
+    topic.expire("compacted")
+    view = topic.s.stores.view.view(topic.name)
+    assert view is not None
+    assert view.horizons == {0: 2}
+    assert [(message.offset, message.key) for message in read_compacted(topic.s, topic.name)] == before
+    topic.ingest("b")
+    assert topic.run("compaction").name == "published"
+    assert [message.offset for message in read_compacted(topic.s, topic.name)] == [2, 3]
+
+
+@pytest.mark.parametrize("topic", [{"cleanup_policy": "compact,delete"}], indirect=True)
+def test_a_view_without_any_witness_gets_its_horizon_back_from_the_ledger(topic: Topic) -> None:
+    topic.ingest("a", "b", "a")
+    topic.run("compaction")
+    topic.rewrite("compacted")
+    topic.sql("ALTER TABLE {t} UNSET TBLPROPERTIES ('" + WITNESS + "')", "compacted")
+    topic.expire("compacted")
+    assert not topic.status()["ok"]
+    with raises("LogStateLost"):
+        topic.run("compaction")
+    assert witness.repair(topic.s, topic.name, **WORDS, accept_rollback=False).repaired
+    assert [message.offset for message in read_compacted(topic.s, topic.name)] == [1, 2]
+    topic.ingest("b")
+    assert topic.run("compaction").name == "published"
+    assert [message.offset for message in read_compacted(topic.s, topic.name)] == [2, 3]
+
+
+@pytest.mark.parametrize("topic", [{"cleanup_policy": "compact,delete"}], indirect=True)
+def test_a_view_whose_rows_another_writer_has_changed_is_not_read_as_ours(topic: Topic) -> None:
+    topic.ingest("a", "b", "a")
+    topic.run("compaction")
+    topic.sql("DELETE FROM {t} WHERE offset = 1", "compacted")
+    with raises("CompactedTableMissing"):
+        list(read_compacted(topic.s, topic.name))

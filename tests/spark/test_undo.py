@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from tests.errors import raises
 from tests.spark.lake import LEDGER, SECOND, Lake, Rows, tables
 
-from message_lifecycle.app import steps
+from message_lifecycle.app import steps, witness
 from message_lifecycle.app.operations.registry import Work
 from message_lifecycle.app.services import Services
 from message_lifecycle.model.erasure import KeySecret
@@ -180,6 +180,9 @@ def test_after_main_was_rolled_back_to_what_was_staged_it_comes_back(lake: Lake,
     (rolled.rollbackToTime(word.timestampMillis()) if by == "time" else rolled.rollbackTo(word.parentId())).commit()
     forget_cached(lake.session, name)
     assert lake.offsets(name) == [5], "what was staged is on main, and the plan's word is not"
+    with raises("LogRolledBack"):
+        run(s, name, UndoPlan(plan_id=plan_id))
+    witness.repair(s, name, by="ada", text="what was staged may stay", accept_rollback=True)
     if erased:
         gone = s.ledger.add_erasure("r", s.key_secret(True).digest(b"k2"), topics=[name], forbid=False, requested_by="ada", why="asked")
         assert run(s, name, EraseKey(request_id=gone.request_id)).name == "published"

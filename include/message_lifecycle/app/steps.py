@@ -6,13 +6,13 @@ carries out: each walks the plan's changes, and asks the registry for the rest.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 
 from message_lifecycle.app import changes, seals, sparing
 from message_lifecycle.app.changes import asked_by_itself, belongs_to_another, is_under_way, is_void, replaced, require_todays, waits
 from message_lifecycle.app.concluding import blocked_by, closing_outcome, conclude, judge, outcome_of
-from message_lifecycle.app.operations.registry import Work, of_plan, of_work, preview
+from message_lifecycle.app.operations.registry import Work, is_lost, is_undone, of_plan, of_work, preview
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.witness import require_intact
 from message_lifecycle.model.errors import (
@@ -22,7 +22,9 @@ from message_lifecycle.model.errors import (
     PlanConflict,
     TopicBusy,
     UnknownPlan,
+    UnknownTopic,
     commit_lost,
+    commit_not_on_main,
     own_request,
     void_answer,
 )
@@ -318,6 +320,7 @@ def verify(s: Services, plan_id: str) -> Outcome:
     """Read the table again: what went is what was planned, and what is overdue is named (DEL-6). Writes the outcome."""
     record = s.ledger.record(plan_id)
     if record.outcome is not None:
+        _require_on_main(s, record)
         return record.outcome
     plan, operation = record.plan, of_plan(s, record.plan)
     if changes.is_to_be_finished(s, plan):
@@ -340,6 +343,22 @@ def verify(s: Services, plan_id: str) -> Outcome:
     if after is not None:
         operation.closed(s, plan, after)
     return outcome
+
+
+def _require_on_main(s: Services, record: PlanRecord) -> None:
+    """Return if the tables still have what a closed plan published, or nothing can say otherwise.
+
+    Raises:
+        LogRolledBack, LogStateLost: Another engine has changed a table of the topic.
+        CommitNotOnMain: The tables go back to a time before the plan's commit.
+    """
+    plan, outcome = record.plan, record.outcome
+    if outcome is None or outcome.name != "published" or is_undone(s, plan):
+        return
+    with suppress(UnknownTopic):  # the topic was deleted since
+        require_intact(s, plan.topic)
+        if is_lost(s, plan):
+            raise commit_not_on_main(plan.plan_id, outcome.snapshot_id)
 
 
 def differences(s: Services, record: PlanRecord, published: Published | None) -> list[str]:

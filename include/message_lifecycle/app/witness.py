@@ -6,14 +6,13 @@ newest commit on each table, and learns of a newer one whenever a verb looks at 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from message_lifecycle.model.errors import LogRolledBack, LogStateLost, UnknownTopic, nothing_to_repair
-from message_lifecycle.model.facts import LogFound, LogWitness
+from message_lifecycle.model.facts import LogFound, LogWitness, SeenTable
 from message_lifecycle.model.names import TopicName
 
 if TYPE_CHECKING:
@@ -42,41 +41,44 @@ def note(s: Services, name: TopicName) -> None:
 
 def compare(witnesses: Witnesses, ledger: Ledger, name: TopicName) -> None:
     """As `require_intact`, of a topic whose log is a table."""
-    seen = witnesses.seen(name)
+    seen = [(one, ledger.log_witness(one.table_uuid)) for one in witnesses.seen(name)]
+    if any(kept is not None and (one.witness is None or one.witness.sequence_number < kept.sequence_number) for one, kept in seen):
+        # Another run may have committed since the table was read: the table is read again, after the ledger.
+        known = {one.table_uuid: kept for one, kept in seen}
+        seen = [(one, known.get(one.table_uuid)) for one in witnesses.seen(name, anew=True)]
     newer = []
-    for one in seen:
-        kept = ledger.log_witness(one.table_uuid)
-        _agree(one, kept, partial(_head, witnesses, name, one.kind))
-        if one.witnessed and (kept is None or kept.sequence_number < one.sequence_number):
-            newer.append(one)
+    for one, kept in seen:
+        if one.witness is None:
+            if kept is not None:
+                raise LogStateLost(one.table, "the table says of no compaction, and the ledger knows up to where the view goes")
+            continue
+        _agree(one, one.witness, kept)
+        if one.witness.witnessed and (kept is None or kept.sequence_number < one.witness.sequence_number):
+            newer.append(one.witness)
     if newer:
         ledger.keep_log_witnesses(name, newer)
 
 
-def _head(witnesses: Witnesses, name: TopicName, kind: str) -> tuple[str, int | None]:
-    return witnesses.heads(name)[kind]
-
-
-def _agree(seen: LogWitness, kept: LogWitness | None, head: Callable[[], tuple[str, int | None]]) -> None:
+def _agree(table: SeenTable, seen: LogWitness, kept: LogWitness | None) -> None:
     if kept is None:
         if not seen.in_history:
-            raise LogStateLost(head()[0], "another engine expired the snapshots that carry it, and the ledger does not know the table")
+            raise LogStateLost(table.table, "another engine expired the snapshots that carry it, and the ledger does not know the table")
         return
     if kept.sequence_number > seen.sequence_number:
-        raise LogRolledBack(*head(), kept.snapshot_id)
+        raise LogRolledBack(table.table, table.head_id, kept.snapshot_id)
     if kept.sequence_number == seen.sequence_number and kept.snapshot_id != seen.snapshot_id:
         raise LogStateLost(
-            head()[0], f"the ledger knows snapshot {kept.snapshot_id} as our newest commit, the table snapshot {seen.snapshot_id}"
+            table.table, f"the ledger knows snapshot {kept.snapshot_id} as our newest commit, the table snapshot {seen.snapshot_id}"
         )
     if not seen.witnessed and kept.sequence_number >= seen.sequence_number:
-        raise LogStateLost(head()[0], "the table property that names our newest commit is missing, or is older than the ledger's")
+        raise LogStateLost(table.table, "the table property that names our newest commit is missing, or is older than the ledger's")
     lower = [
         f"partition {partition}: {seen.offsets.get(partition)} in the table, {offset} in the ledger"
         for partition, offset in sorted(kept.offsets.items())
         if seen.offsets.get(partition, -1) < offset
     ]
     if lower:
-        raise LogStateLost(head()[0], f"its offsets went back ({'; '.join(lower)})")
+        raise LogStateLost(table.table, f"its offsets went back ({'; '.join(lower)})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -165,6 +165,21 @@ class LogWitness:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SeenTable:
+    """A table that holds a topic's log or its compacted view, by its own witnesses.
+
+    Attributes:
+        head_id: The newest snapshot of main.
+        witness: Our newest commit; None of a view that says of no compaction.
+    """
+
+    table: str
+    table_uuid: str
+    head_id: int | None
+    witness: LogWitness | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogFound:
     """What is left of the state of a topic's log, or of its compacted view, and what a repair would make of it (MSG-4).
 

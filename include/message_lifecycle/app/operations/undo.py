@@ -16,7 +16,7 @@ from message_lifecycle.gates.documents import undo_suite
 from message_lifecycle.gates.suite import Suite
 from message_lifecycle.model import plan as plans
 from message_lifecycle.model.change import Range, Returning, ReturningView, Undone, ranges_in
-from message_lifecycle.model.errors import HeldByLegalHold, PlanConflict, later_plan, undo_source_gone
+from message_lifecycle.model.errors import HeldByLegalHold, PlanConflict, commit_not_on_main, later_plan, undo_source_gone
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.hold import SparedOffsets
 from message_lifecycle.model.instants import Instant
@@ -108,6 +108,8 @@ def _plan(s: Services, name: TopicName, policy: Policy, work: UndoPlan, *, as_of
     if is_undone(s, taken_back):
         heeded = ids_of(holds_of(s, name))
         return undo.plan(s.reader.log(name), policy, taken_back, None, as_of=as_of, taken=0, heeded=heeded)
+    if record.outcome is not None and record.outcome.name == "published" and is_lost(s, taken_back):
+        raise commit_not_on_main(taken_back.plan_id, record.outcome.snapshot_id)
     of_log = taken_back.of_log and not stopped_at_log(s, record)
     store: ChangeStore = s.stores.log if of_log else s.stores.view
     check(s, record, policy, s.topics.describe(name).uuid, lambda: store.has_begun(taken_back))

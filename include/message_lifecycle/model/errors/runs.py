@@ -93,6 +93,17 @@ def mixed_scripts(name: str, scripts: Sequence[str]) -> BadInput:
     )
 
 
+def commit_not_on_main(plan_id: str, snapshot_id: int | None) -> Refused:
+    """DEL-6: the ledger knows a plan as published, and the tables do not have its commit any more."""
+    at = "" if snapshot_id is None else f" as snapshot {snapshot_id}"
+    return Refused(
+        f"plan {plan_id} was published{at}, and the topic's tables do not have that commit any more: they go back to a time before it, because "
+        "another engine rolled them back or the catalog was restored. What the plan removed is there again, so there is nothing to verify and "
+        "nothing to undo. The next run plans anew what is due.",
+        code="CommitNotOnMain",
+    )
+
+
 class NotReady(Refused):
     """A verb was asked out of order: the plan has not been through the step before."""
 

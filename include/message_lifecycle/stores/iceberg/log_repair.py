@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from message_lifecycle.model.errors import LifecycleError, LogRolledBack, LogStateLost, TableBusy
-from message_lifecycle.model.facts import ActiveSegment, LogFound, LogWitness
+from message_lifecycle.model.facts import ActiveSegment, LogFound, LogWitness, SeenTable
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg.catalog import Tables, ledger_text
 from message_lifecycle.stores.iceberg.layout import (
@@ -28,7 +28,7 @@ from message_lifecycle.stores.iceberg.layout import (
 from message_lifecycle.stores.iceberg.named import NamesFailures
 from message_lifecycle.stores.iceberg.session import engine, forget_cached, java_table
 from message_lifecycle.stores.iceberg.table_folder import TORN, TableDocument
-from message_lifecycle.stores.iceberg.witness import Known, Witness, state_of_document
+from message_lifecycle.stores.iceberg.witness import Known, Standing, Witness, state_of_document
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,31 +60,16 @@ class IcebergWitnesses(NamesFailures):
     def __init__(self, tables: Tables, session: Callable[[], SparkSession]) -> None:
         self._tables, self._session = tables, session
 
-    def seen(self, name: TopicName) -> Sequence[LogWitness]:
-        """Return our newest commit on the log and on the view. Raises LogStateLost, LogRolledBack."""
+    def seen(self, name: TopicName, *, anew: bool = False) -> Sequence[SeenTable]:
+        """Return the log and the view with our newest commit on each. Raises LogStateLost, LogRolledBack."""
         found = []
-        for table in self._stated(name):
+        for table in self._stated(name, anew=anew):
             standing = state_of_document(table.document, table.name, table.mark, table.read)
             if standing is None and not table.kind:
                 raise LogStateLost(table.name, "no snapshot and no table property says where the log ends")
-            if standing is not None:
-                found.append(
-                    LogWitness(
-                        table_uuid=table.document.uuid,
-                        kind=table.kind,
-                        snapshot_id=standing.snapshot_id,
-                        sequence_number=standing.sequence_number,
-                        offsets=table.offsets(standing.state),
-                        state=standing.state,
-                        in_history=standing.in_history,
-                        witnessed=standing.witnessed,
-                    )
-                )
+            witness = None if standing is None else _witness(table, standing)
+            found.append(SeenTable(table=table.name, table_uuid=table.document.uuid, head_id=table.document.current_id, witness=witness))
         return found
-
-    def heads(self, name: TopicName) -> Mapping[str, tuple[str, int | None]]:
-        """Return by kind the table's name and the newest snapshot of its main."""
-        return {table.kind: (table.name, table.document.current_id) for table in self._stated(name)}
 
     def found(self, name: TopicName, kept: Callable[[str], LogWitness | None], judge: Callable[[], None]) -> Sequence[LogFound]:
         """Return what is left of each table's state, and what a repair would make of it.
@@ -179,16 +164,25 @@ class IcebergWitnesses(NamesFailures):
 
         fenced_commit(table, judge, make, what=what)
         forget_cached(session, name, kind=found.kind)
-        return next(one for one in self.seen(name) if one.kind == found.kind)
+        made = next(one.witness for one in self.seen(name) if one.table == found.table)
+        assert made is not None, "the commit carries it"
+        return made
 
-    def _stated(self, name: TopicName) -> Iterator[_Stated]:
+    def _stated(self, name: TopicName, *, anew: bool = False) -> Iterator[_Stated]:
         """Yield the topic's tables that have a state: none of a topic of documents."""
         log = self._tables.document(name)
+        if anew:
+            log = self._document(name, "", anew=True) or log
         if FOLD_PROPERTY in log.properties:
             return
         yield self._table(name, "", END_OFFSETS, log)
-        if "compact" in log.properties.get(_POLICY, "") and (view := self._tables.found((name.namespace, name.table(COMPACTED)))):
+        if "compact" in log.properties.get(_POLICY, "") and (view := self._document(name, COMPACTED, anew=anew)):
             yield self._table(name, COMPACTED, HORIZONS, view)
+
+    def _document(self, name: TopicName, kind: str, *, anew: bool) -> TableDocument | None:
+        place = name.namespace, name.table(kind)
+        location = self._tables.pointers.newest(place) if anew else None
+        return self._tables.found(place) if location is None else self._tables.at(place, location)
 
     def _table(self, name: TopicName, kind: str, mark: str, document: TableDocument) -> _Stated:
         place = name.namespace, name.table(kind)
@@ -199,6 +193,19 @@ class IcebergWitnesses(NamesFailures):
             document=document,
             read=lambda location: self._tables.pointers.read(place, location),
         )
+
+
+def _witness(table: _Stated, standing: Standing) -> LogWitness:
+    return LogWitness(
+        table_uuid=table.document.uuid,
+        kind=table.kind,
+        snapshot_id=standing.snapshot_id,
+        sequence_number=standing.sequence_number,
+        offsets=table.offsets(standing.state),
+        state=standing.state,
+        in_history=standing.in_history,
+        witnessed=standing.witnessed,
+    )
 
 
 def _log_state(

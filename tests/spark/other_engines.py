@@ -1,0 +1,133 @@
+"""A topic on tables, and another engine that works on them: Spark's own SQL."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tests.errors import raises
+from tests.spark.lake import Lake, tables
+from tests.spark.landing import Landing
+
+from message_lifecycle.app import steps
+from message_lifecycle.app.intake import IngestOptions, IngestResult, take_files
+from message_lifecycle.app.services import Services
+from message_lifecycle.app.topics import create_topic
+from message_lifecycle.app.views.status import status
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import Outcome
+from message_lifecycle.model.request import RemoveMessages
+from message_lifecycle.sources.mapping import FieldMapping
+from message_lifecycle.stores.iceberg.session import forget_cached, sql_table
+
+MAPPING = FieldMapping(key="key", value="value", append_time="at", append_time_unit="s")
+WORDS = {"by": "ada", "text": "checked with the other team"}
+LONG_AGO = 1_600_000_000
+"""Seconds; older than any expiry of these tests."""
+
+
+class Topic(Landing):
+    """One topic, a ledger of its own, and another engine: Spark's own SQL."""
+
+    def __init__(self, lake: Lake, folder: Path, name: TopicName, **settings: Any) -> None:
+        super().__init__(lake, folder, few_bytes=1 << 20)
+        self.inbox = folder / "inbox"
+        self.inbox.mkdir()
+        self.s: Services = replace(lake.services(), ledger=self.ledger)
+        self.name = create_topic(self.s, name, settings=settings).name
+        self._file = 0
+        self.first = 0
+
+    def ingest(self, *keys: str, at: int = LONG_AGO) -> IngestResult:
+        self._file += 1
+        (self.inbox / f"{self._file}.jsonl").write_text(
+            "".join(json.dumps({"key": key, "at": at + n, "value": f"{self._file}"}) + "\n" for n, key in enumerate(keys))
+        )
+        return self.take()
+
+    def take(self) -> IngestResult:
+        return take_files(self.intake, self.name, str(self.inbox), IngestOptions(mapping=MAPPING))
+
+    def sql(self, text: str, kind: str = "") -> list[Any]:
+        """Run a statement of another engine; `{t}` is the table with its catalog, `{p}` without."""
+        table = sql_table(self.name, kind=kind)
+        found = self.lake.session.sql(text.format(t=table, p=table.removeprefix("`lake`."))).collect()
+        forget_cached(self.lake.session, self.name, kind=kind)
+        return list(found)
+
+    def rewrite(self, kind: str = "") -> None:
+        options = "map('rewrite-all', 'true', 'delete-file-threshold', '1')"
+        self.sql("CALL lake.system.rewrite_data_files(table => '{p}', options => " + options + ")", kind)
+
+    def expire(self, kind: str = "") -> None:
+        self.sql("CALL lake.system.expire_snapshots(table => '{p}', older_than => TIMESTAMP '2099-01-01', retain_last => 1)", kind)
+
+    def head(self) -> int:
+        snapshot = tables().load(self.name).current_snapshot()
+        assert snapshot is not None
+        return snapshot.snapshot_id
+
+    def roll_back(self, snapshot_id: int) -> None:
+        self.sql("CALL lake.system.rollback_to_snapshot('{p}', " + str(snapshot_id) + ")")
+
+    def places(self) -> list[int]:
+        return [message.offset for message in self.s.reader.messages(self.name)]
+
+    def run(self, work: Any = "message_cleaner") -> Outcome:
+        return steps.run(self.s, self.name, as_of=self.ledger.now(), work=work, approver=lambda *_: (True, "ada", "as planned"))
+
+    def remove(self, *offsets: int) -> Outcome:
+        return self.run(RemoveMessages(positions=tuple((0, offset) for offset in offsets)))
+
+    def status(self) -> dict[str, Any]:
+        return dict(status(self.s, [self.name])[0])
+
+    def stops(self, code: str) -> None:
+        """Everything that writes or removes refuses by this name, and status is not ok."""
+        before = self.places()
+        with raises(code):
+            self.ingest("later")
+        with raises(code):
+            self.run()
+        with raises(code):
+            self.remove(0)
+        told = self.status()
+        assert not told["ok"]
+        assert code in " ".join(told["problems"])
+        assert self.places() == before
+
+    def raw(self, text: str) -> None:
+        """Run a statement of another engine as it stands."""
+        self.lake.session.sql(text)
+        forget_cached(self.lake.session, self.name)
+
+    @property
+    def place(self) -> str:
+        return sql_table(self.name)
+
+    @property
+    def aside(self) -> str:
+        return f"`lake`.`{self.name.namespace}`.`{self.name.table()}_aside`"
+
+    def rename_away(self) -> None:
+        self.raw(f"ALTER TABLE {self.place} RENAME TO {self.aside.removeprefix('`lake`.')}")
+
+    def rename_back(self) -> None:
+        self.raw(f"ALTER TABLE {self.aside} RENAME TO {self.place.removeprefix('`lake`.')}")
+
+    def come_back(self) -> None:
+        """Bring the table back if it was renamed."""
+        if not self.lake.session.catalog.tableExists(self.place):
+            self.rename_back()
+
+    def offsets_by_sql(self) -> list[int]:
+        return sorted(row[0] for row in self.sql("SELECT offset FROM {t}"))
+
+    def status_codes(self) -> set[str]:
+        return {problem.partition(":")[0] for problem in self.status().get("problems", ())}
+
+    def clear_inbox(self) -> None:
+        for file in self.inbox.iterdir():
+            file.unlink()
