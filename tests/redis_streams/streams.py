@@ -93,7 +93,7 @@ class Topic:
         """The same ledger, another connection: as after a new start, or before a death."""
         logs = self.streams.logs(client)
         old = self.services
-        return record_log(
+        made = record_log(
             RecordLogStore(logs, server={}, operations=on_records),
             logs,
             {},
@@ -102,6 +102,7 @@ class Topic:
             eraser=RecordLogEraser(logs, server={}),
             groups=logs,
         )
+        return replace(made, key_secret=old.key_secret)
 
     def append(self, *times: int | None, partition: int = 0, key: bytes | None = b"k", value: bytes = b"v") -> None:
         new = [NewMessage(append_time=None if t is None else Instant(t), key=key, value=value, partition=partition) for t in times]
