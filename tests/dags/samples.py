@@ -82,6 +82,7 @@ def status(**changes: Any) -> dict[str, Any]:
         "held": [held()],
         "obligations": [obligation(), obligation(kind="question", state="late", problems=[EVIL])],
         "past_expiry": {"messages": 0, "segments": 0, "until": None, "last_until": None, "never": 0, "told": None},
+        "refused": {"rows": 3, "batches": [EVIL]},
         "doubtful_keys": {"any": False, "message": None, "looked_at": "2026-11-21T15:00:00Z", "told": None},
         "next_due_at": "2026-11-26T00:00:00Z",
         "waiting": None,
@@ -173,6 +174,7 @@ def topic(**changes: Any) -> dict[str, Any]:
 def plan(**changes: Any) -> dict[str, Any]:
     return {
         "plan_id": "0123456789abcdef0123456789abcdef",
+        "undone": False,
         "topic": "demo/flights",
         "operation": "message_cleaner",
         "things": "messages",

@@ -95,7 +95,10 @@ def plan(
             made = preview(s, name, as_of=as_of, work=work)  # again: an undo that was finished just now leaves nothing to do
         requested_by = requested_by or _requester(s, made)
         made = changes.with_second_person(made, None if requested_by is None else person_of(requested_by))
-        if rival is not None and made.is_empty and not same and (asks or under_way):
+        stays = (
+            rival is not None and (asks or under_way) and not changes.is_halfway(s, rival.plan)
+        )  # half of a plan is closed, and remembered
+        if rival is not None and made.is_empty and not same and stays:
             return conclude(s, made, rival, run=run, requested_by=requested_by)
         if rival is not None and run is not None and under_way:
             raise OpenPlan(str(name), rival.plan.plan_id, format_instant(rival.recorded_at))

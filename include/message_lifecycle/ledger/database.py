@@ -162,6 +162,11 @@ class Database:
             return _machine_clock()
         return of_datetime(connection.execute(select(func.now())).scalar_one())
 
+    @property
+    def has_real_clock(self) -> bool:
+        """Return False where a scenario or a test brings its own time."""
+        return self._clock is None
+
     def check_host_clock(self) -> None:
         """Compare this machine's clock, which Iceberg writes to tables, with the ledger's.
 
