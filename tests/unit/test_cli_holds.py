@@ -6,9 +6,10 @@ import io
 
 import pytest
 
+from message_lifecycle.app import steps
 from message_lifecycle.model.hold import HeldKey
 from message_lifecycle.model.names import TopicName
-from tests.worlds import Lake, make_lake
+from tests.worlds import NOW, Lake, make_lake
 
 DAY = 86_400
 WORD = ("--by", "ada", "--text", "case 7")
@@ -46,6 +47,7 @@ def test_a_hold_is_placed_listed_and_released(lake: Lake, orders: TopicName) -> 
         "ada",
         "case 7",
     )
+    assert view.pop("covers") == 1
     assert lake.say("hold", "list", "shop/orders", "-o", "json").document == [view]
     assert "partition 0 from 0 to 0" in lake.say("hold", "list").out
     assert lake.say("run", "shop/orders").status == 0
@@ -71,7 +73,7 @@ def test_a_line_that_would_hold_nothing_is_refused(lake: Lake, orders: TopicName
 
 def test_the_empty_key_is_held_where_it_is_meant(lake: Lake, orders: TopicName, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\n")))
-    assert lake.say("hold", "add", "shop/orders", "--key-stdin", "--empty-key", *WORD).status == 0
+    assert lake.say("hold", "add", "shop/orders", "--key-stdin", "--empty-key", "--in-advance", *WORD).status == 0
     (hold,) = lake.services.ledger.holds(orders)
     assert isinstance(hold.what, HeldKey)
     assert hold.what.key == b""
@@ -123,3 +125,35 @@ def test_unknown_topics_holds_and_nobody_are_named(lake: Lake, orders: TopicName
     assert "does not exist" in lake.say("hold", "add", "shop/none", *WORD).err
     assert "hold 'abc' is not in the ledger" in lake.say("hold", "release", "abc", *WORD).err
     assert lake.say("hold", "add", "shop/orders", "--by", " ", "--text", "case 7").status == 2
+
+
+@pytest.mark.parametrize(
+    ("what", "covers"),
+    [
+        ((), 3),
+        (("--key", "key"), 3),
+        (("--from", "0"), 3),
+        (("--from", "1", "--to", "1"), 1),
+        (("--from", "1"), 2),
+        (("--from", "0", "--to", "9"), 3),
+        (("--key", "kye"), 0),
+        (("--from", "3"), 0),
+        (("--from", "7", "--to", "9"), 0),
+    ],
+    ids=["topic", "key", "all", "one", "from 1", "beyond the end", "no such key", "to come", "to come, bounded"],
+)
+def test_a_hold_says_how_many_messages_it_covers(lake: Lake, orders: TopicName, what: tuple[str, ...], covers: int) -> None:
+    placed = lake.say("hold", "add", "shop/orders", *what, *WORD, "-o", "json")
+    assert (placed.status, placed.document["covers"]) == (0 if covers else 1, covers)
+    assert len(lake.services.ledger.holds(orders)) == 1, "it stands in any case"
+    assert lake.say("hold", "add", "shop/orders", *what, "--in-advance", *WORD).status == 0
+
+
+def test_a_hold_on_what_the_view_alone_has_covers_it(lake: Lake) -> None:
+    topic = lake.topic("shop/prices", cleanup_policy="compact")
+    lake.append(topic, 30, 25)
+    assert lake.say("compact", "shop/prices").status == 0
+    done = steps.run(lake.services, topic, as_of=NOW, work="purge_compacted", approver=lambda _plan, _report: (True, "ada", "small"))
+    assert (done.name, lake.stored(topic)) == ("published", [])
+    placed = lake.say("hold", "add", "shop/prices", "--key", "key", *WORD, "-o", "json")
+    assert (placed.status, placed.document["covers"]) == (0, 1)

@@ -706,7 +706,7 @@ def test_the_space_of_a_deleted_topic_that_nobody_gives_back_is_late_by_its_name
     assert problem.endswith("cannot come back since 2026-11-28T12:00:00Z, and its space is not given back")
     lake.topic(NAME)
     assert told(lake).document[0]["problems"] == [problem]
-    assert lake.say("hold", "add", NAME, "--by", "ada", "--why", "a trial").status == 0
+    assert lake.say("hold", "add", NAME, "--by", "ada", "--why", "a trial", "--in-advance").status == 0
     assert told(lake).status == 0
 
 

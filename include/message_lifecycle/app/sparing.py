@@ -14,16 +14,17 @@ from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple, assert_never
 
 from message_lifecycle.app.holds import holds_of, ids_of
+from message_lifecycle.app.services import find_topic
 from message_lifecycle.model.change import QUARANTINE, Rows, Undone
 from message_lifecycle.model.errors import HeldByLegalHold, PlanConflict
 from message_lifecycle.model.facts import Facts, LogState, Progress
-from message_lifecycle.model.hold import HeldKey, HeldRange, HeldTopic, Hold, Spared, SparedOffsets
+from message_lifecycle.model.hold import HeldKey, HeldRange, HeldTopic, Hold, Spared, SparedOffsets, What
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.message import Tail, ViewState, offsets_of, ranges_of
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome, Staged
 from message_lifecycle.model.plan import Held, Operation, Plan
-from message_lifecycle.model.request import PurgeKey, RemoveMessages
+from message_lifecycle.model.request import PurgeKey, RemoveMessages, Request, TruncateLog
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import compaction
 from message_lifecycle.operations.expiry import READER
@@ -114,6 +115,38 @@ def _of_log(s: Services, log: LogState, hold: Hold) -> Iterator[Spared]:
             for entry in s.reader.requested(log, PurgeKey(key=key), as_of=Instant(0)).due:
                 for run in ranges_of(entry.taken):
                     yield _spared(hold, entry.partition, run.start, run.stop - 1)
+        case never:
+            assert_never(never)
+
+
+def messages_held(s: Services, hold: Hold) -> int | None:
+    """Return how many messages of the log the hold covers now; of a log without any, how many of its compacted view.
+
+    None: the hold is on documents or on a deleted topic, whose messages nobody counts.
+    """
+    topic = find_topic(s, hold.topic)
+    if topic is None or topic.of_documents:
+        return None
+    log = s.reader.log(hold.topic)
+    if found := _rows_held(s, log, hold.what):
+        return found
+    view = s.stores.view.view(hold.topic)
+    return 0 if view is None else sum(1 for _ in _copies(s, hold.topic, view, hold))
+
+
+def _rows_held(s: Services, log: LogState, what: What) -> int:
+    def named(request: Request) -> int:
+        return sum(entry.rows for entry in s.reader.requested(log, request, as_of=Instant(0)).due)
+
+    match what:
+        case HeldTopic():
+            return sum(segment.rows for segment in log.segments)
+        case HeldRange(partition=partition, first=first, last=last):
+            end = log.end_offsets[partition] if last is None else min(last + 1, log.end_offsets[partition])
+            below = named(TruncateLog(partition=partition, before=first)) if first else 0
+            return named(TruncateLog(partition=partition, before=end)) - below if end > first else 0
+        case HeldKey(key=key):
+            return named(PurgeKey(key=key or b""))
         case never:
             assert_never(never)
 

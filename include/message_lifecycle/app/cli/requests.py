@@ -9,6 +9,7 @@ import typer
 
 from message_lifecycle.app.cli import drawing
 from message_lifecycle.app.cli.context import (
+    DIFFERENT,
     ByOption,
     OutputOption,
     PlanArgument,
@@ -23,7 +24,7 @@ from message_lifecycle.app.cli.context import (
     topic_of,
     word_of,
 )
-from message_lifecycle.app.cli.screen import Output, Screen, View, emit, working
+from message_lifecycle.app.cli.screen import Output, Screen, View, count, emit, working
 from message_lifecycle.model.change import QUARANTINE
 from message_lifecycle.model.errors import invalid_hold
 from message_lifecycle.model.hold import HeldRange
@@ -206,14 +207,20 @@ def add(
     partition: Annotated[int | None, option("--partition", "P", "Of the offsets; by default 0.")] = None,
     first: Annotated[int | None, option("--from", "OFFSET", "From this offset on.")] = None,
     last: Annotated[int | None, option("--to", "OFFSET", "Up to and with it; by default all that come, too.")] = None,
+    in_advance: Annotated[
+        bool, typer.Option("--in-advance", help="The hold is for messages to come: covering none now is no error.")
+    ] = False,
     output: OutputOption = Output.text,
-) -> None:
+) -> int:
     """Place a legal hold: on the topic, on a key, or on a range of offsets.
+
+    A hold that covers no message now stands, too, and the exit status is 1 without --in-advance.
 
     A removal that is being published now is waited for; every one after it leaves alone what the hold names. What is dead is hidden from
     readers all the same, and is not removed.
     """
     from message_lifecycle.app.holds import place_hold
+    from message_lifecycle.app.sparing import messages_held
     from message_lifecycle.app.views.state import hold_view
 
     given = _key(key, from_stdin=key_stdin, is_base64=is_base64, empty_key=empty_key)
@@ -226,8 +233,14 @@ def add(
     name = topic_of(s, topic)
     with working(f"{name}: waiting for whoever publishes"):
         hold = place_hold(s, name, by=by, why=text, key=given, offsets=offsets)
-    view = hold_view(hold)
-    emit(output, view, f"{hold.told}: {_what(view)} of {name} stays from now on")
+    covered = messages_held(s, hold)
+    view = {**hold_view(hold), "covers": covered}
+    said = f"{hold.told}: {_what(view)} of {name} stays from now on"
+    if covered == 0 and not in_advance:
+        emit(output, view, f"{said}. It covers no message now: check it, or release it (`lifecycle hold release {hold.hold_id}`)")
+        return DIFFERENT
+    emit(output, view, said if covered is None else f"{said}. It covers {count(covered)} message{'s' * (covered != 1)} now")
+    return 0
 
 
 @hold_commands.command()
