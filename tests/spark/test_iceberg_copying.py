@@ -26,6 +26,8 @@ from message_lifecycle.stores.iceberg.table_folder import local_path
 from message_lifecycle.stores.iceberg.writer import IcebergWriter, row_of
 
 pytestmark = pytest.mark.spark
+LATE = Instant(INT64_MAX)
+"""No time of these logs is later than the copier's clock."""
 
 
 class Copies:
@@ -37,7 +39,9 @@ class Copies:
         self.replica = lake.topic(partitions=partitions, role=role, origin=str(self.origin), **settings)
 
     def copy(self) -> Copied:
-        return self.lake.copier().copy(self.replica, self.lake.log(self.origin), self.lake.policy(self.replica), ledger=("ledger", 2))
+        return self.lake.copier().copy(
+            self.replica, self.lake.log(self.origin), self.lake.policy(self.replica), ledger=("ledger", 2), late_after=LATE
+        )
 
     def messages(self, name: TopicName) -> list[Message]:
         return list(self.lake.reader.messages(name))
@@ -137,7 +141,9 @@ def test_of_two_copies_at_once_one_is_kept(lake: Lake, monkeypatch: pytest.Monke
     rival = Meanwhile(monkeypatch, before=lambda: made.copy())
     lake.append(made.origin, Rows(base=2, times=(3,), segment=0))
     # The first has looked at the origin before its rival did; it comes second, and has nothing left to copy.
-    assert lake.copier().copy(made.replica, later, lake.policy(made.replica), ledger=("ledger", 2)) == Copied(copied={0: 2}, rows=0)
+    assert lake.copier().copy(made.replica, later, lake.policy(made.replica), ledger=("ledger", 2), late_after=LATE) == Copied(
+        copied={0: 2}, rows=0
+    )
     assert rival.tries == 2
     made.is_mirrored()
 
