@@ -18,8 +18,6 @@ from pathlib import Path
 from secrets import token_hex
 from statistics import median
 
-from tests.spark.lake import Lake
-
 from bench import size
 from bench.compaction_data import Log
 from bench.compaction_topic import Measured
@@ -30,7 +28,9 @@ from message_lifecycle.ledger import migrate_ledger
 from message_lifecycle.local.environment import load_environment
 from message_lifecycle.local.layout import find_layout
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.session import spark_session
+from message_lifecycle.stores.iceberg.view_file import drop_stream
 
 MESSAGES, KEYS, PARTITIONS = size.of(20_000_000), size.of(1_000_000), 4
 REPEATS = size.repeats(3)
@@ -120,16 +120,18 @@ def measuring(scratch: Path) -> Iterator[Callable[[int], Measured]]:
     with own_ledger(scratch):
         session = spark_session("bench")
         session.sparkContext.setLogLevel("ERROR")
-        services, lake, made = wired(app_name="bench"), Lake(session, stream=f"bench-{token_hex(4)}"), list[Measured]()
+        # Found now: at the block's end the environment may be that of another lake.
+        services, stream, catalog = wired(app_name="bench"), f"bench-{token_hex(4)}", Tables().catalog
+        made = list[Measured]()
 
         def make(partitions: int) -> Measured:
-            made.append(Measured.make(session, services, TopicName.parse(f"{lake.stream}/{len(made)}"), partitions))
+            made.append(Measured.make(session, services, TopicName.parse(f"{stream}/{len(made)}"), partitions))
             return made[-1]
 
         try:
             yield make
         finally:
-            lake.drop()
+            drop_stream(catalog, TopicName.parse(f"{stream}/any").namespace)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from bench.compaction_data import START, Log
 from bench.process_tree import Cost, cost_of_module
-from message_lifecycle.app import steps
+from message_lifecycle.app import seals, steps
 from message_lifecycle.app.services import Services
 from message_lifecycle.model.facts import ActiveSegment
 from message_lifecycle.model.instants import Instant, format_instant
@@ -124,11 +124,12 @@ class Measured:
         self._pass_plan(plan_id)
 
     def _pass_plan(self, plan_id: str) -> None:
-        staged = self.services.ledger.record(plan_id).staged
+        record = self.services.ledger.record(plan_id)
+        staged = record.staged
         assert staged is not None
         passed = Check(id="measured", says="judged once, in another run", kind="rule", evaluated=True, passed=True, found="")
         report = GateReport(plan_id=plan_id, staged_snapshot_id=staged.snapshot_id, declared=1, checks=(passed,))
-        self.services.ledger.record_report(staged, report)
+        self.services.ledger.record_report(staged, seals.sealed_report(self.services, record, staged, report))
 
     def _head(self) -> int | None:
         view = self.services.stores.view.view(self.name)

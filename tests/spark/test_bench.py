@@ -26,6 +26,7 @@ STEPS = {
     "compaction": ("Measured.measured", "--only", "unique"),
     "due": ("cost",),
     "erasure": ("cost_of_module",),
+    "object_store": ("Side.measure",),
     "ttl_rows": ("_child",),
 }
 """A step of each benchmark that comes after it has made its topics, and options. The others make their topics as one of these does."""
