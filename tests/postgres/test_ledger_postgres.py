@@ -40,7 +40,6 @@ from tests.unit.test_ledger_migrations import rows_of, shape, wanted_rows
 from tests.unit.test_ledger_plans import *  # noqa: F403 - the same tests, on PostgreSQL
 from tests.unit.test_ledger_runs import *  # noqa: F403 - the same tests, on PostgreSQL
 from tests.unit.test_ledger_topics import *  # noqa: F403 - the same tests, on PostgreSQL
-from tests.unit.test_older_erasures import *  # noqa: F403 - the same tests, on PostgreSQL
 
 pytestmark = pytest.mark.postgres
 
