@@ -87,9 +87,13 @@ def reasons_by_the_rules(
         in_time = [time for time in times if time is not None and time <= as_of + skew]
         return bool(expiry) and bool(in_time) and max(in_time) + expiry <= as_of
 
+    def ahead(base: int) -> bool:
+        """Times to come, and nothing else: such a segment holds nothing behind it."""
+        return all(m.append_time is not None and m.append_time > as_of + skew for m in log if m.segment == base)
+
     gone = {}
     for m in log:
-        leading = all(expired(base) for base in {other.segment for other in log if other.segment <= m.segment})
+        leading = all(expired(base) or ahead(base) for base in {other.segment for other in log if other.segment <= m.segment})
         if leading and m.append_time is not None and m.append_time + expiry <= as_of and not kept(m):
             gone[m.offset] = "expiry"
         elif m.expires_at is not None and m.expires_at < 2**63 - 1 and m.expires_at <= as_of:

@@ -110,7 +110,7 @@ def ten_changes() -> Drafts:
     return made
 
 
-class Died(Exception):
+class Died(BaseException):
     """The process went away here."""
 
 

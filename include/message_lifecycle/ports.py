@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, NoReturn, Protocol, Self
 
@@ -69,7 +69,7 @@ class Topic:
     """(uuid, sequence) of the ledger that made the newest commit or the newest mark (`Topics.record_ledger`); None before the first."""
     live_view: str | None = None
     """Full name of the view that hides dead messages (see `Topics.live_view`). None: the store has none."""
-    updated_at: Instant | None = None
+    updated_at: Instant | None = field(default=None, compare=False)
     """The newest time that a commit wrote to the topic's table. None if the store keeps no such time."""
 
     @property

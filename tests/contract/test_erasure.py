@@ -94,7 +94,7 @@ def test_a_key_that_is_found_nowhere_has_a_receipt_of_what_was_searched(make_wor
     request_id = erase(world)
     s = world.services
     assert outcome_of(world, request_id)[0] == "no_op"
-    assert s.ledger.erasure(request_id).state == "erased"
+    assert s.ledger.erasure(request_id).state == "not_found"
     (topic,) = json.loads(s.ledger.receipt(request_id))["topics"]
     assert (topic["topic"], topic["rows"], topic["found_nowhere"]) == (str(NAME), 0, True)
     log = s.reader.log(NAME)

@@ -53,17 +53,17 @@ def test_an_archive_of_before_that_holds_the_key_is_not_passed_over(make_world: 
     world = make(make_world({}), max_records=1, on_remove="archive", archive_to=before.to)
     append(world, KEY, b"a", b"b")
     steps.run(world.services, NAME, as_of=AS_OF, work="retention", approver=lambda _plan, _report: YES)
-    alter_topic(world.services, NAME, {"archive_to": now.to}, accept=YES[:2])
+    alter_topic(world.services, NAME, {"archive_to": now.to}, accept=YES[1:])
     request = ask(world.services, KEY, topics=[NAME], forbid=False, by="ada", why="a letter")
     (found,) = carry_out(world.services, request.request_id, approver=lambda _plan, _report: YES)
     assert code_of(found.error) == "UnsupportedErasure"
     assert before.to in str(found.error)
     assert world.services.ledger.erasure(request.request_id).state == "requested"
-    alter_topic(world.services, NAME, {"archive_to": before.to}, accept=YES[:2])
+    alter_topic(world.services, NAME, {"archive_to": before.to}, accept=YES[1:])
     carry_out(world.services, request.request_id, approver=lambda _plan, _report: YES)
     assert not archive.holds(KEY)
     assert archive.half_written() == 0
-    alter_topic(world.services, NAME, {"archive_to": now.to}, accept=YES[:2])
+    alter_topic(world.services, NAME, {"archive_to": now.to}, accept=YES[1:])
     erase(world)
 
 
@@ -76,7 +76,7 @@ def test_an_archive_that_is_not_there_is_no_empty_one(make_world: MakeWorld, tmp
     append(world, KEY, b"a", b"b")
     steps.run(world.services, NAME, as_of=AS_OF, work="retention", approver=lambda _plan, _report: YES)
     if of_before:
-        alter_topic(world.services, NAME, {"on_remove": None, "archive_to": None}, accept=YES[:2])
+        alter_topic(world.services, NAME, {"on_remove": None, "archive_to": None}, accept=YES[1:])
     append(world, KEY, b"c")
     place.rename(away)
     place.mkdir()
@@ -128,7 +128,7 @@ def test_a_receipt_does_not_hold_where_the_key_came_since_and_is_archived(make_w
     steps.run(world.services, NAME, as_of=AS_OF, work="retention", approver=lambda _plan, _report: YES)
     assert keys(world) == [b"b"]
     assert receipts.verify(world.services, request_id) != []
-    alter_topic(world.services, NAME, {"archive_to": now.to}, accept=YES[:2])
+    alter_topic(world.services, NAME, {"archive_to": now.to}, accept=YES[1:])
     assert any(before.to in found for found in receipts.verify(world.services, request_id))
 
 
@@ -140,7 +140,7 @@ def test_a_receipt_still_holds_where_a_topic_that_archived_nothing_of_the_key_ar
     append(world, b"a", b"b", KEY)
     steps.run(world.services, NAME, as_of=AS_OF, work="retention", approver=lambda _plan, _report: YES)
     request_id = erase(world)
-    alter_topic(world.services, NAME, {"on_remove": None, "archive_to": None}, accept=YES[:2])
+    alter_topic(world.services, NAME, {"on_remove": None, "archive_to": None}, accept=YES[1:])
     assert receipts.verify(world.services, request_id) == []
 
 
@@ -199,7 +199,7 @@ def test_an_archive_that_is_not_reached_is_no_empty_one(make_world: MakeWorld, a
     append(world, KEY, b"a", b"b")
     steps.run(world.services, NAME, as_of=AS_OF, work="retention", approver=lambda _plan, _report: YES)
     if of_before:
-        alter_topic(world.services, NAME, {"on_remove": None, "archive_to": None}, accept=YES[:2])
+        alter_topic(world.services, NAME, {"on_remove": None, "archive_to": None}, accept=YES[1:])
     append(world, KEY, b"c")
     request = ask(world.services, KEY, topics=[NAME], forbid=False, by="ada", why="a letter")
     with archive.away():
@@ -209,7 +209,7 @@ def test_an_archive_that_is_not_reached_is_no_empty_one(make_world: MakeWorld, a
     assert world.services.ledger.erasure(request.request_id).state == "requested"
     assert archive.holds(KEY)
     if of_before:
-        alter_topic(world.services, NAME, {"on_remove": "archive", "archive_to": archive.to}, accept=YES[:2])
+        alter_topic(world.services, NAME, {"on_remove": "archive", "archive_to": archive.to}, accept=YES[1:])
     carry_out(world.services, request.request_id, approver=lambda _plan, _report: YES)
     assert world.services.ledger.erasure(request.request_id).state == "erased"
     assert not archive.holds(KEY)
@@ -240,7 +240,7 @@ def test_what_a_bucket_keeps_of_archived_files_keeps_an_erasure_open(make_world:
         told = "lake keeps 1 earlier versions of its objects, which nothing here reads or removes: let a rule of the bucket end them"
         assert _request(world, request.request_id) == ("requested", True)
         assert receipts.verify(world.services, request.request_id) == [f"{NAME}: {told}"]
-        alter_topic(world.services, NAME, {"on_remove": None, "archive_to": None}, accept=YES[:2])
+        alter_topic(world.services, NAME, {"on_remove": None, "archive_to": None}, accept=YES[1:])
         assert receipts.verify(world.services, request.request_id) == [f"{NAME}: {told}"]
         store.end_versions(below)
         assert receipts.verify(world.services, request.request_id) == []

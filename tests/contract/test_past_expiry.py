@@ -18,14 +18,17 @@ from tests.effort import effort, generated
 from tests.logs import AS_OF, EXPIRY_SECONDS, SECOND, Log, logs
 
 EXPIRY = EXPIRY_SECONDS * SECOND
+LATE_AFTER = AS_OF + 60 * SECOND
+"""`AS_OF` and the built-in `clock_skew`."""
 
 
 def by_the_rule(messages: list[Message]) -> dict[Place, KeptBySegment]:
     found: dict[Place, KeptBySegment] = {}
     for place in sorted({(message.partition, message.segment) for message in messages}):
         inside = [message.append_time for message in messages if (message.partition, message.segment) == place]
-        known = [time for time in inside if time is not None]
-        newest = max(known) if len(known) == len(inside) else None
+        judged = [time for time in inside if time is None or time <= LATE_AFTER]  # a later time holds nothing (CLK-4)
+        known = [time for time in judged if time is not None]
+        newest = max(known, default=None) if len(known) == len(judged) else None
         past = sum(time + EXPIRY <= AS_OF for time in known)
         if past and not (newest is not None and newest + EXPIRY <= AS_OF):
             found[place] = KeptBySegment(messages=past, until=None if newest is None else Instant(newest + EXPIRY))

@@ -32,7 +32,7 @@ from tests.undone_documents import Shown, Topic, due
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
 
-class Died(Exception):
+class Died(BaseException):
     """A server that ends within a commit."""
 
 

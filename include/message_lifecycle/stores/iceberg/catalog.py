@@ -272,7 +272,7 @@ class IcebergTopics(NamesFailures):
             role=_role(properties),
             settings=settings_of(properties, where=f"table {name.namespace}.{name.table()}"),
             ledger=ledger_of(document),
-            updated_at=Instant(int(document.content["last-updated-ms"]) * 1_000),
+            updated_at=_updated_at(document),
             live_view=None if self._scratch or FOLD_PROPERTY in properties else ".".join((CATALOG, name.namespace, name.table(LIVE))),
         )
 
@@ -354,6 +354,12 @@ def ledger_of(document: TableDocument) -> tuple[str, int] | None:
         return committed or marked
     # Another ledger marks the table when it takes the table on, so a mark of another ledger is newer than the commit.
     return marked if marked[0] != committed[0] else max(committed, marked)
+
+
+def _updated_at(document: TableDocument) -> Instant | None:
+    """Return when the table was changed last; None where its metadata does not say."""
+    found = document.content.get("last-updated-ms")
+    return Instant(found * 1_000) if type(found) is int else None
 
 
 def _ledger(text: str | None, where: str) -> tuple[str, int] | None:
