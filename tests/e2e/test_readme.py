@@ -82,7 +82,7 @@ def test_the_first_ends_with_why_one_message_stays_and_what_took_another(walked:
     assert "http://127.0.0.1:" in said(lines, "make up")
     assert "removes       1 of 3 messages" in said(lines, "lifecycle plan orders --dry-run")
     (plan_id,) = re.findall(r"plan +([0-9a-f]{32})", said(lines, "lifecycle run orders"))
-    assert "ok  default/orders         2        0     0" in said(lines, "lifecycle status orders")
+    assert "ok  default/orders         2    0     0" in said(lines, "lifecycle status orders")
     assert "default/orders 1:1 is there" in said(lines, "lifecycle explain orders 1:1")
     assert lines[-1].typed.startswith("lifecycle explain orders 1:0")
     assert f"Plan {plan_id} removed it by expiry" in lines[-1].said

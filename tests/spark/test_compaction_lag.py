@@ -52,7 +52,13 @@ def told(outcome: Outcome) -> tuple[object, ...]:
     for entry in outcome.held:
         held[entry.partition, entry.first_base, entry.holder, entry.detail, entry.reason] += entry.rows
     assert outcome.name in ("published", "no_op"), outcome.detail
-    return outcome.name, dict(outcome.removed), outcome.rows_kept, held, outcome.warnings
+    return (
+        outcome.name,
+        dict(outcome.removed),
+        outcome.rows_kept,
+        held,
+        [text.replace(str(outcome.topic), "TOPIC") for text in outcome.warnings],
+    )
 
 
 def log_of(topic: Topic) -> list[Message]:

@@ -124,7 +124,7 @@ def test_an_ingest_that_was_interrupted_is_finished_by_the_next_one(topic: str, 
 
 
 def test_what_was_interrupted_is_done_by_the_next_run(topic: str) -> None:
-    done("run", topic)
+    done("run", topic, "--by", "ada", "--why", "a trial")
     assert json.loads(done("run", topic, "-o", "json").stdout)["outcome"] == "no_op"
 
 

@@ -231,7 +231,7 @@ def _server(name: str, place: RedisServer) -> Server:
 
 def _refuse_shadows(lake: Services, backend: ConfiguredBackend) -> None:
     """A topic that is a table too would be hidden by its namesake here. A lake that cannot be asked hides nothing that could be seen."""
-    for name in backend.topics:
+    for name in backend.topics.keys() - lake.backends.keys():
         with suppress(UnknownTopic, CatalogUnavailable):
             lake.topics.describe(name)
             where = f"backend {backend.name}"
