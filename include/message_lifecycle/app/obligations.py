@@ -58,7 +58,7 @@ def of_lake(s: Services) -> Lake:
         deleted = _of_deleted(s, now)
     except LifecycleError as error:  # the topics that stand are reported without it
         unknown = error
-    except Exception as error:
+    except Exception as error:  # the barrier of the deleted topics: logged with its traceback, named in each status
         log.exception("deleted topics")
         unknown = internal_error("(deleted topics)", error)
     return Lake(now=now, waiting=s.ledger.waiting(), erasures=open_erasures, deleted=deleted, unknown=unknown)
