@@ -40,6 +40,13 @@ def test_all_is_healthy_and_starting_again_changes_nothing(running: Layout, sett
     assert {name: (running.processes / f"{name}.json").read_text() for name in airflow.COMPONENTS} == before
 
 
+def test_the_home_page_shows_no_component_in_red(running: Layout) -> None:
+    report = connect(running).health()
+    assert {name: part["status"] for name, part in report.items()} == dict.fromkeys(
+        ("metadatabase", "scheduler", "triggerer", "dag_processor"), "healthy"
+    )
+
+
 def test_a_viewer_looks_and_triggers_nothing(running: Layout) -> None:
     viewer = connect(running, "viewer")
     assert isinstance(viewer.dag_ids(), tuple)

@@ -1,7 +1,4 @@
-"""Airflow's api-server, scheduler and dag-processor: migrated, started, waited for until healthy, stopped whole; and its REST API.
-
-No triggerer: nothing here defers, and approvals wait in the scheduler. The UI shows it as missing, which is true.
-"""
+"""Airflow's api-server, scheduler, dag-processor and triggerer: migrated, started, waited for until healthy, stopped whole; and its REST API."""
 
 from __future__ import annotations
 
@@ -37,7 +34,14 @@ from message_lifecycle.local.processes import LOOPBACK, Component, kept_port, lo
 from message_lifecycle.local.progress import Progress
 
 # Logs are files of this machine: serving them too would open a port, the same one for every clone and on every interface.
-COMPONENTS: Mapping[str, tuple[str, ...]] = {"api-server": (), "scheduler": ("--skip-serve-logs",), "dag-processor": ()}
+_API_SERVER = "api-server"
+_NO_LOG_SERVER = ("--skip-serve-logs",)
+COMPONENTS: Mapping[str, tuple[str, ...]] = {
+    _API_SERVER: (),
+    "scheduler": _NO_LOG_SERVER,
+    "dag-processor": (),
+    "triggerer": _NO_LOG_SERVER,
+}
 # Bounds how many Spark applications run at once; order and safety are the table's own business.
 POOL, POOL_SLOTS = "lifecycle", 2
 # A component that was started with another value of one of these is started anew.
@@ -47,7 +51,7 @@ HEALTHY_SECONDS = 240.0
 STOP_SECONDS = 15.0
 HEALTH_POLL_SECONDS = 0.5
 # Name in the health report -> whose heartbeat it is.
-HEARTBEATS = {"scheduler": "scheduler", "dag_processor": "dag-processor"}
+HEARTBEATS = {"scheduler": "scheduler", "dag_processor": "dag-processor", "triggerer": "triggerer"}
 # As in airflow.cfg: the role decides what the user may do.
 USERS = ("admin", "viewer")
 PASSWORD_BYTES = 12
@@ -155,8 +159,8 @@ def _healthy(api: AirflowApi, started_at: Mapping[str, datetime]) -> bool:
 def stop(layout: Layout) -> None:
     """End every process of Airflow's, running tasks and their Spark drivers included."""
     # The api-server last: a task that is told to end reports to it, and would otherwise try until it is killed.
-    processes.stop(layout, ["scheduler", "dag-processor"], polite_seconds=STOP_SECONDS)
-    processes.stop(layout, ["api-server"], polite_seconds=STOP_SECONDS)
+    processes.stop(layout, [name for name in COMPONENTS if name != _API_SERVER], polite_seconds=STOP_SECONDS)
+    processes.stop(layout, [_API_SERVER], polite_seconds=STOP_SECONDS)
 
 
 def logins_file(layout: Layout) -> Path:
