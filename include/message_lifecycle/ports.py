@@ -13,7 +13,7 @@ from message_lifecycle.model.document import Change, DocumentState, DocumentTabl
 from message_lifecycle.model.erasure import ErasedTable, KeyInTable, KeyMatch, Matches
 from message_lifecycle.model.facts import CopyState, LogFound, LogState, LogWitness, Progress, SeenTable
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.message import DoubtfulKeys, Message, NewMessage, Outlived, RowAnswer, RowQuestion, Tail, ViewRow, ViewState
+from message_lifecycle.model.message import Message, NewMessage, Outlived, RowAnswer, RowQuestion, Tail, ViewRow, ViewState
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import GateReport, Published, Staged
 from message_lifecycle.model.plan import Plan
@@ -116,9 +116,8 @@ class MessageReader(HistoryReader, Protocol):
     def rows(self, log: LogState, question: RowQuestion) -> RowAnswer:
         """Which single messages the rules take, at the log's own snapshot (TTL-7). Raises UnknownTopic."""
 
-    def requested(self, log: LogState, request: Request | DoubtfulKeys, *, as_of: Instant) -> RowAnswer:
-        """Where the messages lie that a person named, at the log's own snapshot; those that are not there are left out. Or those that have
-        one of the `DoubtfulKeys`."""
+    def requested(self, log: LogState, request: Request, *, as_of: Instant) -> RowAnswer:
+        """Where the messages lie that a person named, at the log's own snapshot; those that are not there are left out."""
 
     def removed_by_others(self, log: LogState, since: int) -> tuple[int, ...] | None:
         """Snapshots after `since`, up to the log's own, in which another writer removed messages, oldest first; None: `since`, or
@@ -382,7 +381,7 @@ class ViewReader(Protocol):
         """What is in the view at that snapshot, memories too, in order of (partition, offset). Raises CompactedTableMissing."""
 
     def places_of(
-        self, name: TopicName, view: ViewState, *, offsets: Mapping[int, Collection[int]], keys: Collection[bytes] | DoubtfulKeys
+        self, name: TopicName, view: ViewState, *, offsets: Mapping[int, Collection[int]], keys: Collection[bytes]
     ) -> Sequence[tuple[int, int, bytes | None]]:
         """(partition, offset, key) of the view's messages that lie at one of the offsets or have one of the keys."""
 

@@ -83,7 +83,6 @@ def status(**changes: Any) -> dict[str, Any]:
         "obligations": [obligation(), obligation(kind="question", state="late", problems=[EVIL])],
         "past_expiry": {"messages": 0, "segments": 0, "until": None, "last_until": None, "never": 0, "told": None},
         "refused": {"rows": 3, "batches": [EVIL]},
-        "doubtful_keys": {"any": False, "message": None, "looked_at": "2026-11-21T15:00:00Z", "told": None},
         "next_due_at": "2026-11-26T00:00:00Z",
         "waiting": None,
         "last_run": outcome(),

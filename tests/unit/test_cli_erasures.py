@@ -306,23 +306,6 @@ def test_lists_say_what_there_is(lake: Lake, give: Any) -> None:
     assert lake.say("receipt", "show", "0123").status == 2
 
 
-def test_a_key_that_may_stand_for_several_waits_for_another_word(lake: Lake, give: Any) -> None:
-    """The word of `erase` was given before anybody could know."""
-    topic, key = lake.topic("shop/orders"), "caf\ufffd".encode()
-    append(lake, topic, key, b"a")
-    give(key + b"\n")
-    told = lake.say("erase", "--by", "ada", "--why", "a letter of 3 May")
-    assert told.status != 0
-    assert "U+FFFD" in told.out
-    assert "lifecycle erase run" in told.out
-    assert keys(lake, topic) == [key, b"a"]
-    (request,) = lake.services.ledger.erasures()
-    lake.say("erase", "run", request.request_id, *WORD)
-    assert keys(lake, topic) == [b"a"]
-    assert lake.services.ledger.erasure(request.request_id).state == "erased"
-    assert not any(word in ledger_text(lake) for word in spelled("caf\ufffd"))
-
-
 def test_a_key_that_is_nowhere_is_warned_about_first(lake: Lake, give: Any) -> None:
     lake.append(lake.topic("one"), 1)
     give(b"nobody\n")

@@ -130,12 +130,15 @@ def test_a_void_question_of_another_run_holds_up_no_run(lake: Lake, void_by: str
 
 def test_a_void_question_of_a_compaction_holds_up_none(lake: Lake) -> None:
     name = lake.topic("shop/clicks", cleanup_policy="compact,delete")
-    doubtful = [NewMessage(append_time=NOW, key="Z\ufffdrich".encode(), value=b"v")] * 2
-    lake.world.writer.append(name, doubtful, policy_of(lake.services, name))
-    first = steps.run(lake.services, name, as_of=NOW, run="first", work="compaction")
-    assert first.name == "needs_approval"
-    lake.services.topics.alter(name, {"cleanup_policy": "compact,delete", "delete_retention": 60.0})
+    messages = [NewMessage(append_time=NOW, key=key, value=b"v") for key in (b"a", None)]
+    lake.world.writer.append(name, messages, policy_of(lake.services, name))
+    assert steps.run(lake.services, name, as_of=NOW, run="compaction", work="compaction").name == "published"
+    lake.services.topics.alter(name, {"cleanup_policy": "compact,delete", "retain_null_key": False})
     lake.world.set_now(Instant(NOW + SECOND))
+    first = steps.run(lake.services, name, as_of=Instant(NOW + SECOND), run="first", work="compaction")
+    assert first.name == "needs_approval"
+    lake.services.topics.alter(name, {"cleanup_policy": "compact,delete", "retain_null_key": False, "delete_retention": 60.0})
+    lake.world.set_now(Instant(NOW + 2 * SECOND))
     assert lake.say("compact", "shop/clicks", "--status", "-o", "json").document["status"] == "ERROR", "nobody works on it any more"
     second = steps.run(lake.services, name, as_of=lake.services.ledger.now(), run="second", work="compaction")
     assert (second.name, second.plan_id != first.plan_id) == ("needs_approval", True)

@@ -20,7 +20,6 @@ from message_lifecycle.model.document import Synced
 from message_lifecycle.model.erasure import KeyDigest
 from message_lifecycle.model.facts import LogWitness
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.obligation import KeyLook
 from message_lifecycle.model.outcome import DueState, SourceFile
 from tests.errors import raises
 from tests.holds import hold_of
@@ -44,8 +43,6 @@ def fill(ledger: Ledger) -> None:
     ledger.set_due_state(TOPIC, DueState(marker="m", policy_hash="p", next_due_at=None, holders=()))
     ledger.set_swept(TOPIC, 2**62)
     ledger.set_looks("compaction", {TOPIC: True}, as_of=Instant(3))
-    look = KeyLook(table_uuid="u", snapshot_id=7, marker="m", read={0: 5, 1: 2}, whole=True, found=(1, 1), looked_at=AS_OF)
-    ledger.set_key_look(TOPIC, look)
     ledger.set_undone(TOPIC, "p1", "u1", ((0, 0, 2**62),))
     witness = LogWitness(table_uuid="u", kind="", snapshot_id=2**62, sequence_number=3, offsets={0: 2**62}, state={"key": "value"})
     ledger.keep_log_witnesses(TOPIC, [witness], by="ada", text="fine")

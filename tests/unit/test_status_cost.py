@@ -98,7 +98,6 @@ def test_a_look_sees_of_each_topic_what_is_its_own(tmp_path: Path) -> None:
             ledger.accepted,
             ledger.looks,
             ledger.undone,
-            ledger.key_look,
             ledger.newest,
             ledger.refused_batches,
         )

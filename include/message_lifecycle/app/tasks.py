@@ -10,7 +10,6 @@ from typing import Any
 
 from message_lifecycle.app import changes, erasures, steps, views
 from message_lifecycle.app.concluding import outcome_of
-from message_lifecycle.app.doubtful_keys import read_keys
 from message_lifecycle.app.due import Due, note_looks
 from message_lifecycle.app.due import due as judge_due
 from message_lifecycle.app.known import of_it_alone, topic_of
@@ -57,7 +56,6 @@ def due(*, run: str, as_of: str, topics: list[str], work: Scheduled = "message_c
     found = [_taken(s, run, answer) if answer.due else answer for answer in found]
     for answer in found:
         log.info("%s: %s: %s", answer.topic, "due" if answer.due else "not due", answer.reason)
-    read_keys(s, [answer.topic for answer in found if answer.error is None and work == s.work_on(answer.topic)])
     if failed and not any(answer.due for answer in found):
         raise run_failed(failed)
     if not any(answer.due for answer in found):

@@ -342,19 +342,6 @@ def compaction_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
             figure("rows_removed", removed),
         ),
         asks_counted(plan),
-        *(
-            (
-                limit(
-                    "doubtful",
-                    "No message gives way to a newer one of a key that may stand for several: U+FFFD is in it, and before keys were kept as "
-                    "bytes what was no text came in as that.",
-                    "messages of such keys that give way",
-                    total("partitions", "doubtful", 0),
-                ),
-            )
-            if plan.on_view.compact
-            else ()
-        ),
         limit(
             "much_lost",
             "No more than the allowed share of the view goes for another reason than a newer message.",

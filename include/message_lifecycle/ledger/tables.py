@@ -270,22 +270,6 @@ swept = Table("lifecycle_swept", metadata, _key("topic"), _number("snapshot_id")
 looks = Table("lifecycle_looks", metadata, _key("topic"), _key("operation"), _number("looked_at"), _number("settled_at", null=True))
 """When a scheduled run of the operation last looked at the topic, and when one last found nothing due and nothing held (OBL-1)."""
 
-key_looks = Table(
-    "lifecycle_key_looks",
-    metadata,
-    _key("topic"),
-    _text("table_uuid"),
-    _number("snapshot_id", null=True),
-    _text("marker"),
-    _text("read_below"),
-    _number("whole"),
-    _number("found_partition", null=True),
-    _number("found_offset", null=True),
-    _number("looked_at"),
-)
-"""Whether a key of the topic may stand for several (MSG-1), as far as runs have read its keys. `read_below`: JSON, offsets by partition; `whole`:
-1 where that was all there was. `found_...`: the place of a message with such a key."""
-
 erasures = Table(
     "lifecycle_erasures",
     metadata,

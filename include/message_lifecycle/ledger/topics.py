@@ -17,7 +17,7 @@ from message_lifecycle.model.errors import InvalidSetting, invalid_progress, inv
 from message_lifecycle.model.facts import Progress
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.names import TopicName, made, meant, normalise_name, reader_name
-from message_lifecycle.model.obligation import OF_TOPIC, KeyLook, Look
+from message_lifecycle.model.obligation import OF_TOPIC, Look
 from message_lifecycle.model.outcome import DueState
 from message_lifecycle.model.people import person_of
 from message_lifecycle.model.plan import Operation
@@ -30,7 +30,7 @@ _NOTHING_YET = -1
 
 
 _ALL_CONSUMERS = select(_consumers).order_by(_consumers.c.consumer, _consumers.c.partition)
-_ALL_LOOKS, _ALL_KEY_LOOKS = select(tables.looks), select(tables.key_looks)
+_ALL_LOOKS = select(tables.looks)
 
 
 @cache
@@ -207,38 +207,6 @@ class TopicState(Part):
         rows = self._of_topic(_ALL_LOOKS, topic)
         return {row.operation: Look(looked_at=row.looked_at, settled_at=row.settled_at) for row in rows}
 
-    def set_key_look(self, topic: TopicName, look: KeyLook) -> None:
-        """Keep what a run has found that read keys; it replaces the one before."""
-        partition, offset = look.found or (None, None)
-        with self._database.writing() as connection:
-            put(
-                connection,
-                tables.key_looks,
-                topic=key_of(topic),
-                table_uuid=look.table_uuid,
-                snapshot_id=look.snapshot_id,
-                marker=look.marker,
-                read_below=canonical(sorted(look.read.items())),
-                whole=int(look.whole),
-                found_partition=partition,
-                found_offset=offset,
-                looked_at=look.looked_at,
-            )
-
-    def key_look(self, topic: TopicName) -> KeyLook | None:
-        """None: nobody has read keys of the topic."""
-        for row in self._of_topic(_ALL_KEY_LOOKS, topic):
-            return KeyLook(
-                table_uuid=row.table_uuid,
-                snapshot_id=row.snapshot_id,
-                marker=row.marker,
-                read=dict(json.loads(row.read_below)),
-                whole=bool(row.whole),
-                found=None if row.found_offset is None else (row.found_partition, row.found_offset),
-                looked_at=Instant(row.looked_at),
-            )
-        return None
-
     def set_due_state(self, topic: TopicName, state: DueState) -> None:
         with self._database.writing() as connection:
             put(
@@ -279,8 +247,7 @@ def forget_progress(connection: Connection, topic: TopicName) -> None:
     """All that is registered for the topic or for what it copies goes on from nothing; who is registered, stays (EXP-6, TTL-6).
 
     Offsets of a log that is gone name other messages now: taken for progress, they would let go what nobody has read."""
-    for table in (tables.looks, tables.key_looks):
-        connection.execute(delete(table).where(table.c.topic == key_of(topic)))
+    connection.execute(delete(tables.looks).where(tables.looks.c.topic == key_of(topic)))
     own = (_consumers.c.consumer == str(topic)) & (_consumers.c.replica == 1)
     connection.execute(update(_consumers).where((_consumers.c.topic == key_of(topic)) | own).values(offset=_NOTHING_YET))
 

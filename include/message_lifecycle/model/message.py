@@ -310,35 +310,6 @@ class Marker:
         return NewMessage(append_time=self.append_time, key=self.key, value=b"", partition=self.partition, headers=self.headers)
 
 
-REPLACED = "\ufffd"
-STANDS_FOR_SEVERAL = (
-    "the key has U+FFFD in it: before keys were kept as bytes what was no text came in as that, so messages of other keys may go with it"
-)
-"""What a person is asked who wants such a key gone."""
-
-
-def may_stand_for_several(key: bytes | None) -> bool:
-    """Whether the key is text with U+FFFD in it. Before keys were kept as bytes, what was no text came in as that (MSG-1): messages of distinct
-    keys may have one key there."""
-    try:
-        return key is not None and REPLACED in key.decode()
-    except UnicodeDecodeError:
-        return False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DoubtfulKeys:
-    """The question where messages lie whose key may stand for several. `spans`: the offsets that are asked about, by partition."""
-
-    spans: Mapping[int, range]
-
-    def span(self, partition: int) -> range:
-        return self.spans.get(partition, range(0))
-
-    def takes(self, partition: int, offset: int, key: bytes | None) -> bool:
-        return offset in self.span(partition) and may_stand_for_several(key)
-
-
 def is_marker(headers: Iterable[Header]) -> bool:
     return any(name == REASON_HEADER for name, _ in headers)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -78,27 +77,6 @@ class Obligation:
         if self.amount != 0:
             return "due"
         return "held" if self.held else "idle"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyLook:
-    """What runs have found that read a topic's keys: whether one may stand for several (MSG-1).
-
-    `table_uuid`, `snapshot_id`, `marker`: of the log as it was at the last of these looks. `read`: the offset by partition below which all keys
-    have been read; `whole`: that was all there was. `found`: (partition, offset) of a message with such a key; None: none of those that
-    were read."""
-
-    table_uuid: str
-    snapshot_id: int | None
-    marker: str
-    read: Mapping[int, int]
-    whole: bool
-    found: tuple[int, int] | None
-    looked_at: Instant
-
-    @property
-    def is_known(self) -> bool:
-        return self.whole or self.found is not None
 
 
 OF_TOPIC = ""

@@ -18,7 +18,6 @@ from itertools import chain
 from message_lifecycle.model.change import EraseRows, Rewrite
 from message_lifecycle.model.erasure import BASE64, TABLE_KINDS, ErasureOf, KeyInTable, Matches
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.message import STANDS_FOR_SEVERAL
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Expected, Plan, Requirements
 from message_lifecycle.model.settings import Policy
@@ -33,10 +32,8 @@ def plan(
     found: Sequence[KeyInTable],
     *,
     as_of: Instant,
-    doubtful: bool = False,
 ) -> Plan:
-    """`found`: of every table of the topic, the log first. Empty where the key is nowhere, and then history stays as well. `doubtful`: the
-    key that was found may stand for several (MSG-1)."""
+    """`found`: of every table of the topic, the log first. Empty where the key is nowhere, and then history stays as well."""
     log = found[0]
     view = next((table for table in found if TABLE_KINDS[table.table].of_log), None)
     concerned = [table for table in found if not table.clean]
@@ -55,7 +52,7 @@ def plan(
             segments=0,
         ),
         warnings=() if concerned else ("no file of the topic's tables holds the key; keys are compared byte by byte",),
-        asks=(*((STANDS_FOR_SEVERAL,) if doubtful and chosen else ()), *(_question(table) for table in chosen)),
+        asks=tuple(_question(table) for table in chosen),
         view=None if view is None or view not in chosen else on_view(view),
         erasure=request,
     )

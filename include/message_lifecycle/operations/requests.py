@@ -11,7 +11,7 @@ from message_lifecycle.model.errors import HeldByLegalHold, offset_not_given, un
 from message_lifecycle.model.facts import Facts, LogState
 from message_lifecycle.model.hold import SparedOffsets
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.message import STANDS_FOR_SEVERAL, RowAnswer, ViewState, may_stand_for_several, offsets_of, ranges_text
+from message_lifecycle.model.message import RowAnswer, ViewState, offsets_of, ranges_text
 from message_lifecycle.model.plan import Plan, Selection
 from message_lifecycle.model.request import PurgeKey, RemoveMessages, RemoveNullKeys, Request, TruncateLog, span_of
 from message_lifecycle.model.settings import Policy
@@ -67,15 +67,9 @@ def plan(
         selection=Selection(files=tuple(sorted(found.whole))),
         expected=replace(made.expected, removed=tuple(sorted(removed.items())), removed_bytes=sum(found.whole.values())),
         warnings=_missing(request, sum(removed.values())) if not of_view else (),
-        asks=tuple(_doubts(request, found)),
         reasons=("removed", "purged"),
         view=None if view is None else on_view(view),
     )
-
-
-def _doubts(request: Request, found: RowAnswer) -> Iterator[str]:
-    if isinstance(request, PurgeKey) and found.due and may_stand_for_several(request.key):
-        yield STANDS_FOR_SEVERAL
 
 
 def _refuse_held(facts: Facts, found: RowAnswer, of_view: Mapping[int, Collection[int]]) -> None:

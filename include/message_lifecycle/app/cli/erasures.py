@@ -27,7 +27,6 @@ from message_lifecycle.app.cli.context import (
 from message_lifecycle.app.cli.screen import Output, Screen, View, count, emit, working
 from message_lifecycle.model.erasure import Receipt
 from message_lifecycle.model.instants import format_instant
-from message_lifecycle.model.message import STANDS_FOR_SEVERAL
 
 
 class _NoKeyAsArgument(TyperGroup):
@@ -86,8 +85,7 @@ def erase(
     del key
     if later:
         return _show_request(ctx, request.request_id, output)
-    # Whether the key may stand for several is known once it is found: who was told of it says `run`.
-    return _carry_out(ctx, request.request_id, by, text, output, unless=STANDS_FOR_SEVERAL)
+    return _carry_out(ctx, request.request_id, by, text, output)
 
 
 @app.command()
@@ -232,15 +230,14 @@ def _receipt(screen: Screen, receipt: Receipt) -> None:
     screen.line(f"To search again for what is gone: lifecycle receipt verify {receipt.request_id[: drawing.SHORT]}")
 
 
-def _carry_out(ctx: typer.Context, request_id: str, by: str, text: str, output: Output, *, unless: str | None = None) -> int:
-    """The word is an answer to every question but `unless`."""
+def _carry_out(ctx: typer.Context, request_id: str, by: str, text: str, output: Output) -> int:
     from message_lifecycle.app.erasures import carry_out
     from message_lifecycle.app.views.state import erasure_view, outcome_view
 
     word = word_of(by, text, "an erasure")
     s = services(ctx)
     with working("plan, stage, gate, publish, verify"):
-        found = carry_out(s, request_id, approver=lambda plan, _report: None if unless in plan.asks else word)
+        found = carry_out(s, request_id, approver=lambda _plan, _report: word)
     outcomes = [outcome_view(one.outcome) for one in found if one.outcome is not None]
     errors = [{"topic": str(one.topic), "error": one.error.code, "message": str(one.error)} for one in found if one.error is not None]
     told = {**erasure_view(s.ledger.erasure(request_id)), "outcomes": outcomes, "errors": errors}

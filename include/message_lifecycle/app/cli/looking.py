@@ -112,8 +112,6 @@ def _status_notes(entry: View) -> Iterable[str]:
             yield f"{due}: the next run removes them; they are overdue after {span(overdue['max_overdue'])} (max_overdue)"
     if entry.get("past_expiry", {}).get("told"):
         yield entry["past_expiry"]["told"]
-    if entry.get("doubtful_keys", {}).get("told"):
-        yield entry["doubtful_keys"]["told"]
     # What waits for a person is told below, with the command that answers.
     others = [held for held in entry["held"] if not (entry["waiting"] and held["holder"] == "open_approval")]
     for held in others[:_HOLDERS_SHOWN]:

@@ -272,7 +272,6 @@ def _show(screen: Screen, topic: View) -> None:
             *([("live view", topic["view"])] if topic["view"] else []),
             ("messages", f"{count(topic['messages'])}, {size(topic['bytes'])}"),
             ("past expiry", topic["past_expiry"]["told"] or ""),
-            ("keys", topic["doubtful_keys"]["told"] or ""),
             ("compacted view", _compacted(topic)),
         ]
     )

@@ -18,7 +18,7 @@ from message_lifecycle.model.erasure import TABLE_KINDS, ErasedTable, ErasureOf,
 from message_lifecycle.model.errors import HeldByLegalHold, erasure_unfinished, unsupported_erasure
 from message_lifecycle.model.hold import HeldKey, Hold
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.message import may_stand_for_several, offsets_of
+from message_lifecycle.model.message import offsets_of
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import PlanRecord, Published, Staged
 from message_lifecycle.model.plan import Plan, Requirements
@@ -63,13 +63,13 @@ class Erasure(Operation):
         request = s.ledger.erasure(cast(EraseKey, work).request_id)
         requirements = self.required(s, name, policy)
         of = ErasureOf(request_id=request.request_id, digest=request.key.digest, secret=request.key.secret)
-        matches = _Noticing(match_of(s, [request]).matches)
+        matches = match_of(s, [request]).matches
         _refuse_lost_archives(s, name)
         open_undo = s.ledger.published_since(name, undoable(), published_after=Instant(s.ledger.now() - policy.undo_window_us))
         found = eraser_of(s, name).find_key(name, matches, policy, as_of=as_of, undoable=open_undo)
         _refuse_former_archives(s, name, policy, matches)
         _refuse_held(s, name, policy, matches, found, as_of=as_of, undoable=open_undo)
-        return erasure.plan(name, requirements, policy, of, found, as_of=as_of, doubtful=matches.doubtful)
+        return erasure.plan(name, requirements, policy, of, found, as_of=as_of)
 
     def required(self, s: Services, name: TopicName, policy: Policy) -> Requirements:
         """What must still be true where the plan is applied."""
@@ -125,18 +125,6 @@ class Erasure(Operation):
         if not wrong:
             keep(s, plan, found)
         return None, wrong
-
-
-class _Noticing:
-    """`Matches` that notice whether the key they have found may stand for several (MSG-1): its digest does not tell."""
-
-    def __init__(self, matches: Matches) -> None:
-        self._matches, self.doubtful = matches, False
-
-    def __call__(self, key: bytes) -> bool:
-        found = self._matches(key)
-        self.doubtful = self.doubtful or (found and may_stand_for_several(key))
-        return found
 
 
 class ErasureOfDocument(Erasure):

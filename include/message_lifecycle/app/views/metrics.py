@@ -26,16 +26,11 @@ def exposition(status: Sequence[View]) -> str:
     ran = Gauge(
         "lifecycle_obligation_last_run_seconds", "When a run last came to an outcome, seconds since 1970.", _OF_ONE, registry=registry
     )
-    several = Gauge(
-        "lifecycle_topic_keys_may_stand_for_several", "1 where a key has U+FFFD in it, 0 where none has.", ["topic"], registry=registry
-    )
     refused = Gauge("lifecycle_topic_refused_rows", "Refused rows in the topic's quarantine.", ["topic"], registry=registry)
     for topic in status:
         if "refused" in topic:
             refused.labels(topic["topic"]).set(topic["refused"]["rows"])
         ok.labels(topic["topic"]).set(int(topic["ok"]))
-        if (told := topic.get("doubtful_keys", {}).get("any")) is not None:
-            several.labels(topic["topic"]).set(int(told))
         # A topic may have several questions and erasures: what is told of a kind is the sum, and the first of the times.
         obliged = sorted(topic.get("obligations", ()), key=lambda one: one["kind"])
         for kind, ones in groupby(obliged, key=lambda one: str(one["kind"])):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from message_lifecycle.app.changes import waits
-from message_lifecycle.app.doubtful_keys import doubtful_keys
 from message_lifecycle.app.known import all_topics, of_it_alone
 from message_lifecycle.app.obligations import Lake, of_lake, of_topic, regardless
 from message_lifecycle.app.operations.registry import named, names_of
@@ -98,7 +97,6 @@ def _of_messages(s: Services, name: TopicName, policy: Policy, would: Plan, obli
         },
         "held": held_view([*would.held, *_held_by_a_person(would, since, holder)]),
         "past_expiry": past_expiry(s, name, policy, now),
-        "doubtful_keys": doubtful_keys(s, name),
         **_alike(s, name, policy, would, obliged, asked, last),
         "warnings": [*would.warnings, *_unregistered(s, name)],
     }

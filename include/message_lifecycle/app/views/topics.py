@@ -13,7 +13,6 @@ from itertools import groupby
 from message_lifecycle.app.changes import belongs_to_another, is_void, waits
 from message_lifecycle.app.documents import Described, Pulled
 from message_lifecycle.app.documents import describe as describe_documents
-from message_lifecycle.app.doubtful_keys import doubtful_keys
 from message_lifecycle.app.operations.registry import kind_of, named, preview
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.views.past_expiry import past_expiry
@@ -58,7 +57,7 @@ def describe(s: Services, name: TopicName) -> View:
     described, policy = _described(s, name), policy_of(s, name)
     if policy.of_documents:
         return described
-    return {**described, "past_expiry": past_expiry(s, name, policy, s.ledger.now()), "doubtful_keys": doubtful_keys(s, name)}
+    return {**described, "past_expiry": past_expiry(s, name, policy, s.ledger.now())}
 
 
 def _described(s: Services, name: TopicName) -> View:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
-from message_lifecycle.model.message import REPLACED, Message, may_stand_for_several
+from message_lifecycle.model.message import Message
 from message_lifecycle.model.rules import After, Both, Either, Known, Never, Not, Rule
 from message_lifecycle.stores.iceberg.table_folder import is_local, local_path, reading
 
@@ -117,18 +117,6 @@ def keys_at(io: FileIO, path: str, positions: Positions) -> pa.Array:
     if "key" not in found.column_names:
         return pa.nulls(len(positions), pa.binary())
     return found["key"].cast(pa.binary()).take(pa.array(positions)).combine_chunks()
-
-
-def doubtful(rows: pa.Table, span: range) -> pa.ChunkedArray:
-    """Which rows (`offset`, `key`) of these offsets have a key that may stand for several (MSG-1)."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    keys = rows["key"].cast(pa.binary())
-    told = pc.unique(keys.filter(pc.fill_null(pc.match_substring(keys, REPLACED), False)))
-    several = pa.array([key for key in told.to_pylist() if may_stand_for_several(key)], pa.binary())
-    within = pc.and_(pc.greater_equal(rows["offset"], span.start), pc.less(rows["offset"], span.stop))
-    return pc.and_(within, pc.is_in(keys, value_set=several))
 
 
 # Messages out of data files, in the order of the log, read without a JVM.

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.hold import SparedOffsets
 from message_lifecycle.model.instants import INT64_MAX, Instant
-from message_lifecycle.model.message import DoubtfulKeys, DueRows, Kept, Place, Reason, RemovalReason, RowAnswer, RowQuestion, ranges_text
+from message_lifecycle.model.message import DueRows, Kept, Place, Reason, RemovalReason, RowAnswer, RowQuestion, ranges_text
 from message_lifecycle.model.request import PurgeKey, RemoveMessages, RemoveNullKeys, Request, TruncateLog, span_of
 from message_lifecycle.stores.iceberg import data_rows, segments
 from message_lifecycle.stores.iceberg.data_files import within
-from message_lifecycle.stores.iceberg.data_rows import FileRows, Vectors, doubtful, read_rows
+from message_lifecycle.stores.iceberg.data_rows import FileRows, Vectors, read_rows
 from message_lifecycle.stores.iceberg.limited import Found, Going, Limited
 from message_lifecycle.stores.iceberg.manifests import files_of
 from message_lifecycle.stores.iceberg.segments import FileMetrics, newest_known
@@ -245,9 +245,7 @@ def still_shown(files: list[FileMetrics], emptied: list[FileMetrics], as_of: Ins
 # Where the messages lie that a person named, found by reading offsets or keys of the files that may hold them.
 
 
-def requested_rows(
-    table: Table, snapshot: Snapshot, request: Request | DoubtfulKeys, *, as_of: Instant, unsealed: frozenset[Place]
-) -> RowAnswer:
+def requested_rows(table: Table, snapshot: Snapshot, request: Request, *, as_of: Instant, unsealed: frozenset[Place]) -> RowAnswer:
     """See `ports.MessageReader.requested`."""
     vectors, prefix = Vectors(table, snapshot), location_prefix(table.location())
     files = sorted(files_of(table, snapshot))
@@ -277,22 +275,22 @@ def requested_rows(
     return RowAnswer(due=tuple(_asked_for(file, offsets, reason, as_of) for file, offsets in found.items()), whole=whole)
 
 
-def _may_hold(file: FileMetrics, request: Request | DoubtfulKeys) -> bool:
+def _may_hold(file: FileMetrics, request: Request) -> bool:
     low, high = file.first_offset, file.last_offset
     match request:
         case PurgeKey(before=before):
             return before is None or low is None or low < before
         case RemoveMessages(positions=positions):
             return any(partition == file.partition and (low is None or high is None or low <= at <= high) for partition, at in positions)
-        case TruncateLog() | RemoveNullKeys() | DoubtfulKeys():
-            of_request = isinstance(request, DoubtfulKeys) or request.partition == file.partition
-            span = request.span(file.partition) if isinstance(request, DoubtfulKeys) else span_of(request)
-            return of_request and bool(span) and (low is None or high is None or (low < span.stop and high >= span.start))
+        case TruncateLog() | RemoveNullKeys():
+            span = span_of(request)
+            overlaps = low is None or high is None or (low < span.stop and high >= span.start)
+            return request.partition == file.partition and bool(span) and overlaps
         case never:
             assert_never(never)
 
 
-def _matches(rows: pa.Table, partition: int, request: Request | DoubtfulKeys) -> pa.ChunkedArray:
+def _matches(rows: pa.Table, partition: int, request: Request) -> pa.ChunkedArray:
     match request:
         case RemoveMessages(positions=positions):
             return pc.is_in(rows["offset"], value_set=pa.array([o for p, o in positions if p == partition], pa.int64()))
@@ -303,8 +301,6 @@ def _matches(rows: pa.Table, partition: int, request: Request | DoubtfulKeys) ->
             span = span_of(request)
             there = pc.and_(pc.greater_equal(rows["offset"], span.start), pc.less(rows["offset"], span.stop))
             return there if isinstance(request, TruncateLog) else pc.and_(there, pc.is_null(rows["key"]))
-        case DoubtfulKeys():
-            return doubtful(rows, request.span(partition))
         case never:
             assert_never(never)
 

@@ -13,7 +13,7 @@ from message_lifecycle.model.change import Effect, Range, Returning
 from message_lifecycle.model.errors import LogStateLost, PlanConflict, undo_source_gone
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.instants import INT64_MAX, Instant
-from message_lifecycle.model.message import DoubtfulKeys, Message, Place, RowAnswer, RowQuestion
+from message_lifecycle.model.message import Message, Place, RowAnswer, RowQuestion
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
@@ -99,7 +99,7 @@ class IcebergReader(NamesFailures):
             else due_rows(self._tables.log(log.topic), log.snapshot_id, question, unsealed=_unsealed(log))
         )
 
-    def requested(self, log: LogState, request: Request | DoubtfulKeys, *, as_of: Instant) -> RowAnswer:
+    def requested(self, log: LogState, request: Request, *, as_of: Instant) -> RowAnswer:
         from message_lifecycle.stores.iceberg.due_rows import requested_rows
 
         table = self._tables.log(log.topic)

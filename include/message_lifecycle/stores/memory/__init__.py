@@ -12,7 +12,7 @@ from message_lifecycle.model.erasure import KeyMatch
 from message_lifecycle.model.errors import UnknownTopic, invalid_append, topic_exists
 from message_lifecycle.model.facts import ActiveSegment, CopyState, LogState
 from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant
-from message_lifecycle.model.message import DoubtfulKeys, Marker, Message, NewMessage, RowAnswer, RowQuestion, digest, is_marker
+from message_lifecycle.model.message import Marker, Message, NewMessage, RowAnswer, RowQuestion, digest, is_marker
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged, StagedMarkers
 from message_lifecycle.model.plan import Plan
@@ -117,7 +117,7 @@ class MemoryStore(ChangeStore):
     def rows(self, log: LogState, question: RowQuestion) -> RowAnswer:
         return due_rows(self.of(log.topic).log.at(log.snapshot_id), question)
 
-    def requested(self, log: LogState, request: Request | DoubtfulKeys, *, as_of: Instant) -> RowAnswer:
+    def requested(self, log: LogState, request: Request, *, as_of: Instant) -> RowAnswer:
         return requested_rows(self.of(log.topic).log.at(log.snapshot_id), request, as_of)
 
     def removed_by_others(self, log: LogState, since: int) -> tuple[int, ...] | None:

@@ -13,7 +13,6 @@ from message_lifecycle.model.hold import SparedOffsets
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.message import (
     Beyond,
-    DoubtfulKeys,
     DueRows,
     LimitReason,
     Marker,
@@ -149,7 +148,7 @@ def _due(file: str, question: RowQuestion, at: int, messages: list[Message], spa
     )
 
 
-def requested_rows(version: Version, request: Request | DoubtfulKeys, as_of: Instant) -> RowAnswer:
+def requested_rows(version: Version, request: Request, as_of: Instant) -> RowAnswer:
     """The messages that a person named and that are there."""
     match request:
         case RemoveMessages(positions=positions):
@@ -164,8 +163,6 @@ def requested_rows(version: Version, request: Request | DoubtfulKeys, as_of: Ins
             span = span_of(request)
             there = [m for m in in_order(version.messages) if m.partition == partition and m.offset in span]
             wanted = [message for message in there if isinstance(request, TruncateLog) or message.key is None]
-        case DoubtfulKeys():
-            wanted = [m for m in in_order(version.messages) if request.takes(m.partition, m.offset, m.key)]
     due, whole = [], {}
     for place, messages in by_segment(wanted):
         due.append(

@@ -12,7 +12,6 @@ from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.instants import INT64_MIN, Instant
 from message_lifecycle.model.message import (
     NOTHING,
-    DoubtfulKeys,
     Message,
     Outlived,
     StagedView,
@@ -21,7 +20,6 @@ from message_lifecycle.model.message import (
     ViewRow,
     ViewState,
     is_marker,
-    may_stand_for_several,
 )
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
@@ -138,12 +136,7 @@ class _Part:
             "changed": sum(source.get(row.message.offset) != row.message for row in self._after),
             "disordered": sum(first >= second for first, second in zip(self._offsets, self._offsets[1:], strict=False)),
             "beyond": sum(offset > self._action.through for offset in found),
-            "doubtful": sum(not row.remembered and self._loses_doubtfully(row) for row in self._source),
         }
-
-    def _loses_doubtfully(self, row: ViewRow) -> bool:
-        key = row.message.key
-        return key is not None and may_stand_for_several(key) and self._latest(key) is not row
 
     def _belongs(self, row: ViewRow) -> bool:
         """Whether the message is to be in the view: the latest of its key, alive, and no deletion that need not be kept any more."""
@@ -284,13 +277,12 @@ class MemoryViews(ChangeStore):
                 yield row
 
     def places_of(
-        self, name: TopicName, view: ViewState, *, offsets: Mapping[int, Collection[int]], keys: Collection[bytes] | DoubtfulKeys
+        self, name: TopicName, view: ViewState, *, offsets: Mapping[int, Collection[int]], keys: Collection[bytes]
     ) -> Sequence[tuple[int, int, bytes | None]]:
         return [
             (message.partition, message.offset, message.key)
             for message in (row.message for row in self.view_rows(name, view) if not row.remembered)
-            if message.offset in offsets.get(message.partition, ())
-            or (keys.takes(message.partition, message.offset, message.key) if isinstance(keys, DoubtfulKeys) else message.key in keys)
+            if message.offset in offsets.get(message.partition, ()) or message.key in keys
         ]
 
     def published(self, plan: Plan) -> Published | None:

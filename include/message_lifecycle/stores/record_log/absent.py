@@ -11,7 +11,7 @@ from message_lifecycle.model.erasure import KeyMatch
 from message_lifecycle.model.errors import unsupported_limit
 from message_lifecycle.model.facts import CopyState, LogState
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.message import DoubtfulKeys, Outlived, Tail, ViewRow, ViewState
+from message_lifecycle.model.message import Outlived, Tail, ViewRow, ViewState
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
@@ -75,7 +75,7 @@ class NoViews(_NoChanges):
         self._refuse("a compacted view", name)
 
     def places_of(
-        self, name: TopicName, view: ViewState, *, offsets: Mapping[int, Collection[int]], keys: Collection[bytes] | DoubtfulKeys
+        self, name: TopicName, view: ViewState, *, offsets: Mapping[int, Collection[int]], keys: Collection[bytes]
     ) -> Sequence[tuple[int, int, bytes | None]]:
         self._refuse("a compacted view", name)
 

@@ -13,7 +13,7 @@ from message_lifecycle.model.erasure import KeyMatch
 from message_lifecycle.model.errors import PlanConflict, UnknownTopic, invalid_append, log_replaced, not_undoable
 from message_lifecycle.model.facts import ActiveSegment, LogState
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.message import DoubtfulKeys, Message, NewMessage, RowAnswer, RowQuestion
+from message_lifecycle.model.message import Message, NewMessage, RowAnswer, RowQuestion
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
@@ -182,7 +182,7 @@ class RecordLogStore(ChangeStore):
     def rows(self, log: LogState, question: RowQuestion) -> RowAnswer:
         return due_rows(self._same(log), question)
 
-    def requested(self, log: LogState, request: Request | DoubtfulKeys, *, as_of: Instant) -> RowAnswer:
+    def requested(self, log: LogState, request: Request, *, as_of: Instant) -> RowAnswer:
         return requested_rows(self._same(log), request, as_of)
 
     def removed_by_others(self, log: LogState, since: int) -> tuple[int, ...] | None:

@@ -188,7 +188,6 @@ def _part(
         "changed": fresh.get("changed", 0) + int(differ),
         "disordered": disordered.get("files", 0),
         "beyond": found.get("beyond", 0),
-        "doubtful": stays.get("doubtful", 0),
     }
 
 
@@ -266,8 +265,7 @@ class _Evidence:
             of_old = "0 AS old, NULL AS old_digest"
         return self._sums(
             f"""SELECT j.partition, count_if(of_view) AS view_rows, count_if(NOT of_view) AS tail_rows,
-                count_if(of_view AND NOT coalesce(newer, false)) AS unreplaced, {of_old},
-                count_if(j."offset" <> l.latest AND coalesce(contains(try(decode(j.key)), '\ufffd'), false)) AS doubtful
+                count_if(of_view AND NOT coalesce(newer, false)) AS unreplaced, {of_old}
             FROM judged AS j LEFT JOIN latest AS l ON l.partition = j.partition AND l.key = j.key
             WHERE NOT remembered GROUP BY j.partition"""
         )

@@ -11,7 +11,7 @@ from message_lifecycle.model.change import ReturningView
 from message_lifecycle.model.errors import CompactedTableMissing, undo_source_gone
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.message import DoubtfulKeys, Outlived, Tail, ViewRow, ViewState
+from message_lifecycle.model.message import Outlived, Tail, ViewRow, ViewState
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.stores.iceberg.catalog import Tables
@@ -69,12 +69,10 @@ class IcebergViewReader(NamesFailures):
             raise CompactedTableMissing(str(name), f"{type(error).__name__}: {str(error).splitlines()[0]}") from error
 
     def places_of(
-        self, name: TopicName, view: ViewState, *, offsets: Mapping[int, Collection[int]], keys: Collection[bytes] | DoubtfulKeys
+        self, name: TopicName, view: ViewState, *, offsets: Mapping[int, Collection[int]], keys: Collection[bytes]
     ) -> Sequence[tuple[int, int, bytes | None]]:
         import pyarrow as pa
         import pyarrow.compute as pc
-
-        from message_lifecycle.stores.iceberg.data_rows import doubtful
 
         found: list[tuple[int, int, bytes | None]] = []
         try:
@@ -83,10 +81,7 @@ class IcebergViewReader(NamesFailures):
                 for file in files:
                     rows = columns_of(table.io, file, ("offset", "key", "remembered"))
                     at = pc.is_in(rows["offset"], value_set=pa.array(sorted(offsets.get(partition, ())), pa.int64()))
-                    if isinstance(keys, DoubtfulKeys):
-                        of = doubtful(rows, keys.span(partition))
-                    else:
-                        of = pc.is_in(rows["key"], value_set=pa.array(sorted(keys), rows["key"].type), skip_nulls=True)
+                    of = pc.is_in(rows["key"], value_set=pa.array(sorted(keys), rows["key"].type), skip_nulls=True)
                     message = pc.invert(pc.fill_null(rows["remembered"], False))
                     mine = rows.filter(pc.and_(pc.or_(at, of), message))
                     pairs = zip(mine["offset"].to_pylist(), mine["key"].to_pylist(), strict=True)
