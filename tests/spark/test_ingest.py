@@ -119,6 +119,27 @@ def test_files_are_taken_in_the_order_of_the_numbers_in_their_names(landing: Lan
     assert [one.name for one in later.passed_over if one.why == "taken before"] == ["app-2.jsonl", "app-10.jsonl"]
 
 
+@pytest.mark.parametrize("few_bytes", [0, 1 << 20])
+def test_whole_files_whose_times_go_back_are_named(landing: Landing, small_slices: None, few_bytes: int) -> None:
+    topic = landing.topic(partitions=2)
+    landing.intake = replace(landing.intake, few_bytes=few_bytes)
+    late = [*ROWS[20:], (None, "zero", datetime(1970, 1, 1, tzinfo=UTC))]
+    files = {
+        "app-1_jsonl": as_json(late),
+        "app-2_csv": as_csv(ROWS[:8]),
+        "app-9_jsonl": as_json(ROWS[5:30]),
+        "app-10_jsonl": as_json(ROWS[8:12]),
+    }
+    result = landing.take(topic, landing.source(**files))
+    start = of_datetime(NOON)
+    found = [(one.file, one.newest - start, one.after, one.oldest - start, one.messages) for one in result.going_back]
+    assert found == [
+        ("app-2.csv", seconds(7), "app-1.jsonl", seconds(20), 8),
+        ("app-10.jsonl", seconds(11), "app-1.jsonl", seconds(20), 4),
+    ]
+    assert "times go back between files: app-2.csv" in describe(result)
+
+
 def test_the_whole_record_is_the_value_where_no_field_is_named(landing: Landing) -> None:
     mapping = replace(KEYED, value=None, time_zone="UTC")
     line = '{"k": "x",  "v": [1, 2.50], "at": "2024-05-01T12:00:00Z"}'

@@ -11,8 +11,10 @@ from message_lifecycle.app import ingest as module
 from message_lifecycle.app import steps
 from message_lifecycle.app.ingest import IngestResult
 from message_lifecycle.app.replay import Replay
+from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
+from message_lifecycle.sources.file_times import GoingBack
 from message_lifecycle.sources.selection import PassedOver
 from tests.worlds import NOW, Lake, make_lake
 
@@ -105,6 +107,19 @@ def test_a_span_that_was_doubled_is_told(lake: Lake, monkeypatch: pytest.MonkeyP
     assert words in " ".join(lake.say("ingest", "shop/orders", "./landing").out.split())
     assert lake.say("ingest", "shop/orders", "./landing", "-o", "json").document["span_seconds"] == 7_200
     assert words in module.describe(doubled)
+
+
+def test_files_whose_times_go_back_are_named(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    back = GoingBack(file="b.jsonl", newest=Instant(10**6), after="a.jsonl", oldest=Instant(2 * 10**6), messages=7)
+    result = replace(TAKEN, going_back=(back,))
+    monkeypatch.setattr(module, "ingest", Asked(result))
+    line = "times go back between files: b.jsonl (newest 1970-01-01T00:00:01Z) comes after a.jsonl"
+    said = lake.say("ingest", "shop/orders", ".")
+    assert said.status == 0
+    assert line in " ".join(said.out.split()) and line in module.describe(result)
+    assert lake.say("ingest", "shop/orders", ".", "-o", "json").document["going_back"] == [
+        {"file": "b.jsonl", "newest": "1970-01-01T00:00:01Z", "after": "a.jsonl", "oldest": "1970-01-01T00:00:02Z", "messages": 7}
+    ]
 
 
 def test_nothing_new_is_told(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -134,6 +134,8 @@ def shortened(names: Sequence[str]) -> str:
 
 def describe(result: IngestResult) -> str:
     """What was taken, in a line or a few."""
+    from message_lifecycle.sources.file_times import going_back_line
+
     before = f"{result.files_before} taken before" if result.files_before else "none before"
     changed = [f"not taken, changed since they were taken: {', '.join(map(safe, result.changed))}"] if result.changed else []
     changed += passed_over_lines(result.passed_over)
@@ -153,6 +155,8 @@ def describe(result: IngestResult) -> str:
     if result.unknown_times:
         lines.append(f"{result.unknown_times} messages have no known time; they, and their segments, never expire")
     lines += [f"{count:,} records have no field {name!r}" for name, count in result.absent.items()]
+    if result.going_back:
+        lines.append(going_back_line(result.going_back))
     if result.span_seconds is not None:
         lines.append(span_doubled(result.span_seconds))
     if result.shift_days:

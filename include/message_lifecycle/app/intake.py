@@ -21,6 +21,7 @@ from message_lifecycle.app.places import files_at
 from message_lifecycle.app.witness import compare
 from message_lifecycle.model.erasure import KeyMatch, KeySecret
 from message_lifecycle.model.errors import BadInput, LogRolledBack, LogStateLost, Refused, batch_not_open, invalid_append
+from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant
 from message_lifecycle.model.message import known_time
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import SourceFile
@@ -32,6 +33,7 @@ from message_lifecycle.sources.selection import EVERY_FILE, PassedOver, Patterns
 
 if TYPE_CHECKING:
     from message_lifecycle.ledger import Ledger
+    from message_lifecycle.sources.file_times import GoingBack, Spans
     from message_lifecycle.sources.files import InputFile
     from message_lifecycle.sources.mapping import FieldMapping
     from message_lifecycle.sources.messages import Few, TtlRules
@@ -86,6 +88,8 @@ class IngestResult:
     passed_over: tuple[PassedOver, ...] = ()
     """Files below the folder that were not taken, with the reasons: hidden, of another kind, excluded, changed, or taken before."""
     absent: Mapping[str, int] = field(default_factory=dict)
+    going_back: tuple[GoingBack, ...] = ()
+    """Files of which every time lies before those of an earlier file, in the order of the files (CLK-4: known times alone)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +127,7 @@ class _Taken:
     shift_days: int
     erased: int | None
     absent: Mapping[str, int]
+    spans: Spans
 
 
 def take_files(intake: Intake, name: TopicName, path: str, options: IngestOptions) -> IngestResult:
@@ -261,7 +266,8 @@ def _few(
     few = sum(file.size_bytes for file in files) <= intake.few_bytes and not any(file.is_packed for file in files)
     if moved or topic.role != "local" or not few:
         return None
-    found = read_few(files, options.mapping, partitions=topic.partitions, ttl=_ttl_rules(policy, topic))
+    late_after = policy.late_after(intake.ledger.now())
+    found = read_few(files, options.mapping, partitions=topic.partitions, ttl=_ttl_rules(policy, topic), late_after=late_after)
     refused = found is None or any(isinstance(admission(message, policy, forbidden), Refusal) for message in found.messages)
     return None if refused else found
 
@@ -285,7 +291,16 @@ def _append_few(intake: Intake, name: TopicName, batch_id: str, few: Few, policy
         late_after=policy.late_after(intake.ledger.now()),
     )
     unknown = sum(known_time(message.append_time) is None for message in few.messages)
-    return _Taken(appended=appended, quarantined={}, refused_whole={}, unknown_times=unknown, shift_days=0, erased=0, absent=few.absent)
+    return _Taken(
+        appended=appended,
+        quarantined={},
+        refused_whole={},
+        unknown_times=unknown,
+        shift_days=0,
+        erased=0,
+        absent=few.absent,
+        spans=few.spans,
+    )
 
 
 def _append_by_spark(
@@ -303,6 +318,7 @@ def _append_by_spark(
         UNREADABLE_LINE,
         check_found,
         observed,
+        observed_spans,
         read_messages,
         refused,
         shifted,
@@ -313,14 +329,17 @@ def _append_by_spark(
     from message_lifecycle.stores.iceberg.incoming import CutRules, mark_forbidden
 
     session, mapping, name = intake.session(), options.mapping, topic.name
+    clock = policy.late_after(intake.ledger.now())
 
-    def reading(*, for_quarantine: bool = False) -> Frame:
+    def reading(*, for_quarantine: bool = False, late_after: Instant | None = None) -> Frame:
         rules = _ttl_rules(policy, topic)
-        found = read_messages(session, files, mapping, partitions=topic.partitions, ttl=rules, for_quarantine=for_quarantine)
+        found = read_messages(
+            session, files, mapping, partitions=topic.partitions, ttl=rules, for_quarantine=for_quarantine, late_after=late_after
+        )
         return found if forbidden is None else mark_forbidden(found, forbidden, code=ERASED, keyless=UNREADABLE_LINE)
 
-    read = reading()
-    days = _shift_days(intake, name, read, files, options)
+    days = _shift_days(intake, name, reading, files, options)
+    read = reading(late_after=Instant(clock - days * 86_400 * MICROS_PER_SECOND))
     met: Callable[[], Mapping[str, object]] = dict
     found: Mapping[str, Any] = {}
     absent: dict[str, int] = {}
@@ -347,7 +366,7 @@ def _append_by_spark(
         name,
         messages,
         batch_id=batch_id,
-        rules=CutRules.of(policy, late_after=policy.late_after(intake.ledger.now())),
+        rules=CutRules.of(policy, late_after=clock),
         ledger=intake.ledger.next_identity(),
         may_commit=may_commit,
         staged=staged,
@@ -362,6 +381,7 @@ def _append_by_spark(
         shift_days=days,
         erased=erased if isinstance(erased, int) else None,
         absent=absent,
+        spans=observed_spans(found),
     )
 
 
@@ -384,7 +404,7 @@ def _ttl_rules(policy: Policy, topic: Topic) -> TtlRules:
     return TtlRules(allow_msg_ttl=policy.allow_msg_ttl, reject_zero=policy.reject_zero_ttl, copies=topic.role != "local")
 
 
-def _shift_days(intake: Intake, name: TopicName, read: Frame, files: Sequence[InputFile], options: IngestOptions) -> int:
+def _shift_days(intake: Intake, name: TopicName, reading: Callable[[], Frame], files: Sequence[InputFile], options: IngestOptions) -> int:
     """The topic's own shift once it has one, so that later files keep their distance to earlier ones."""
     from message_lifecycle.sources.messages import check_found, survey
 
@@ -393,7 +413,7 @@ def _shift_days(intake: Intake, name: TopicName, read: Frame, files: Sequence[In
         return int(kept)
     if options.shift_to is None:
         return 0
-    found = survey(read, options.mapping)
+    found = survey(reading(), options.mapping)
     check_found(found, files, options.mapping, allow_implausible_times=options.allow_implausible_times)
     newest = found["newest"]
     return (options.shift_to - (_EPOCH + timedelta(microseconds=newest)).date()).days if isinstance(newest, int) else 0
@@ -409,6 +429,8 @@ def result_of(
     passed_over: tuple[PassedOver, ...],
 ) -> IngestResult:
     """Sum up what the batches took."""
+    from message_lifecycle.sources.file_times import find_going_back
+
     batches = [batch for _, batch in taken.values()]
     appended = [batch.appended for batch in batches if batch.appended is not None]
     quarantined: Counter[str] = Counter()
@@ -437,4 +459,7 @@ def result_of(
         ),
         span_seconds=max((batch.span_seconds for batch in appended if batch.span_seconds is not None), default=None),
         absent=dict(absent),
+        going_back=find_going_back(
+            (file.path, batch.spans.get(number, {}).values()) for files, batch in taken.values() for number, file in enumerate(files)
+        ),
     )

@@ -18,11 +18,12 @@ import pyarrow as pa
 from message_lifecycle.model.errors import LifecycleError, code_of
 from message_lifecycle.model.instants import INT64_MAX, MICROS_PER_SECOND, TTL_HEADER, Instant
 from message_lifecycle.model.message import NewMessage
-from message_lifecycle.sources.files import MAX_FILES, TORN, InputFile, NotReached, NotRead, wrong_time_unit
+from message_lifecycle.sources.file_times import Spans, read_spans
+from message_lifecycle.sources.files import AT_BITS, MAX_FILES, TORN, InputFile, NotReached, NotRead, wrong_time_unit
 from message_lifecycle.sources.heads import check_heads, missing_field, names_of
 from message_lifecycle.sources.lifetimes import NEVER, lifetimes
 from message_lifecycle.sources.mapping import FieldMapping
-from message_lifecycle.sources.reader import ERASED, LIFETIME, UNREADABLE_LINE, Job, Slice, TtlRules, read_slice
+from message_lifecycle.sources.reader import ERASED, LIFETIME, SPANS, UNREADABLE_LINE, Job, Slice, TtlRules, read_slice
 from message_lifecycle.sources.times import likely_unit, missing_time_zone, reading
 
 if TYPE_CHECKING:
@@ -48,12 +49,14 @@ def read_messages(
     partitions: int,
     ttl: TtlRules,
     for_quarantine: bool = False,
+    late_after: Instant | None = None,
     slice_bytes: int | None = None,
 ) -> DataFrame:
     """One row per record, with the columns of `Job.columns`: a message, or why its record is none.
 
     Args:
         for_quarantine: Read whole files, so that refused rows have their place and raw text.
+        late_after: Observe the spans of times up to this one; None: nobody asks for them.
         slice_bytes: What one task reads, about; None: by the size of the batch.
 
     Raises:
@@ -70,7 +73,7 @@ def read_messages(
         total = sum(map(_weight, files))
         slice_bytes = max(_LEAST_BYTES, min(_SLICE_BYTES, total // session.sparkContext.defaultParallelism))
     groups = _groups(files, slice_bytes, whole=for_quarantine)
-    job = Job(mapping=mapping, partitions=partitions, ttl=ttl, for_quarantine=for_quarantine)
+    job = Job(mapping=mapping, partitions=partitions, ttl=ttl, for_quarantine=for_quarantine, late_after=late_after)
     store = files[0].store if files else None
     # Small, so that Spark sends it with each task: it would put a large one on disks, and keys are in it.
     told = zlib.compress(json.dumps([[_described(part) for part in group] for group in groups]).encode())
@@ -139,21 +142,23 @@ FEW_ROWS = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Few:
-    """A small batch: its messages in their order, and how many of its records lack which field."""
+    """A small batch: its messages in their order, how many of its records lack which field, and the spans of its files' times."""
 
     messages: Sequence[NewMessage]
     absent: Mapping[str, int]
+    spans: Spans
 
 
-def read_few(files: Sequence[InputFile], mapping: FieldMapping, *, partitions: int, ttl: TtlRules) -> Few | None:
+def read_few(files: Sequence[InputFile], mapping: FieldMapping, *, partitions: int, ttl: TtlRules, late_after: Instant) -> Few | None:
     """The messages of a small batch, read in this process; None: a record is refused or in doubt, or they are many. Spark reads them then.
 
     Raises as `read_messages`, and MissingField as `check_found`.
     """
     check_heads(files, mapping)
-    job = Job(mapping=mapping, partitions=partitions, ttl=ttl)
+    job = Job(mapping=mapping, partitions=partitions, ttl=ttl, late_after=late_after)
     messages: list[NewMessage] = []
     absent = [0] * len(mapping.fields)
+    spans: list[tuple[int, str]] = []
     try:
         for number, file in enumerate(files):
             for batch in read_slice(Slice(file=file, number=number), job):
@@ -164,6 +169,7 @@ def read_few(files: Sequence[InputFile], mapping: FieldMapping, *, partitions: i
                 if made is None:
                     return None
                 messages += made
+                spans += [(number, one) for one in batch[SPANS].to_pylist() if one is not None]
                 for bits in batch["absent"].to_pylist():
                     for bit in range(len(absent)) if bits else ():
                         absent[bit] += bits >> bit & 1
@@ -171,7 +177,7 @@ def read_few(files: Sequence[InputFile], mapping: FieldMapping, *, partitions: i
         return None  # Spark's tasks name the file
     counts = dict(zip(mapping.fields, absent, strict=True))
     _check_absent(files, mapping, counts, len(messages))
-    return Few(messages=messages, absent={name: count for name, count in counts.items() if count})
+    return Few(messages=messages, absent={name: count for name, count in counts.items() if count}, spans=read_spans(spans))
 
 
 def _new_messages(batch: pa.RecordBatch) -> list[NewMessage] | None:
@@ -267,7 +273,16 @@ def observed(messages: DataFrame, mapping: FieldMapping) -> tuple[DataFrame, Cal
     from pyspark.sql import functions as F
 
     observation = Observation()
-    return messages.observe(observation, *_findings(mapping)).where(F.col("code").isNull()), lambda: observation.get
+    findings = _findings(mapping)
+    if SPANS in messages.columns:
+        file = F.shiftright("log_order", AT_BITS)
+        findings.append(F.collect_list(F.when(F.col(SPANS).isNotNull(), F.struct(file.alias("file"), SPANS))).alias(SPANS))
+    return messages.observe(observation, *findings).where(F.col("code").isNull()), lambda: observation.get
+
+
+def observed_spans(found: Findings) -> Spans:
+    """The spans of times that were observed; none where nobody asked, or nothing was read."""
+    return read_spans((row["file"], row[SPANS]) for row in found.get(SPANS) or ())
 
 
 def survey(messages: DataFrame, mapping: FieldMapping) -> Findings:

@@ -152,16 +152,27 @@ def show_result(result: IngestResult, output: Output, *, removal: View | None = 
         "span_seconds": result.span_seconds,
         "passed_over": [{"file": one.name, "why": one.why} for one in result.passed_over],
         "absent_fields": dict(result.absent),
+        "going_back": [
+            {
+                "file": one.file,
+                "newest": format_instant(one.newest),
+                "after": one.after,
+                "oldest": format_instant(one.oldest),
+                "messages": one.messages,
+            }
+            for one in result.going_back
+        ],
     }
     if removal is not None:
         told["removal"] = removal
-    emit(output, told, _show_taken)
+    emit(output, told, lambda screen, told: _show_taken(screen, told, result))
     return WAITS if result.refused_batches else 0
 
 
-def _show_taken(screen: Screen, told: View) -> None:
+def _show_taken(screen: Screen, told: View, result: IngestResult) -> None:
     from message_lifecycle.app.ingest import passed_over_lines, shortened
     from message_lifecycle.app.intake import CHANGED
+    from message_lifecycle.sources.file_times import going_back_line
     from message_lifecycle.sources.selection import PassedOver
 
     screen.notes(f"not taken, for it has changed since it was: {path}" for path in told["changed"])
@@ -183,6 +194,8 @@ def _show_taken(screen: Screen, told: View) -> None:
             ("shifted by", f"{told['shift_days']} days" if told["shift_days"] else ""),
         ]
     )
+    if result.going_back:
+        screen.notes([going_back_line(result.going_back)], style="yellow")
     if told["span_seconds"] is not None:
         screen.notes([span_doubled(told["span_seconds"])], style="yellow")
     screen.notes(passed_over)
