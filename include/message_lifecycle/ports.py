@@ -12,6 +12,7 @@ from message_lifecycle.model.change import DocumentsBefore, Effect, Range, Retur
 from message_lifecycle.model.document import Change, DocumentState, DocumentTables, Snapshot
 from message_lifecycle.model.erasure import ErasedTable, KeyInTable, KeyMatch, Matches
 from message_lifecycle.model.facts import CopyState, LogFound, LogState, LogWitness, Progress, SeenTable
+from message_lifecycle.model.in_values import Needle, ValuePlace
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message, NewMessage, Outlived, RowAnswer, RowQuestion, Tail, ViewRow, ViewState
 from message_lifecycle.model.names import TopicName
@@ -425,6 +426,13 @@ class Eraser(ChangeStore, Protocol):
     ) -> Sequence[KeyInTable]:
         """Of every table of the topic, the log first. The `policy`'s undo window says what an undo still needs; plans that are `undoable` by
         the ledger count even where it has passed since their commits.
+
+        Raises UnsupportedErasure where a part of the topic cannot be searched."""
+
+    def find_in_values(
+        self, name: TopicName, needle: Needle, policy: Policy, *, as_of: Instant, undoable: Collection[str] = ()
+    ) -> Sequence[ValuePlace]:
+        """Return where other messages tell the key in their values or headers, in every table of the topic, the log first. Nothing changes.
 
         Raises UnsupportedErasure where a part of the topic cannot be searched."""
 

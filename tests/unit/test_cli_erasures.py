@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -312,3 +313,60 @@ def test_a_key_that_is_nowhere_is_warned_about_first(lake: Lake, give: Any) -> N
     told = lake.say("erase", "--by", "ada", "--why", "a letter")
     assert (told.status, told.out.split(":")[0]) == (0, "Warning")
     assert ": not_found" in told.out
+
+
+def test_a_key_inside_values_is_named_and_recorded_without_the_key(lake: Lake, give: Any, caplog: pytest.LogCaptureFixture) -> None:
+    one = lake.topic("one")
+    new = [
+        NewMessage(append_time=NOW, key=key, value=value)
+        for key, value in ((KEY.encode(), b"x"), (b"a", b"to " + KEY.encode()), (b"b", b"y"))
+    ]
+    lake.world.writer.append(one, new, policy_of(lake.services, one))
+    give(KEY.encode() + b"\n")
+    told = lake.say("erase", *WORD, "--in-values", "--output", "json")
+    assert told.status == 0, told.err
+    (topic,) = told.document["in_values"]["topics"]
+    (place,) = topic["places"]
+    assert (place["table"], place["partition"], place["offsets"], place["rows"], place["live"]) == ("log", 0, "1", 1, 1)
+    assert keys(lake, one) == [b"a", b"b"]
+    request_id = told.document["request_id"]
+    for words in (("erase", "show", request_id), ("receipt", "show", request_id)):
+        assert lake.say(*words, "-o", "json").document["in_values"] == told.document["in_values"]
+        said = " ".join(lake.say(*words).out.split())
+        assert "The key inside other messages" in said
+        assert "default/one log 0 1 1 1" in said
+    assert not any(form in text for form in spelled(KEY) for text in (told.out, told.err, caplog.text, ledger_text(lake)))
+    give(KEY.encode() + b"\n")
+    again = lake.say("erase", *WORD, "--in-values", "--later")
+    assert "lifecycle message delete" in again.out
+    give(b"\n")
+    assert "every value" in lake.say("erase", *WORD, "--in-values", "--empty-key").err
+
+
+def test_names_of_documents_are_shown_and_never_kept(lake: Lake, give: Any, tmp_path: Path) -> None:
+    lake.topic("letters", fold="text_splice", snapshot_interval=10, snapshot_threshold=5)
+    changes = [("secret name", 1, f"to {KEY}"), ("other", 1, "x"), (KEY, 1, KEY)]
+    lines = [
+        json.dumps({"document": document, "server_seq": seq, "client": "ada", "at": NOW, "payload": [[0, 0, text]]})
+        for document, seq, text in changes
+    ]
+    (tmp_path / "c.jsonl").write_text("\n".join(lines))
+    assert lake.say("document", "add", "letters", str(tmp_path / "c.jsonl")).status == 0
+    give(KEY.encode() + b"\n")
+    told = lake.say("erase", *WORD, "--in-values", "-o", "json").document
+    (place,) = told["in_values"]["topics"][0]["places"]
+    assert (place["rows"], place["live"], place["names"]) == (1, 1, ["secret.name:1"])
+    shown = lake.say("erase", "show", told["request_id"], "-o", "json").document
+    assert shown["in_values"]["topics"][0]["places"][0]["names"] == []
+    erasures = [row for row in ledger_text(lake).split("[") if told["request_id"] in row]
+    assert erasures and not any("secret.name" in row for row in erasures)
+
+
+def test_a_purge_names_values_too(lake: Lake) -> None:
+    one = lake.topic("one")
+    new = [NewMessage(append_time=NOW, key=key, value=b"to " + KEY.encode()) for key in (KEY.encode(), b"a", b"b")]
+    lake.world.writer.append(one, new, policy_of(lake.services, one))
+    told = lake.say("key", "purge", "one", KEY, *WORD, "--in-values", "-o", "json")
+    (place,) = told.document["in_values"]["topics"][0]["places"]
+    assert (place["offsets"], place["rows"]) == ("1-2", 2)
+    assert "in no value" not in lake.say("key", "purge", "one", KEY, *WORD, "--in-values").out

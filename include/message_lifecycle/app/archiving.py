@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.model.erasure import Matches
 from message_lifecycle.model.errors import PlanConflict, storage_refused
+from message_lifecycle.model.in_values import Needle, ValuePlace
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Archived, Message, archived
 from message_lifecycle.model.names import TopicName
@@ -101,6 +102,20 @@ def former_holders(s: Services, name: TopicName, policy: Policy, matches: Matche
     for archive in _used(s, name):
         if archive.folder(name) != now and archive.is_there(name) and not key_in_archive(archive, name, "", matches).clean:
             yield archive.to
+
+
+def find_in_values(s: Services, name: TopicName, needle: Needle) -> list[ValuePlace]:
+    """Where archived messages tell the key in their values, in every archive that the topic has or had.
+
+    Raises:
+        StorageRefused: An archive that has messages of the topic is not there.
+    """
+    for folder in lost(s, name):
+        raise storage_refused(folder, "it has archived messages of the topic, and it is not there or not reached")
+    now = policy_of(s, name).archive_to
+    found = [*_used(s, name), *([] if now is None else [_at(now)])]
+    each = {archive.folder(name): archive for archive in found if archive.is_there(name)}.values()
+    return [place for archive in each for plan_id in archive.plans(name) for place in archive.find_in_values(name, plan_id, needle)]
 
 
 def kept_beneath(s: Services, name: TopicName, until: Instant) -> list[str]:

@@ -274,6 +274,10 @@ create index lifecycle_log_witnesses_by_topic on lifecycle_log_witnesses (topic)
 """
 
 
+def _in_values(connection: Connection) -> None:
+    _run(connection, "alter table lifecycle_erasures add column in_values text")
+
+
 def _run(connection: Connection, script: str) -> None:
     for statement in script.split(";"):
         if statement.strip():
@@ -298,6 +302,7 @@ STEPS: tuple[Step, ...] = (
     _unsearched,
     _refused_files,
     _log_witnesses,
+    _in_values,
 )
 
 

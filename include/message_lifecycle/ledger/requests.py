@@ -28,6 +28,7 @@ from message_lifecycle.model.errors import (
     unknown_hold,
 )
 from message_lifecycle.model.hold import HeldKey, HeldRange, HeldTopic, Hold, What
+from message_lifecycle.model.in_values import InValues
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName, words_of
 from message_lifecycle.model.people import person_of
@@ -277,6 +278,14 @@ class Erasures(Part):
             found = _find(connection, request_id)
             connection.execute(update(_erasures).where(_erasures.c.request_id == found.request_id).values(state=state, detail=detail))
 
+    def record_in_values(self, request_id: str, found: InValues) -> ErasureRequest:
+        """Keep where the key was found inside values, without names of documents and files. Raises UnknownErasure, AmbiguousErasure."""
+        with self._database.writing() as connection:
+            request = _find(connection, request_id)
+            kept = update(_erasures).where(_erasures.c.request_id == request.request_id).values(in_values=found.without_names().to_json())
+            connection.execute(kept)
+            return _find(connection, request.request_id)
+
     def forbidden(self, topic: TopicName) -> Sequence[ErasureRequest]:
         """Requests whose key may not come into the topic, oldest first; most topics have none."""
         query = select(_erasures).where(_erasures.c.forbid == 1, _erasures.c.lifted.is_(None)).order_by(_erasures.c.event)
@@ -388,6 +397,7 @@ def _request(row: Row[Any]) -> ErasureRequest:
         state=row.state,
         detail=row.detail,
         lifted=None if lifted is None else Lifted(by=lifted["by"], why=lifted["why"], at=Instant(lifted["at"])),
+        in_values=None if row.in_values is None else InValues.from_json(row.in_values),
     )
 
 

@@ -11,11 +11,14 @@ import hmac
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from message_lifecycle.model.errors import erasure_secret_changed, invalid_erasure_secret, invalid_receipt
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
+
+if TYPE_CHECKING:
+    from message_lifecycle.model.in_values import InValues
 
 MIN_SECRET_BYTES = 32
 _MARK = b"message_lifecycle erasure secret\x00"
@@ -149,6 +152,8 @@ class ErasureRequest:
     state: ErasureState = "requested"
     detail: str = ""
     lifted: Lifted | None = None
+    in_values: InValues | None = None
+    """Where the key was found inside values, without names; None: nobody searched."""
 
     def covers(self, topic: TopicName) -> bool:
         return not self.topics or topic in self.topics

@@ -17,6 +17,7 @@ from itertools import chain
 
 from message_lifecycle.model.change import EraseRows, Rewrite
 from message_lifecycle.model.erasure import BASE64, TABLE_KINDS, ErasureOf, KeyInTable, Matches
+from message_lifecycle.model.in_values import Needle
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Expected, Plan, Requirements
@@ -99,6 +100,11 @@ _FIELD = re.compile(rb"[^,;\t|]+")
 _STANDARD = bytes.maketrans(b"-_", b"+/")
 """From the letters of base64 that addresses take."""
 _WORD = re.compile(rb"[^\s\"'`,;:|=\[\](){}<>]+")
+
+
+def is_only_inside(record: bytes, needle: Needle) -> bool:
+    """True if the record holds the key inside a larger part. An erasure of the key takes records that tell it as a part of their own."""
+    return needle.is_in_text(record.decode("utf-8", "surrogateescape")) and not tells_key(record, needle.key.__eq__)
 
 
 def tells_key(record: bytes, matches: Matches) -> bool:

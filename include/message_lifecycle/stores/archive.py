@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import IO
@@ -13,6 +14,7 @@ import pyarrow.parquet as pq
 
 from message_lifecycle.model.erasure import HeldFile, KeyInTable, Matches
 from message_lifecycle.model.errors import PlanConflict, damaged_log
+from message_lifecycle.model.in_values import Needle, ValuePlace, places_of_messages
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName
@@ -104,6 +106,13 @@ class ParquetArchive:
         """How many messages of the plan's file have such a key. Raises FileNotFoundError, DamagedLog."""
         with _named_damage(self.file(name, plan_id)):
             return sum(_has(message, matches) for message in self.read(name, plan_id))
+
+    def find_in_values(self, name: TopicName, plan_id: str, needle: Needle) -> list[ValuePlace]:
+        """Where other messages of the plan's file tell the key in their values. Raises FileNotFoundError, DamagedLog."""
+        file = self.file(name, plan_id)
+        with _named_damage(file):
+            found = places_of_messages("archive", filter(needle.is_in_message, self.read(name, plan_id)), is_live=False)
+        return [replace(place, file=file) for place in found]
 
     def erase(self, name: TopicName, plan_id: str, matches: Callable[[bytes], bool]) -> int:
         """Write the plan's file anew without the messages of such a key, or take it away where none is left; how many there were."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from message_lifecycle.app.cli.context import of_outcome
@@ -257,15 +257,24 @@ def _fate(screen: Screen, view: View) -> None:
         screen.line(f"State: {view['state']}. Next: lifecycle {following} {view['plan_id'][:SHORT]}")
 
 
-def ended(output: Output, result: Outcome, things: str = "messages", *, then: str = "", **beside: Any) -> int:
+def ended(
+    output: Output,
+    result: Outcome,
+    things: str = "messages",
+    *,
+    then: str = "",
+    after: Callable[[Screen], None] = lambda _: None,
+    **beside: Any,
+) -> int:
     """Tell a topic's result; the exit status that it has. `things`: see `headline`; `then`: a line after a published one;
-    `beside`: further fields for programs."""
+    `after`: draws what follows; `beside`: further fields for programs."""
     from message_lifecycle.app.views.state import outcome_view
 
     def show(screen: Screen, view: View) -> None:
         outcome(screen, view, things)
         if then and result.name == "published":
             screen.line(then)
+        after(screen)
 
     emit(output, {**outcome_view(result), **beside}, show)
     return of_outcome(result.name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -28,6 +28,9 @@ from message_lifecycle.app.cli.screen import Output, Screen, View, count, emit, 
 from message_lifecycle.model.erasure import Receipt
 from message_lifecycle.model.instants import format_instant
 
+if TYPE_CHECKING:
+    from message_lifecycle.app.services import Services
+
 
 class _NoKeyAsArgument(TyperGroup):
     """What stands where a subcommand may stand is most likely a key, which would then be in the shell's history: it is not told again."""
@@ -47,6 +50,9 @@ app = typer.Typer(
     help="Erase a key everywhere. The key is read from standard input, one line, and kept nowhere but as a keyed hash.",
 )
 receipts = typer.Typer(no_args_is_help=True, help="What was seen to be gone after an erasure.")
+IN_VALUES = typer.Option(
+    "--in-values", help="Look for the key in the values and headers of other messages, too, and name the places. Nothing there is changed."
+)
 RequestArgument = Annotated[str, argument("REQUEST", "The request's id, or a unique beginning of it.")]
 NOT_FOUND = (
     "Warning: the key was found nowhere, and nothing was erased. Keys are compared byte by byte: check upper and lower case, spaces, and "
@@ -67,6 +73,7 @@ def erase(
     text: Annotated[str, option("--why", "WHY", "Why; kept beside it. Never the key.")] = "",
     is_base64: Annotated[bool, typer.Option("--base64", help="The line that is read is base64.")] = False,
     empty_key: Annotated[bool, typer.Option("--empty-key", help="An empty line is the empty key.")] = False,
+    in_values: Annotated[bool, IN_VALUES] = False,
     later: Annotated[
         bool, typer.Option("--later", help="Record the request only; `erase run` or the DAG `erasure` carries it out.")
     ] = False,
@@ -76,16 +83,20 @@ def erase(
     if ctx.invoked_subcommand is not None:
         return None
     from message_lifecycle.app.erasures import ask
+    from message_lifecycle.app.in_values import check_searchable
 
     word_of(by, text, "an erasure")
     s = services(ctx)
     topics = [topic_of(s, name) for name in topic or ()]
     key = read_key(is_base64=is_base64, empty_is_a_key=empty_key)
+    if in_values:
+        check_searchable(key)
     request = ask(s, key, topics=topics, forbid=forbid, by=by, why=text)
+    sought = key if in_values else None
     del key
     if later:
-        return _show_request(ctx, request.request_id, output)
-    return _carry_out(ctx, request.request_id, by, text, output)
+        return _show_request(ctx, request.request_id, output, sought=sought)
+    return _carry_out(ctx, request.request_id, by, text, output, sought=sought)
 
 
 @app.command()
@@ -176,8 +187,13 @@ def _show_receipts(screen: Screen, found: list[View]) -> None:
 @receipts.command("show")
 def show_receipt(ctx: typer.Context, request: RequestArgument, output: OutputOption = Output.text) -> None:
     """Show the receipt of an erasure: a digest of the key, the tables that were searched, the files that went; each by name in the JSON."""
-    kept = services(ctx).ledger.receipt(request)
-    emit(output, json.loads(kept), lambda screen, _told: _receipt(screen, Receipt.from_json(kept)))
+    from message_lifecycle.app.views.state import erasure_view
+
+    s = services(ctx)
+    kept = s.ledger.receipt(request)
+    in_values = erasure_view(s.ledger.erasure(request))["in_values"]
+    beside = {} if in_values is None else {"in_values": in_values}
+    emit(output, {**json.loads(kept), **beside}, lambda screen, _told: _receipt(screen, Receipt.from_json(kept), in_values))
 
 
 @receipts.command("verify")
@@ -199,7 +215,7 @@ def verify_receipt(ctx: typer.Context, request: RequestArgument, output: OutputO
     return DIFFERENT if wrong else 0
 
 
-def _receipt(screen: Screen, receipt: Receipt) -> None:
+def _receipt(screen: Screen, receipt: Receipt, in_values: View | None) -> None:
     screen.line(f"Receipt of erasure request {receipt.request_id}", style="bold")
     screen.facts([("digest of the key", receipt.digest), ("secret", receipt.secret)])
     for topic in receipt.topics:
@@ -226,11 +242,13 @@ def _receipt(screen: Screen, receipt: Receipt) -> None:
             right=("snapshots searched", "files searched", "rows erased", "files gone"),
             wrap=("uuid",),
         )
+    show_in_values(screen, in_values)
     screen.line()
     screen.line(f"To search again for what is gone: lifecycle receipt verify {receipt.request_id[: drawing.SHORT]}")
 
 
-def _carry_out(ctx: typer.Context, request_id: str, by: str, text: str, output: Output) -> int:
+def _carry_out(ctx: typer.Context, request_id: str, by: str, text: str, output: Output, *, sought: bytes | None = None) -> int:
+    """`sought`: a key to look for in values afterwards."""
     from message_lifecycle.app.erasures import carry_out
     from message_lifecycle.app.views.state import erasure_view, outcome_view
 
@@ -240,7 +258,7 @@ def _carry_out(ctx: typer.Context, request_id: str, by: str, text: str, output: 
         found = carry_out(s, request_id, approver=lambda _plan, _report: word)
     outcomes = [outcome_view(one.outcome) for one in found if one.outcome is not None]
     errors = [{"topic": str(one.topic), "error": one.error.code, "message": str(one.error)} for one in found if one.error is not None]
-    told = {**erasure_view(s.ledger.erasure(request_id)), "outcomes": outcomes, "errors": errors}
+    told = {**erasure_view(s.ledger.erasure(request_id)), **_search(s, request_id, sought), "outcomes": outcomes, "errors": errors}
 
     def render(screen: Screen, told: View) -> None:
         if told["state"] == "not_found":
@@ -251,6 +269,7 @@ def _carry_out(ctx: typer.Context, request_id: str, by: str, text: str, output: 
         for error in errors:
             if error["message"] not in told["detail"]:
                 screen.line(f"{error['topic']}: {error['error']}: {error['message']}", style="red")
+        show_in_values(screen, told["in_values"])
         if told["state"] in ("erased", "not_found"):
             screen.line(f"To search again for what is gone: lifecycle receipt verify {request_id[: drawing.SHORT]}")
         if told["state"] == "requested":
@@ -261,13 +280,61 @@ def _carry_out(ctx: typer.Context, request_id: str, by: str, text: str, output: 
     return worst([*statuses, *(one.error.exit_code for one in found if one.error is not None)])
 
 
-def _show_request(ctx: typer.Context, request: str, output: Output) -> int:
+def _search(s: Services, request_id: str, sought: bytes | None) -> View:
+    """Look for the key in values, keep where it was found, and return it for the output; nothing where nobody asked."""
+    from message_lifecycle.app.erasures import topics_of
+    from message_lifecycle.app.in_values import find_in_values
+    from message_lifecycle.app.views.state import in_values_view
+
+    if sought is None:
+        return {}
+    with working("searching values"):
+        found = find_in_values(s, sought, topics_of(s, s.ledger.erasure(request_id)))
+    s.ledger.record_in_values(request_id, found)
+    return {"in_values": in_values_view(found)}
+
+
+def show_in_values(screen: Screen, found: View | None) -> None:
+    """Where a key was found inside values: a line for each table and partition; nothing where nobody searched."""
+    if found is None:
+        return
+    screen.heading(f"The key inside other messages, searched at {screen.when(found['searched_at'])}")
+    places = [(topic["topic"], place) for topic in found["topics"] for place in topic["places"]]
+    screen.table(
+        ("topic", "table", "partition", "rows", "readers see", "where"),
+        [
+            (
+                topic,
+                place["table"],
+                "" if place["partition"] is None else str(place["partition"]),
+                count(place["rows"]),
+                count(place["live"]),
+                " ".join(filter(None, (place["file"], place["offsets"], ", ".join(place["names"]), "..." if place["is_cut"] else ""))),
+            )
+            for topic, place in places
+        ],
+        right=("partition", "rows", "readers see"),
+        wrap=("where",),
+        none="in no value and no header",
+    )
+    screen.notes(f"{topic['topic']}: {count(topic['more'])} more places" for topic in found["topics"] if topic["more"])
+    for topic in found["topics"]:
+        if topic["error"]:
+            screen.line(f"{topic['topic']} could not be searched: {topic['error']}", style="red")
+    if places:
+        screen.line("Nothing of this was erased. To remove single messages: lifecycle message delete TOPIC PARTITION:OFFSET")
+
+
+def _show_request(ctx: typer.Context, request: str, output: Output, *, sought: bytes | None = None) -> int:
     from message_lifecycle.app.views.state import erasure_view
 
-    told = erasure_view(services(ctx).ledger.erasure(request))
+    s = services(ctx)
+    request_id = s.ledger.erasure(request).request_id
+    told = {**erasure_view(s.ledger.erasure(request_id)), **_search(s, request_id, sought)}
 
     def render(screen: Screen, told: View) -> None:
         _request(screen, told)
+        show_in_values(screen, told["in_values"])
         if told["state"] == "requested":
             screen.line(f"To carry it out: lifecycle erase run {told['request_id'][: drawing.SHORT]} --by NAME --why WHY")
             screen.line(f'or the DAG `erasure` with {{"request_id": "{told["request_id"]}"}}')

@@ -24,6 +24,7 @@ from message_lifecycle.app.cli.context import (
     topic_of,
     word_of,
 )
+from message_lifecycle.app.cli.erasures import IN_VALUES, show_in_values
 from message_lifecycle.app.cli.screen import Output, Screen, View, count, emit, working
 from message_lifecycle.model.change import QUARANTINE
 from message_lifecycle.model.errors import invalid_hold
@@ -111,6 +112,7 @@ def purge(
     before: Annotated[int | None, option("--before", "OFFSET", "Only messages below it.")] = None,
     keep: Annotated[int | None, option("--keep", "N", "All but the newest N.")] = None,
     is_base64: Annotated[bool, typer.Option("--base64", help="KEY is base64.")] = False,
+    in_values: Annotated[bool, IN_VALUES] = False,
     output: OutputOption = Output.text,
 ) -> int:
     """Remove a key's messages now: planned, gated and recorded like every deletion, with your word as its approval.
@@ -118,7 +120,7 @@ def purge(
     Where the topic makes markers, a key that is left without a message gets one with the reason Purge.
     """
     request = PurgeKey(key=key_of(key, is_base64=is_base64, where="KEY"), before=before, keep=keep)
-    return _carry_out(ctx, topic, lambda _s, _name: request, by, text, output)
+    return _carry_out(ctx, topic, lambda _s, _name: request, by, text, output, sought=request.key if in_values else None)
 
 
 def undo(
@@ -165,21 +167,46 @@ def _release(s: Services, plan: str, by: str, text: str, output: Output) -> int:
     return 0
 
 
-def _carry_out(ctx: typer.Context, topic: str, asked: Callable[[Services, TopicName], Request], by: str, text: str, output: Output) -> int:
+def _carry_out(
+    ctx: typer.Context,
+    topic: str,
+    asked: Callable[[Services, TopicName], Request],
+    by: str,
+    text: str,
+    output: Output,
+    *,
+    sought: bytes | None = None,
+) -> int:
     word = word_of(by, text)
     s = services(ctx)
     name = topic_of(s, topic)
-    return _run(s, name, asked(s, name), word, output)
+    return _run(s, name, asked(s, name), word, output, sought=sought)
 
 
 def _run(
-    s: Services, name: TopicName, request: Request | UndoPlan, word: tuple[bool, str, str], output: Output, things: str = "messages"
+    s: Services,
+    name: TopicName,
+    request: Request | UndoPlan,
+    word: tuple[bool, str, str],
+    output: Output,
+    things: str = "messages",
+    *,
+    sought: bytes | None = None,
 ) -> int:
+    """`sought`: a key to look for in values afterwards."""
     from message_lifecycle.app import steps
+    from message_lifecycle.app.in_values import check_searchable, find_in_values
+    from message_lifecycle.app.views.state import in_values_view
 
+    if sought is not None:
+        check_searchable(sought)
     with working(f"{name}: plan, stage, gate, publish, verify"):
         outcome = steps.run(s, name, as_of=s.ledger.now(), approver=lambda _plan, _report: word, work=request, requested_by=word[1])
-    return drawing.ended(output, outcome, things)
+    if sought is None:
+        return drawing.ended(output, outcome, things)
+    with working(f"{name}: searching values"):
+        found = in_values_view(find_in_values(s, sought, [name]))
+    return drawing.ended(output, outcome, things, after=lambda screen: show_in_values(screen, found), in_values=found)
 
 
 # `lifecycle hold`: what must not go, whoever asks, until a person releases it (DEL-8).

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any, assert_never
 
 from message_lifecycle.app.operations.registry import named
 from message_lifecycle.app.services import Services
 from message_lifecycle.model.erasure import ErasureRequest
 from message_lifecycle.model.hold import HeldKey, HeldRange, HeldTopic, Hold
+from message_lifecycle.model.in_values import InValues
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
@@ -133,7 +135,13 @@ def erasure_view(request: ErasureRequest) -> View:
         "digest": request.key.digest,
         "secret": request.key.secret,
         "lifted": None if lifted is None else {"by": lifted.by, "why": lifted.why, "at": when(lifted.at)},
+        "in_values": None if request.in_values is None else in_values_view(request.in_values),
     }
+
+
+def in_values_view(found: InValues) -> View:
+    """Where a key was found inside values. `live`: rows among `rows` that readers see."""
+    return {**asdict(found), "searched_at": when(found.searched_at)}
 
 
 def erasures_view(s: Services, *, limit: int) -> list[View]:

@@ -3,6 +3,7 @@ the log and of its view by their places, or a document, whose name is the key.""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -12,6 +13,7 @@ from message_lifecycle.model.change import EraseRows
 from message_lifecycle.model.document import Change
 from message_lifecycle.model.erasure import ErasedTable, HeldFile, KeyInTable, Matches, TableKind
 from message_lifecycle.model.errors import PlanConflict
+from message_lifecycle.model.in_values import MOST_NAMES, Needle, ValuePlace, places_of_messages
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message, offsets_of, ranges_text
 from message_lifecycle.model.names import TopicName
@@ -127,6 +129,29 @@ class MemoryEraser(ChangeStore):
         if archive is not None:
             found.append(key_in_archive(archive, name, tables.topic.uuid, matches))
         return found
+
+    def find_in_values(
+        self,
+        name: TopicName,
+        needle: Needle,
+        policy: Policy,  # noqa: ARG002  # as above
+        *,
+        as_of: Instant,  # noqa: ARG002  # as above
+        undoable: Collection[str] = (),  # noqa: ARG002  # as above
+    ) -> Sequence[ValuePlace]:
+        tables = self._store.of(name)
+        if tables.topic.of_documents:
+            changes = {(document, row.server_seq): row.payload for document, row in _rows_ever(tables.changes)}
+            states = {(document, row.server_seq): row.state for document, row in _rows_ever(tables.snapshots)}
+            return [
+                *_in_documents("log", changes, tables.changes.head, needle),
+                *_in_documents("snapshots", states, tables.snapshots.head, needle),
+            ]
+        shown = {position: row.message for position, row in placed(tables.view.head.rows).items()} if tables.view.commits else {}
+        return [
+            *_in_messages("log", _ever_in_log(tables), tables.log.head.messages, needle),
+            *_in_messages("view", _ever_in_view(tables), shown, needle),
+        ]
 
     def erased_tables(
         self, plan: Plan, matches: Matches, _went: Mapping[str, Sequence[str]] = MappingProxyType({})
@@ -248,7 +273,29 @@ def _key_in(table: Table[Any], files: tuple[HeldFile, ...], *, rows: int, size_b
     )
 
 
+def _in_messages(kind: TableKind, ever: Found, head: Messages, needle: Needle) -> list[ValuePlace]:
+    found = {position: message for position, message in ever.items() if needle.is_in_message(message)}
+    live = Counter(partition for partition, _ in found.keys() & head.keys())
+    places = places_of_messages(kind, found.values())
+    return [replace(place, live=live[place.partition or 0]) for place in places]
+
+
 # Of documents
+
+
+def _rows_ever(table: Table[Any]) -> set[tuple[str, Any]]:
+    """Of every version that can be read back."""
+    return {(document, row) for commit in table.commits for document, rows in commit.version.items() for row in rows}
+
+
+def _in_documents(
+    kind: TableKind, rows: Mapping[tuple[str, int], bytes | None], head: Mapping[str, Sequence[Any]], needle: Needle
+) -> list[ValuePlace]:
+    found = sorted(at for at, content in rows.items() if at[0].encode() != needle.key and needle.is_in(content))
+    now = {(document, row.server_seq) for document, of in head.items() for row in of}
+    names = tuple(f"{document}:{seq}" for document, seq in found[:MOST_NAMES])
+    place = ValuePlace(table=kind, rows=len(found), live=len(now.intersection(found)), names=names, is_cut=len(found) > MOST_NAMES)
+    return [place] if found else []
 
 
 def _key_in_documents(table: Table[Changes] | Table[Snapshots], matches: Matches) -> KeyInTable:

@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from message_lifecycle.model.erasure import ErasedTable, KeyInTable, Matches
 from message_lifecycle.model.errors import PlanConflict
+from message_lifecycle.model.in_values import Needle, ValuePlace, places_of_messages
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import ranges_of
 from message_lifecycle.model.names import TopicName
@@ -20,7 +21,7 @@ from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.operations.erasure import tells_key
+from message_lifecycle.operations.erasure import is_only_inside, tells_key
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
 from message_lifecycle.stores.archive import ParquetArchive, archive_of, beside, erase_archive, key_in_archive, told_in_archive
@@ -80,6 +81,23 @@ class RecordLogEraser(ChangeStore):
         if archive is not None:
             tables.append(key_in_archive(archive, name, head.uuid, matches))
         return tables
+
+    def find_in_values(
+        self,
+        name: TopicName,
+        needle: Needle,
+        policy: Policy,  # noqa: ARG002  # as above
+        *,
+        as_of: Instant,  # noqa: ARG002  # as above
+        undoable: Collection[str] = (),  # noqa: ARG002  # as above
+    ) -> Sequence[ValuePlace]:
+        log = self._logs.open(name)
+        head = log.head()
+        messages = version_of(log.scan()[1], head.end_offsets, head.segments).messages
+        places = places_of_messages("log", filter(needle.is_in_message, messages.values()))
+        if isinstance(log, DamagedRecords) and (rows := log.telling(lambda line: is_only_inside(line, needle))):
+            places.append(ValuePlace(table="quarantine", rows=rows, live=0))
+        return places
 
     def erased_tables(
         self, plan: Plan, matches: Matches, _went: Mapping[str, Sequence[str]] = MappingProxyType({})

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyiceberg.io import FileIO
     from pyspark.sql import SparkSession
 
+RowsOf = Callable[["FileIO", str, Matches, TableKind], Positions]
 FAR_ROWS = 3_000_000
 """Fewer are searched sooner than a cluster's executors have started."""
 FILES_OF_TASK = 16
@@ -41,6 +42,7 @@ class Looks:
         kind: The kind of the table.
         cluster: A session whose executors search the files that are `ahead`. None: this process searches them.
         far_rows: From so many rows on, the executors search.
+        rows_of: Finds the rows of one file. By default those of the key; else those that tell it inside their values.
     """
 
     io: FileIO
@@ -49,6 +51,7 @@ class Looks:
     kind: TableKind
     cluster: Callable[[], SparkSession] | None = None
     far_rows: int = FAR_ROWS
+    rows_of: RowsOf = rows_with
     _found: dict[str, Positions | FileUnreadable] = field(default_factory=dict)
 
     def ahead(self, rows: Mapping[str, int]) -> None:
@@ -56,7 +59,10 @@ class Looks:
         if self.cluster is None or sum(rows.values()) < self.far_rows:
             return
         paths = sorted(rows)
-        items = [_Files(paths[at : at + FILES_OF_TASK], self.store, self.matches, self.kind) for at in range(0, len(paths), FILES_OF_TASK)]
+        items = [
+            _Files(paths[at : at + FILES_OF_TASK], self.store, self.matches, self.kind, self.rows_of)
+            for at in range(0, len(paths), FILES_OF_TASK)
+        ]
         for item, found in zip(items, in_tasks(self.cluster(), items, _looked), strict=True):
             if isinstance(found, Failed):
                 raise search_failed(found.kind, found.reason)
@@ -66,7 +72,7 @@ class Looks:
         """Those that hold the key, once. Raises FileLost, FileUnreadable."""
         if path not in self._found:
             with reading(path):
-                return rows_with(self.io, path, self.matches, self.kind)
+                return self.rows_of(self.io, path, self.matches, self.kind)
         found = self._found.pop(path)
         if isinstance(found, FileUnreadable):
             raise found
@@ -77,8 +83,9 @@ class Looks:
 class _Files:
     paths: Sequence[str]
     store: Store
-    matches: Matches = field(repr=False)  # it has the secret of keyed hashes
+    matches: Matches = field(repr=False)  # it has the secret of keyed hashes, or a key itself
     kind: TableKind
+    rows_of: RowsOf
 
 
 def _looked(files: _Files, _share: Resources) -> list[Positions | FileUnreadable]:
@@ -89,6 +96,6 @@ def _looked(files: _Files, _share: Resources) -> list[Positions | FileUnreadable
 def _rows(files: _Files, path: str) -> Positions | FileUnreadable:
     try:
         with reading(path):
-            return rows_with(files.store.io, path, files.matches, files.kind)
+            return files.rows_of(files.store.io, path, files.matches, files.kind)
     except FileUnreadable as error:
         return error

@@ -153,8 +153,9 @@ def search(
     *,
     among: Container[str] | None = None,
     going: Collection[str] = (),
+    with_left: bool = True,
 ) -> Found:
-    """`looks`: into the table's files. `among`: paths of the data files that are looked into, and no loose ones; None: all there are. `going`: names of files that an
+    """`with_left`: look for files that no snapshot names as well. `looks`: into the table's files. `among`: paths of the data files that are looked into, and no loose ones; None: all there are. `going`: names of files that an
     erasure has to delete still, which are not looked for.
 
     Raises UnsupportedErasure where older kinds of deletes are in the way or a file that holds the key lies outside the location, and
@@ -213,7 +214,7 @@ def search(
         positions=positions,
         vectors={path: frozenset(places) for path, places in of_needed.items()},
         on_main=frozenset(on_main),
-        loose=loose_with(io, document, files.keys(), looks.matches, kind, going=going) if among is None else (),
+        loose=loose_with(io, document, files.keys(), looks.matches, kind, going=going) if among is None and with_left else (),
     )
 
 

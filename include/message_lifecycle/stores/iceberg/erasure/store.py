@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from message_lifecycle.model.change import Rewrite
 from message_lifecycle.model.erasure import TABLE_KINDS, ErasedTable, KeyInTable, Matches, TableKind
 from message_lifecycle.model.errors import PlanConflict, UnknownTopic
+from message_lifecycle.model.in_values import Needle, ValuePlace
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
@@ -24,6 +25,7 @@ from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
 from message_lifecycle.stores.iceberg import catalog
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.erasure.evidence import joined, of_table
+from message_lifecycle.stores.iceberg.erasure.in_values import RowsInValues, places_of
 from message_lifecycle.stores.iceberg.erasure.looking import Looks
 from message_lifecycle.stores.iceberg.erasure.metadata import snapshot_id_of
 from message_lifecycle.stores.iceberg.erasure.publish import (
@@ -83,6 +85,18 @@ class IcebergEraser(NamesFailures, ChangeStore):
             for searched in (search(self._looks(io, document, kind, matches), document, window, going=going),)
         ]
         return tuple(reversed(found))
+
+    def find_in_values(
+        self, name: TopicName, needle: Needle, policy: Policy, *, as_of: Instant, undoable: Collection[str] = ()
+    ) -> Sequence[ValuePlace]:
+        window = UndoWindow.of(policy, as_of, undoable, self._undoable())
+        places: list[ValuePlace] = []
+        for kind, io, document, going in self._documents(name):
+            looks = self._looks(io, document, kind, needle.is_in)
+            looks.rows_of = RowsInValues(needle)
+            found = search(looks, document, window, going=going, with_left=False)
+            places = [*places_of(io, document, kind, found), *places]
+        return places
 
     def erased_tables(
         self, plan: Plan, matches: Matches, went: Mapping[str, Sequence[str]] = MappingProxyType({})

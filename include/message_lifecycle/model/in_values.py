@@ -1,0 +1,172 @@
+"""An erased key inside the values and headers of other messages: what counts as found, and where it was found.
+
+An erasure removes the messages of a key. A search in values removes nothing: it names the places, so that a person can act.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+
+from message_lifecycle.model.erasure import BASE64, TableKind
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.message import Message, ranges_text
+
+SHORT_BYTES = 4
+"""A shorter key stands in many values by chance: it counts as found only as a word of its own."""
+MOST_PLACES = 100
+"""Places that are named for one topic."""
+MOST_RANGES = 50
+MOST_NAMES = 20
+_WORD = rb"[0-9A-Za-z_\x80-\xff]"
+
+
+@dataclass(frozen=True, slots=True)
+class Needle:
+    """A key that is looked for inside values: as its bytes, and as text that JSON, hex and base64 write for it."""
+
+    key: bytes = field(repr=False)
+
+    @property
+    def forms(self) -> tuple[bytes, ...]:
+        """The byte strings that count as the key, the key first."""
+        found = [self.key, self.key.hex().encode(), self.key.hex().upper().encode()]
+        found += [encode(self.key).rstrip(b"=") for encode in (base64.b64encode, base64.urlsafe_b64encode)]
+        try:
+            text = self.key.decode()
+        except UnicodeDecodeError:
+            pass
+        else:
+            found += [json.dumps(text, ensure_ascii=ascii_only)[1:-1].encode() for ascii_only in (True, False)]
+        return tuple(dict.fromkeys(found))
+
+    def is_in(self, content: bytes | None) -> bool:
+        """True if the content holds the key in one of its forms."""
+        if content is None:
+            return False
+        forms = [form for form in self.forms if form in content]
+        if len(self.key) >= SHORT_BYTES:
+            return bool(forms)
+        return any(re.search(rb"(?<!" + _WORD + rb")" + re.escape(form) + rb"(?!" + _WORD + rb")", content) for form in forms)
+
+    def is_in_text(self, text: str | None) -> bool:
+        """The same of a text that the quarantine keeps, which may be bytes in base64."""
+        if text is None:
+            return False
+        if self.is_in(text.encode("utf-8", "surrogateescape")):
+            return True
+        try:
+            return text.startswith(BASE64) and self.is_in(base64.b64decode(text.removeprefix(BASE64)))
+        except ValueError:
+            return False
+
+    def is_in_message(self, message: Message) -> bool:
+        """True if the value or a header of the message holds the key, and the message is none of the key's own."""
+        if message.key == self.key:
+            return False
+        return self.is_in(message.value) or any(self.is_in(name.encode()) or self.is_in(content) for name, content in message.headers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValuePlace:
+    """Where a key was found in values: one table and partition, or one file beside the log.
+
+    Args:
+        partition: None: the table's rows are in no partition of a log.
+        file: A file of an archive; empty otherwise.
+        rows: Rows whose value or headers hold the key.
+        live: Rows among them that readers see. The others are removed already, and in the table's files or history still.
+        offsets: As `ranges_text`, the first ranges; empty where rows have no offsets.
+        is_cut: More rows were found than `offsets` and `names` say.
+        names: The first rows as people know them: `document:server_seq`, or `file:line` of refused rows. No record keeps them.
+    """
+
+    table: TableKind
+    partition: int | None = None
+    file: str = ""
+    rows: int
+    live: int
+    offsets: str = ""
+    is_cut: bool = False
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicValues:
+    """The search of one topic. `error`: why the topic could not be searched, so nothing is known of it."""
+
+    topic: str
+    places: tuple[ValuePlace, ...] = ()
+    more: int = 0
+    """Places beyond those that are named."""
+    error: str = ""
+
+    @property
+    def rows(self) -> int:
+        return sum(place.rows for place in self.places)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InValues:
+    """A search of values for the key of an erasure request."""
+
+    searched_at: Instant
+    topics: tuple[TopicValues, ...]
+
+    def without_names(self) -> InValues:
+        """The search without names of documents and files: a name may be erased later, and records stay."""
+        topics = (replace(topic, places=tuple(replace(place, names=()) for place in topic.places)) for topic in self.topics)
+        return replace(self, topics=tuple(topics))
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> InValues:
+        return cls.from_view(json.loads(text))
+
+    @classmethod
+    def from_view(cls, found: dict[str, object]) -> InValues:
+        topics: list[dict[str, object]] = found["topics"]  # type: ignore[assignment]  # as `to_json` writes it
+        return cls(searched_at=Instant(int(str(found["searched_at"]))), topics=tuple(map(_topic, topics)))
+
+
+def _topic(found: dict[str, object]) -> TopicValues:
+    places: list[dict[str, object]] = found["places"]  # type: ignore[assignment]  # as `to_json` writes it
+    return TopicValues(**{**found, "places": tuple(_place(place) for place in places)})  # type: ignore[arg-type]  # as above
+
+
+def _place(found: dict[str, object]) -> ValuePlace:
+    names: list[str] = found["names"]  # type: ignore[assignment]  # as above
+    return ValuePlace(**{**found, "names": tuple(names)})  # type: ignore[arg-type]  # as above
+
+
+def place_of(table: TableKind, partition: int | None, offsets: Iterable[int], *, live: int) -> ValuePlace:
+    """The place of these offsets, of which each is one row."""
+    found = sorted(set(offsets))
+    text = ranges_text(found)
+    ranges = text.split(",")
+    return ValuePlace(
+        table=table,
+        partition=partition,
+        rows=len(found),
+        live=live,
+        offsets=",".join(ranges[:MOST_RANGES]),
+        is_cut=len(ranges) > MOST_RANGES,
+    )
+
+
+def places_of_messages(table: TableKind, found: Iterable[Message], *, is_live: bool = True) -> list[ValuePlace]:
+    """The places of messages, by partition."""
+    offsets: dict[int, list[int]] = {}
+    for message in found:
+        offsets.setdefault(message.partition, []).append(message.offset)
+    return [place_of(table, partition, some, live=len(some) if is_live else 0) for partition, some in sorted(offsets.items())]
+
+
+def of_topic(topic: str, places: Sequence[ValuePlace]) -> TopicValues:
+    """The search of one topic, with as many places as are named."""
+    return TopicValues(topic=topic, places=tuple(places[:MOST_PLACES]), more=max(0, len(places) - MOST_PLACES))
