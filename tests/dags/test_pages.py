@@ -47,7 +47,7 @@ DOCUMENTS = {
     "run": lambda: pages.run(
         base=BASE,
         run_id=f"message_cleaner/{EVIL}",
-        outcomes=[{"topic": "a/b", "operation": "reclaim", "outcome": "blocked", "as_of": None, "removed": {}, "restored": 0}
+        outcomes=[{"topic": "a/b", "operation": "reclaim", "outcome": "blocked", "undone": False, "as_of": None, "removed": {}, "restored": 0}
                   | {"reclaimed_bytes": None, "rows_kept": None, "plan_id": None, "first_plan_id": None, "more": False, "detail": EVIL}],
         questions=[{"plan_id": "0" * 32, "subject": EVIL}],
     ),

@@ -311,7 +311,7 @@ def test_status_and_due_know_topics_of_documents(lake: Lake, letters: TopicName,
     (answer,) = lake.say("due", LETTERS, "-o", "json").document["topics"]
     assert (answer["due"], answer["reason"]) == (True, "1 snapshots are due and 17 changes can go, in 1 documents")
     told = lake.say("status", LETTERS, "-o", "json").document[0]
-    assert (told["ok"], told["messages"], told["overdue"]["messages"], told["documents"]) == (True, 30, 17, {"due": 1, "snapshots_due": 1})
+    assert (told["ok"], told["messages"], told["due"]["messages"], told["documents"]) == (True, 30, 17, {"due": 1, "snapshots_due": 1})
     assert "17 changes of documents can go" in lake.say("status", LETTERS).out
     assert run(lake).status == 0
     assert not lake.say("due", LETTERS, "-o", "json").document["topics"][0]["due"]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from message_lifecycle.app import pages, views
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.ledger.codec import corrupt_record
 from message_lifecycle.model.instants import Instant
@@ -41,7 +42,7 @@ def test_a_healthy_lake_ends_with_0(lake: Lake, orders: TopicName) -> None:
     assert told.status == 0
     assert "ok" in told.out
     found = state(lake)
-    assert (found["ok"], found["overdue"]["messages"], found["held"]) == (True, 0, [])
+    assert (found["ok"], found["due"]["messages"], found["overdue"]["messages"], found["held"]) == (True, 0, 0, [])
     assert (found["last_removal"]["messages"], found["last_run"]["outcome"]) == (2, "published")
 
 
@@ -54,7 +55,9 @@ def test_what_is_due_within_the_bound_is_no_failure_and_is_not_called_overdue(la
     told = lake.say("status")
     assert told.status == 0
     assert "2 messages are due since 2026-11-21T06:00:00Z (6h)" in told.out
-    assert re.search(r"(?<!max_)overdue(?!\s+after)", told.out) is None, "nothing that is ok is called overdue"
+    assert re.search(r"(?<!max_)overdue", told.out) is None, "nothing that is ok is called overdue"
+    found = state(lake)
+    assert (found["ok"], found["due"]["messages"], found["overdue"]["messages"]) == (True, 2, 0)
 
 
 @pytest.mark.parametrize(("past_bound_us", "status"), [(0, 0), (1, 1)])
@@ -65,6 +68,51 @@ def test_overdue_past_the_bound_fails_when_nothing_named_holds_it(lake: Lake, or
     assert told.status == status
     assert told.document[0]["ok"] is (status == 0)
     assert bool(told.document[0]["problems"]) is bool(status)
+    assert told.document[0]["due"]["messages"] == 5
+    assert told.document[0]["overdue"]["messages"] == (5 if status else 0)
+    assert bool(re.search(r"(?<!max_)overdue", lake.say("status").out)) is bool(status)
+    assert lake.say("status").status == status
+    page = " ".join(pages.topic(base="/b", page=views.topic_page(lake.services, orders)).split())
+    overview = pages.overview(base="/b", status=views.status(lake.services), runs=[])
+    for html in (page, overview):
+        assert ('badge bad">attention' in html, "5 overdue" in html) == (bool(status), bool(status))
+
+
+def test_what_a_hold_keeps_is_due_and_never_called_overdue(lake: Lake, orders: TopicName) -> None:
+    lake.say("hold", "add", "shop/orders", "--by", "ada", "--why", "a trial")
+    lake.world.set_now(Instant(NOW + 48 * HOUR))
+    lake.say("run", "shop/orders")
+    found = lake.say("status", "shop/orders", "-o", "json")
+    assert (found.status, found.document[0]["overdue"]["messages"], {held["holder"] for held in found.document[0]["held"]}) == (
+        0,
+        0,
+        {"hold"},
+    )
+    said = [lake.say("status").out, pages.topic(base="/b", page=views.topic_page(lake.services, orders))]
+    said.append(pages.overview(base="/b", status=views.status(lake.services), runs=[]))
+    assert not any(re.search(r"(?<!max_)\boverdue", text.split("<h2>Settings")[0].partition("</style>")[2] or text) for text in said[:1])
+    assert all("overdue" not in re.sub(r"(?s)<style.*?</style>|<h2>Settings.*", "", text) for text in said[1:])
+    assert all('badge wait">held' in text for text in said[1:])
+
+
+def test_an_undone_plan_is_undone_in_every_list(lake: Lake, orders: TopicName) -> None:
+    plan_id = lake.say("run", "shop/orders", "-o", "json").lines[0]["plan_id"]
+    other = lake.topic("shop/other", message_expiry=DAY)
+    lake.append(other, 30, 1)
+    lake.say("run", "shop/other")
+    for topic, last in (("shop/orders", False), ("shop/other", False)):
+        assert state(lake, topic)["last_removal"]["undone"] is last
+    assert lake.say("undo", plan_id, "--by", "ada", "--why", "a mistake").status == 0
+    assert state(lake)["last_removal"] | {"at": 0, "as_of": 0} == {"plan_id": plan_id, "at": 0, "as_of": 0, "messages": 2, "undone": True}
+    assert state(lake, "shop/other")["last_removal"]["undone"] is False
+    runs = {run["plan_id"]: run["undone"] for run in lake.say("ledger", "list", "-o", "json").document}
+    assert runs[plan_id] is True and sum(runs.values()) == 1
+    lines = [line for line in lake.say("ledger", "list").out.splitlines() if plan_id[:8] in line]
+    assert [("undone" in line, "published" in line) for line in lines] == [(True, False)]
+    assert "(undone)" in lake.say("status").out
+    html = pages.topic(base="/b", page=views.topic_page(lake.services, orders))
+    assert 'badge wait">undone' in html
+    assert 'badge wait">undone' in pages.overview(base="/b", status=views.status(lake.services), runs=views.runs(lake.services))
 
 
 @pytest.mark.parametrize(("hours", "status"), [(24, 0), (30, 1)])

@@ -202,7 +202,7 @@ def test_a_void_question_waits_for_nobody(lake: Lake, asked: str) -> None:
     assert lake.say("status", "shop/audit", "-o", "json").document[0]["waiting"]["plan_id"] == asked
     lake.services.topics.alter(name, {"message_expiry": DAY // 2})
     found = lake.say("status", "shop/audit", "-o", "json").document[0]
-    assert (found["waiting"], found["overdue"]["messages"]) == (None, 4)
+    assert (found["waiting"], found["due"]["messages"]) == (None, 4)
     assert all(one["kind"] != "question" for one in found["obligations"])
     page = lake.say("explain", asked, "-o", "json").document
     assert page["waits_until"] is None

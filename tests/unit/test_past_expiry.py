@@ -49,7 +49,7 @@ def test_one_figure_is_shown_everywhere(lake: Lake, fifty: TopicName) -> None:
     figure = {"messages": 40, "segments": 1, "until": UNTIL, "last_until": UNTIL, "never": 0, "told": TOLD}
     (status,) = lake.say("status", "-o", "json").document
     assert status["past_expiry"] == figure
-    assert (status["ok"], status["overdue"]["messages"]) == (True, 0), "what no run could take is not late"
+    assert (status["ok"], status["due"]["messages"]) == (True, 0), "what no run could take is not late"
     assert lake.say("topic", "describe", "shop/fifty", "-o", "json").document["past_expiry"] == figure
     page = views.topic_page(lake.services, fifty)
     assert page["status"]["past_expiry"] == figure
@@ -109,7 +109,7 @@ def test_what_another_rule_takes_is_not_kept(lake: Lake) -> None:
     fill(lake, counted, 5, 30, 25, 20, 15, 4)
     # Three of the four that no reader sees go before what is shown.
     (status,) = [entry for entry in lake.say("status", "-o", "json").document if entry["topic"] == "shop/counted"]
-    assert (status["overdue"]["messages"], status["past_expiry"]["messages"]) == (3, 1)
+    assert (status["due"]["messages"], status["past_expiry"]["messages"]) == (3, 1)
 
 
 def figure(lake: Lake, topic: TopicName) -> dict[str, object]:
@@ -144,7 +144,7 @@ def test_alter_tells_what_would_go_and_what_somebody_holds(lake: Lake) -> None:
     lake.say("consumer", "commit", "shop/orders", "billing", "0:0")
     told = lake.say("topic", "alter", "shop/orders", "--set", f"message_expiry={DAY_S}", "-o", "json").document["means"]
     assert (told["would_remove"], told["held"]) == (1, 1)
-    assert told["told"] == "a run now would remove 1 of 3 messages; 1 more are overdue and held"
+    assert told["told"] == "a run now would remove 1 of 3 messages; 1 more are due and held"
 
 
 def test_create_tells_the_settings_that_the_topic_has_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:

@@ -235,7 +235,10 @@ def _settle(s: Services, entries: Sequence[RunEntry]) -> None:
 
 def outcomes_of_run(*, run: str) -> list[dict[str, Any]]:
     """What the run has come to so far."""
-    return [told(entry.outcome) for entry in lake().ledger.run_entries(run) if entry.outcome is not None]
+    s = lake()
+    found = [entry.outcome for entry in s.ledger.run_entries(run) if entry.outcome is not None]
+    undone = views.undone_among(s, [outcome.plan_id for outcome in found if outcome.plan_id is not None])
+    return [{**told(outcome), "undone": outcome.name == "published" and outcome.plan_id in undone} for outcome in found]
 
 
 def told(outcome: Outcome) -> dict[str, Any]:

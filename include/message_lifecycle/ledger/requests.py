@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cache
 from typing import Any, assert_never
 
@@ -49,6 +49,7 @@ def _all_holds(*, released: bool) -> Select[Any]:
     return query if released else query.where(_holds.c.released_at.is_(None))
 
 
+_PLANS_AT_ONCE = 1_000
 _ALL_UNDONE = select(_undone).order_by(_undone.c.undone_at, _undone.c.plan_id)
 
 
@@ -130,6 +131,15 @@ class Holds(Part):
         with self._database.reading() as connection:
             row = _row(connection, plan_id)
             return None if row is None else _read(connection, row)
+
+    def undone_among(self, plan_ids: Collection[str]) -> frozenset[str]:
+        """Return those of the plans that were taken back."""
+        found = set[str]()
+        wanted = sorted(set(plan_ids))
+        for at in range(0, len(wanted), _PLANS_AT_ONCE):
+            some = wanted[at : at + _PLANS_AT_ONCE]
+            found.update(row.plan_id for row in self._rows(select(_undone.c.plan_id).where(_undone.c.plan_id.in_(some))))
+        return frozenset(found)
 
     def release_undone(self, plan_id: str, *, by: str, text: str) -> Undone:
         """Let the rules remove the plan's messages again; the first release stands. Raises NotUndone, UnnamedPerson, MixedScripts."""

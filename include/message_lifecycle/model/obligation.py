@@ -69,6 +69,8 @@ class Obligation:
     last_run: tuple[Instant, OutcomeName] | None
     looked_at: Instant | None
     problems: tuple[str, ...]
+    overdue: int = 0
+    """How much of `amount` is due for longer than `max_overdue` allows. The topic is not ok then."""
 
     @property
     def state(self) -> ObligationState:
@@ -108,7 +110,8 @@ def judged(
     if not owed.exact and look.settled_at is not None:
         since = look.settled_at if since is None else max(since, look.settled_at)
     problems, times = [], []
-    if owed.amount and since is not None and is_late(since):
+    is_overdue = bool(owed.amount) and since is not None and is_late(since)
+    if is_overdue:
         ran = (
             "no run has come to an end for it yet"
             if last_run is None
@@ -140,4 +143,5 @@ def judged(
         last_run=last_run,
         looked_at=look.looked_at,
         problems=tuple(problems),
+        overdue=owed.amount if is_overdue else 0,
     )

@@ -356,12 +356,12 @@ def failed_checks(screen: Screen, gate: View) -> None:
 
 
 def held(screen: Screen, entries: list[View]) -> None:
-    """What is overdue and stays, and what holds it."""
+    """What is due and stays, and what holds it."""
     if not entries:
         return
     screen.heading("Overdue, and held")
     screen.table(
-        ("partition", "offsets", "messages", "overdue since", "held by", "because"),
+        ("partition", "offsets", "messages", "due since", "held by", "because"),
         [
             (
                 str(e["partition"]),

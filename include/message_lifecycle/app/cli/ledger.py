@@ -50,7 +50,7 @@ def _show_runs(screen: Screen, found: list[View]) -> None:
                 screen.when(run["at"]),
                 run["topic"],
                 run["operation"],
-                run["outcome"],
+                "undone" if run["undone"] else run["outcome"],
                 count(run["removed_messages"]),
                 screen.when(run["as_of"]),
                 (run["plan_id"] or "")[:8],

@@ -82,40 +82,43 @@ def _show_status(screen: Screen, found: list[View]) -> None:
 
 
 def _status_row(screen: Screen, entry: View) -> tuple[str, ...]:
-    if "overdue" not in entry:
+    if "due" not in entry:
         return "not ok", entry["topic"], "", "", "", "", "", "", ""
     removal, last = entry["last_removal"], entry["last_run"]
-    ended = f"{last['outcome']} {screen.when(last['at'])}" if last else "none"
+    ended = f"{'undone' if last['undone'] else last['outcome']} {screen.when(last['at'])}" if last else "none"
+    removed = f"{screen.when(removal['at'])}{' (undone)' if removal['undone'] else ''}" if removal else "none"
     return (
         "ok" if entry["ok"] else "not ok",
         entry["topic"],
         count(entry["messages"]),
-        count(entry["overdue"]["messages"]),
+        count(entry["due"]["messages"]),
         count(sum(held["messages"] for held in entry["held"])),
         count(entry["past_expiry"]["messages"]) if "past_expiry" in entry else "",
         "" if entry["hidden_bytes"] is None else size(entry["hidden_bytes"]),
-        screen.when(removal["at"]) if removal else "none",
+        removed,
         "waits for a person" if entry["waiting"] else ended,
     )
 
 
 def _status_notes(entry: View) -> Iterable[str]:
     yield from entry["problems"]
-    if "overdue" not in entry:
+    if "due" not in entry:
         return
-    overdue = entry["overdue"]
-    if overdue["messages"] and entry["ok"]:
-        if "documents" in entry:
-            yield f"{count(overdue['messages'])} changes of documents can go: the next run takes them"
-        else:
-            due = f"{count(overdue['messages'])} messages are due since {overdue['since']} ({span(overdue['for_seconds'])})"
-            yield f"{due}: the next run removes them; they are overdue after {span(overdue['max_overdue'])} (max_overdue)"
+    due, overdue = entry["due"], entry["overdue"]
+    things = "changes of documents" if "documents" in entry else "messages"
+    if overdue["messages"]:
+        yield f"{count(overdue['messages'])} {things} are overdue: the first is due for longer than {span(overdue['max_overdue'])} (max_overdue)"
+    elif due["messages"] and "documents" in entry:
+        yield f"{count(due['messages'])} changes of documents can go: the next run takes them"
+    elif due["messages"]:
+        told = f"{count(due['messages'])} messages are due since {due['since']} ({span(due['for_seconds'])})"
+        yield f"{told}: the next run removes them; max_overdue is {span(overdue['max_overdue'])}"
     if entry.get("past_expiry", {}).get("told"):
         yield entry["past_expiry"]["told"]
     # What waits for a person is told below, with the command that answers.
     others = [held for held in entry["held"] if not (entry["waiting"] and held["holder"] == "open_approval")]
     for held in others[:_HOLDERS_SHOWN]:
-        yield f"{count(held['messages'])} overdue messages of partition {held['partition']} are held: {held['holder']}: {held['detail']}"
+        yield f"{count(held['messages'])} due messages of partition {held['partition']} are held: {held['holder']}: {held['detail']}"
     if len(others) > _HOLDERS_SHOWN:
         yield f"... and {len(others) - _HOLDERS_SHOWN} more such runs of segments; --output json has all"
     if entry["refused"]["rows"]:

@@ -12,5 +12,6 @@ from message_lifecycle.app.views.plans import question_of as question_of
 from message_lifecycle.app.views.plans import removal_of as removal_of
 from message_lifecycle.app.views.plans import waits_until as waits_until
 from message_lifecycle.app.views.state import runs as runs
+from message_lifecycle.app.views.state import undone_among as undone_among
 from message_lifecycle.app.views.status import status as status
 from message_lifecycle.app.views.topics import topic_page as topic_page

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict
 from typing import Any, assert_never
 
-from message_lifecycle.app.operations.registry import named
+from message_lifecycle.app.operations.registry import is_undone, named
 from message_lifecycle.app.services import Services
 from message_lifecycle.model.erasure import ErasureRequest
+from message_lifecycle.model.errors import LifecycleError
 from message_lifecycle.model.hold import HeldKey, HeldRange, HeldTopic, Hold
 from message_lifecycle.model.in_values import InValues
 from message_lifecycle.model.instants import Instant, format_instant
@@ -41,14 +42,15 @@ def held_view(held: Iterable[Held]) -> list[View]:
     ]
 
 
-def outcome_view(outcome: Outcome, at: Instant | None = None) -> View:
-    """How a run ended for one topic; `at`: when that was recorded."""
+def outcome_view(outcome: Outcome, at: Instant | None = None, *, undone: bool = False) -> View:
+    """How a run ended for one topic; `at`: when that was recorded; `undone`: what the plan did was taken back since."""
     counts = named(outcome.operation).counts_messages
     return {
         "at": when(at),
         "topic": str(outcome.topic),
         "operation": outcome.operation,
         "outcome": outcome.name,
+        "undone": undone,
         "as_of": when(outcome.as_of),
         "plan_id": outcome.plan_id,
         "first_plan_id": outcome.first_plan_id,
@@ -73,7 +75,25 @@ def outcome_view(outcome: Outcome, at: Instant | None = None) -> View:
 
 def runs(s: Services, name: TopicName | None = None, *, limit: int = 50) -> list[View]:
     """Of one topic, or of all."""
-    return [outcome_view(outcome, at) for at, outcome in s.ledger.history(name, limit=limit)]
+    return outcomes_view(s, s.ledger.history(name, limit=limit))
+
+
+def outcomes_view(s: Services, found: Sequence[tuple[Instant, Outcome]]) -> list[View]:
+    """Outcomes with the times of their recording, each with whether its plan is undone now."""
+    undone = undone_among(s, [outcome.plan_id for _, outcome in found if outcome.plan_id is not None])
+    return [outcome_view(outcome, at, undone=outcome.name == "published" and outcome.plan_id in undone) for at, outcome in found]
+
+
+def undone_among(s: Services, plan_ids: Collection[str]) -> frozenset[str]:
+    """Return those plans that are undone now. A plan whose topic cannot be read counts as the ledger has it."""
+    return frozenset(plan_id for plan_id in s.ledger.undone_among(plan_ids) if _is_undone(s, plan_id))
+
+
+def _is_undone(s: Services, plan_id: str) -> bool:
+    try:
+        return is_undone(s, s.ledger.record(plan_id).plan)
+    except LifecycleError:
+        return True
 
 
 def hold_view(hold: Hold, *, keys: bool = False) -> View:

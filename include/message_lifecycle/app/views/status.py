@@ -12,7 +12,7 @@ from message_lifecycle.app.refused import needing_a_person, rows_in_quarantine
 from message_lifecycle.app.seals import broken_seal
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.views.past_expiry import past_expiry
-from message_lifecycle.app.views.state import View, held_view, outcome_view, when
+from message_lifecycle.app.views.state import View, held_view, outcomes_view, undone_among, when
 from message_lifecycle.app.witness import require_intact
 from message_lifecycle.model.errors import ledger_tampered
 from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, format_instant
@@ -74,6 +74,7 @@ def _of_messages(s: Services, name: TopicName, policy: Policy, would: Plan, obli
     now, asked = lake.now, open_question(s, lake.waiting, name)
     last = next(iter(s.ledger.history(name, limit=1, operations=names_of(lambda one: one.removes))), None)
     holder, since = _word_of_a_person(asked, last, policy, now), would.due_since
+    due = _due(0 if holder else would.expected.removed_rows, None if holder else since, now)
     problems = [*(problem for one in obliged for problem in one.problems), *_tampered(s, name)]
     # What is held to `enabled`: the cleaner, the purge of what is compacted, and the sweep for markers (EXP-2).
     idle = sorted({one.kind for one in obliged if named(one.operation).rests})
@@ -89,12 +90,8 @@ def _of_messages(s: Services, name: TopicName, policy: Policy, would: Plan, obli
         "problems": problems,
         "as_of": when(now),
         "messages": would.expected.rows_in,
-        "overdue": {
-            "messages": 0 if holder else would.expected.removed_rows,
-            "since": None if holder else when(since),
-            "for_seconds": None if holder or since is None else (now - since) // MICROS_PER_SECOND,
-            "max_overdue": policy["max_overdue"],
-        },
+        "due": due,
+        "overdue": _overdue(obliged, would, policy, now),
         "held": held_view([*would.held, *_held_by_a_person(would, since, holder)]),
         "past_expiry": past_expiry(s, name, policy, now),
         **_alike(s, name, policy, would, obliged, asked, last),
@@ -127,7 +124,7 @@ def _alike(
         "obligations": [obligation_view(one) for one in obliged],
         "next_due_at": when(would.next_due_at),
         "waiting": None if asked is None else _question(asked, policy),
-        "last_run": None if last is None else outcome_view(last[1], last[0]),
+        "last_run": None if last is None else outcomes_view(s, [last])[0],
         "last_removal": _last_removal(s, name),
         "refused": {"rows": rows_in_quarantine(s, name), "batches": [one.batch_id for one in needing_a_person(s, name)]},
         "hidden_bytes": s.stores.forget.hidden_bytes(name),
@@ -180,11 +177,28 @@ def _of_documents(s: Services, name: TopicName, policy: Policy, would: Plan, obl
             "snapshots_due": sum(action.snapshot is not None for action in would.on_snapshots.documents),
         },
         "messages": would.expected.rows_in,
-        "overdue": {"messages": would.expected.removed_rows, "since": None, "for_seconds": None, "max_overdue": policy["max_overdue"]},
+        "due": _due(would.expected.removed_rows, None, lake.now),
+        "overdue": _overdue(obliged, would, policy, lake.now),
         "held": held_view(would.held),
         **_alike(s, name, policy, would, obliged, asked, last),
         "warnings": list(would.warnings),
     }
+
+
+def _due(messages: int, since: Instant | None, now: Instant) -> View:
+    """What the next run takes."""
+    return {
+        "messages": messages,
+        "since": when(since),
+        "for_seconds": None if since is None else (now - since) // MICROS_PER_SECOND,
+    }
+
+
+def _overdue(obliged: Sequence[Obligation], would: Plan, policy: Policy, now: Instant) -> View:
+    """What is due by rules of which the first message is due for longer than `max_overdue` allows. Anything here makes the topic not ok."""
+    late = [one for one in obliged if one.overdue and one.operation == would.operation]
+    since = min((one.due_since for one in late if one.due_since is not None), default=None)
+    return {**_due(sum(one.overdue for one in late), since, now), "max_overdue": policy["max_overdue"]}
 
 
 def _tampered(s: Services, name: TopicName) -> list[str]:
@@ -253,5 +267,6 @@ def _last_removal(s: Services, name: TopicName) -> View | None:
                 "at": when(s.ledger.published_at(plan.plan_id)),
                 "as_of": when(plan.as_of),
                 "messages": plan.expected_rows,
+                "undone": plan.plan_id in undone_among(s, [plan.plan_id]),
             }
     return None

@@ -124,7 +124,7 @@ def _means(s: Services, name: TopicName, policy: Policy, past: View | None) -> V
         if expected.rows_in
         else f"it holds no {things} now"
     ]
-    told += [f"{held:,} more are overdue and held"] if held else []
+    told += [f"{held:,} more are due and held"] if held else []
     told += [past["told"]] if past is not None and past["told"] is not None else []
     return {"messages": expected.rows_in, "would_remove": expected.removed_rows, "held": held, "told": "; ".join(told)}
 
