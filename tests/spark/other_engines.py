@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import pyarrow as pa
 from tests.errors import raises
 from tests.spark.lake import Lake, tables
 from tests.spark.landing import Landing
@@ -20,12 +21,16 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.request import RemoveMessages
 from message_lifecycle.sources.mapping import FieldMapping
-from message_lifecycle.stores.iceberg.session import forget_cached, sql_table
+from message_lifecycle.stores.iceberg.columns import SCHEMA
+from message_lifecycle.stores.iceberg.session import forget_cached, java_table, sql_table
+from message_lifecycle.stores.iceberg.writer import write_rows
 
 MAPPING = FieldMapping(key="key", value="value", append_time="at", append_time_unit="s")
 WORDS = {"by": "ada", "text": "checked with the other team"}
 LONG_AGO = 1_600_000_000
 """Seconds; older than any expiry of these tests."""
+Engine = Literal["spark", "java"]
+"""Spark's SQL, or Iceberg's Java library alone. PyIceberg reads tables of format 3 and cannot write them."""
 
 
 class Topic(Landing):
@@ -127,6 +132,27 @@ class Topic(Landing):
 
     def status_codes(self) -> set[str]:
         return {problem.partition(":")[0] for problem in self.status().get("problems", ())}
+
+    def append_by(
+        self, engine: Engine, *offsets: int, partition: int = 0, segment: int = 0, key: str = "theirs", at: int = LONG_AGO
+    ) -> None:
+        """Append messages as another engine does, with nothing of ours in the summary."""
+        if engine == "spark":
+            rows = ", ".join(
+                f"({partition}, {offset}L, timestamp_seconds({at}), null, X'{key.encode().hex()}', X'76', array(), 2L, {segment}L, null, null, "
+                "null)"
+                for offset in offsets
+            )
+            self.sql("INSERT INTO {t} VALUES " + rows)
+            return
+        row = {"partition": partition, "append_time": at * 1_000_000, "key": key.encode(), "value": b"v", "headers": [], "size_bytes": 2}
+        rows_of = [{**row, "segment": segment, "offset": offset} for offset in offsets]
+        table = java_table(self.lake.session, self.name)
+        append = table.newAppend()
+        for file in write_rows(self.lake.session, table, pa.Table.from_pylist(rows_of, schema=SCHEMA.as_arrow())):
+            append.appendFile(file)
+        append.commit()
+        forget_cached(self.lake.session, self.name)
 
     def clear_inbox(self) -> None:
         for file in self.inbox.iterdir():

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tests.errors import raises
 from tests.spark.lake import EXPIRY_S, SECOND, Lake, Rows
 from tests.spark.tables import Overtaken, touch
 from tests.verdicts import by
@@ -67,14 +68,25 @@ def test_nothing_is_seen_on_main_before_publishing_nor_after_discarding(lake: La
 
 
 def test_messages_appended_after_the_plan_survive_in_the_very_segments_that_go(lake: Lake) -> None:
-    # By place, time and offset these would match any predicate that the plan could be made into.
+    # By place and time these would match any predicate that the plan could be made into.
+    name = three_segments(lake)
+    plan = lake.plan(name, AS_OF)
+    store = lake.store()
+    staged = store.stage(plan)
+    lake.append(name, Rows(base=6, segment=0, times=(1,)), Rows(base=7, segment=3, times=(2,)), with_state=False)
+    assert store.publish(lake.verdict(plan, staged), by(("ledger", 2))).removed == (("expiry", 5),)
+    assert lake.offsets(name) == [5, 6, 7]
+
+
+def test_messages_appended_after_the_plan_under_its_own_offsets_refuse_the_commit(lake: Lake) -> None:  # MSG-4
     name = three_segments(lake)
     plan = lake.plan(name, AS_OF)
     store = lake.store()
     staged = store.stage(plan)
     lake.append(name, Rows(base=1, segment=0, times=(1,)), Rows(base=4, segment=3, times=(2,)), with_state=False)
-    assert store.publish(lake.verdict(plan, staged), by(("ledger", 2))).removed == (("expiry", 5),)
-    assert lake.offsets(name) == [1, 4, 5]
+    with raises("AppendedBelowEnd"):
+        store.publish(lake.verdict(plan, staged), by(("ledger", 2)))
+    assert lake.offsets(name) == [0, 1, 1, 2, 3, 4, 4, 5]
 
 
 def test_a_commit_of_another_process_while_the_branch_is_made_is_no_conflict(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

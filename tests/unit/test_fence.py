@@ -246,7 +246,7 @@ def test_a_log_without_the_plans_snapshot_is_another_one() -> None:
 
 def test_the_state_is_that_of_the_newest_that_carries_any() -> None:  # MSG-4
     first, second = LogSummary(end_offsets={0: 3}), LogSummary(end_offsets={0: 7})
-    came = (Snapshot(2, "append", first.to_properties()), Snapshot(3, "append", second.to_properties()), Snapshot(4))
+    came = (Snapshot(2, "append", first.to_properties()), Snapshot(3, "append", second.to_properties()), Snapshot(4, "replace"))
     table = Table(*came)
     assert newest_state(table) == second, "another writer's commit carries none"
     assert END_OFFSETS in second.to_properties()

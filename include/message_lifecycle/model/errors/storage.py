@@ -90,6 +90,19 @@ class LogStateLost(Refused):
         )
 
 
+class AppendedBelowEnd(LogStateLost):
+    """Another engine appended messages under offsets that the log has given before, or to a mirror (MSG-4)."""
+
+    def __init__(self, table: str, snapshot_id: int, found: str) -> None:
+        self.table, self.reason = table, found
+        Refused.__init__(
+            self,
+            f"{table}: another engine's append, snapshot {snapshot_id}, brought {found}. A reader that is past these offsets never sees the "
+            "messages. Nothing is written to the topic and nothing is removed from it until a person decides. Delete the messages with that "
+            "engine, or roll the table back to the snapshot before. To keep the messages: `lifecycle topic repair TOPIC --by NAME --why WHY`.",
+        )
+
+
 class LogRolledBack(Refused):
     """Main does not come from our newest commit: another engine has rolled the table back (MSG-4)."""
 
@@ -224,6 +237,33 @@ def file_listed_twice(path: str) -> Refused:
         f"{path}: the table's manifests list this data file more than once, so that its rows count more than once. Another program added it "
         "again. Nothing was planned or removed. Roll the table back to the snapshot before that, or rewrite the file with that program.",
         code="FileListedTwice",
+    )
+
+
+def offset_given_twice(offset: int, files: Sequence[str]) -> Refused:
+    """Two messages of a log have the same partition and offset, so no plan can name one of them."""
+    return Refused(
+        f"{', '.join(files)}: more than one message of the partition has offset {offset}. Another program wrote them. Nothing was "
+        "planned or removed. Delete all but one with that program, or roll the table back to the snapshot before.",
+        code="OffsetGivenTwice",
+    )
+
+
+def message_without_place(path: str, column: str) -> Refused:
+    """A row of a log has no partition, segment or offset, so nothing can name it."""
+    return Refused(
+        f"{path}: the file has messages without {column}. Allowed: a value in each row. Another program wrote the file. Nothing was planned or "
+        "removed. Delete these rows with that program, or roll the table back to the snapshot before.",
+        code="MessageWithoutPlace",
+    )
+
+
+def offsets_used_up(path: str, offset: int) -> Refused:
+    """Another engine appended a message under the last possible offset."""
+    return Refused(
+        f"{path}: a message has the offset {offset}, and no offset is left after it. Another program wrote the file. Nothing was planned, written "
+        "or removed. Delete the message with that program, or roll the table back to the snapshot before.",
+        code="OffsetsUsedUp",
     )
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
+from message_lifecycle.model.errors import message_without_place, offset_given_twice
 from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.rules import After, Both, Either, Known, Never, Not, Rule
@@ -89,7 +90,7 @@ def read_columns(io: FileIO, path: str, columns: Iterable[str]) -> pa.Table:
 
 
 def read_rows(io: FileIO, path: str, removed: Positions, columns: Iterable[str]) -> FileRows:
-    """Read `offset` and the given columns of one data file."""
+    """Read `offset` and the given columns of one data file. Raises MessageWithoutPlace, OffsetGivenTwice."""
     import pyarrow as pa
 
     wanted = {"offset", *columns}
@@ -99,14 +100,31 @@ def read_rows(io: FileIO, path: str, removed: Positions, columns: Iterable[str])
         found = found.append_column(name, pa.nulls(len(found), pa.bool_() if name == "never" else pa.int64()))
     alive = np.ones(len(found), np.bool_)
     alive[removed] = False
+    offsets = found["offset"]
+    if offsets.null_count:
+        if (alive & offsets.is_null().to_numpy()).any():
+            raise message_without_place(path, "an offset")
+        offsets = offsets.fill_null(-1)
+    numbers: Longs = offsets.to_numpy()
+    _require_once(path, numbers, alive)
     return FileRows(
-        offsets=found["offset"].to_numpy(),
+        offsets=numbers,
         columns={
             name: flags(found[name]) if name == "never" else times(found[name], zero_is_unknown=name == "append_time")
             for name in wanted - {"offset"}
         },
         alive=alive,
     )
+
+
+def _require_once(path: str, offsets: Longs, alive: NDArray[np.bool_]) -> None:
+    """Raises OffsetGivenTwice. A file of ours is in the order of offsets."""
+    if (np.diff(offsets) > 0).all():
+        return
+    left = np.sort(offsets[alive])
+    twice = left[1:][np.diff(left) == 0]
+    if len(twice):
+        raise offset_given_twice(int(twice[0]), [path])
 
 
 def keys_at(io: FileIO, path: str, positions: Positions) -> pa.Array:

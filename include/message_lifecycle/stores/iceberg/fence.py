@@ -33,7 +33,7 @@ from message_lifecycle.stores.iceberg.layout import (
 )
 from message_lifecycle.stores.iceberg.session import engine
 from message_lifecycle.stores.iceberg.table_metadata import Attempt, compare_and_swap
-from message_lifecycle.stores.iceberg.witness import Commit, Witness, find_state, next_witness
+from message_lifecycle.stores.iceberg.witness import Commit, Standing, Witness, find_state, next_witness
 
 if TYPE_CHECKING:
     from message_lifecycle.operations.verdict import Verdict
@@ -87,12 +87,7 @@ def ancestors(table: Java, snapshot: Java | None) -> Iterator[Ancestor]:
 
 
 def newest_state(table: Java, snapshot: Java | None = None) -> LogSummary:
-    """Return the log's state at a snapshot of main (None: its head), by summaries and the table's own witness (MSG-4).
-
-    Raises:
-        LogStateLost: No state is left, or the table's witnesses disagree.
-        LogRolledBack: Main goes back past our newest commit.
-    """
+    """As `read.newest_state`, of a table that Java has loaded (MSG-4)."""
     return Walk(table).log_state(snapshot)
 
 
@@ -116,21 +111,33 @@ class Walk:
         return main_ancestors(self._metadata)
 
     def log_state(self, snapshot: Java | None = None) -> LogSummary:
-        """Return the log's state. Raises as `newest_state`."""
-        found = self.state(END_OFFSETS, snapshot)
-        state = None if found is None else LogSummary.from_properties(found)
-        if state is None:
+        """Return the log's state. Raises as `read.newest_state`."""
+        found = self._standing(END_OFFSETS, snapshot)
+        state = None if found is None else LogSummary.from_properties(found.state)
+        if found is None or state is None:
             raise LogStateLost(self._where, "no snapshot and no table property says where the log ends")
+        if found.bringing:
+            from message_lifecycle.stores.iceberg.other_writers import log_state, table_of
+
+            table = table_of(self._table, self._current)
+            state = log_state(table, None if snapshot is None else table.snapshot_by_id(int(snapshot.snapshotId())), found) or state
         return state
 
-    def state(self, mark: str, snapshot: Java | None = None) -> Mapping[str, str] | None:
-        """Return the state that has the mark; None if the table never had one. Raises as `newest_state`."""
+    def state(self, mark: str) -> Mapping[str, str] | None:
+        """Return the state that has the mark, as our newest commit carries it; None if the table never had one. Raises as `find_state`."""
+        found = self._standing(mark)
+        return None if found is None else found.state
+
+    def _standing(self, mark: str, snapshot: Java | None = None) -> Standing | None:
         start = self._metadata.currentSnapshot() if snapshot is None else snapshot
         witness = Witness.read(entries(self._metadata.properties()), self._where)
         if witness is not None and snapshot is not None and int(snapshot.sequenceNumber()) < witness.sequence_number:
             witness = None  # it is of a later time
-        found = find_state(self._where, mark, ancestors(self._metadata, start), witness, self._earlier)
-        return None if found is None else found.state
+        return find_state(self._where, mark, ancestors(self._metadata, start), witness, self._earlier)
+
+    @property
+    def _current(self) -> Java:
+        return self._table.operations().current() if self._metadata is self._table else self._metadata
 
     @property
     def _where(self) -> str:
@@ -139,8 +146,7 @@ class Walk:
     def _earlier(self) -> Iterator[Commit]:
         """Yield the snapshots of earlier metadata documents, newest first, as far as they are there."""
         jvm = cast(Jvm, engine())._jvm
-        log = self._table.operations().current() if self._metadata is self._table else self._metadata
-        for entry in reversed(list(each(log.previousFiles()))):
+        for entry in reversed(list(each(self._current.previousFiles()))):
             try:
                 found = jvm.org.apache.iceberg.TableMetadataParser.read(self._table.io(), entry.file())
                 yield from [Ancestor(snapshot) for snapshot in each(found.snapshots())]

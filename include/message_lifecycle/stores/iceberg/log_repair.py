@@ -26,6 +26,7 @@ from message_lifecycle.stores.iceberg.layout import (
     offsets_of,
 )
 from message_lifecycle.stores.iceberg.named import NamesFailures
+from message_lifecycle.stores.iceberg.read import newest_state
 from message_lifecycle.stores.iceberg.session import engine, forget_cached, java_table
 from message_lifecycle.stores.iceberg.table_folder import TORN, TableDocument
 from message_lifecycle.stores.iceberg.witness import Known, Standing, Witness, state_of_document
@@ -61,12 +62,14 @@ class IcebergWitnesses(NamesFailures):
         self._tables, self._session = tables, session
 
     def seen(self, name: TopicName, *, anew: bool = False) -> Sequence[SeenTable]:
-        """Return the log and the view with our newest commit on each. Raises LogStateLost, LogRolledBack."""
+        """Return the log and the view with our newest commit on each. Raises as `read.newest_state`."""
         found = []
         for table in self._stated(name, anew=anew):
             standing = state_of_document(table.document, table.name, table.mark, table.read)
             if standing is None and not table.kind:
                 raise LogStateLost(table.name, "no snapshot and no table property says where the log ends")
+            if standing is not None and standing.bringing and not table.kind:
+                newest_state(self._tables.load(name))
             witness = None if standing is None else _witness(table, standing)
             found.append(SeenTable(table=table.name, table_uuid=table.document.uuid, head_id=table.document.current_id, witness=witness))
         return found
@@ -95,15 +98,15 @@ class IcebergWitnesses(NamesFailures):
         witness = witness if witness is not None and mark in witness.state else None
         main = [Known.of_document(snapshot) for snapshot in document.main()]
         newest = next((one for one in main if one.get(mark) is not None), None)
-        newest_state = {} if newest is None else newest.summary
+        newest_carried = {} if newest is None else newest.summary
         said = {
-            "snapshots": None if newest is None else (newest.sequence_number, newest_state),
+            "snapshots": None if newest is None else (newest.sequence_number, newest_carried),
             "table property": None if witness is None else (witness.sequence_number, witness.state),
             "ledger": None if kept is None else (kept.sequence_number, kept.state),
         }
         there = [one for one in said.values() if one is not None]
         rolled_back = isinstance(mine, LogRolledBack)
-        base = newest_state if rolled_back else max(there, key=lambda one: one[0], default=(0, newest_state))[1]
+        base = newest_carried if rolled_back else max(there, key=lambda one: one[0], default=(0, newest_carried))[1]
         known: dict[str, Mapping[int, int] | None] = {who: None if one is None else table.offsets(one[1]) for who, one in said.items()}
         if table.kind:
             state = {mark: "{}", **{key: base[key] for key in VIEW_KEYS if key in base}}
@@ -116,7 +119,7 @@ class IcebergWitnesses(NamesFailures):
             ]
             state = _log_state(document, base, everywhere, rolled_back=rolled_back).to_properties()
         ours = max(((one.sequence_number, one.snapshot_id) for one in (witness, kept) if one is not None), default=None)
-        last = table.offsets(newest_state)
+        last = table.offsets(newest_carried)
         return LogFound(
             table_uuid=document.uuid,
             table=table.name,

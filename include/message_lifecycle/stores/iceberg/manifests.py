@@ -17,7 +17,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, LongType, NestedField, StructType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
-from message_lifecycle.model.errors import file_listed_twice
+from message_lifecycle.model.errors import file_listed_twice, message_without_place
 from message_lifecycle.stores.iceberg.columns import APPEND_TIME, EXPIRES_AT, NEVER, OFFSET
 from message_lifecycle.stores.iceberg.segments import FileMetrics
 from message_lifecycle.stores.iceberg.table_folder import location_prefix, reading
@@ -181,7 +181,7 @@ def _map_of_numbers(decoder: BinaryDecoder) -> dict[int, int]:
 
 
 def files_of(table: Table, snapshot: Snapshot) -> Iterator[FileMetrics]:
-    """The data files of a snapshot with their metrics; nothing but manifests is read."""
+    """Yield the data files of a snapshot with their metrics; nothing but manifests is read. Raises MessageWithoutPlace."""
     manifests = manifests_of(table, snapshot)
     deleted: dict[str, int] = {}
     for manifest in manifests:
@@ -198,6 +198,8 @@ def files_of(table: Table, snapshot: Snapshot) -> Iterator[FileMetrics]:
                 if status != DELETED:
                     partition, segment = place
                     low, high, without = lower or _NONE, upper or _NONE, nulls or _NONE
+                    if (without.get(OFFSET) or 0) > deleted.get(path, 0):
+                        raise message_without_place(path, "an offset")
                     never = high.get(NEVER)
                     yield FileMetrics(
                         partition,
@@ -206,20 +208,20 @@ def files_of(table: Table, snapshot: Snapshot) -> Iterator[FileMetrics]:
                         rows,
                         deleted.get(path, 0),
                         size,
-                        _number(low.get(OFFSET)),
-                        _number(high.get(OFFSET)),
-                        _number(low.get(APPEND_TIME)),
-                        _number(high.get(APPEND_TIME)),
+                        number(low.get(OFFSET)),
+                        number(high.get(OFFSET)),
+                        number(low.get(APPEND_TIME)),
+                        number(high.get(APPEND_TIME)),
                         without.get(APPEND_TIME),
-                        _number(low.get(EXPIRES_AT)),
-                        _number(high.get(EXPIRES_AT)),
+                        number(low.get(EXPIRES_AT)),
+                        number(high.get(EXPIRES_AT)),
                         without.get(EXPIRES_AT),
                         None if never is None else never != b"\x00",
                         without.get(NEVER),
                     )
 
 
-def _number(bound: bytes | None) -> int | None:
+def number(bound: bytes | None) -> int | None:
     return None if bound is None else int.from_bytes(bound, "little", signed=True)
 
 

@@ -37,7 +37,7 @@ from message_lifecycle.stores.iceberg.layout import (
 )
 from message_lifecycle.stores.iceberg.named import NamesFailures
 from message_lifecycle.stores.iceberg.pointers import is_looking
-from message_lifecycle.stores.iceberg.segments import FileMetrics, InTime, log_state
+from message_lifecycle.stores.iceberg.segments import FileMetrics, InTime, log_state, may_share_offsets
 from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
 from message_lifecycle.stores.iceberg.witness import state_of_document, state_of_table
 
@@ -52,25 +52,40 @@ class IcebergReader(NamesFailures):
     def __init__(self, tables: Tables | None = None) -> None:
         self._tables = tables or Tables()
         self._last_files: tuple[str, Sequence[FileMetrics]] | None = None
+        self._apart: tuple[str, tuple[tuple[str, int], ...]] | None = None
+        """Files that were read, and share no offset."""
 
     def marker(self, name: TopicName) -> str:
         """The location of the table's metadata: every change writes a new one."""
         return self._tables.location(name)
 
     def log(self, name: TopicName, *, late_after: Instant | None = None) -> LogState:
-
         table = self._tables.log(name)
         snapshot = table.current_snapshot()
-        return log_state(
+        files = () if snapshot is None else self._files(table, snapshot)
+        found = log_state(
             name,
             table_uuid=str(table.metadata.table_uuid),
             snapshot_id=None if snapshot is None else snapshot.snapshot_id,
             partitions=partitions_of(table.properties),
-            files=() if snapshot is None else self._files(table, snapshot),
+            files=files,
             summary=newest_state(table),
             late_after=late_after,
             read_late=lambda names, late: _read_late(table, names, late),
         )
+        if snapshot is not None:
+            self._require_offsets_once(table, snapshot, files)
+        return found
+
+    def _require_offsets_once(self, table: Table, snapshot: Snapshot, files: Sequence[FileMetrics]) -> None:
+        """Raises OffsetGivenTwice, MessageWithoutPlace."""
+        suspects = may_share_offsets(files)
+        key = str(table.metadata.table_uuid), tuple((file.name, file.deleted) for file in suspects)
+        if suspects and self._apart != key:
+            from message_lifecycle.stores.iceberg.other_writers import require_offsets_once
+
+            require_offsets_once(table, snapshot, suspects)
+            self._apart = key
 
     def _files(self, table: Table, snapshot: Snapshot) -> Sequence[FileMetrics]:
         """Return the data files of the snapshot. In a look, the second question about the same metadata reads no manifest again."""
@@ -88,6 +103,8 @@ class IcebergReader(NamesFailures):
         found = state_of_document(document, ".".join(place), END_OFFSETS, lambda location: self._tables.pointers.read(place, location))
         if found is None:
             raise _lost(".".join(place))
+        if found.bringing:
+            return dict.fromkeys(range(partitions_of(document.properties)), 0) | dict(newest_state(self._tables.log(name)).end_offsets)
         return dict.fromkeys(range(partitions_of(document.properties)), 0) | offsets_of(found.state[END_OFFSETS])
 
     def rows(self, log: LogState, question: RowQuestion) -> RowAnswer:
@@ -239,14 +256,23 @@ def removed_rows(summary: Mapping[str, str]) -> int:
 
 
 def newest_state(table: Table, snapshot: Snapshot | None = None) -> LogSummary:
-    """Return the log's state at a snapshot of main (None: its head), by summaries and the table's own witness (MSG-4).
+    """Return the log's state at a snapshot of main (None: its head), by summaries, the table's own witness and what other engines have
+    brought since (MSG-4).
 
     Raises:
         LogStateLost: No state is left, or the table's witnesses disagree.
         LogRolledBack: Main goes back past our newest commit.
+        Refused: As `other_writers.log_state`.
     """
     found = state_of_table(table, END_OFFSETS, snapshot)
-    state = None if found is None else LogSummary.from_properties(found.state)
+    if found is None:
+        raise _lost(".".join(table.name()))
+    if found.bringing:
+        from message_lifecycle.stores.iceberg.other_writers import log_state as with_others
+
+        state = with_others(table, snapshot, found)
+    else:
+        state = LogSummary.from_properties(found.state)
     if state is None:
         raise _lost(".".join(table.name()))
     return state

@@ -10,7 +10,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple, assert_never
 
-from message_lifecycle.model.errors import file_listed_twice
+from message_lifecycle.model.errors import file_listed_twice, message_without_place
 from message_lifecycle.model.facts import LogState, Segment
 from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
 from message_lifecycle.model.message import Place
@@ -99,10 +99,14 @@ def log_state(
         summary: The state in the newest snapshot that carries one.
 
     Raises:
-        Refused: A data file is listed more than once (`FileListedTwice`).
+        Refused: A data file is listed more than once (`FileListedTwice`), or has no partition or segment (`MessageWithoutPlace`).
     """
+    files = list(files)
+    for file in files:
+        if None in (file.partition, file.segment):  # where another engine has changed the table's columns
+            raise message_without_place(file.name, "a partition or a segment")
     ordered = sorted(files, key=itemgetter(0, 1, 2))  # not by what metadata may leave out, which has no order
-    _require_once(ordered)
+    require_listed_once(ordered)
     ends = dict.fromkeys(range(partitions), 0) | dict(summary.end_offsets)
     grouped = [(place, list(group)) for place, group in groupby(ordered, key=itemgetter(0, 1))]
     for file in ordered:
@@ -123,7 +127,35 @@ def log_state(
     )
 
 
-def _require_once(files: list[FileMetrics]) -> None:
+def may_share_offsets(files: Iterable[FileMetrics]) -> list[FileMetrics]:
+    """Return the files whose bounds allow that two of their messages share an offset, by partition. No commit of ours makes such files."""
+    found: list[FileMetrics] = []
+    ranges = [
+        (file.partition, INT64_MIN if file.first_offset is None else file.first_offset, file.name, file)
+        for file in files
+        if file.deleted < file.rows
+    ]
+    ranges.sort()
+    for _, in_partition in groupby(ranges, key=itemgetter(0)):
+        group: list[FileMetrics] = []
+        end = INT64_MIN
+        for _, first, _, file in in_partition:
+            if group and first > end:
+                found += _if_suspect(group)
+                group, end = [], INT64_MIN
+            group.append(file)
+            end = max(end, INT64_MAX if file.last_offset is None else file.last_offset)
+        found += _if_suspect(group)
+    return found
+
+
+def _if_suspect(group: list[FileMetrics]) -> list[FileMetrics]:
+    first, last = group[0].first_offset, group[0].last_offset
+    has_room = first is None or last is None or group[0].rows - group[0].deleted <= last - first + 1
+    return [] if len(group) == 1 and has_room else group
+
+
+def require_listed_once(files: list[FileMetrics]) -> None:
     """Raises FileListedTwice."""
     seen = {file.name for file in files}
     if len(seen) < len(files):

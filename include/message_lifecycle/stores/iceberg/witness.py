@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from message_lifecycle.model.errors import LifecycleError, LogRolledBack, LogStateLost
+from message_lifecycle.stores.iceberg import parsed
 from message_lifecycle.stores.iceberg.layout import (
     END_OFFSETS,
     HORIZONS,
@@ -135,7 +136,7 @@ class Standing:
         snapshot_id: The newest commit of ours that main contains or contained.
         in_history: Main's history still has that commit.
         witnessed: The table property names that commit.
-        foreign: Operations of later commits by other writers, as far as the history goes.
+        foreign: Later commits by other writers, newest first.
     """
 
     snapshot_id: int
@@ -143,7 +144,18 @@ class Standing:
     state: Mapping[str, str]
     in_history: bool
     witnessed: bool
-    foreign: tuple[tuple[int, str], ...] = ()
+    foreign: tuple[Commit, ...] = ()
+
+    @property
+    def bringing(self) -> list[Commit]:
+        """Those of `foreign` that may have brought messages. Others took messages away, or wrote the same messages to other files."""
+        return [one for one in self.foreign if one.operation not in ("delete", "replace") or _brings(one)]
+
+
+def _brings(one: Commit) -> bool:
+    """Return whether more messages came than went."""
+    added, gone = (parsed.whole(one.get(key) or "0", key) for key in ("added-records", "deleted-records"))
+    return added > gone
 
 
 Earlier = Callable[[], Iterable[Commit]]
@@ -166,7 +178,7 @@ def find_state(where: str, mark: str, main: Iterable[Commit], witness: Witness |
         witness = None
     head: Commit | None = None
     last: Commit | None = None
-    foreign: list[tuple[int, str]] = []
+    foreign: list[Commit] = []
     for one in main:
         head = head or one
         ours = one.get(mark) is not None
@@ -179,7 +191,7 @@ def find_state(where: str, mark: str, main: Iterable[Commit], witness: Witness |
             raise LogRolledBack(where, head.snapshot_id, witness.snapshot_id)
         if ours:  # newer than the property, which a writer of ours from before, or another engine, left as it was
             return _standing(one, _state_in(one), foreign, witnessed=False)
-        foreign.append((one.snapshot_id, one.operation))
+        foreign.append(one)
         last = one
     if witness is None:
         return None
@@ -196,7 +208,7 @@ def find_state(where: str, mark: str, main: Iterable[Commit], witness: Witness |
     )
 
 
-def _standing(one: Commit, state: Mapping[str, str], foreign: Sequence[tuple[int, str]], *, witnessed: bool) -> Standing:
+def _standing(one: Commit, state: Mapping[str, str], foreign: Sequence[Commit], *, witnessed: bool) -> Standing:
     return Standing(
         snapshot_id=one.snapshot_id,
         sequence_number=one.sequence_number,
@@ -207,9 +219,9 @@ def _standing(one: Commit, state: Mapping[str, str], foreign: Sequence[tuple[int
     )
 
 
-def _back_to(witness: Witness, parent: int, earlier: Earlier, where: str, head: Commit) -> list[tuple[int, str]]:
+def _back_to(witness: Witness, parent: int, earlier: Earlier, where: str, head: Commit) -> list[Commit]:
     """Follow the parents of an expired history to our newest commit; return the foreign commits on the way."""
-    passed: list[tuple[int, str]] = []
+    passed: list[Commit] = []
     known: dict[int, Commit] | None = None
     at: int | None = parent
     while at != witness.snapshot_id:
@@ -225,7 +237,7 @@ def _back_to(witness: Witness, parent: int, earlier: Earlier, where: str, head: 
             raise LogStateLost(where, reason)
         if one.sequence_number <= witness.sequence_number:
             raise LogRolledBack(where, head.snapshot_id, witness.snapshot_id)
-        passed.append((one.snapshot_id, one.operation))
+        passed.append(one)
         at = one.parent_id
     return passed
 

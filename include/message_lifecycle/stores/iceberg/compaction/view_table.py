@@ -87,9 +87,9 @@ def state_of(tables: Tables, name: TopicName) -> ViewState | None:
     found = state_of_document(document, ".".join(place), HORIZONS, lambda location: tables.pointers.read(place, location))
     if found is None:
         return None
-    changed = next(((snapshot_id, done) for snapshot_id, done in found.foreign if done != "replace"), None)
+    changed = next((one for one in found.foreign if one.operation != "replace"), None)
     if changed is not None:
-        raise CompactedTableMissing(str(name), f"another writer has changed its rows (snapshot {changed[0]}, {changed[1]})")
+        raise CompactedTableMissing(str(name), f"another writer has changed its rows (snapshot {changed.snapshot_id}, {changed.operation})")
     summary, state = next(document.summaries(), {}), found.state
     due_at = state.get(DUE_AT)
     hidden = _number(summary, "total-position-deletes")
