@@ -31,7 +31,6 @@ FOLDERS = ("include", "plugins", "spark_apps", "dags")
 PACKAGE = "message_lifecycle"
 TOLD_APART = {
     "include/message_lifecycle/app/operations/registry.py": "where alone an operation is meant to be told from another by its name",
-    "include/message_lifecycle/ledger/older_formats.py": "what an earlier version recorded is told apart by the words of its time",
 }
 """Modules that ask by design, and why. All others say what they know by the data."""
 ROOT_ERROR = "LifecycleError"

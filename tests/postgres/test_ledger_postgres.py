@@ -18,10 +18,9 @@ import psycopg
 import pytest
 from sqlalchemy import create_engine, text
 
-from message_lifecycle.ledger import Ledger, migrate_ledger, open_ledger, restore_ledger, tables
+from message_lifecycle.ledger import Ledger, migrate_ledger, open_ledger, restore_ledger
 from message_lifecycle.ledger.backup import BackupWriter
-from message_lifecycle.ledger.database import Database
-from message_lifecycle.ledger.migrations import STEPS, migrate
+from message_lifecycle.ledger.schema import SCHEMA_VERSION
 from message_lifecycle.local.postgres import Address
 from message_lifecycle.model.document import OwnChanges, OwnSettings, Synced
 from message_lifecycle.model.erasure import KeyDigest
@@ -29,14 +28,12 @@ from message_lifecycle.model.errors import InvalidSetting, LifecycleError, OpenP
 from message_lifecycle.model.outcome import SourceFile
 from tests.errors import raises
 from tests.ledgers import AS_OF, OTHER, TOPIC, alter, outcome_of, plan_of, report_of, staged_of
-from tests.older_plans import FILES, insert_all, recorded_in
 from tests.unit.test_ledger_backup import contents, fill
 from tests.unit.test_ledger_batches import *  # noqa: F403 - the same tests, on PostgreSQL
 from tests.unit.test_ledger_documents import *  # noqa: F403 - the same tests, on PostgreSQL
 from tests.unit.test_ledger_erasures import *  # noqa: F403 - the same tests, on PostgreSQL
 from tests.unit.test_ledger_forgetting import *  # noqa: F403 - the same tests, on PostgreSQL
 from tests.unit.test_ledger_identity import *  # noqa: F403 - the same tests, on PostgreSQL
-from tests.unit.test_ledger_migrations import rows_of, shape, wanted_rows
 from tests.unit.test_ledger_plans import *  # noqa: F403 - the same tests, on PostgreSQL
 from tests.unit.test_ledger_runs import *  # noqa: F403 - the same tests, on PostgreSQL
 from tests.unit.test_ledger_topics import *  # noqa: F403 - the same tests, on PostgreSQL
@@ -76,49 +73,19 @@ def test_a_new_database_has_no_ledger_until_it_is_migrated_and_then_one(empty_ur
     with raises("LedgerNotMigrated"):
         open_ledger(empty_url)
     reached = at_once(*[lambda: migrate_ledger(empty_url)] * 3)
-    assert {to for _, to in reached} == {len(STEPS)}
-    assert [found for found, _ in reached].count(0) == 1, "each step is made once, whoever makes the next one"
+    assert {to for _, to in reached} == {SCHEMA_VERSION}
+    assert [found for found, _ in reached].count(0) == 1, "one of them makes the tables"
     with open_ledger(empty_url) as ledger:
         assert ledger.identity()[1] == 0
 
 
-def test_the_steps_make_the_tables_that_the_code_uses(url: str, empty_url: str, server: Address, database: str) -> None:
-    made = create_engine(url)
-    with server.connect(database) as connection:
-        connection.execute("create schema wanted")
-        wanted = create_engine(f"{server.url(database)}?options=-csearch_path%3Dwanted")
-        tables.metadata.create_all(wanted)
-        assert shape(made) == shape(wanted)
-        partial = text(
-            "select indexname, substring(indexdef from 'WHERE.*') from pg_indexes where schemaname = current_schema() order by 1"
-        )
-        with made.connect() as one, wanted.connect() as other:
-            assert one.execute(partial).all() == other.execute(partial).all() != []
-        made.dispose()
-        wanted.dispose()
-        connection.execute("drop schema wanted cascade")
-
-
-@pytest.mark.parametrize("file", FILES)
-def test_a_ledger_of_each_earlier_version_comes_to_this_one_with_all_its_rows(file: str, empty_url: str) -> None:
-    wanted = wanted_rows(file)
-    columns = {table: list(rows[0]) for table, rows in wanted.items()}
-    found = recorded_in(file)["rows"]
-    database = Database(empty_url)
-    migrate(database, steps=STEPS[: found["lifecycle_meta"][0]["version"]])
-    with database.writing() as connection:
-        connection.execute(text("delete from lifecycle_meta"))
-        insert_all(connection, found)
-    database.close()
-    migrate_ledger(empty_url)
-    engine = create_engine(empty_url)
+def test_a_plans_document_is_not_compressed(url: str) -> None:
+    """Compression took most of the time of recording a plan of 60,000 files."""
+    storage = "select attstorage::text from pg_attribute where attrelid = 'lifecycle_plan_documents'::regclass and attname = 'document'"
+    engine = create_engine(url)
     with engine.connect() as connection:
-        assert rows_of(connection, columns) == wanted
+        assert connection.execute(text(storage)).scalar_one() == "e"
     engine.dispose()
-    with open_ledger(empty_url) as ledger:
-        for row in wanted["lifecycle_plans"]:
-            assert ledger.record(row["plan_id"]).plan.plan_id == row["plan_id"]
-        assert [plan.topic.topic for plan in ledger.waiting()] == (["gate"] if file == FILES[-1] else [])
 
 
 def test_a_wrong_password_is_named_and_not_shown(server: Address, database: str) -> None:

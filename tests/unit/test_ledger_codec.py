@@ -19,7 +19,7 @@ from message_lifecycle.ledger.codec import (
     to_json,
 )
 from message_lifecycle.model.outcome import Approval, Outcome, Staged
-from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.plan import PLAN_FORMAT, Plan
 from tests import ledgers
 from tests.errors import raises
 from tests.ledgers import approval_of, plan_of
@@ -90,10 +90,39 @@ def test_a_plan_without_a_field_is_not_read(missing: str) -> None:
         plan_from_json(document, plan_id_of(document))
 
 
+@pytest.mark.parametrize("format", [None, "6", 6.0, True, [6], 0, PLAN_FORMAT - 1, PLAN_FORMAT + 1])
+def test_a_plan_of_another_format_is_not_read(format: object) -> None:
+    text = _changed(plan_of(), "format", to=format)
+    with raises("CorruptRecord", match="its format is not|format: "):
+        plan_from_json(text, plan_id_of(text))
+
+
+@pytest.mark.parametrize("text", ["", "[]", "3", '{"format":6', '{"format":6,"format":5}', json.dumps(json.loads(plan_of().to_json()))])
+def test_a_text_that_is_not_written_as_plans_are_is_not_read(text: str) -> None:
+    with raises("CorruptRecord"):
+        plan_from_json(text, plan_id_of(text))
+
+
+def test_a_changed_byte_is_noticed_wherever_it_is() -> None:
+    document = plan_of().to_json()
+    for at in range(0, len(document), 7):
+        changed = f"{document[:at]}{'0' if document[at] != '0' else '1'}{document[at + 1 :]}"
+        with raises("CorruptRecord", match="changed after it was recorded"):
+            plan_from_json(changed, plan_of().plan_id)
+
+
+def test_a_plan_keeps_its_id_after_an_erasure_took_a_name_out_of_its_text() -> None:
+    text = _changed(plan_of(), "topic", "topic", to="erased:1")
+    plan = plan_from_json(text, plan_of().plan_id, plan_id_of(text))
+    assert (plan.plan_id, plan.topic.topic) == (plan_of().plan_id, "erased:1")
+    with raises("CorruptRecord", match="changed after"):
+        plan_from_json(plan_of().to_json(), plan_of().plan_id, plan_id_of(text))
+
+
 def test_a_record_with_an_unknown_field_is_not_read() -> None:
     content = json.loads(to_json(approval_of(plan_of())))
     content["on_behalf_of"] = "someone"
-    with raises("CorruptRecord", match="more than this program knows"):
+    with raises("CorruptRecord", match="not hold exactly the fields"):
         from_json(Approval, canonical(content))
 
 

@@ -20,7 +20,7 @@ from message_lifecycle.model.instants import Instant, seconds
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import OutcomeName, PlanRecord, Published, Staged
 from message_lifecycle.model.people import is_same_person
-from message_lifecycle.model.plan import PLAN_FORMAT, Plan
+from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy, from_to
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import Prepared
@@ -191,7 +191,7 @@ def left(s: Services, plan: Plan) -> list[str]:
     return [what for store in stores(s, plan) for what in store.left(plan)]
 
 
-# Whose a topic's open plan is, whether it waits for a person (DEL-1), and what becomes of one that an earlier version made.
+# Whose a topic's open plan is, whether it waits for a person (DEL-1), and what ends it.
 
 
 UNDER_WAY_US = seconds(3_600)
@@ -223,9 +223,8 @@ def is_void(s: Services, record: PlanRecord) -> bool:
 
 
 def waits(s: Services, record: PlanRecord) -> bool:
-    """The gate left it to a person, and the question still stands or has been granted. One of an earlier version, or of other settings, is
-    asked again."""
-    if record.report is None or record.reported_at is None or record.report.judgement != "needs_approval" or record.plan.is_older:
+    """The gate left it to a person, and the question still stands or has been granted. One of other settings is asked again."""
+    if record.report is None or record.reported_at is None or record.report.judgement != "needs_approval":
         return False
     if record.approval is not None:
         return True
@@ -264,22 +263,9 @@ def asked_by_itself(record: PlanRecord, by: str) -> bool:
     return is_same_person(by, record.requested_by)
 
 
-def require_todays(s: Services, plan: Plan) -> None:
-    """Raises PlanConflict for a plan of an earlier version that has not begun: that version's gate may have checked less than today's. The
-    plan that replaces it closes it (`replaced`). One that has begun goes to its end."""
-    if plan.is_older and not has_begun(s, plan):
-        raise PlanConflict(plan.plan_id, _of_earlier_version(plan))
-
-
 def replaced(s: Services, record: PlanRecord, by: str) -> tuple[OutcomeName, str]:
     """How an open plan ends whose place another takes: the outcome and its words. Of an outdated one nobody has failed to answer."""
-    if record.plan.is_older:
-        return "superseded", f"{by} took its place: {_of_earlier_version(record.plan)}"
     if told := outdated(s, record.plan):
         return "superseded", f"{by} took its place: {told}"
     asked = record.report is not None and record.report.judgement == "needs_approval"
     return "lapsed" if asked else "superseded", f"{by} took its place"
-
-
-def _of_earlier_version(plan: Plan) -> str:
-    return f"it was planned by an earlier version, as plans of format {plan.format} are; this one makes format {PLAN_FORMAT}"

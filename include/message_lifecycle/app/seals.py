@@ -38,8 +38,6 @@ def sealed_approval(s: Services, approval: Approval) -> Approval:
 
 def broken_seal(s: Services, record: PlanRecord) -> str | None:
     """Return which record of the plan is not as this program wrote it, in words; None if all are."""
-    if record.plan.is_older:
-        return None  # its version made no seals; such a plan is published only if its commit has begun (`require_todays`)
     if record.report is not None and record.staged is not None:
         if not _holds(s, record.report.seal, _judged(record, record.staged, record.report)):
             return "the report of the gate"

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 
 from message_lifecycle.app import changes, seals, sparing
-from message_lifecycle.app.changes import asked_by_itself, belongs_to_another, is_under_way, is_void, replaced, require_todays, waits
+from message_lifecycle.app.changes import asked_by_itself, belongs_to_another, is_under_way, is_void, replaced, waits
 from message_lifecycle.app.concluding import blocked_by, closing_outcome, conclude, judge, outcome_of
 from message_lifecycle.app.operations.registry import Work, is_lost, is_undone, of_plan, of_work, preview
 from message_lifecycle.app.services import Services
@@ -218,7 +218,6 @@ def gate(s: Services, plan_id: str) -> GateReport:
     record, staged = _staged(s, plan_id)
     if record.report is not None and _stands(s, record):
         return record.report
-    require_todays(s, record.plan)
     policy = Policy.of_values(record.plan.policy)
     sparing.require_heeded(s, record.plan)
     if staged.markers is None and marks(s, record.plan):
@@ -245,7 +244,6 @@ def approve(s: Services, plan_id: str, *, granted: bool, by: str, text: str, gat
     standing = None if record.report is None else record.report.gate_id
     by = person_of(by)
     if granted and record.outcome is None:
-        require_todays(s, record.plan)
         # Only a question can be void: what the gate let pass may be on its way by now, or there already.
         asks = record.state == "gated" and record.report is not None and record.report.judgement == "needs_approval"
         why = changes.outdated(s, record.plan) if asks and record.approval is None and not changes.is_committed(s, record.plan) else ""
@@ -286,7 +284,6 @@ def _publish(s: Services, record: PlanRecord) -> Published | Outcome | None:
     seals.require_sealed(s, record)
     with s.topics.look():
         if not changes.is_decided(s, plan):
-            require_todays(s, plan)
             require_intact(s, plan.topic)
             if changes.settings_changed(s, plan):
                 raise PlanConflict(plan.plan_id, "the topic's settings were changed after it was planned")

@@ -17,7 +17,7 @@ from message_lifecycle.app.operations.registry import Scheduled, looked_at, name
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.topics import to_copy
 from message_lifecycle.app.wiring import lake
-from message_lifecycle.model.errors import LifecycleError, PlanConflict, UnknownTopic
+from message_lifecycle.model.errors import LifecycleError, UnknownTopic
 from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, format_instant, parse_instant
 from message_lifecycle.model.names import TopicName, safe
 from message_lifecycle.model.outcome import Outcome, PlanRecord, RunEntry
@@ -160,7 +160,7 @@ def waiting(*, run: str) -> list[dict[str, Any]]:
         if entry.plan_id is None or entry.judgement != "needs_approval" or entry.state != "gated":
             continue
         record = s.ledger.record(entry.plan_id)
-        if record.approval is None and not record.plan.is_older:
+        if record.approval is None:
             subject = safe(f"{entry.topic}: {views.question_of(record)}")
             body = "\n".join(map(safe, views.approval_text(s, record).split("\n")))
             assert record.report is not None, "what was judged has a report"
@@ -214,10 +214,6 @@ def _outcome(s: Services, run: str, entry: RunEntry, work: Operation, *, answere
     plan, judgement = record.plan, record.report.judgement if record.report else None
     if changes.is_committed(s, plan) or (plan.is_empty and judgement == "passed"):
         return steps.verify(s, entry.plan_id)
-    try:
-        changes.require_todays(s, plan)
-    except PlanConflict as older:
-        return steps.close(s, plan, "superseded", older.reason)
     if judgement == "needs_approval" and not (answered and record.approval is not None):
         if changes.waits(s, record):
             return outcome_of(plan, "needs_approval", detail="waits for a person")

@@ -15,10 +15,10 @@ from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.backup import Backup, backup, restore
 from message_lifecycle.ledger.database import Clock, Database, Locks, Part, key_of, lock_row, put
 from message_lifecycle.ledger.intake import Ingest, forget_ingest
-from message_lifecycle.ledger.migrations import make_scratch, migrate, require_current
 from message_lifecycle.ledger.plans import Plans
 from message_lifecycle.ledger.requests import Erasures, Holds, forget_undone
 from message_lifecycle.ledger.runs import Runs
+from message_lifecycle.ledger.schema import create, create_scratch, require_current
 from message_lifecycle.ledger.topics import Documents, TopicState, forget_documents, forget_progress
 from message_lifecycle.ledger.witnesses import Witnesses
 from message_lifecycle.model.errors import LifecycleError, future_as_of, ledger_mismatch
@@ -203,7 +203,7 @@ def open_ledger(url: str, *, clock: Clock | None = None, host_clock: Clock | Non
     database = Database(url, clock=clock, host_clock=host_clock, skew_us=skew_us)
     try:
         if database.is_scratch:
-            make_scratch(database)
+            create_scratch(database)
         require_current(database)
     except LifecycleError:
         database.close()
@@ -215,7 +215,7 @@ def migrate_ledger(url: str) -> tuple[int, int]:
     """Make the ledger at that address, or bring it to the newest version; (version found, version reached)."""
     database = Database(url)
     try:
-        return migrate(database)
+        return create(database)
     finally:
         database.close()
 

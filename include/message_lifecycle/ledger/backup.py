@@ -11,18 +11,18 @@ import hashlib
 import json
 import os
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, MetaData, Table, delete, func, select
+from sqlalchemy import Connection, Table, delete, func, select
 
 from message_lifecycle.ledger import tables
-from message_lifecycle.ledger.codec import backup_not_written, broken_backup, canonical, ledger_not_empty, ledger_too_new
+from message_lifecycle.ledger.codec import backup_not_written, broken_backup, canonical, ledger_not_empty, ledger_of_another_version
 from message_lifecycle.ledger.database import Database, add_rows
-from message_lifecycle.ledger.migrations import STEPS, Step, advance, migrate, require_current, version
+from message_lifecycle.ledger.schema import SCHEMA_VERSION, create_tables, require_current, version
 
 _ROWS_AT_ONCE = 500
 # A plan's document may be of 8 MB.
@@ -60,56 +60,44 @@ def backup(database: Database, path: Path) -> Backup:
     return Backup(heading=head, counts=writer.counts)
 
 
-def restore(database: Database, path: Path, *, steps: Sequence[Step] = STEPS) -> Backup:
-    """Fill an empty database from a backup of this or an earlier version, and bring it to this one.
+def restore(database: Database, path: Path) -> Backup:
+    """Fill an empty database from a backup.
 
     The ledger is then as old as the backup: topics whose tables have moved on refuse deletions until they are taken on
-    (`Identity.accept`). Raises BrokenBackup, LedgerTooNew, LedgerNotEmpty; nothing was changed then.
+    (`Identity.accept`). Raises BrokenBackup, LedgerTooNew, LedgerTooOld, LedgerNotEmpty; nothing was changed then.
     """
     head = heading(path)
-    if head.ledger_version > len(steps):
-        raise ledger_too_new(str(path), head.ledger_version, len(steps))
+    if head.ledger_version != SCHEMA_VERSION:
+        raise ledger_of_another_version(str(path), head.ledger_version, SCHEMA_VERSION)
     counts: dict[str, int] = {}
     with database.writing(alone=True) as connection:
-        _clear(connection, database, len(steps))
-        for number, step in enumerate(steps[: head.ledger_version], start=1):
-            advance(connection, step, number)
+        _make_empty(connection, database)
         connection.execute(delete(tables.meta))
-        # As the backup's version has them, not as this one does.
-        made = MetaData()
-        made.reflect(connection, only=_is_ours)
         for name, rows in portions(path):
-            add_rows(connection, _find(made, name, rows[0], path), rows)
+            add_rows(connection, _find(name, rows[0], path), rows)
             counts[name] = counts.get(name, 0) + len(rows)
-    migrate(database, steps=steps)
     return Backup(heading=head, counts=counts)
 
 
-def _find(made: MetaData, name: str, row: dict[str, object], path: Path) -> Table:
-    table = made.tables.get(name)
+def _find(name: str, row: dict[str, object], path: Path) -> Table:
+    table = tables.metadata.tables.get(name)
     if table is None or {column.name for column in table.columns} != set(row):
         raise broken_backup(str(path), f"it holds {name} otherwise than a ledger of its version does")
     return table
 
 
-def _is_ours(name: str, _: object) -> bool:
-    return name.startswith("lifecycle_")
-
-
-def _clear(connection: Connection, database: Database, known: int) -> None:
-    """Take an empty ledger's tables away, so that the backup's own version can be made. Raises LedgerNotEmpty, LedgerTooNew."""
+def _make_empty(connection: Connection, database: Database) -> None:
+    """Make the tables, or check that nothing is in them. Raises LedgerNotEmpty, LedgerTooNew, LedgerTooOld."""
     found = version(connection)
     if found == 0:
+        create_tables(connection)
         return
-    if found > known:
-        raise ledger_too_new(database.place, found, known)
-    there = MetaData()
-    there.reflect(connection, only=_is_ours)
-    for table in there.sorted_tables:
+    if found != SCHEMA_VERSION:
+        raise ledger_of_another_version(database.place, found, SCHEMA_VERSION)
+    for table in tables.metadata.sorted_tables:
         rows = connection.execute(select(func.count()).select_from(table)).scalar_one()
-        if table.name != tables.META and rows:
+        if table is not tables.meta and rows:
             raise ledger_not_empty(database.place, f"{table.name} has {rows} rows")
-    there.drop_all(connection)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,6 @@ from dataclasses import fields, make_dataclass
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from message_lifecycle.ledger.older_formats import OLDEST_PLAN_FORMAT, Content, NeverWritten, update_plan, update_record
 from message_lifecycle.model.change import Change
 from message_lifecycle.model.errors import BadInput, LifecycleError, Refused, Unavailable
 from message_lifecycle.model.outcome import Approval, GateReport, Outcome, Staged
@@ -39,17 +38,21 @@ def ledger_unavailable(place: str, reason: str) -> Unavailable:
     )
 
 
-def ledger_not_migrated(place: str, found: int, needed: int) -> Refused:
-    """The database holds no ledger yet, or one of an earlier version."""
-    state = f"is of version {found}, this program needs {needed}" if found else "has no ledger yet"
-    return Refused(f"the database at {place} {state}. Run `lifecycle ledger migrate`.", code="LedgerNotMigrated")
+def ledger_not_migrated(place: str) -> Refused:
+    """The database holds no ledger yet."""
+    return Refused(f"the database at {place} has no ledger yet. Run `lifecycle ledger migrate`.", code="LedgerNotMigrated")
 
 
-def ledger_too_new(place: str, found: int, known: int) -> Refused:
-    """A newer program has migrated the ledger; an older one may not write to what it does not know."""
+def ledger_of_another_version(place: str, found: int, known: int) -> Refused:
+    """Another version of the program made the ledger. No version before the first release is kept readable."""
+    if found > known:
+        return Refused(
+            f"the ledger at {place} is of version {found}, this program knows version {known}. Use the newer program.", code="LedgerTooNew"
+        )
     return Refused(
-        f"the ledger at {place} is of version {found}, this program knows versions up to {known}. Use the newer program.",
-        code="LedgerTooNew",
+        f"the ledger at {place} is of version {found}, from before the first release; this program reads version {known} alone. "
+        "Use the program that made it, or point LIFECYCLE_LEDGER_URL at a new database; tables then ask for `lifecycle ledger accept`.",
+        code="LedgerTooOld",
     )
 
 
@@ -89,8 +92,7 @@ def ledger_not_empty(place: str, found: str) -> Refused:
 # To: the model's canonical JSON. From: pydantic over the model's own dataclasses; a wrong type, a missing or an unknown field
 # is CorruptRecord, for a deed that is read only in part may be another deed.
 #
-# A plan's text stays as it was recorded, and so does its id, which is the text's hash. What an earlier version did not say, or said
-# otherwise, is brought up to today's fields by `older_formats`.
+# A plan's text stays as it was recorded, and so does its id, which is the text's hash.
 
 
 Recorded = Staged | GateReport | Approval | Outcome
@@ -137,17 +139,8 @@ def from_json(kind: type[T], text: str) -> T:
     """Raises CorruptRecord."""
     what = f"a record of {kind.__name__}"
     value: T = _read(kind, text, what)
-    if to_json(value) == text:
-        return value
-    record = _decoded(text, what)
-    try:
-        update_record(kind.__name__, record, frozenset(field.name for field in fields(kind)))
-    except NeverWritten as error:
-        raise corrupt_record(what, str(error)) from error
-    updated = canonical(record)
-    value = _read(kind, updated, what)
-    if to_json(value) != updated:
-        raise corrupt_record(what, "it holds more than this program knows")
+    if to_json(value) != text:
+        raise corrupt_record(what, "it does not hold exactly the fields that this program writes")
     return value
 
 
@@ -159,52 +152,25 @@ def plan_id_of(document: str) -> str:
 # Every verb of a run asks for its plan, and an undo for its parent's as well: a plan is a value, and equal texts are the same one.
 @lru_cache(maxsize=2)
 def plan_from_json(document: str, plan_id: str, text_id: str | None = None) -> Plan:
-    """Raises CorruptRecord, also where the text or what is read from it is not the plan of that id. `text_id`: that of the text since an
-    erasure has taken a name out of it. Of a plan of an earlier format, `Plan.format` says so."""
+    """Read a plan's text.
+
+    Args:
+        text_id: The hash of the text after an erasure took a name out of it; None if none did.
+
+    Raises:
+        CorruptRecord: The text was changed, or its format is unknown.
+    """
     what, known = f"plan {plan_id}", text_id or plan_id
     if plan_id_of(document) != known:
         raise corrupt_record(what, "its text was changed after it was recorded")
     # A quote within a text is escaped: only a field can read so.
-    is_todays = f'"format":{PLAN_FORMAT},' in document
-    text = document if is_todays else _of_today(document, what)
-    recorded: Plan = _read(_recorded_plan(), text, what)
+    if f'"format":{PLAN_FORMAT},' not in document:
+        raise corrupt_record(what, f"its format is not {PLAN_FORMAT}, the only one that this program reads")
+    recorded: Plan = _read(_recorded_plan(), document, what)
     plan = Plan(**{field.name: getattr(recorded, field.name) for field in fields(Plan)})
-    if (plan.format == PLAN_FORMAT) != is_todays or (plan.plan_id != known if is_todays else plan.to_json() != text):
-        raise corrupt_record(what, "it holds more than this program knows")
-    return plan if is_todays and text_id is None else plan.known_as(plan_id)
-
-
-def _of_today(document: str, what: str) -> str:
-    """The text of a plan of an earlier format with all that today's plans say. Raises CorruptRecord, of an unknown format too."""
-    plan = _decoded(document, what)
-    found, reads = plan.get("format"), f"this program reads {OLDEST_PLAN_FORMAT} to {PLAN_FORMAT}"
-    if type(found) is not int:
-        raise corrupt_record(what, f"its format is {found!r}, {reads}")
-    if found > PLAN_FORMAT:
-        reason = f"its format is {found}, {reads}: a newer version wrote it"
-        raise corrupt_record(what, reason, advice="Upgrade to that version, or use the program that wrote it.")
-    if found < OLDEST_PLAN_FORMAT:
-        reason = f"its format is {found}, {reads}: what such a plan says is not known, and it is not guessed"
-        raise corrupt_record(
-            what, reason, advice="Use the program that wrote it: to look at it, to take it back, or to end it while it is open."
-        )
-    if found == PLAN_FORMAT or canonical(plan) != document:
-        raise corrupt_record(what, "it is not written as plans are")
-    try:
-        update_plan(plan)
-    except NeverWritten as error:
-        raise corrupt_record(what, f"{error}, and no plan of format {found} says that") from error
-    return canonical(plan)
-
-
-def _decoded(text: str, what: str) -> Content:
-    try:
-        content = json.loads(text)
-    except ValueError as error:
-        raise corrupt_record(what, "it is not JSON") from error
-    if not isinstance(content, dict):
-        raise corrupt_record(what, "it is not an object of JSON")
-    return content
+    if plan.format != PLAN_FORMAT or plan.plan_id != known:
+        raise corrupt_record(what, "it does not hold exactly the fields that this program writes")
+    return plan if text_id is None else plan.known_as(plan_id)
 
 
 def settings_from_json(text: str) -> dict[str, Value | None]:

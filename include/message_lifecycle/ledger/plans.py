@@ -22,7 +22,7 @@ from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Approval, GateReport, Outcome, PlanRecord, PlanSummary, Staged
 from message_lifecycle.model.people import person_of
-from message_lifecycle.model.plan import PLAN_FORMAT, Operation, Plan
+from message_lifecycle.model.plan import Operation, Plan
 
 _plans = tables.plans
 _PLAN_ID_LENGTH = 32
@@ -114,12 +114,10 @@ class Plans(Part):
         return [_summary(row) for row in self._rows(query)]
 
     def waiting(self) -> Sequence[PlanSummary]:
-        """Plans that need a person and have no answer yet, the longest waiting first. One that an earlier version made waits no more: it is
-        planned, and asked, again."""
+        """Plans that need a person and have no answer yet, the longest waiting first."""
         query = (
             select(_plans)
             .where(_plans.c.state == "gated", _plans.c.judgement == "needs_approval", _plans.c.approval.is_(None))
-            .where(_plans.c.format == PLAN_FORMAT)
             .order_by(_plans.c.reported_at, _plans.c.event)
         )
         return [_summary(row) for row in self._rows(query)]
@@ -208,7 +206,6 @@ class Plans(Part):
         what came of it (DEL-4). Raises NotReady where something else stands by now."""
         with self._database.writing() as connection:
             row = _open(connection, staged.plan_id, "an open plan")
-            # As values: an earlier version may have written them in other words.
             if row.report is None or (from_json(Staged, row.staged), from_json(GateReport, row.report)) != (staged, report):
                 raise NotReady(staged.plan_id, _found(row), "the staged change that was judged")
             if row.state != "publishing":
@@ -398,7 +395,6 @@ def _add(connection: Connection, plan: Plan, requested_by: str | None, *, at: In
         expected_rows=plan.expected.removed_rows,
         expected_bytes=plan.expected.removed_bytes,
         requested_by=None if requested_by is None else person_of(requested_by),
-        format=plan.format,
         event=next_event(connection),
         **({"state": "planned"} | closed),
     )

@@ -1,4 +1,4 @@
-"""The ledger's tables as the current code sees them; `migrations` makes them, and a test holds the two equal.
+"""The ledger's tables; `schema` makes them.
 
 Only TEXT and 64-bit integers: a row is then the same on PostgreSQL, on SQLite and in a backup. Topics are `stream/topic`,
 instants are microseconds, JSON is canonical text. `event` numbers rows in the order of their commits.
@@ -6,7 +6,7 @@ instants are microseconds, JSON is canonical text. `event` numbers rows in the o
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Index, MetaData, Table, Text, text
+from sqlalchemy import BigInteger, CheckConstraint, Column, Index, MetaData, Table, Text, text
 
 metadata = MetaData()
 
@@ -34,6 +34,7 @@ meta = Table(
     _text("uuid"),
     _number("sequence"),
     _number("event"),
+    CheckConstraint("id = 1"),
 )
 """One row. `sequence` is the ledger's age as tables know it; `event` the number of the newest recorded row."""
 
@@ -73,11 +74,9 @@ plans = Table(
     _text("outcome_name", null=True),
     _number("outcome_event", null=True),
     _text("requested_by", null=True),
-    _number("format", null=True),
     _number("cleared_at", null=True),
 )
-"""`format`: of the plan's document; null: an earlier one than 5, or the plan was closed before this was kept. `cleared_at`: when nothing was
-left any more of what was staged for it; null: something may be."""
+"""`cleared_at`: when nothing was left any more of the plan's stage; null: something may be left."""
 # DEL-1, should two writers ever get past the topic's row lock.
 Index("lifecycle_one_open_plan", plans.c.topic, unique=True, postgresql_where=text("state <> 'closed'"), sqlite_where=text("state <> 'closed'"))  # fmt: skip
 Index("lifecycle_plans_by_as_of", plans.c.topic, plans.c.operation, plans.c.as_of)

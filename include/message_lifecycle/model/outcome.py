@@ -125,7 +125,7 @@ class GateReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approval:
-    """A person's word on one plan, as one report of the gate judged it (DEL-3). `gate_id` None: earlier versions did not keep it.
+    """A person's word on one plan, as one report of the gate judged it (DEL-3). `gate_id`: of that report; None: none was made.
     `seal`: see `app.seals`; None: nobody has sealed it."""
 
     plan_id: str

@@ -35,7 +35,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.setting_list import Value, of_documents
 
 PLAN_FORMAT = 6
-"""Raised with every change of what a plan's text may say; `ledger.older_formats` then needs a step from the one before."""
+"""The format of a plan's text. From the first release on, a change of the format raises this number and keeps the older ones readable."""
 
 Operation = Literal[
     "message_cleaner",
@@ -189,12 +189,6 @@ class Plan:
     snapshots: SnapshotRequirements | None = None
     erasure: ErasureOf | None = None
     format: int = PLAN_FORMAT
-    """In which it was recorded; what that format did not say has the value that it had then, or None."""
-
-    @property
-    def is_older(self) -> bool:
-        """Whether an earlier version planned it: what judged it then may have known less than what would judge it now."""
-        return self.format < PLAN_FORMAT
 
     @property
     def is_empty(self) -> bool:
@@ -397,7 +391,7 @@ class Plan:
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:32]
 
     def known_as(self, plan_id: str) -> Plan:
-        """This plan under its recorded id, the hash of the text as it was then: in an older format, or with a name that was erased since."""
+        """This plan under its recorded id, the hash of the text before an erasure took a name out of it."""
         known = replace(self)
         known.__dict__["plan_id"] = plan_id
         return known

@@ -148,7 +148,7 @@ def waits_until(record: PlanRecord) -> Instant | None:
     """When the question to a person lapses; None: nothing is asked."""
     if record.outcome is not None or record.approval is not None or record.report is None or record.reported_at is None:
         return None
-    if record.report.judgement != "needs_approval" or record.plan.is_older:
+    if record.report.judgement != "needs_approval":
         return None
     return Instant(record.reported_at + Policy.of_values(record.plan.policy).approval_ttl_us)
 

@@ -355,8 +355,7 @@ def no_receipt(request_id: str, state: str) -> BadInput:
     """The request has not been carried out, or only in part; or nothing was searched that a receipt could tell."""
     why = f"it is {state}. `lifecycle erase run {request_id}` carries it out"
     if state == "erased":
-        why = "there was no topic to search, or an earlier version found the key nowhere and kept no receipt of that; "
-        why += f"`lifecycle erase run {request_id}` searches again"
+        why = f"there was no topic to search; `lifecycle erase run {request_id}` searches again"
     return BadInput(f"erasure request {request_id} has no receipt: {why}.", code="NoReceipt")
 
 

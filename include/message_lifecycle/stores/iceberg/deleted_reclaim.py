@@ -285,7 +285,7 @@ def _published(plan: Plan, word: Mapping[str, Any]) -> Published:
         removed=(),
         reclaimed_files=int(word["files"]),
         reclaimed_bytes=int(word["bytes"]),
-        kept_beneath=(word["kept"],) if word.get("kept") else (),  # earlier versions did not ask
+        kept_beneath=(word["kept"],) if word.get("kept") else (),
     )
 
 

@@ -96,7 +96,7 @@ class IcebergReclaimer(NamesFailures, ChangeStore):
             removed=(),
             reclaimed_files=parsed.whole(said.get("files"), RECLAIMED),
             reclaimed_bytes=parsed.whole(said.get("bytes"), RECLAIMED),
-            kept_beneath=tuple(said.get("kept", ())),  # earlier versions did not ask
+            kept_beneath=tuple(said.get("kept", ())),
         )
 
     def has_begun(self, plan: Plan) -> bool:
