@@ -1,5 +1,5 @@
-"""Work on more rows than memory holds gives the same results, in the same order: the compaction and its gate, limits by key, documents
-(CMP-1, CMP-2, RET-4, SNP-1)."""
+"""Work on more rows than memory holds gives the same results, in the same order: the compaction and its gate, limits by key, documents,
+erasure (CMP-1, CMP-2, RET-4, SNP-1)."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from message_lifecycle.stores.iceberg.compaction import PartitionJob, Rules, evi
 from message_lifecycle.stores.iceberg.documents import DocumentFile, FoldBucket, Folder, FoldJob
 from message_lifecycle.stores.iceberg.documents.fold import fold_bucket
 from message_lifecycle.stores.iceberg.documents.store import write_changes
+from message_lifecycle.stores.iceberg.erasure.rewrite import rewrite, rows_with
 from message_lifecycle.stores.iceberg.lake_io import LakeFileIO
 from message_lifecycle.stores.iceberg.limit_rows import Files, Left
 from message_lifecycle.stores.iceberg.limited import beyond_of_keys, offsets_of
@@ -214,3 +215,24 @@ def test_documents_are_folded_in_order_beyond_memory(tmp_path: Path) -> None:
 def document_file(new: NewFile) -> DocumentFile:
     file = InputFile(path=new.path, size_bytes=new.bytes)
     return DocumentFile(file=file, bucket=0, rows=new.rows, first_document=None, last_document=None, last_seq=None)
+
+
+def test_erasure_reads_and_writes_a_row_group_at_a_time(tmp_path: Path) -> None:
+    """The key lies in several row groups; every other row keeps its place, and memory holds a few row groups."""
+    keys = np.arange(ROWS)
+    erased = np.array([0, GROUP_ROWS - 1, 3 * GROUP_ROWS + 5, ROWS // FILES - 1])
+    keys[erased] = -1
+    (file, _) = large_files(tmp_path, keys, np.random.default_rng(1))
+    before = pq.read_table(file.path)
+    io, new = LakeFileIO({}), str(tmp_path / "new.parquet")
+    whole, pool = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
+    pa.set_memory_pool(pool)
+    try:
+        gone = rows_with(io, file.path, lambda key: key == b"-1", "log")
+        made = rewrite(io, file.path, gone, new, (), new_puffin=str(tmp_path / "vector"), within="topic")
+    finally:
+        pa.set_memory_pool(whole)
+    assert gone.tolist() == erased.tolist()
+    assert made.rows == len(before) - len(erased)
+    assert pq.read_table(new).equals(before.filter(pa.array(~np.isin(np.arange(len(before)), erased))))
+    assert pool.max_memory() < 4 * before.nbytes // pq.ParquetFile(file.path).num_row_groups
