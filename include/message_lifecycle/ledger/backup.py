@@ -20,9 +20,9 @@ from typing import Any
 from sqlalchemy import Connection, Table, delete, func, select
 
 from message_lifecycle.ledger import tables
-from message_lifecycle.ledger.codec import backup_not_written, broken_backup, canonical, ledger_not_empty, ledger_of_another_version
+from message_lifecycle.ledger.codec import backup_not_written, broken_backup, canonical, ledger_not_empty
 from message_lifecycle.ledger.database import Database, add_rows
-from message_lifecycle.ledger.schema import SCHEMA_VERSION, create_tables, require_current, version
+from message_lifecycle.ledger.schema import create_tables, require_current, require_version, version
 
 _ROWS_AT_ONCE = 500
 # A plan's document may be of 8 MB.
@@ -67,8 +67,7 @@ def restore(database: Database, path: Path) -> Backup:
     (`Identity.accept`). Raises BrokenBackup, LedgerTooNew, LedgerTooOld, LedgerNotEmpty; nothing was changed then.
     """
     head = heading(path)
-    if head.ledger_version != SCHEMA_VERSION:
-        raise ledger_of_another_version(str(path), head.ledger_version, SCHEMA_VERSION)
+    require_version(str(path), head.ledger_version)
     counts: dict[str, int] = {}
     with database.writing(alone=True) as connection:
         _make_empty(connection, database)
@@ -92,8 +91,7 @@ def _make_empty(connection: Connection, database: Database) -> None:
     if found == 0:
         create_tables(connection)
         return
-    if found != SCHEMA_VERSION:
-        raise ledger_of_another_version(database.place, found, SCHEMA_VERSION)
+    require_version(database.place, found)
     for table in tables.metadata.sorted_tables:
         rows = connection.execute(select(func.count()).select_from(table)).scalar_one()
         if table is not tables.meta and rows:

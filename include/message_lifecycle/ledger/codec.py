@@ -43,12 +43,15 @@ def ledger_not_migrated(place: str) -> Refused:
     return Refused(f"the database at {place} has no ledger yet. Run `lifecycle ledger migrate`.", code="LedgerNotMigrated")
 
 
-def ledger_of_another_version(place: str, found: int, known: int) -> Refused:
-    """Another version of the program made the ledger. No version before the first release is kept readable."""
-    if found > known:
-        return Refused(
-            f"the ledger at {place} is of version {found}, this program knows version {known}. Use the newer program.", code="LedgerTooNew"
-        )
+def ledger_too_new(place: str, found: int, known: int) -> Refused:
+    """A newer program made the ledger; an older one may not write to what it does not know."""
+    return Refused(
+        f"the ledger at {place} is of version {found}, this program knows version {known}. Use the newer program.", code="LedgerTooNew"
+    )
+
+
+def ledger_too_old(place: str, found: int, known: int) -> Refused:
+    """A version from before the first release made the ledger. No format of those is read."""
     return Refused(
         f"the ledger at {place} is of version {found}, from before the first release; this program reads version {known} alone. "
         "Use the program that made it, or point LIFECYCLE_LEDGER_URL at a new database; tables then ask for `lifecycle ledger accept`.",

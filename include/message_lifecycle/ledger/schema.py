@@ -10,7 +10,7 @@ from uuid import uuid4
 from sqlalchemy import Connection, insert, inspect, select, update
 
 from message_lifecycle.ledger import tables
-from message_lifecycle.ledger.codec import ledger_not_migrated, ledger_of_another_version
+from message_lifecycle.ledger.codec import ledger_not_migrated, ledger_too_new, ledger_too_old
 from message_lifecycle.ledger.database import Database
 
 SCHEMA_VERSION = 19
@@ -34,8 +34,8 @@ def create(database: Database) -> tuple[int, int]:
         found = version(connection)
         if found == 0:
             create_tables(connection)
-        elif found != SCHEMA_VERSION:
-            raise ledger_of_another_version(database.place, found, SCHEMA_VERSION)
+            return 0, SCHEMA_VERSION
+        require_version(database.place, found)
         return found, SCHEMA_VERSION
 
 
@@ -66,8 +66,15 @@ def require_current(database: Database) -> None:
         found = version(connection)
     if found == 0:
         raise ledger_not_migrated(database.place)
-    if found != SCHEMA_VERSION:
-        raise ledger_of_another_version(database.place, found, SCHEMA_VERSION)
+    require_version(database.place, found)
+
+
+def require_version(place: str, found: int) -> None:
+    """Raises LedgerTooNew, LedgerTooOld."""
+    if found > SCHEMA_VERSION:
+        raise ledger_too_new(place, found, SCHEMA_VERSION)
+    if found < SCHEMA_VERSION:
+        raise ledger_too_old(place, found, SCHEMA_VERSION)
 
 
 @cache
