@@ -14,7 +14,10 @@ from airflow.providers.standard.hooks.subprocess import SubprocessHook
 from airflow.providers.standard.operators.hitl import HITLOperator
 from airflow.sdk import BaseOperator, BaseOperatorLink
 from airflow.sdk.configuration import conf
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskAwaitingInput
+from airflow.sdk.timezone import utcnow
+
+from lifecycle_triggers import QuestionTrigger
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -23,6 +26,10 @@ APPLICATIONS = Path(__file__).resolve().parents[1] / "spark_apps"
 POOL = "lifecycle"
 LONGEST_APPLICATION = timedelta(hours=2)
 APPROVE, REJECT = "Approve", "Reject"
+WITHOUT_TRIGGERER = timedelta(minutes=10)
+"""A question ends so much later than its time where no triggerer runs, by the scheduler."""
+LONGEST_NAME = 250
+"""Airflow keeps so many characters of a mapped task's name."""
 
 
 def page(path: str) -> str:
@@ -89,6 +96,8 @@ class Approval(HITLOperator):
     """Asks a person for one plan. Not Airflow's ApprovalOperator, which skips the task that records a refusal.
 
     Nobody answers within `approval_ttl`: the task ends without an answer, and the plan lapses. No answer is ever assumed.
+    The plan may end elsewhere meanwhile, by the `lifecycle` command or by another run. The task then ends, skipped, and the reason is in its
+    log, its name in the grid and its XCom `ending`. If somebody approved the plan elsewhere, the run goes on with that approval.
 
     Who answers within moments of being asked may be asked again: Airflow 3.3 queues the task to go on before its executor has told
     that the half which asked has ended, takes that word to speak of the other half, and fails it (event `state mismatch`).
@@ -104,17 +113,45 @@ class Approval(HITLOperator):
         self.plan_id, self.gate_id = plan_id, gate_id
 
     def execute(self, context: Context) -> Any:
+        from message_lifecycle.app import tasks
+
+        ending = tasks.question_ending(plan_id=self.plan_id, gate_id=self.gate_id)
+        if ending is not None:
+            return self._end(context, ending)
         self.response_timeout = timedelta(seconds=self.answer_within)
-        return super().execute(context)
+        try:
+            return super().execute(context)
+        except TaskAwaitingInput:
+            # Airflow would let the task wait for an answer alone.
+            trigger = QuestionTrigger(
+                plan_id=self.plan_id,
+                gate_id=self.gate_id,
+                ti_id=context["task_instance"].id,
+                options=self.options,
+                params=self.serialized_params,
+                timeout_datetime=utcnow() + self.response_timeout,
+            )
+            self.defer(trigger=trigger, method_name="execute_complete", timeout=self.response_timeout + WITHOUT_TRIGGERER)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
+        if "ending" in event:
+            return self._end(context, event["ending"])
         if event.get("error_type") == "timeout":
             return None
         answer = super().execute_complete(context, event)
-        return {
-            "plan_id": self.plan_id,
-            "gate_id": self.gate_id,
-            "granted": answer["chosen_options"] == [APPROVE],
-            "by": answer["responded_by_user"]["name"],
-            "text": str(answer["params_input"].get("text") or ""),
-        }
+        granted, text = answer["chosen_options"] == [APPROVE], str(answer["params_input"].get("text") or "")
+        return self._answer(granted=granted, by=answer["responded_by_user"]["name"], text=text)
+
+    def _answer(self, *, granted: bool, by: str, text: str) -> dict[str, Any]:
+        return {"plan_id": self.plan_id, "gate_id": self.gate_id, "granted": granted, "by": by, "text": text}
+
+    def _end(self, context: Context, ending: dict[str, Any]) -> dict[str, Any]:
+        """Return an approval that was given elsewhere. Otherwise end the task, skipped, and say why."""
+        self.subject = f"{self.subject} Ended: {ending['reason']}"[:LONGEST_NAME]
+        context["ti"].xcom_push(key="ending", value=ending["reason"])
+        said = f"The question ended: {ending['reason']}."
+        if not ending["granted"]:
+            self.log.info(said)
+            raise AirflowSkipException(said)
+        self.log.info("%s This run goes on.", said)
+        return self._answer(granted=True, by=ending["by"], text=ending["text"])

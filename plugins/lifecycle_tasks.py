@@ -275,16 +275,23 @@ def waiting(window: str, **context: Any) -> list[dict[str, Any]]:
 
 @task(**READ_AGAIN)
 def record(plan_id: str, answer: dict[str, Any] | None) -> bool:
-    """Write the person's word to the ledger, a refusal too; whether the plan may go on. Red where the word is void: it is asked again."""
+    """Write a person's answer to the ledger, a refusal too. Return True if the plan may go on. Skipped if the question ended before."""
     from message_lifecycle.app import tasks
 
     if answer is None:
         log.info("nobody answered in time: plan %s lapses", plan_id)
         return False
+    said = f"{answer['by']} {'approved' if answer['granted'] else 'refused'}"
     with _named_errors():
-        tasks.record_approval(**answer)
-    log.info("%s %s plan %s", answer["by"], "approved" if answer["granted"] else "refused", plan_id)
-    return bool(answer["granted"])
+        ending = tasks.record_approval(**answer)
+    if ending is None:
+        log.info("%s plan %s", said, plan_id)
+        return bool(answer["granted"])
+    late = f"{said} plan {plan_id} after the question had ended: {ending['reason']}"
+    if not ending["granted"]:
+        raise AirflowSkipException(late)
+    log.info("%s", late)
+    return True
 
 
 def _only_if_granted(context: Mapping[str, Any]) -> None:

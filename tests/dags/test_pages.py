@@ -25,7 +25,7 @@ DOCUMENTS = {
     "topic that waits": lambda: pages.topic(
         base=BASE,
         page=samples.topic(
-            status=samples.status(waiting={"plan_id": "0" * 32, "messages": 9, "since": None, "lapses_at": None}, problems=[EVIL], warnings=[EVIL])
+            status=samples.status(waiting={"plan_id": "0" * 32, "messages": 9, "since": None, "lapses_at": None, "asked_in_airflow": True}, problems=[EVIL], warnings=[EVIL])
         ),
     ),
     "empty topic": lambda: pages.topic(

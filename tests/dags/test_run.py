@@ -29,6 +29,8 @@ class Stage:
     copies: list[str] = field(default_factory=list)
     plans: list[dict[str, Any]] = field(default_factory=list)
     answers: list[dict[str, Any]] = field(default_factory=list)
+    endings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    late: dict[str, dict[str, Any]] = field(default_factory=dict)
     failing: str = ""
     marks: bool = False
     outcomes: Callable[[], list[dict[str, Any]]] | None = None
@@ -55,6 +57,13 @@ def stage(monkeypatch: pytest.MonkeyPatch, database: None) -> Stage:
 
     made = Stage()
 
+    def by_plan(name: str, found: dict[str, Any]) -> Callable[..., Any]:
+        def called(**given: Any) -> Any:
+            made.calls.append((name, given))
+            return found.get(given["plan_id"])
+
+        return called
+
     def say(name: str, answer: Callable[[], Any]) -> Callable[..., Any]:
         def called(**given: Any) -> Any:
             made.calls.append((name, given))
@@ -77,7 +86,8 @@ def stage(monkeypatch: pytest.MonkeyPatch, database: None) -> Stage:
     monkeypatch.setattr(tasks, "requested_erasure", say("requested_erasure", lambda: None))
     monkeypatch.setattr(tasks, "wants_markers", say("wants_markers", lambda: made.marks))
     monkeypatch.setattr(tasks, "waiting", say("waiting", lambda: made.plans))
-    monkeypatch.setattr(tasks, "record_approval", say("record_approval", lambda: None))
+    monkeypatch.setattr(tasks, "question_ending", by_plan("question_ending", made.endings))
+    monkeypatch.setattr(tasks, "record_approval", by_plan("record_approval", made.late))
     monkeypatch.setattr(
         tasks,
         "verify",
@@ -164,6 +174,43 @@ def test_each_plan_goes_its_own_way_after_its_answer(stage: Stage) -> None:
         assert body.startswith("**much**")
         assert f"/lifecycle/plans/p{number})" in body
         assert "the end of the data interval" in body
+
+
+ELSEWHERE = {"granted": True, "reason": "ada approved the plan elsewhere", "by": "ada", "text": "fine"}
+GONE = {"granted": False, "reason": "the plan gave way to a newer plan"}
+
+
+def test_a_question_that_ended_elsewhere_ends_here_and_no_run_is_red(stage: Stage) -> None:
+    stage.asks(NO, NO, YES, YES, NO)
+    stage.endings |= {"p0": GONE, "p1": ELSEWHERE}
+    stage.late |= {"p2": GONE, "p3": ELSEWHERE}
+    state, states = run()
+    assert state == "success"
+    ends = {task: [states[f"approval.{task}[{index}]"] for index in range(5)] for task in ("ask", "record", "publish", "verify")}
+    assert ends == {
+        "ask": ["skipped", "success", "success", "success", "success"],
+        "record": ["skipped", "success", "skipped", "success", "success"],
+        "publish": ["skipped", "success", "skipped", "success", "skipped"],
+        "verify": ["success"] * 5,
+    }
+    assert [number for number, *_ in sorted(stage.named("ask"))] == [f"a/{number}: remove?" for number in (2, 3, 4)]
+    assert {"plan_id": "p1", "gate_id": "g1", "granted": True, "by": "ada", "text": "fine"} in stage.named("record_approval")
+
+
+def test_why_a_question_ended_stands_in_the_grid_the_log_and_the_task(stage: Stage) -> None:
+    from airflow.sdk.exceptions import AirflowSkipException
+
+    from lifecycle_operators import LONGEST_NAME, Approval
+
+    kept: dict[str, Any] = {}
+    ti = type("Ti", (), {"xcom_push": lambda _, key, value: kept.update({key: value})})()
+    ask = Approval(task_id="ask", subject="a/b: remove?", body="", answer_within=60, plan_id="p", gate_id="g", params={})
+    with pytest.raises(AirflowSkipException, match="ended: the plan gave way to a newer plan"):
+        ask.execute_complete({"ti": ti}, {"ending": GONE})
+    assert (ask.subject, kept) == ("a/b: remove? Ended: the plan gave way to a newer plan", {"ending": GONE["reason"]})
+    with pytest.raises(AirflowSkipException):
+        ask.execute_complete({"ti": ti}, {"ending": {**GONE, "reason": "x" * 1_000}})
+    assert len(ask.subject) == LONGEST_NAME
 
 
 @pytest.mark.parametrize("failing", ["message_cleaner", "publish"])

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from message_lifecycle.app import changes, erasures, steps, views
+from message_lifecycle.app import answers, changes, erasures, steps, views
 from message_lifecycle.app.concluding import outcome_of
 from message_lifecycle.app.due import Due, note_looks
 from message_lifecycle.app.due import due as judge_due
@@ -174,10 +174,28 @@ def _answer_within(s: Services, record: PlanRecord) -> int:
     return 1 if until is None else max(1, (until - s.ledger.now()) // MICROS_PER_SECOND + 1)
 
 
-def record_approval(*, plan_id: str, gate_id: str, granted: bool, by: str, text: str) -> None:
-    """Write down a person's answer to what they were shown: this plan, as this report of the gate judged it. A refusal closes the plan.
-    Raises VoidAnswer."""
-    steps.approve(lake(), plan_id, granted=granted, by=by, text=text, gate_id=gate_id)
+def record_approval(*, plan_id: str, gate_id: str, granted: bool, by: str, text: str) -> dict[str, Any] | None:
+    """Record a person's answer to what they were shown: this plan, as this report of the gate judged it. A refusal closes the plan.
+
+    Return None, or how the question had ended before, as `question_ending` does.
+    """
+    return _as_values(answers.record_answer(lake(), plan_id, gate_id, granted=granted, by=by, text=text))
+
+
+def question_ending(*, plan_id: str, gate_id: str, with_settings: bool = True) -> dict[str, Any] | None:
+    """Return how a question to a person ended elsewhere; None: it still waits.
+
+    `granted`: somebody approved the plan, `by` and `text`, and it may go on. `reason`: in words that Airflow may keep.
+    """
+    return _as_values(answers.ending_of(lake(), plan_id, gate_id, with_settings=with_settings))
+
+
+def _as_values(ending: answers.Ending | None) -> dict[str, Any] | None:
+    if ending is None:
+        return None
+    given = ending.approval
+    words = {} if given is None else {"by": given.by, "text": given.text}
+    return {"granted": given is not None, "reason": ending.reason, **words}
 
 
 def verify(*, run: str, plan_id: str | None = None, work: Operation = "message_cleaner") -> list[dict[str, Any]]:

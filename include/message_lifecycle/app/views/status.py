@@ -123,7 +123,7 @@ def _alike(
     return {
         "obligations": [obligation_view(one) for one in obliged],
         "next_due_at": when(would.next_due_at),
-        "waiting": None if asked is None else _question(asked, policy),
+        "waiting": None if asked is None else _question(s, asked, policy),
         "last_run": None if last is None else outcomes_view(s, [last])[0],
         "last_removal": _last_removal(s, name),
         "refused": {"rows": rows_in_quarantine(s, name), "batches": [one.batch_id for one in needing_a_person(s, name)]},
@@ -246,7 +246,12 @@ def _held_by_a_person(would: Plan, since: Instant | None, holder: str | None) ->
     ]
 
 
-def _question(asked: PlanSummary, policy: Policy) -> View:
+def is_asked_in_airflow(s: Services, plan_id: str) -> bool:
+    """Return True if a run of Airflow works on the plan, so that its question is under Required Actions. The command's runs have no DAG."""
+    return any("/" in run for run in s.ledger.runs_of(plan_id))
+
+
+def _question(s: Services, asked: PlanSummary, policy: Policy) -> View:
     assert asked.reported_at is not None
     return {
         "plan_id": asked.plan_id,
@@ -254,6 +259,7 @@ def _question(asked: PlanSummary, policy: Policy) -> View:
         "messages": asked.expected_rows if named(asked.operation).takes_messages else None,
         "since": when(asked.reported_at),
         "lapses_at": when(Instant(asked.reported_at + policy.approval_ttl_us)),
+        "asked_in_airflow": is_asked_in_airflow(s, asked.plan_id),
     }
 
 

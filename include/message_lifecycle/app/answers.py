@@ -1,0 +1,99 @@
+"""A question that Airflow asks a person about one plan, as one gate report judged it: how it ended, and the answer that came there (DEL-3).
+
+The `lifecycle` command answers the same plans, other runs take their place, and time passes. Airflow then ends its question by these words,
+which it keeps: they name no document and no key.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from message_lifecycle.app import changes, steps
+from message_lifecycle.app.services import Services
+from message_lifecycle.model.errors import Refused
+from message_lifecycle.model.names import safe
+from message_lifecycle.model.outcome import Approval, OutcomeName, PlanRecord
+from message_lifecycle.model.settings import Policy
+
+_ENDINGS: dict[OutcomeName, str] = {
+    "published": "was published",
+    "no_op": "had nothing left to remove",
+    "blocked": "was blocked by a check",
+    "needs_approval": "was closed",
+    "refused": "was closed; nothing of it was removed",
+    "starved": "gave way to other writers; nothing of it was removed",
+    "lapsed": "lapsed; nothing of it was removed",
+    "superseded": "gave way to a newer plan; nothing of it was removed",
+    "failed": "failed",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a question ended without the answer that was expected. `approval`: a yes that was given elsewhere, by which the plan may go on."""
+
+    reason: str
+    approval: Approval | None = None
+
+
+def ending_of(s: Services, plan_id: str, gate_id: str, *, with_settings: bool = True) -> Ending | None:
+    """Return how the question ended, None if it still waits for a person.
+
+    Args:
+        gate_id: The gate report that the person was shown.
+        with_settings: Also read the topic's settings, by the catalog: a change makes the question void.
+
+    Raises:
+        UnknownPlan: The ledger has no such plan.
+    """
+    record = s.ledger.record(plan_id)
+    said = _said(record)
+    if record.outcome is not None:
+        then = f"the plan {_ENDINGS[record.outcome.name]}"
+        return Ending(reason=f"{said}, and {then}" if said else then)
+    if record.approval is not None:
+        return Ending(reason=said, approval=record.approval if record.approval.granted else None)
+    if record.report is None or record.reported_at is None or record.report.gate_id != gate_id:
+        return Ending(reason="the plan was judged again; its new report is asked about anew")
+    if s.ledger.now() > record.reported_at + Policy.of_values(record.plan.policy).approval_ttl_us:
+        return Ending(reason="nobody answered in time; nothing of the plan was removed")
+    if with_settings and changes.outdated(s, record.plan):
+        return Ending(reason="the topic's settings were changed; nothing of the plan was removed, and the next run asks again")
+    return None
+
+
+def record_answer(s: Services, plan_id: str, gate_id: str, *, granted: bool, by: str, text: str) -> Ending | None:
+    """Record a person's answer. Return how the question had ended before if the answer came too late, else None.
+
+    The first answer stands, but a no keeps data: it closes a plan that somebody else approved, unless the plan is committed.
+
+    Raises:
+        OwnRequest, UnnamedPerson, MixedScripts: The person may not answer so; the plan still waits.
+    """
+    before = ending_of(s, plan_id, gate_id) if granted else None
+    if before is not None and before.approval is None:
+        return before
+    try:
+        steps.approve(s, plan_id, granted=granted, by=by, text=text, gate_id=gate_id)
+    except Refused:
+        ending = ending_of(s, plan_id, gate_id)
+        if ending is None:
+            raise
+        if ending.approval is not None and not granted:
+            return _refused_late(s, plan_id, ending.approval, by, text)
+        return ending
+    return None
+
+
+def _refused_late(s: Services, plan_id: str, approval: Approval, by: str, text: str) -> Ending:
+    record = s.ledger.record(plan_id)
+    with s.ledger.lock(record.plan.topic):
+        if s.ledger.record(plan_id).outcome is None and not changes.is_committed(s, record.plan):
+            steps.close(s, record.plan, "refused", f"{by} refused after {approval.by} had approved: {text or 'no reason given'}")
+            return Ending(reason=f"{_said(record)}, then {safe(by)} refused it; nothing of the plan was removed")
+    return Ending(reason=f"{_said(record)}, and the plan was carried out before {safe(by)} refused it")
+
+
+def _said(record: PlanRecord) -> str:
+    approval = record.approval
+    return "" if approval is None else f"{safe(approval.by)} {'approved' if approval.granted else 'refused'} the plan elsewhere"
