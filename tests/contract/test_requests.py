@@ -19,7 +19,7 @@ from message_lifecycle.model.message import OF_LIMITS, NewMessage, is_marker
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import GateReport
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.request import PurgeKey, RemoveMessages
+from message_lifecycle.model.request import PurgeKey, RemoveMessages, RemoveRanges
 from message_lifecycle.model.setting_list import Value
 from tests.changes import named
 from tests.contract.conftest import MakeWorld
@@ -67,6 +67,29 @@ def test_a_purge_takes_one_key_alone(make_world: MakeWorld, taken: tuple[int, ..
     assert {check.id for check in report.checks if not check.passed} == fails
     assert report.judgement == ("blocked" if fails else "passed")
     assert not any(b"k" in check.found.encode().split() for check in report.checks), "no key in a report"
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_ranges_of_offsets_go_whole_from_the_log_and_from_the_view(make_world: MakeWorld, *, compacted: bool) -> None:
+    """As by the offsets one by one: a key whose newest message goes shows no older one (P3)."""
+    world = make_world({})
+    s, name = world.services, topic_of(world, **({"cleanup_policy": "compact"} if compacted else {}))
+    append(world, name, 1, b"a", b"b", b"c")
+    append(world, name, 2, b"a", b"f", b"d")
+    as_of = Instant(9 * SECOND)
+    world.set_now(as_of)
+    if compacted:
+        assert steps.run(s, name, as_of=as_of, work="compaction", approver=lambda *_: (True, "tester", "as expected")).name == "published"
+        append(world, name, 3, b"c", b"e")
+    request = RemoveRanges(ranges=((0, 1, 3), (0, 6, 6))) if compacted else RemoveRanges(ranges=((0, 1, 3),))
+    outcome = steps.run(s, name, as_of=as_of, work=request, approver=lambda *_: (True, "tester", "as expected"), requested_by="tester")
+    assert outcome.name == "published", outcome.detail
+    assert [message.offset for message in s.reader.messages(name)] == ([0, 4, 5, 7] if compacted else [0, 4, 5])
+    assert dict(outcome.removed) == {"removed": 4 if compacted else 3}
+    if compacted:
+        assert [message.offset for message in read_compacted(s, name)] == [4, 5, 7]
+    again = steps.run(s, name, as_of=Instant(as_of + 1), work=request, approver=lambda *_: (True, "tester", "as expected"))
+    assert again.name == "no_op"
 
 
 def test_a_purge_of_a_key_that_lies_in_many_files_passes(make_world: MakeWorld) -> None:

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from message_lifecycle.app import ingest as module
+from message_lifecycle.app import remap as remaps
 from message_lifecycle.app import steps
 from message_lifecycle.app.ingest import IngestResult
+from message_lifecycle.app.remap import Remapped, Word
 from message_lifecycle.app.replay import Replay
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
@@ -183,3 +185,32 @@ def test_a_replay_reads_as_an_ingest_does_and_says_how_the_rows_left(lake: Lake,
     assert "Replayed rows leave the quarantine" in lake.say(*words).out
     assert lake.say(*words[:-1], " ").status == 2
     assert lake.say(*words[:4]).status == 2
+
+
+@pytest.mark.parametrize("removal", ["published", "needs_approval"])
+def test_a_remap_says_what_was_taken_again_or_that_its_removal_waits(lake: Lake, monkeypatch: pytest.MonkeyPatch, removal: str) -> None:
+    topic = lake.topic("shop/orders")
+    ended = Outcome(
+        topic=topic, operation="message_request", as_of=NOW, name=removal, plan_id="ab" * 16, removed=(("removed", 9),), rows_in=9
+    )  # type: ignore[arg-type]
+    found = Remapped(batches=("b0",), removal=ended, result=TAKEN if removal == "published" else None, refused=0)
+    asked: list[Any] = []
+    monkeypatch.setattr(remaps, "remap", lambda *arguments: (asked.append(arguments[-1]), found)[1])
+    monkeypatch.setattr(module, "ingest", lambda topic, path, remap, **_: remap(None, topic, path, None))
+    words = ("ingest", "shop/orders", ".", "--remap", "--by", "ann", "--why", "another key")
+    said, told = lake.say(*words), lake.say(*words, "-o", "json")
+    assert asked[0] == Word(by="ann", why="another key")
+    if removal == "published":
+        assert (said.status, told.status) == (0, 0)
+        assert "taken again under this mapping: batch b0; plan abababababab removed 9 messages" in " ".join(said.out.split())
+        assert (told.document["remapped"]["batches"], told.document["remapped"]["removal"]["outcome"]) == (["b0"], "published")
+    else:
+        assert (said.status, told.status) == (5, 5)
+        assert "run the same command again once the removal is published" in " ".join(said.out.split())
+        assert (told.document["outcome"], told.document["batches"]) == ("needs_approval", ["b0"])
+
+
+def test_a_remap_has_a_name_and_a_reason(lake: Lake) -> None:
+    lake.topic("shop/orders")
+    assert lake.say("ingest", "shop/orders", ".", "--remap").status == 2
+    assert lake.say("ingest", "shop/orders", ".", "--by", "ann").status == 2

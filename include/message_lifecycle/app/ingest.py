@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from typing import TYPE_CHECKING
 
@@ -48,6 +48,7 @@ def ingest(
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
     replay: Replay | None = None,
+    remap: Callable[[Intake, TopicName, str, IngestOptions], IngestResult] | None = None,
 ) -> IngestResult:
     """Take every file of the folder (or the one file) that the topic has not taken yet; see IngestResult.
 
@@ -56,6 +57,7 @@ def ingest(
     `time_zone`: of times that name none; without it such times are refused.
     `skip_changed`: a file that was taken before with other content is passed over and named, in place of refusing all of them.
     `include` and `exclude` are shell patterns of file names. `replay`: take refused rows again in place of the files at `path`.
+    `remap`: takes the files in place of `take_files`.
     """
     from message_lifecycle.sources.files import check_delimiter, check_encoding
     from message_lifecycle.sources.mapping import FieldMapping
@@ -90,7 +92,9 @@ def ingest(
         intake = lake_intake(ledger, config.server)
         name = meant(str(TopicName.parse(topic)), lambda: map(str, intake.topics.list()))
         found = TopicName.parse(name)
-        return take_files(intake, found, path, options) if replay is None else replay_batch(intake, found, replay, options)
+        if replay is not None:
+            return replay_batch(intake, found, replay, options)
+        return (remap or take_files)(intake, found, path, options)
 
 
 def lake_intake(ledger: Ledger, server: Mapping[str, Value]) -> Intake:

@@ -7,12 +7,13 @@ seemed dead cannot put the same files in twice.
 
 from __future__ import annotations
 
+import json
 import logging
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,7 @@ from message_lifecycle.sources.selection import EVERY_FILE, PassedOver, Patterns
 
 if TYPE_CHECKING:
     from message_lifecycle.ledger import Ledger
+    from message_lifecycle.ledger.intake import InsteadOf
     from message_lifecycle.sources.file_times import GoingBack, Spans
     from message_lifecycle.sources.files import InputFile
     from message_lifecycle.sources.mapping import FieldMapping
@@ -101,6 +103,13 @@ class IngestOptions:
     allow_implausible_times: bool = False
     skip_changed: bool = False
     patterns: Patterns = EVERY_FILE
+    instead_of: InsteadOf | None = None
+    """Batches whose messages a plan has removed, and whose files come in again by this."""
+
+    @property
+    def mapping_text(self) -> str:
+        """The mapping as the ledger keeps it with a batch."""
+        return json.dumps(asdict(self.mapping), sort_keys=True, separators=(",", ":"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,18 +189,18 @@ def take_known(
     from message_lifecycle.sources.files import MAX_FILES
 
     taken: dict[str, tuple[Sequence[SourceFile], _Taken]] = {}
-    begun = _left_open(intake, name, known)
+    begun = left_open(intake, name, known)
     starts = range(0, len(known), MAX_FILES)
     plans = ([begun] if begun else []) + [(uuid.uuid4().hex, known[start : start + MAX_FILES]) for start in starts]
     for batch_id, some in plans:
-        fresh = intake.ledger.begin_batch(name, batch_id, some)
+        fresh = intake.ledger.begin_batch(name, batch_id, some, mapping=options.mapping_text, instead_of=options.instead_of)
         if fresh:
             fresh = sorted(fresh, key=lambda file: natural_order(file.path))
             taken[batch_id] = fresh, _take(intake, name, batch_id, [files[f.path] for f in fresh], policy, options)
     return taken
 
 
-def _left_open(intake: Intake, name: TopicName, known: Sequence[SourceFile]) -> tuple[str, Sequence[SourceFile]] | None:
+def left_open(intake: Intake, name: TopicName, known: Sequence[SourceFile]) -> tuple[str, Sequence[SourceFile]] | None:
     """End the batch that a dead run left: it is in the table, or its files are not here. Else it is to be done again."""
     from message_lifecycle.stores.iceberg.append import end_of_batch, quarantined
 
@@ -202,7 +211,9 @@ def _left_open(intake: Intake, name: TopicName, known: Sequence[SourceFile]) -> 
             log.info("%s: batch %s of a run that died is in the table", name, batch.batch_id)
             # Nobody counted which files gave no message: they count as taken.
             refused = sum(quarantined(session, name, batch.batch_id).values())
-            intake.ledger.finish_batch(batch.batch_id, snapshot_id=appended.snapshot_id, rows=appended.rows, quarantined=refused)
+            intake.ledger.finish_batch(
+                batch.batch_id, snapshot_id=appended.snapshot_id, rows=appended.rows, quarantined=refused, ranges=appended.ranges
+            )
         elif set(batch.files) <= set(known):
             log.info("%s: batch %s of a run that died is done again", name, batch.batch_id)
             return batch.batch_id, batch.files
@@ -250,6 +261,7 @@ def _take(
         rows=0 if appended is None else appended.rows,
         quarantined=sum(taken.quarantined.values()),
         refused=taken.refused_whole,
+        ranges=() if appended is None else appended.ranges,
     )
     with suppress(LogStateLost, LogRolledBack):  # the next verb says so; this batch is in the table
         compare(intake.witnesses, intake.ledger, name)
@@ -270,6 +282,27 @@ def _few(
     found = read_few(files, options.mapping, partitions=topic.partitions, ttl=_ttl_rules(policy, topic), late_after=late_after)
     refused = found is None or any(isinstance(admission(message, policy, forbidden), Refusal) for message in found.messages)
     return None if refused else found
+
+
+def messages_in(intake: Intake, name: TopicName, files: Sequence[InputFile], policy: Policy, options: IngestOptions) -> int:
+    """Return how many records of the files are messages by this mapping. Raises what reading them raises, and nothing is taken."""
+    from message_lifecycle.sources.files import MAX_FILES, named_failures
+    from message_lifecycle.sources.messages import check_found, read_messages, survey
+    from message_lifecycle.stores.iceberg.session import engine_failures
+
+    topic = intake.topics.describe(name)
+    few = _few(intake, topic, files, policy, options, None)
+    if few is not None:
+        return len(few.messages)
+    good = 0
+    for start in range(0, len(files), MAX_FILES):
+        some = files[start : start + MAX_FILES]
+        with engine_failures(), named_failures():
+            rules = _ttl_rules(policy, topic)
+            found = survey(read_messages(intake.session(), some, options.mapping, partitions=topic.partitions, ttl=rules), options.mapping)
+        check_found(found, some, options.mapping, allow_implausible_times=options.allow_implausible_times)
+        good += int(found["rows"]) - int(found["refused"])
+    return good
 
 
 def _append_few(intake: Intake, name: TopicName, batch_id: str, few: Few, policy: Policy, may_commit: Callable[[], None]) -> _Taken:

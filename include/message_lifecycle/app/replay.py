@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from message_lifecycle.app.intake import IngestOptions, IngestResult, Intake, result_of, take_known, taking
+from message_lifecycle.ledger.intake import replay_path
 from message_lifecycle.model.errors import nothing_to_replay, unreplayable_rows
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import SourceFile
@@ -55,7 +56,7 @@ def replay_batch(intake: Intake, name: TopicName, replay: Replay, options: Inges
         files: dict[str, InputFile] = {}
         known: list[SourceFile] = []
         for file, of_file in groupby(rows, key=lambda row: row.file):
-            path = f"replay {replay.batch_id}/{file}"
+            path = replay_path(replay.batch_id, file)
             files[path], source = _written(Path(folder) / str(len(files)), path, list(of_file), replay, options.mapping.encoding)
             known.append(source)
         taken = take_known(intake, name, files, known, policy, options)

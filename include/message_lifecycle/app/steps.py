@@ -412,11 +412,14 @@ def run(
     approver: Approver | None = None,
     work: Work = "message_cleaner",
     requested_by: str | None = None,
+    planned: Callable[[PlanRecord], None] = lambda _: None,
 ) -> Outcome:
-    """All verbs for one topic. When the table changes under the plan, plan again, at the most REPLANS times."""
+    """All verbs for one topic. When the table changes under the plan, plan again, at the most REPLANS times. `planned`: called with each
+    plan before anything of it is staged."""
     rival = ""
     for _ in range(REPLANS):
         record = plan(s, name, as_of=as_of, run=run, work=work, requested_by=requested_by)
+        planned(record)
         if record.outcome is not None:
             return record.outcome
         try:

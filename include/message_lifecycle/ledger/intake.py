@@ -8,7 +8,9 @@ well bring the same lines. A file of which every row was refused was not taken: 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, Row, Table, delete, select, update
@@ -19,7 +21,7 @@ from message_lifecycle.ledger.database import Part, add_rows, claim_topic, key_o
 from message_lifecycle.model.errors import batch_not_open, changed_file, open_batch, repeated_file, unknown_batch
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.outcome import Batch, RefusedBatch, SettledAs, SourceFile
+from message_lifecycle.model.outcome import Batch, RefusedBatch, SettledAs, SourceFile, TakenBatch
 from message_lifecycle.model.setting_list import Value
 
 _batches = tables.batches
@@ -34,18 +36,33 @@ _ALL_REFUSED = select(_batches).where(_batches.c.state == "done", _batches.c.qua
 class Ingest(Part):
     """open -> done (its commit is in the table) or abandoned (it is not, and never will be)."""
 
-    def begin_batch(self, topic: TopicName, batch_id: str, files: Iterable[SourceFile]) -> Sequence[SourceFile]:
+    def begin_batch(
+        self,
+        topic: TopicName,
+        batch_id: str,
+        files: Iterable[SourceFile],
+        *,
+        mapping: str | None = None,
+        instead_of: InsteadOf | None = None,
+    ) -> Sequence[SourceFile]:
         """Open a batch of those files that no batch has taken, and return them; none left: no batch, an empty answer.
 
         The same open batch again returns its files. Raises OpenBatch where another one of the topic is open (its commit may
         be in the table: look there, then finish or abandon it), BatchNotOpen for a done one with files left, ChangedFile,
         RepeatedFile.
+
+        Args:
+            mapping: How records become messages, as JSON.
+            instead_of: Batches whose messages were removed. In the same transaction they let go of their files.
         """
         wanted = _by_path(topic, files)
         with self._database.writing() as connection:
             claim_topic(connection, topic)
+            if instead_of is not None:
+                _let_go(connection, topic, instead_of, self._database.now(connection))
             same = _find(connection, batch_id)
             if same is not None and same.state == "open":
+                connection.execute(update(_batches).where(_batches.c.batch_id == batch_id).values(mapping=mapping))
                 return _files_of(connection, batch_id)
             _refuse_second(connection, topic)
             fresh = _not_taken(connection, topic, wanted)
@@ -62,6 +79,8 @@ class Ingest(Part):
                 begun_at=self._database.now(connection),
                 ended_at=None,
                 event=next_event(connection),
+                mapping=mapping,
+                instead_of=None if instead_of is None else instead_of.plan_id,
             )
             rows = [
                 {
@@ -111,14 +130,51 @@ class Ingest(Part):
                 for row in connection.execute(query).all()
             ]
 
+    def taken_batches(self, topic: TopicName, paths: Iterable[str]) -> Sequence[TakenBatch]:
+        """Return the batches that took or refused a file of these names, and those that replayed refused rows of them, in order of their id."""
+        wanted = list(paths)
+        with self._database.reading() as connection:
+            ids = {row.batch_id for table in (_files, _refused) for row in _in_table(connection, table, topic, wanted)}
+            for batch_id in sorted(ids):
+                of_replay = (_files.c.topic == key_of(topic)) & _files.c.path.startswith(replay_path(batch_id, ""), autoescape=True)
+                ids |= set(connection.execute(select(_files.c.batch_id).where(of_replay)).scalars())
+            return [_taken_batch(connection, batch_id) for batch_id in sorted(ids)]
+
+    def record_remap(self, topic: TopicName, batch_ids: Sequence[str], plan_id: str) -> None:
+        """Remember the plan that removes the messages of these batches."""
+        of_topic = (_batches.c.topic == key_of(topic)) & _batches.c.batch_id.in_(batch_ids)
+        with self._database.writing() as connection:
+            connection.execute(update(_batches).where(of_topic).values(remap_plan=plan_id))
+
+    def brought_instead(self, topic: TopicName, plan_id: str) -> Sequence[str]:
+        """Return the batches that brought again what the plan removed, the oldest first."""
+        found = select(_batches.c.batch_id).where(_batches.c.topic == key_of(topic), _batches.c.instead_of == plan_id)
+        return [row.batch_id for row in self._rows(found.where(_batches.c.state == "done").order_by(_batches.c.event))]
+
+    def taken_batch(self, topic: TopicName, batch_id: str) -> TakenBatch:
+        """Raises UnknownBatch."""
+        with self._database.reading() as connection:
+            row = connection.execute(select(_batches.c.topic).where(_batches.c.batch_id == batch_id)).first()
+            if row is None or row.topic != key_of(topic):
+                raise unknown_batch(batch_id)
+            return _taken_batch(connection, batch_id)
+
     def finish_batch(
-        self, batch_id: str, *, snapshot_id: int | None, rows: int, quarantined: int, refused: Mapping[str, int] | None = None
+        self,
+        batch_id: str,
+        *,
+        snapshot_id: int | None,
+        rows: int,
+        quarantined: int,
+        refused: Mapping[str, int] | None = None,
+        ranges: Sequence[tuple[int, int, int]] | None = None,
     ) -> None:
         """Record that the batch's commit is in the table. The same again changes nothing.
 
         Args:
             snapshot_id: None: every row went to the quarantine.
             quarantined: Rows that the batch refused.
+            ranges: Its messages, as (partition, first offset, last offset); None: nobody knows.
             refused: By path, the number of rows of each file that was refused whole. Such a file may come in again with other content.
 
         Raises:
@@ -129,6 +185,9 @@ class Ingest(Part):
                 connection, batch_id, "done", snapshot_id=snapshot_id, rows=rows, quarantined=quarantined, unsettled=quarantined
             ):
                 return
+            if ranges is not None:
+                text = canonical([list(one) for one in ranges])
+                connection.execute(update(_batches).where(_batches.c.batch_id == batch_id).values(ranges=text))
             whole = {} if refused is None else refused
             for file in connection.execute(select(_files).where(_files.c.batch_id == batch_id)).all():
                 if file.path in whole:
@@ -193,6 +252,46 @@ class Ingest(Part):
         values = {"state": state, "ended_at": self._database.now(connection), **result}
         connection.execute(update(_batches).where(_batches.c.batch_id == batch_id).values(values))
         return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InsteadOf:
+    """Batches whose files come in again, because the plan has removed their messages; by whom and why."""
+
+    batch_ids: tuple[str, ...]
+    plan_id: str
+    by: str
+    why: str
+
+
+def replay_path(batch_id: str, file: str) -> str:
+    """The path under which the ledger knows the refused rows of one file that come in again."""
+    return f"replay {batch_id}/{file}"
+
+
+def _let_go(connection: Connection, topic: TopicName, given: InsteadOf, now: Instant) -> None:
+    """Free the files of the batches. Their refused rows come in again with them, so nobody has to see to those (QUA-2)."""
+    for table in (_files, _refused):
+        connection.execute(delete(table).where(table.c.topic == key_of(topic), table.c.batch_id.in_(given.batch_ids)))
+    settled = {"unsettled": 0, "settled_as": "replayed", "settled_at": now, "settled_by": given.by, "settled_why": given.why}
+    of_batches = (_batches.c.topic == key_of(topic)) & _batches.c.batch_id.in_(given.batch_ids) & (_batches.c.quarantined > 0)
+    connection.execute(update(_batches).where(of_batches, _batches.c.settled_as.is_(None)).values(settled))
+
+
+def _taken_batch(connection: Connection, batch_id: str) -> TakenBatch:
+    row = connection.execute(select(_batches).where(_batches.c.batch_id == batch_id)).one()
+    refused = connection.execute(select(_refused.c.path, _refused.c.sha256).where(_refused.c.batch_id == batch_id)).all()
+    whole = [SourceFile(path=one.path, size_bytes=0, sha256=one.sha256) for one in refused]
+    return TakenBatch(
+        batch_id=batch_id,
+        is_open=row.state == "open",
+        mapping=row.mapping,
+        ranges=None if row.ranges is None else tuple((one[0], one[1], one[2]) for one in json.loads(row.ranges)),
+        rows=row.rows or 0,
+        refused=row.quarantined or 0,
+        files=(*_files_of(connection, batch_id), *whole),
+        remap_plan=row.remap_plan,
+    )
 
 
 def _settle_mended(connection: Connection, topic: str, path: str) -> None:

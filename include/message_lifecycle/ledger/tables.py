@@ -172,8 +172,13 @@ batches = Table(
     _number("settled_at", null=True),
     _text("settled_by", null=True),
     _text("settled_why", null=True),
+    _text("mapping", null=True),
+    _text("ranges", null=True),
+    _text("remap_plan", null=True),
+    _text("instead_of", null=True),
 )
-"""`unsettled`: refused rows that nobody has replayed, accepted or brought again in a mended file."""
+"""`mapping`, `ranges`: JSON. `remap_plan`: the plan that removes its messages so that its files come in again; `instead_of`: the same plan,
+of the batch that brings them. `unsettled`: refused rows that nobody has replayed, accepted or brought again in a mended file."""
 Index("lifecycle_one_open_batch", batches.c.topic, unique=True, postgresql_where=text("state = 'open'"), sqlite_where=text("state = 'open'"))  # fmt: skip
 
 batch_files = Table(

@@ -277,6 +277,27 @@ class Batch:
     files: tuple[SourceFile, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakenBatch:
+    """A batch that took files, as a remap needs it.
+
+    Args:
+        mapping: How its records became messages, as JSON; None: nobody recorded it.
+        ranges: Its messages, as (partition, first offset, last offset); None: nobody recorded them.
+        files: The files that it took or refused whole.
+        remap_plan: The plan that removes, or has removed, its messages so that its files come in again.
+    """
+
+    batch_id: str
+    is_open: bool
+    mapping: str | None
+    ranges: tuple[tuple[int, int, int], ...] | None
+    rows: int
+    refused: int
+    files: tuple[SourceFile, ...]
+    remap_plan: str | None
+
+
 SettledAs = Literal["replayed", "accepted"]
 
 

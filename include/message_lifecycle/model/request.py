@@ -95,7 +95,24 @@ class RemoveNullKeys:
             )
 
 
-Request = RemoveMessages | PurgeKey | TruncateLog | RemoveNullKeys
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveRanges:
+    """All messages of ranges of offsets, as (partition, first, last): those that batches of an ingest brought."""
+
+    ranges: tuple[tuple[int, int, int], ...]
+
+    def __post_init__(self) -> None:
+        if not self.ranges or any(partition < 0 or not 0 <= first <= last <= INT64_MAX for partition, first, last in self.ranges):
+            raise invalid_request(
+                "ranges are named by partition, first and last offset, none of them negative, the first not above the last"
+            )
+
+    def of(self, partition: int) -> list[range]:
+        """The ranges of one partition."""
+        return [range(first, last + 1) for of, first, last in self.ranges if of == partition]
+
+
+Request = RemoveMessages | PurgeKey | TruncateLog | RemoveNullKeys | RemoveRanges
 
 
 def span_of(request: TruncateLog | RemoveNullKeys) -> range:

@@ -13,7 +13,7 @@ from message_lifecycle.model.hold import SparedOffsets
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import RowAnswer, ViewState, offsets_of, ranges_text
 from message_lifecycle.model.plan import Plan, Selection
-from message_lifecycle.model.request import PurgeKey, RemoveMessages, RemoveNullKeys, Request, TruncateLog, span_of
+from message_lifecycle.model.request import PurgeKey, RemoveMessages, RemoveNullKeys, RemoveRanges, Request, TruncateLog, span_of
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.planning import empty_plan_of_log, on_view, removal_of
 
@@ -35,6 +35,8 @@ def _positions(request: Request) -> Sequence[tuple[int, int]]:
             return positions
         case TruncateLog() | RemoveNullKeys():
             return ((request.partition, span_of(request)[-1]),)
+        case RemoveRanges(ranges=ranges):
+            return [(partition, last) for partition, _, last in ranges]
         case PurgeKey():
             return ()
         case never:
@@ -107,6 +109,8 @@ def _missing(request: Request, found: int) -> tuple[str, ...]:
             return () if found else ("no message of this key is there that the request takes; keys are compared byte by byte",)
         case TruncateLog(partition=partition, before=before):
             return () if found else (f"no message of partition {partition} is there below offset {before}",)
+        case RemoveRanges():
+            return () if found else ("none of the messages of these offsets is there any more",)
         case RemoveNullKeys(partition=partition, first=first, last=last):
             return () if found else (f"no message without a key is there from offset {first} to {last} of partition {partition}",)
         case never:

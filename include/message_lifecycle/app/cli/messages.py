@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,6 +23,7 @@ from message_lifecycle.app.cli.context import (
     position,
     services,
     topic_of,
+    word_of,
 )
 from message_lifecycle.app.cli.screen import Output, Screen, View, count, emit, emit_line, ends, reasons, working
 from message_lifecycle.model.errors import another_topic, unknown_consumer, unknown_partition
@@ -32,7 +33,8 @@ from message_lifecycle.model.names import TopicName, safe
 from message_lifecycle.operations.admission import span_doubled
 
 if TYPE_CHECKING:
-    from message_lifecycle.app.intake import IngestResult
+    from message_lifecycle.app.intake import IngestOptions, IngestResult, Intake
+    from message_lifecycle.app.remap import Remapped
     from message_lifecycle.app.services import Services
 
 consumers = typer.Typer(no_args_is_help=True, help="Register readers: messages that a reader has not processed are kept for it.")
@@ -41,6 +43,7 @@ _UNITS = "iso (text), or a number: s, ms, us, ns"
 
 
 def ingest(
+    ctx: typer.Context,
     topic: TopicArgument,
     path: Annotated[str, argument("PATH", "A folder of files, or one file, on a disk, or as s3://bucket/folder.")],
     key: Annotated[
@@ -93,17 +96,35 @@ def ingest(
         ),
     ] = None,
     exclude: Annotated[list[str] | None, option("--exclude", "PATTERN", "Pass over files whose name matches. May be repeated.")] = None,
+    remap: Annotated[
+        bool,
+        flag(
+            "--remap",
+            "Take the batches of these files again under this mapping: a plan removes the messages that they brought, then their files come in. Needs --by and --why.",
+        ),
+    ] = False,
+    by: Annotated[str, option("--by", "NAME", "With --remap: your name, kept in the ledger.")] = "",
+    why: Annotated[str, option("--why", "WHY", "With --remap: why, kept beside it.")] = "",
     output: OutputOption = Output.text,
 ) -> int:
     """Bring a folder of JSON lines, CSV or Parquet files into a topic, each file exactly once.
 
-    Exit status 5: every row of a batch was refused, and nothing of it was taken; a person must see to it.
+    Exit status 5: every row of a batch was refused, and nothing of it was taken; or the removal of a remap waits for a person. The same
+    command goes on then.
     """
     from message_lifecycle.app.ingest import ingest as take
+    from message_lifecycle.app.remap import RemovalOpen
 
     name = TopicName.parse(topic)
-    with working(f"{name}: reading {path}"):
-        result = take(
+    again = _Again(ctx, topic, by, why) if remap else None
+    if again is None and (by or why):
+        raise typer.BadParameter("--by and --why belong to --remap")
+    try:
+        result = _taken(
+            name,
+            path,
+            again,
+            take,
             topic,
             path,
             key=key,
@@ -125,13 +146,54 @@ def ingest(
             include=include or (),
             exclude=exclude or (),
         )
-    return show_result(result, output)
+    except RemovalOpen as waits:
+        return _removal_open(waits.remapped, output)
+    return show_result(result, output, remapped=None if again is None else again.found)
 
 
-def show_result(result: IngestResult, output: Output, *, removal: View | None = None) -> int:
+def _taken(
+    name: TopicName, path: str, again: _Again | None, take: Callable[..., IngestResult], *arguments: str, **options: Any
+) -> IngestResult:
+    with working(f"{name}: reading {path}"):
+        return take(*arguments, **options) if again is None else take(*arguments, **options, remap=again)
+
+
+class _Again:
+    """Takes files again under another mapping, and keeps what that came to."""
+
+    def __init__(self, ctx: typer.Context, topic: str, by: str, why: str) -> None:
+        from message_lifecycle.app.remap import Word
+
+        _, by, why = word_of(by, why, "a remap")
+        self._word = Word(by=by, why=why)
+        self._services = services(ctx)
+        topic_of(self._services, topic)
+        self.found: Remapped | None = None
+
+    def __call__(self, intake: Intake, name: TopicName, path: str, options: IngestOptions) -> IngestResult:
+        from message_lifecycle.app import steps
+        from message_lifecycle.app.remap import RemovalOpen, remap
+
+        s = self._services
+        self.found = remap(s, intake, name, path, options, self._word)
+        if self.found.result is None:
+            raise RemovalOpen(self.found)
+        if self.found.refused:
+            steps.run(s, name, as_of=s.ledger.now(), work="quarantine")
+        return self.found.result
+
+
+def _removal_open(found: Remapped, output: Output) -> int:
+    assert found.removal is not None, "a remap without a result has a removal"
+    told = "nothing was brought: run the same command again once the removal is published, and it goes on"
+    return drawing.ended(output, found.removal, after=lambda screen: screen.notes([told]), batches=list(found.batches))
+
+
+def show_result(result: IngestResult, output: Output, *, removal: View | None = None, remapped: Remapped | None = None) -> int:
     """Print what was taken; return the exit status.
 
     Args:
+        remapped: Which batches were taken again by another mapping.
         removal: How the run ended that removes replayed rows from the quarantine.
     """
     told = {
@@ -165,8 +227,32 @@ def show_result(result: IngestResult, output: Output, *, removal: View | None = 
     }
     if removal is not None:
         told["removal"] = removal
+    if remapped is not None:
+        told["remapped"] = remapped_view(remapped)
     emit(output, told, lambda screen, told: _show_taken(screen, told, result))
     return WAITS if result.refused_batches else 0
+
+
+def remapped_view(found: Remapped) -> View:
+    """The batches that were taken again, and how the plan ended that removed their messages."""
+    from message_lifecycle.app.views.state import outcome_view
+
+    return {"batches": list(found.batches), "removal": None if found.removal is None else outcome_view(found.removal)}
+
+
+def _show_remapped(screen: Screen, view: View | None) -> None:
+    if view is None:
+        return
+    if not view["batches"]:
+        screen.notes(["no batch of these files was taken by another mapping"])
+    elif view["removal"] is not None:
+        plan = view["removal"]["plan_id"]
+        screen.notes(
+            [
+                f"taken again under this mapping: batch {', '.join(view['batches'])}; "
+                f"plan {plan[: drawing.SHORT]} removed {count(view['removal']['removed_messages'])} messages that it had brought"
+            ]
+        )
 
 
 def _show_taken(screen: Screen, told: View, result: IngestResult) -> None:
@@ -175,6 +261,7 @@ def _show_taken(screen: Screen, told: View, result: IngestResult) -> None:
     from message_lifecycle.sources.file_times import going_back_line
     from message_lifecycle.sources.selection import PassedOver
 
+    _show_remapped(screen, told.get("remapped"))
     screen.notes(f"not taken, for it has changed since it was: {path}" for path in told["changed"])
     passed_over = passed_over_lines([PassedOver(name=one["file"], why=one["why"]) for one in told["passed_over"] if one["why"] != CHANGED])
     if not told["files"]:

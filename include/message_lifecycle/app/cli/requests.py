@@ -31,7 +31,16 @@ from message_lifecycle.model.errors import invalid_hold
 from message_lifecycle.model.hold import HeldRange
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.request import PurgeKey, RemoveMessages, RemoveNullKeys, Request, TruncateLog, UndoPlan, invalid_request
+from message_lifecycle.model.request import (
+    PurgeKey,
+    RemoveMessages,
+    RemoveNullKeys,
+    RemoveRanges,
+    Request,
+    TruncateLog,
+    UndoPlan,
+    invalid_request,
+)
 
 if TYPE_CHECKING:
     from message_lifecycle.app.services import Services
@@ -46,17 +55,31 @@ keys = typer.Typer(no_args_is_help=True, help="All messages of one key.")
 def delete(
     ctx: typer.Context,
     topic: TopicArgument,
-    positions: Annotated[list[str], argument("PARTITION:OFFSET...", "The messages, such as 0:1234.")],
     by: ByOption,
     text: TextOption,
+    positions: Annotated[list[str] | None, argument("[PARTITION:OFFSET...]", "The messages, such as 0:1234.")] = None,
+    batch: Annotated[str | None, option("--batch", "BATCH", "In place of them: all messages that this batch of an ingest brought.")] = None,
     output: OutputOption = Output.text,
 ) -> int:
     """Remove single messages now: planned, gated and recorded like every deletion, with your word as its approval.
 
     Where the topic makes markers, a key that is left without a message gets one with the reason Remove.
     """
-    request = RemoveMessages(positions=tuple(sorted({position(entry) for entry in positions})))
+    if (batch is None) == (not positions):
+        raise typer.BadParameter("name messages as PARTITION:OFFSET, or a batch with --batch: one of both")
+    if batch is not None:
+        return _carry_out(ctx, topic, lambda s, name: _of_batch(s, name, batch), by, text, output)
+    request = RemoveMessages(positions=tuple(sorted({position(entry) for entry in positions or ()})))
     return _carry_out(ctx, topic, lambda _s, _name: request, by, text, output)
+
+
+def _of_batch(s: Services, name: TopicName, batch_id: str) -> RemoveRanges:
+    """Raises UnknownBatch, and InvalidRequest where the batch brought no message, or its offsets are not known."""
+    found = s.ledger.taken_batch(name, batch_id)
+    if not found.ranges:
+        what = "nobody knows which messages it brought" if found.ranges is None else "it brought no message"
+        raise invalid_request(f"batch {batch_id} of topic {name}: {what}; name messages as PARTITION:OFFSET")
+    return RemoveRanges(ranges=found.ranges)
 
 
 @messages.command("delete-null-keys")

@@ -26,7 +26,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.obligation import Look, ObligationKind, Owed
 from message_lifecycle.model.outcome import DueState, Outcome, PlanRecord, Published, Staged
 from message_lifecycle.model.plan import Held, Plan
-from message_lifecycle.model.request import PurgeKey, RemoveNullKeys, Request, TruncateLog, span_of
+from message_lifecycle.model.request import PurgeKey, RemoveNullKeys, RemoveRanges, Request, TruncateLog, span_of
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import markers, message_cleaner, requests
 from message_lifecycle.operations.expiry import NOTHING_WAITS, READER, Lag, Waiting, held_back, takes_past, waiting_of
@@ -396,9 +396,12 @@ def _rows_of_view(
         return _of_key(s, log, view, request, going, as_of)
     if isinstance(request, TruncateLog | RemoveNullKeys):
         return _of_span(s, log, view, request)
-    taken: Offsets = {}
-    for partition, offset in request.positions:
-        taken.setdefault(partition, set()).add(offset)
+    if isinstance(request, RemoveRanges):
+        taken = _of_ranges(s, log, view, request)
+    else:
+        taken = {}
+        for partition, offset in request.positions:
+            taken.setdefault(partition, set()).add(offset)
     keys = _newest_past_horizon(s, log, view, going)
     rows = s.stores.view.places_of(log.topic, view, offsets=taken, keys={key for _, key in keys})
     chosen: Offsets = {}
@@ -407,6 +410,17 @@ def _rows_of_view(
         older = key is not None and offset < keys.get((partition, key), -1)
         if named or older:
             chosen.setdefault(partition, set()).add(offset)
+    return chosen
+
+
+def _of_ranges(s: Services, log: LogState, view: ViewState, request: RemoveRanges) -> Offsets:
+    """Offsets of the view's messages within the ranges."""
+    chosen: Offsets = {}
+    for partition in sorted({partition for partition, _, _ in request.ranges}):
+        spans = request.of(partition)
+        for row in s.stores.view.view_rows(log.topic, view, partition=partition, start=min(span.start for span in spans)):
+            if not row.remembered and any(row.message.offset in span for span in spans):
+                chosen.setdefault(partition, set()).add(row.message.offset)
     return chosen
 
 

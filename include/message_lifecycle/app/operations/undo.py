@@ -133,7 +133,18 @@ def _plan(s: Services, name: TopicName, policy: Policy, work: UndoPlan, *, as_of
         raise HeldByLegalHold(str(name), len(held), sorted({by.detail for by in held}))
     taken, heeded = record.outcome.removed_rows, ids_of(holds)
     made = undo.plan(log, policy, taken_back, found, as_of=as_of, taken=taken, heeded=heeded, of_view=of_view)
+    if brought := s.ledger.brought_instead(name, taken_back.plan_id):
+        made = replace(made, warnings=(*made.warnings, _both_there(name, brought)))
     return made if view is None else replace(made, view=on_view(view))
+
+
+def _both_there(name: TopicName, brought: Sequence[str]) -> str:
+    """What the plan removed was brought again under another mapping since, so both are in the log afterwards: nothing is lost by that."""
+    commands = " and ".join(f"`lifecycle message delete {name} --batch {batch_id}`" for batch_id in brought)
+    return (
+        f"the messages that come back were brought again since, under another mapping, by batch {', '.join(brought)}: both are in the log then. "
+        f"To keep only those that come back: {commands}"
+    )
 
 
 def markers_of(s: Services, record: PlanRecord, undone_by: str | None = None) -> Sequence[Range]:

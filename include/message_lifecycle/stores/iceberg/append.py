@@ -16,7 +16,7 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg.branches import head_of, set_refs
 from message_lifecycle.stores.iceberg.catalog import beside, ledger_text
-from message_lifecycle.stores.iceberg.fence import Walk, expired_batch, fenced_commit, main_ancestors, newest_state
+from message_lifecycle.stores.iceberg.fence import Ancestor, Walk, expired_batch, fenced_commit, main_ancestors, newest_state
 from message_lifecycle.stores.iceberg.incoming import CutRules, count_opened, number
 from message_lifecycle.stores.iceberg.java import Java, each, entries
 from message_lifecycle.stores.iceberg.layout import INGEST_ID, LEDGER, PARTITIONS_PROPERTY, QUARANTINE, SPAN_SECONDS, LogSummary
@@ -48,6 +48,8 @@ class Appended:
     segments: int
     state: LogSummary
     span_seconds: int | None = None
+    ranges: tuple[tuple[int, int, int], ...] | None = None
+    """Its messages, as (partition, first offset, last offset); None: the table's history does not say any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,11 +76,29 @@ def find_appended(table: Java, batch_id: str) -> Appended | None:
     Raises:
         LogStateLost, LogRolledBack: The snapshot is not on main, and nobody can say whether the batch still is.
     """
-    for ancestor in main_ancestors(table):
+    ancestors = main_ancestors(table)
+    for ancestor in ancestors:
         if ancestor.get(INGEST_ID) == batch_id:
-            return _appended(batch_id, ancestor.snapshot_id, ancestor.summary)
+            found = _appended(batch_id, ancestor.snapshot_id, ancestor.summary)
+            return replace(found, ranges=_ranges(found, ancestor.parent_id is not None, ancestors))
     batch = expired_batch(table)
     return _appended(batch_id, int(batch["snapshot-id"]), batch) if batch.get(INGEST_ID) == batch_id else None
+
+
+def _ranges(found: Appended, has_parent: bool, before: Iterator[Ancestor]) -> tuple[tuple[int, int, int], ...] | None:
+    """What lies between the ends of the log before the batch and after it: a batch numbers its messages without gaps (MSG-4)."""
+    earlier, is_last = None, not has_parent
+    for ancestor in before:
+        earlier = LogSummary.from_properties(ancestor.summary)
+        is_last = ancestor.parent_id is None
+        if earlier is not None:
+            break
+    if earlier is None and not is_last:
+        return None
+    ends = {} if earlier is None else earlier.end_offsets
+    now = sorted(found.state.end_offsets.items())
+    ranges = tuple((partition, ends.get(partition, 0), end - 1) for partition, end in now if end > ends.get(partition, 0))
+    return ranges if sum(last - first + 1 for _, first, last in ranges) == found.rows else None
 
 
 def _appended(batch_id: str, snapshot_id: int, summary: Mapping[str, str]) -> Appended:

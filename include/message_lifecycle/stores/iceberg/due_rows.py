@@ -17,7 +17,7 @@ from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.hold import SparedOffsets
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.message import DueRows, Kept, Place, Reason, RemovalReason, RowAnswer, RowQuestion, ranges_text
-from message_lifecycle.model.request import PurgeKey, RemoveMessages, RemoveNullKeys, Request, TruncateLog, span_of
+from message_lifecycle.model.request import PurgeKey, RemoveMessages, RemoveNullKeys, RemoveRanges, Request, TruncateLog, span_of
 from message_lifecycle.stores.iceberg import data_rows, segments
 from message_lifecycle.stores.iceberg.data_files import within
 from message_lifecycle.stores.iceberg.data_rows import FileRows, Vectors, read_rows
@@ -256,7 +256,7 @@ def requested_rows(table: Table, snapshot: Snapshot, request: Request, *, as_of:
         path = absolute(prefix, file.name)
         with reading(path), table.io.new_input(path).open() as stream:
             # A truncation asks for no key.
-            columns = ["offset"] if isinstance(request, TruncateLog) else ["offset", "key"]
+            columns = ["offset"] if isinstance(request, TruncateLog | RemoveRanges) else ["offset", "key"]
             rows = pq.ParquetFile(pa.PythonFile(stream, mode="r")).read(columns=columns)
         alive = np.ones(len(rows), np.bool_)
         alive[vectors[path]] = False
@@ -286,6 +286,9 @@ def _may_hold(file: FileMetrics, request: Request) -> bool:
             span = span_of(request)
             overlaps = low is None or high is None or (low < span.stop and high >= span.start)
             return request.partition == file.partition and bool(span) and overlaps
+        case RemoveRanges():
+            spans = request.of(file.partition)
+            return bool(spans) and (low is None or high is None or any(low < span.stop and high >= span.start for span in spans))
         case never:
             assert_never(never)
 
@@ -301,6 +304,12 @@ def _matches(rows: pa.Table, partition: int, request: Request) -> pa.ChunkedArra
             span = span_of(request)
             there = pc.and_(pc.greater_equal(rows["offset"], span.start), pc.less(rows["offset"], span.stop))
             return there if isinstance(request, TruncateLog) else pc.and_(there, pc.is_null(rows["key"]))
+        case RemoveRanges():
+            offsets = rows["offset"].to_numpy()
+            within = np.zeros(len(offsets), np.bool_)
+            for span in request.of(partition):
+                within |= (offsets >= span.start) & (offsets < span.stop)
+            return pa.chunked_array([pa.array(within)])
         case never:
             assert_never(never)
 

@@ -27,7 +27,7 @@ from message_lifecycle.model.message import (
     ranges_text,
 )
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.request import PurgeKey, RemoveMessages, RemoveNullKeys, Request, TruncateLog, span_of
+from message_lifecycle.model.request import PurgeKey, RemoveMessages, RemoveNullKeys, RemoveRanges, Request, TruncateLog, span_of
 from message_lifecycle.model.rules import holds, holds_from
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.limits import Cuts, Row, cuts
@@ -153,6 +153,8 @@ def requested_rows(version: Version, request: Request, as_of: Instant) -> RowAns
     match request:
         case RemoveMessages(positions=positions):
             wanted = [version.messages[position] for position in sorted(set(positions)) if position in version.messages]
+        case RemoveRanges():
+            wanted = [m for m in in_order(version.messages) if any(m.offset in span for span in request.of(m.partition))]
         case PurgeKey(key=key, before=before, keep=keep):
             of_key = [message for message in in_order(version.messages) if message.key == key]
             wanted = [message for message in of_key if before is None or message.offset < before]
