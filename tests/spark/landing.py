@@ -95,7 +95,7 @@ class Landing:
     def branches(self, name: TopicName) -> list[str]:
         return [str(ref) for ref in java_table(self.lake.session, name).refs() if str(ref) != "main"]
 
-    def quarantine(self, name: TopicName) -> list[tuple[str, int, str, str]]:
+    def quarantine(self, name: TopicName) -> list[tuple[str, int, str, str | None]]:
         rows = self.lake.session.table(sql_table(name, kind="quarantine"))
         return [tuple(row) for row in rows.select("file", "position", "code", "raw").orderBy("file", "position").collect()]
 

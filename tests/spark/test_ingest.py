@@ -290,6 +290,16 @@ def test_bad_rows_go_to_quarantine_with_their_place_and_the_rest_goes_on(landing
     assert landing.messages(topic)[-1].offset == 2
 
 
+def test_a_message_of_200_mb_is_refused_alone(landing: Landing) -> None:
+    """Java has less memory than the message would take."""
+    topic = landing.topic()
+    lines = "".join(f'{{"k":"{at}","v":"{"x" * size}","at":"2024-05-01T12:00:00Z"}}\n' for at, size in enumerate((1, 200 << 20, 15 << 20)))
+    result = landing.take(topic, landing.source(a_jsonl=lines))
+    assert (result.rows, result.quarantined) == (2, {"too_large": 1})
+    assert landing.quarantine(topic) == [("a.jsonl", 2, "too_large", None)]
+    assert [len(message.value or b"") for message in landing.messages(topic)] == [1, 15 << 20]
+
+
 @pytest.mark.usefixtures("small_slices")
 def test_a_file_read_in_slices_keeps_its_order_and_its_line_numbers(landing: Landing) -> None:
     topic = landing.topic()

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 
+from message_lifecycle.sources.block import MESSAGE_BYTES
 from message_lifecycle.stores.iceberg import append, columns, new_table
 from message_lifecycle.stores.iceberg.catalog import _shape
 from message_lifecycle.stores.iceberg.compaction import view_table
@@ -62,3 +63,12 @@ def test_a_table_is_numbered_and_told_of_as_its_shape_says(tmp_path: Path, title
     assert snapshot.manifests(table.io) == []
     assert UUID(table.location().rsplit("/", 1)[-1]).version == 4
     assert document_of(table)["refs"]["main"]["snapshot-id"] == snapshot.snapshot_id
+
+
+@pytest.mark.parametrize("title", SHAPES)
+def test_messages_of_the_largest_size_do_not_fill_the_memory_of_a_writer(title: str) -> None:
+    """A writer holds a row group, and the rows that it takes before it asks how large the group is."""
+    _, properties = SHAPES[title]
+    rows = int(properties["write.parquet.row-group-check-max-record-count"])
+    assert int(properties["write.parquet.row-group-check-min-record-count"]) <= rows
+    assert int(properties["write.parquet.row-group-size-bytes"]) + rows * MESSAGE_BYTES <= 256 << 20

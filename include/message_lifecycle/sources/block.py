@@ -16,6 +16,10 @@ from message_lifecycle.sources.files import UTF_8
 
 ROWS = 10_000
 """Records of one block, at the most."""
+BLOCK_BYTES = 8 << 20
+"""A block ends with the record that takes it past this."""
+MESSAGE_BYTES = 16 << 20
+"""Size of the largest message, and of the longest line or CSV record. Memory of tasks limits both: a task holds a block of records several times."""
 _FOLDER = re.compile(r"([^=/]+)=([^/]*)/")
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
@@ -33,6 +37,7 @@ class Block:
         whole: The records as JSON (binary); None: nobody asked for it.
         raw: The record at a row as it stands in its file, for the quarantine.
         broken: Why a row is no record. Such a row has no fields.
+        too_large: Rows of records, or values, that are larger than MESSAGE_BYTES, with their size. What was too large is left out.
         absent: For each wanted field, the rows of records that do not have it.
         nested: Rows whose headers have values that are not text: the headers' own text.
     """
@@ -43,6 +48,7 @@ class Block:
     whole: pa.Array | None
     raw: Callable[[int], str | None]
     broken: Mapping[int, str] = field(default_factory=dict)
+    too_large: Mapping[int, int] = field(default_factory=dict)
     absent: Mapping[str, set[int]] = field(default_factory=dict)
     shapes: Mapping[str, Shape] = field(default_factory=dict)
 

@@ -9,40 +9,108 @@ import gzip
 import io
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from message_lifecycle.sources.arrow_text import json_objects, json_strings
-from message_lifecycle.sources.block import ROWS, Block, raw_text
+from message_lifecycle.sources.block import BLOCK_BYTES, MESSAGE_BYTES, ROWS, Block, raw_text
 from message_lifecycle.sources.files import UTF_8, InputFile, unreadable_file
 
 # Python's own limit is 128 KiB a value.
 csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
+# Where a parser of CSV is: at the beginning of a value, within a plain one, within quotes, behind a quote that may close them.
+_START, _PLAIN, _QUOTED, _QUOTE = range(4)
+_WITHIN = re.compile(r'[^"]*+(?:""[^"]*+)*+')
 
 
 class _Lines:
-    """The lines of a text, with a memory of those that the current record has taken."""
+    """The lines of a text, with a memory of those that the current record has taken.
 
-    def __init__(self, lines: Iterable[str]) -> None:
-        self._lines = iter(lines)
-        self.taken: list[str] = []
+    The rest of a record that is too large is passed over: memory does not hold it, and the parser gets a short end instead.
+    """
+
+    def __init__(self, text: io.TextIOWrapper, delimiter: str) -> None:
+        self._text, self._delimiter, self._ahead = text, delimiter, ""
         self.number = 0
         self.has_ended = False
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget the lines of the last record."""
+        self.taken: list[str] = []
+        self.first, self.size = self.number + 1, 0
+
+    @property
+    def is_too_large(self) -> bool:
+        return self.size > MESSAGE_BYTES
 
     def __iter__(self) -> _Lines:
         return self
 
     def __next__(self) -> str:
-        line = next(self._lines, None)
-        if line is None:
+        line = self._piece()
+        if not line:
             self.has_ended = True
             raise StopIteration
+        # The parser asks for a further line of a record within quotes alone.
+        goes_on, self.size = self.number >= self.first, self.size + len(line)
+        if self.is_too_large:
+            self._pass_over(line, _QUOTED if goes_on else _START)
+            return '"\n' if goes_on else "x\n"
         self.taken.append(line)
         self.number += 1
         return line
+
+    def _pass_over(self, piece: str, state: int) -> None:
+        """Read to the end of the record. Raises StopIteration where the file ends within quotes."""
+        self.taken.clear()
+        while piece:
+            state = self._state_after(state, piece.rstrip("\r\n") if state != _QUOTED else piece)
+            ends = piece.endswith(("\n", "\r"))
+            self.number += ends
+            if ends and state != _QUOTED:
+                return
+            piece = self._piece()
+            self.size += len(piece)
+        if state == _QUOTED:
+            self.number, self.has_ended = max(self.number, self.first), True
+            raise StopIteration
+
+    def _state_after(self, state: int, piece: str) -> int:
+        """Where the parser would be behind this part of a line."""
+        at, opening = 0, self._delimiter + '"'
+        while at < len(piece):
+            if state == _QUOTED:
+                found = _WITHIN.match(piece, at)
+                assert found is not None
+                if (at := found.end() + 1) > len(piece):
+                    return _QUOTED
+                state = _QUOTE
+            elif state == _QUOTE:
+                state = {'"': _QUOTED, self._delimiter: _START}.get(piece[at], _PLAIN)
+                at += 1
+            elif state == _START and piece[at] == '"':
+                state, at = _QUOTED, at + 1
+            else:
+                if (found_at := piece.find(opening, at)) < 0:
+                    return _START if piece.endswith(self._delimiter) else _PLAIN
+                state, at = _QUOTED, found_at + len(opening)
+        return state
+
+    def _piece(self) -> str:
+        """A line with its end, or of one that is too large a part."""
+        piece, self._ahead = self._ahead, ""
+        if not piece.endswith("\r"):
+            piece += self._text.readline(MESSAGE_BYTES + 1)
+        if piece.endswith("\r"):
+            # A part may end within the two characters of a line's end.
+            self._ahead = self._text.readline(1)
+            if self._ahead == "\n":
+                piece, self._ahead = piece + "\n", ""
+        return piece
 
 
 class _Grammar:
@@ -82,10 +150,13 @@ def read_csv(
         rows = _Rows(header, wanted, folders, encoding, whole)
         while (record := _next(file, reader, lines)) is not None:
             text = lines.taken[0] if len(lines.taken) == 1 else "".join(lines.taken)
+            if lines.is_too_large:
+                rows.add_too_large(lines.size, lines.first)
+                continue
             if not record or (len(header) > 1 and not text.strip(" \r\n")):
                 continue
-            rows.add(record, text, lines.number - len(lines.taken) + 1, grammar)
-            if len(rows.raw) >= ROWS:
+            rows.add(record, text, lines.first, grammar)
+            if len(rows.raw) >= ROWS or rows.size >= BLOCK_BYTES:
                 yield rows.block()
                 rows = _Rows(header, wanted, folders, encoding, whole)
         if rows.raw:
@@ -104,16 +175,15 @@ def _reader(content: IO[bytes], delimiter: str, encoding: str) -> tuple[_Lines, 
     text = io.TextIOWrapper(
         cast("io.BufferedReader", content), "utf-8-sig" if encoding == UTF_8 else encoding, "surrogateescape", newline=""
     )
-    lines = _Lines(text)
+    lines = _Lines(text, delimiter)
     return lines, csv.reader(lines, delimiter=delimiter)
 
 
 def _next(file: InputFile, reader: Iterator[list[str]], lines: _Lines) -> list[str] | None:
-    lines.taken.clear()
+    lines.begin()
     record = next(reader, None)
-    if lines.has_ended and lines.taken:
-        first = lines.number - len(lines.taken) + 1
-        raise unreadable_file(file.path, f"a quote in the record of line {first} is never closed")
+    if lines.has_ended and lines.number >= lines.first:
+        raise unreadable_file(file.path, f"a quote in the record of line {lines.first} is never closed")
     return record
 
 
@@ -127,11 +197,20 @@ class _Rows:
         self._broken: dict[int, str] = {}
         self._empty: list[tuple[int, int]] = []
         self._none = (None,) * len(header)
+        self._too_large: dict[int, int] = {}
         self.raw: list[str] = []
+        self.size = 0
+
+    def add_too_large(self, size: int, position: int) -> None:
+        self._too_large[len(self.raw)] = size
+        self.raw.append("")
+        self._positions.append(position)
+        self._records.append(self._none)
 
     def add(self, record: Sequence[str], text: str, position: int, grammar: _Grammar) -> None:
         row = len(self.raw)
         self.raw.append(text)
+        self.size += len(text)
         self._positions.append(position)
         reason = None
         if not (text.isascii() or _is_text(text)):
@@ -168,6 +247,7 @@ class _Rows:
             whole=whole,
             raw=lambda row: raw_text(raw[row].rstrip("\r\n").encode(encoding, "surrogateescape"), encoding),
             broken=self._broken,
+            too_large=self._too_large,
         )
 
     def _column(self, at: int, values: tuple[str | None, ...]) -> pa.Array:

@@ -15,7 +15,7 @@ from typing import IO, Any, cast
 
 import pyarrow as pa
 
-from message_lifecycle.sources.block import ROWS, Block, raw_text
+from message_lifecycle.sources.block import MESSAGE_BYTES, ROWS, Block, raw_text
 from message_lifecycle.sources.files import UTF_8, InputFile
 
 _CHUNK = 8 << 20
@@ -131,8 +131,7 @@ def read_json_lines(
 ) -> Iterator[Block]:
     """The records whose lines begin from byte `start` on, and before byte `end`."""
     number = 1
-    for first, lines in _lines(file, start, end):
-        places = list(accumulate(map(len, lines), initial=first))
+    for places, lines in _lines(file, start, end):
         for some in range(0, len(lines), ROWS):
             mine = lines[some : some + ROWS]
             block = _block(mine, places[some : some + ROWS], number + some, wanted, folders, encoding, whole)
@@ -144,7 +143,7 @@ def read_json_lines(
 
 
 def _block(
-    lines: Sequence[bytes],
+    lines: Sequence[bytes | int],
     places: Sequence[int],
     number: int,
     wanted: Sequence[str],
@@ -155,19 +154,26 @@ def _block(
     columns: list[list[str | None]] = [[] for _ in wanted]
     absent: dict[str, set[int]] = {name: set() for name in wanted}
     broken: dict[int, str] = {}
+    too_large: dict[int, int] = {}
     kept: list[bytes] = []
     at: list[int] = []
     positions: list[int] = []
     utf_8 = encoding == UTF_8
     fields = list(zip(wanted, (column.append for column in columns), strict=True))
     for index, line in enumerate(lines):
-        line = line.rstrip(b"\r\n")
-        if not line.strip(b" \t"):
+        size = line if isinstance(line, int) else len(line)
+        line = b"" if isinstance(line, int) or size > MESSAGE_BYTES else line.rstrip(b"\r\n")
+        if size <= MESSAGE_BYTES and not line.strip(b" \t"):
             continue
         row = len(at)
         at.append(places[index])
         positions.append(number + index)
         kept.append(line)
+        if size > MESSAGE_BYTES:
+            too_large[row] = size
+            for _, append in fields:
+                append(None)
+            continue
         try:
             text = line.decode(encoding).strip(_BLANK)
             record = _record(text)
@@ -199,6 +205,7 @@ def _block(
         whole=values,
         raw=lambda row: raw_text(kept[row], encoding),
         broken=broken,
+        too_large=too_large,
         absent=absent,
     )
 
@@ -240,8 +247,8 @@ def _field(record: dict[str, Any], name: str, text: str, folders: Mapping[str, s
     return cast("str | Absent | None", value)
 
 
-def _lines(file: InputFile, start: int, end: int | None) -> Iterator[tuple[int, list[bytes]]]:
-    """The place of the first of some lines, and these lines with their ends."""
+def _lines(file: InputFile, start: int, end: int | None) -> Iterator[tuple[Sequence[int], Sequence[bytes | int]]]:
+    """Lines with their ends, and the place of each. A line that is far too long is its length, and memory never holds it whole."""
     with file.open() as raw, gzip.open(raw) if file.is_packed else raw as opened:
         content = cast("IO[bytes]", opened)
         place, rest = _to_first_line(content, start)
@@ -252,15 +259,34 @@ def _lines(file: InputFile, start: int, end: int | None) -> Iterator[tuple[int, 
             rest += chunk
             # A carriage return that comes last may be half of a line's end.
             ready = len(rest) if not chunk else max(rest.rfind(b"\n"), rest.rfind(b"\r", 0, max(len(rest) - 1, 0))) + 1
+            if not ready and len(rest) > MESSAGE_BYTES:
+                length, rest = _past_line(content, rest)
+                yield [place], [length]
+                place += length
+                continue
             lines = rest[:ready].splitlines(keepends=True)
+            begins = list(accumulate(map(len, lines), initial=place))
             if end is not None and place + ready > end:
-                begins = list(accumulate(map(len, lines), initial=place))
                 lines = lines[: next(at for at, begin in enumerate(begins) if begin >= end)]
             if lines:
-                yield place, lines
+                yield begins, lines
             if not chunk:
                 return
             place, rest = place + ready, rest[ready:]
+
+
+def _past_line(content: IO[bytes], rest: bytes) -> tuple[int, bytes]:
+    """Read to the end of the line that begins with `rest`: the line's length, and what is read of the next line."""
+    length = 0
+    while True:
+        found = re.search(rb"\r\n|\n|\r(?=[^\n])", rest)
+        if found is not None:
+            return length + found.end(), rest[found.end() :]
+        chunk = content.read(_CHUNK)
+        if not chunk:
+            return length + len(rest), b""
+        # The last byte may be half of the line's end.
+        length, rest = length + len(rest[:-1]), rest[-1:] + chunk
 
 
 def _to_first_line(content: IO[bytes], start: int) -> tuple[int, bytes]:
@@ -269,15 +295,8 @@ def _to_first_line(content: IO[bytes], start: int) -> tuple[int, bytes]:
         head = content.read(len(codecs.BOM_UTF8))
         return (len(head), b"") if head == codecs.BOM_UTF8 else (0, head)
     content.seek(start - 1)
-    place, rest = start - 1, b""
-    while chunk := content.read(_CHUNK):
-        rest += chunk
-        found = re.search(rb"\r\n|\n|\r(?=[^\n])", rest)
-        if found is not None:
-            return place + found.end(), rest[found.end() :]
-        # A line longer than a chunk: only its last byte may be half of a line's end.
-        place, rest = place + len(rest) - 1, rest[-1:]
-    return place + len(rest), b""
+    length, rest = _past_line(content, content.read(_CHUNK))
+    return start - 1 + length, rest
 
 
 def names_in(file: InputFile, encoding: str, *, most: int = 1000) -> list[str]:
@@ -285,6 +304,8 @@ def names_in(file: InputFile, encoding: str, *, most: int = 1000) -> list[str]:
     names: dict[str, None] = {}
     for _, lines in _lines(file, 0, _CHUNK):
         for line in lines[:most]:
+            if isinstance(line, int):
+                continue
             try:
                 record = _record(line.decode(encoding).strip(" \t\r\n"))
             except (NotRecord, UnicodeDecodeError):

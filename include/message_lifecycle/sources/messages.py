@@ -138,6 +138,8 @@ class _Reason(Exception):
 
 FEW_ROWS = 100_000
 """Messages that this process takes without Spark, at the most."""
+_FEW_BYTES = 64 << 20
+"""Bytes of these messages: a small Parquet file may hold a thousand times its size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,13 +159,18 @@ def read_few(files: Sequence[InputFile], mapping: FieldMapping, *, partitions: i
     check_heads(files, mapping)
     job = Job(mapping=mapping, partitions=partitions, ttl=ttl, late_after=late_after)
     messages: list[NewMessage] = []
-    absent = [0] * len(mapping.fields)
+    absent, held = [0] * len(mapping.fields), 0
     spans: list[tuple[int, str]] = []
     try:
         for number, file in enumerate(files):
             for batch in read_slice(Slice(file=file, number=number), job):
                 doubts = ("code", "suspect_append_time", "suspect_event_time")
-                if len(messages) + batch.num_rows > FEW_ROWS or any(batch[name].null_count < batch.num_rows for name in doubts):
+                held += batch.nbytes
+                if (
+                    len(messages) + batch.num_rows > FEW_ROWS
+                    or held > _FEW_BYTES
+                    or any(batch[name].null_count < batch.num_rows for name in doubts)
+                ):
                     return None
                 made = _new_messages(batch)
                 if made is None:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from pyarrow import parquet
 
 from message_lifecycle.sources.arrow_text import Shape, json_objects, json_texts, plain, shape_of
-from message_lifecycle.sources.block import ROWS, Block
+from message_lifecycle.sources.block import BLOCK_BYTES, MESSAGE_BYTES, ROWS, Block
 from message_lifecycle.sources.files import InputFile
 
 
@@ -76,10 +76,34 @@ def read_parquet(file: InputFile, wanted: Sequence[str], folders: Mapping[str, s
         if needed is not None and (not needed or any("." in name for name in shapes)):
             needed = None
         number = 1
-        for batch in found.iter_batches(batch_size=ROWS, columns=needed):
+        for batch in found.iter_batches(batch_size=_rows_at_once(found), columns=needed):
             columns = {name: plain(column) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
-            yield _block(columns, shapes, parts, wanted, folders, number, batch.num_rows, whole)
+            columns, too_large = _without_large(columns)
+            yield _block(columns, shapes, parts, wanted, folders, number, batch.num_rows, whole, too_large)
             number += batch.num_rows
+
+
+def _rows_at_once(found: Any) -> int:
+    """How many rows of the largest row group are about a block."""
+    groups = [found.metadata.row_group(at) for at in range(found.num_row_groups)]
+    largest = max((group.total_byte_size // max(1, group.num_rows) for group in groups), default=0)
+    return max(1, min(ROWS, BLOCK_BYTES // max(1, largest)))
+
+
+def _without_large(columns: Mapping[str, pa.Array]) -> tuple[dict[str, pa.Array], dict[int, int]]:
+    """The columns with null for each value that is too large alone, before anything copies it; and the rows of such values, with their size."""
+    kept, too_large = dict(columns), dict[int, int]()
+    for name, column in columns.items():
+        if not any(
+            is_kind(column.type) for is_kind in (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+        ):
+            continue
+        lengths = pc.binary_length(column)
+        if (pc.max(lengths).as_py() or 0) <= MESSAGE_BYTES:
+            continue
+        kept[name] = pc.if_else(pc.greater(lengths, MESSAGE_BYTES), pa.scalar(None, column.type), column)
+        too_large |= {row: size for row, size in enumerate(lengths.to_pylist()) if size is not None and size > MESSAGE_BYTES}
+    return kept, too_large
 
 
 def _block(
@@ -91,6 +115,7 @@ def _block(
     number: int,
     count: int,
     whole: bool,
+    too_large: Mapping[int, int],
 ) -> Block:
     fields, kinds = {}, {}
     for name in wanted:
@@ -112,5 +137,6 @@ def _block(
         return found.decode()
 
     positions = range(number, number + count)
-    block = Block(at=pa.array(positions, pa.int64()), positions=positions, fields=fields, whole=None, raw=raw_at, shapes=kinds)
+    at = pa.array(positions, pa.int64())
+    block = Block(at=at, positions=positions, fields=fields, whole=None, raw=raw_at, shapes=kinds, too_large=too_large)
     return replace(block, whole=records(columns)) if whole else block

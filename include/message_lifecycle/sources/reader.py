@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from message_lifecycle.model.instants import INVALID_TTL, TTL_DISABLED, TTL_HEADER, Instant
 from message_lifecycle.sources import arrow_text
-from message_lifecycle.sources.block import Block, folder_values
+from message_lifecycle.sources.block import MESSAGE_BYTES, Block, folder_values
 from message_lifecycle.sources.csv_records import read_csv
 from message_lifecycle.sources.file_times import spans_of_rows
 from message_lifecycle.sources.files import AT_BITS, InputFile
@@ -30,6 +30,7 @@ UNREADABLE_LINE = "unreadable_line"
 UNREADABLE_TIME = "unreadable_time"
 INVALID_PARTITION = "invalid_partition"
 INVALID_HEADERS = "invalid_headers"
+TOO_LARGE = "too_large"
 ERASED = "erased"
 """The code of a message whose key may not come in. Such a message is kept nowhere, not in the quarantine either."""
 
@@ -129,6 +130,7 @@ def read_slice(part: Slice, job: Job) -> Iterator[pa.RecordBatch]:
 def _messages(block: Block, part: Slice, job: Job) -> pa.RecordBatch:
     mapping, count = job.mapping, len(block.at)
     refused = {row: (UNREADABLE_LINE, reason) for row, reason in block.broken.items()}
+    refused |= {row: (TOO_LARGE, _too_large(size)) for row, size in block.too_large.items()}
 
     def refuse(row: int, code: str, reason: str) -> None:
         refused.setdefault(row, (code, reason))
@@ -159,6 +161,12 @@ def _messages(block: Block, part: Slice, job: Job) -> pa.RecordBatch:
     sizes = pc.add(_lengths(key), _lengths(value))
     if mapping.headers is not None:
         sizes = pc.add(sizes, pa.array([sum(len(name.encode()) + len(one or b"") for name, one in some) for some in headers], pa.int64()))
+    if (pc.max(sizes).as_py() or 0) > MESSAGE_BYTES:
+        for row, size in enumerate(sizes.to_pylist()):
+            if size > MESSAGE_BYTES:
+                refuse(row, TOO_LARGE, _too_large(size))
+                headers[row : row + 1] = [()] if headers else []
+        key, value = _without_large(key, sizes), _without_large(value, sizes)
     rows = sorted(refused)
     columns = {
         "partition": pa.array(partition, pa.int32()),
@@ -171,7 +179,7 @@ def _messages(block: Block, part: Slice, job: Job) -> pa.RecordBatch:
         "size_bytes": sizes,
         "code": _sparse(count, {row: refused[row][0] for row in rows}),
         "reason": _sparse(count, {row: refused[row][1] for row in rows}),
-        "raw": _sparse(count, {row: block.raw(row) for row in rows} if job.for_quarantine or block.broken else {}),
+        "raw": _sparse(count, {row: _raw(block, row, refused[row][0]) for row in rows} if job.for_quarantine or block.broken else {}),
         "suspect_append_time": _sparse(count, append_time.suspects),
         "suspect_event_time": _sparse(count, event_time.suspects),
         "zoneless_append_time": _sparse(count, _texts_at(block, mapping.append_time, append_time.zoneless)),
@@ -201,9 +209,26 @@ def _absent(block: Block, fields: Sequence[str], count: int) -> pa.Array:
     for bit, name in enumerate(fields):
         for row in block.absent.get(name, ()):
             absent[row] = (absent[row] or 0) | 1 << bit
-    for row in block.broken:
+    for row in (*block.broken, *block.too_large):
         absent[row] = None
     return pa.array(absent, pa.int32())
+
+
+def _too_large(size: int) -> str:
+    return f"the message has {size:,} bytes, and at most {MESSAGE_BYTES:,} are allowed: keep the large part elsewhere, and its address in the message"
+
+
+def _without_large(column: pa.Array, sizes: pa.Array) -> pa.Array:
+    """Null where the message is too large, so that no task of Spark gets it."""
+    return pc.if_else(pc.greater(sizes, MESSAGE_BYTES), pa.scalar(None, column.type), column)
+
+
+def _raw(block: Block, row: int, code: str) -> str | None:
+    """The record's text for the quarantine; None: it is too large to keep."""
+    if code == TOO_LARGE:
+        return None
+    text = block.raw(row)
+    return None if text is None or len(text) > MESSAGE_BYTES else text
 
 
 def _lengths(column: pa.Array) -> pa.Array:

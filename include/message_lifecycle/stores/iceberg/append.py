@@ -19,7 +19,7 @@ from message_lifecycle.stores.iceberg.catalog import beside, ledger_text
 from message_lifecycle.stores.iceberg.fence import Ancestor, Walk, expired_batch, fenced_commit, main_ancestors, newest_state
 from message_lifecycle.stores.iceberg.incoming import CutRules, count_opened, number
 from message_lifecycle.stores.iceberg.java import Java, each, entries
-from message_lifecycle.stores.iceberg.layout import INGEST_ID, LEDGER, PARTITIONS_PROPERTY, QUARANTINE, SPAN_SECONDS, LogSummary
+from message_lifecycle.stores.iceberg.layout import INGEST_ID, LEDGER, PARTITIONS_PROPERTY, QUARANTINE, ROW_GROUPS, SPAN_SECONDS, LogSummary
 from message_lifecycle.stores.iceberg.session import forget_cached, java_table, sql_table
 
 if TYPE_CHECKING:
@@ -404,6 +404,7 @@ def merged(base: LogSummary, ours: LogSummary, now: LogSummary) -> LogSummary:
 
 _PROPERTIES: Mapping[str, str] = {
     "format-version": "3",
+    **ROW_GROUPS,
     "commit.retry.num-retries": "20",
     "commit.retry.min-wait-ms": "50",
     "write.metadata.delete-after-commit.enabled": "true",

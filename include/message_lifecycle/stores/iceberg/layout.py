@@ -41,8 +41,17 @@ KINDS = ("", COMPACTED, SNAPSHOTS, QUARANTINE)
 BESIDE = (COMPACTED, LATEST, LIVE, SNAPSHOTS, QUARANTINE)
 """Kinds of all that lies beside topics' tables."""
 
+ROW_GROUPS: Mapping[str, str] = {
+    # Iceberg asks how large a row group is after 100 rows first, and after 10,000 at the latest. That many messages of the largest size are
+    # more than a task has memory.
+    "write.parquet.row-group-size-bytes": str(64 << 20),
+    "write.parquet.row-group-check-min-record-count": "1",
+    "write.parquet.row-group-check-max-record-count": "8",
+}
+"""Of every table that holds messages or refused rows: how large row groups become."""
 TABLE_PROPERTIES: Mapping[str, str] = {
     "format-version": "3",
+    **ROW_GROUPS,
     "write.delete.mode": "merge-on-read",
     "write.update.mode": "merge-on-read",
     "write.merge.mode": "merge-on-read",
