@@ -139,6 +139,7 @@ def test_a_document_is_gone_and_the_others_are_as_they_were(topic: Topic) -> Non
     assert topic.s.ledger.erasure(request_id).state == "erased"
     assert receipts.verify(topic.s, request_id) == []
     (of_topic,) = json.loads(topic.s.ledger.receipt(request_id))["topics"]
+    assert any("write-ahead log" in (table["remains"] or "") for table in of_topic["tables"])
     assert [table["table"] for table in of_topic["tables"]] == ["snapshots", "log"]
     assert topic.erase().name == "no_op"
 

@@ -12,6 +12,7 @@ import redis
 from message_lifecycle.app import receipts
 from message_lifecycle.app.erasures import Erased, ask, carry_out
 from message_lifecycle.app.services import Services
+from message_lifecycle.model.erasure import Receipt
 from message_lifecycle.model.errors import code_of
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
@@ -96,6 +97,10 @@ def test_an_erasure_that_dies_anywhere_is_finished_by_the_next(streams: Streams)
         assert receipts.verify(topic.services, request_id) == []
         if not died:
             assert commands > 20, "it was cut everywhere"
+            (of_topic,) = Receipt.from_json(topic.services.ledger.receipt(request_id)).topics
+            (log,) = of_topic.tables
+            # The server's memory and files still have the key's bytes, and the receipt says so.
+            assert "append-only file" in (log.remains or "") and "BGREWRITEAOF" in (log.remains or "")
             return
 
 

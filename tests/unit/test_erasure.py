@@ -15,6 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table.snapshots import Operation, Summary
 
+from message_lifecycle.app.cli.erasures import _receipt
+from message_lifecycle.app.cli.screen import printed
 from message_lifecycle.app.operations.registry import suite_of
 from message_lifecycle.gates.plain import PlainGate
 from message_lifecycle.ledger.codec import plan_from_json
@@ -186,6 +188,16 @@ def receipt() -> Receipt:
         code_version="0",
     )
     return Receipt(request_id="r", digest="ab", secret="cd", topics=(topic,))
+
+
+def test_a_receipt_names_the_places_that_may_still_keep_the_key() -> None:
+    (topic,) = receipt().topics
+    (of_table,) = topic.tables
+    told = replace(receipt(), topics=(replace(topic, tables=(replace(of_table, remains="its server's memory"),)),))
+    assert Receipt.from_json(told.to_json()) == told
+    assert "May still hold bytes of the key" not in printed(lambda screen: _receipt(screen, receipt(), None))
+    shown = printed(lambda screen: _receipt(screen, told, None))
+    assert "May still hold bytes of the key" in shown and "its server's memory" in shown
 
 
 def test_a_receipt_is_read_back() -> None:

@@ -87,6 +87,7 @@ def keep(s: Services, plan: Plan, found: Sequence[ErasedTable]) -> None:
                 files_searched=table.files_searched,
                 gone=table.gone,
                 rows=rows_erased(plan, table.table) if plan.changes else None,
+                remains=(table.remains or TABLE_KINDS[table.table].remains) if plan.changes else None,
             )
             for table in found
         ),

@@ -41,7 +41,7 @@ class Traits:
 
     `beside`: what tells it from the topic's own table in a catalog. `of_text`: its rows are no messages but text, each of which may tell
     several keys. `by_setting`: it is there while a setting names it, and in no catalog. `of_log`: it is made of the log, and a plan that
-    changes it says on which snapshot of it it builds."""
+    changes it says on which snapshot of it it builds. `remains`: the place that keeps bytes of the key beneath every search."""
 
     kind: TableKind
     words: str
@@ -49,12 +49,14 @@ class Traits:
     of_text: bool = False
     by_setting: bool = False
     of_log: bool = False
+    remains: str | None = None
 
 
+_LEDGER_FILES = "the ledger's database keeps deleted rows with the document's name in its files until VACUUM, and in its write-ahead log"
 _KINDS = (
     Traits("log", "the log"),
     Traits("view", "the compacted view", beside="compacted", of_log=True),
-    Traits("snapshots", "the documents' snapshots", beside="snapshots"),
+    Traits("snapshots", "the documents' snapshots", beside="snapshots", remains=_LEDGER_FILES),
     Traits("quarantine", "the quarantine", beside="quarantine", of_text=True),
     Traits("archive", "the archive", by_setting=True),
 )
@@ -213,6 +215,8 @@ class ErasedTable:
     gone: tuple[str, ...]
     committed_at: int | None
     there: tuple[str, ...] = ()
+    remains: str | None = None
+    """The place that keeps bytes of deleted messages where no search and no reader sees them; None: no such place is known."""
 
     @classmethod
     def searched(cls, found: KeyInTable) -> ErasedTable:
@@ -240,6 +244,8 @@ class TableReceipt:
     gone: tuple[str, ...]
     rows: int | None = None
     """Rows of the key that were removed, refused rows of the quarantine among them. None: the table was only searched."""
+    remains: str | None = None
+    """The place that may still keep bytes of the key, and how they go. None: no such place is known, or nothing was removed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

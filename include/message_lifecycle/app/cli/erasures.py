@@ -242,6 +242,8 @@ def _receipt(screen: Screen, receipt: Receipt, in_values: View | None) -> None:
             right=("snapshots searched", "files searched", "rows erased", "files gone"),
             wrap=("uuid",),
         )
+        remains = [table.remains for table in topic.tables if table.remains is not None]
+        screen.titled("May still hold bytes of the key, where no search and no reader sees them", remains)
     show_in_values(screen, in_values)
     screen.line()
     screen.line(f"To search again for what is gone: lifecycle receipt verify {receipt.request_id[: drawing.SHORT]}")

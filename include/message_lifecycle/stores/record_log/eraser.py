@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 
-from message_lifecycle.model.erasure import ErasedTable, KeyInTable, Matches
+from message_lifecycle.model.erasure import TABLE_KINDS, ErasedTable, KeyInTable, Matches
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.in_values import Needle, ValuePlace, places_of_messages
 from message_lifecycle.model.instants import Instant
@@ -21,6 +21,7 @@ from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.topic import Backend
 from message_lifecycle.operations.erasure import is_only_inside, tells_key
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
@@ -29,6 +30,12 @@ from message_lifecycle.stores.memory import eraser
 from message_lifecycle.stores.memory.eraser import held_files, named, of_key
 from message_lifecycle.stores.record_log import DamagedRecords, Head, RecordLog, RecordLogs, Removal
 from message_lifecycle.stores.record_log.store import Evidence, as_rows, merged, published_by, require, require_content, version_of
+
+_REMAINS: Mapping[Backend, str] = {
+    "redis_streams": "the Redis server keeps bytes of deleted entries in its memory, its append-only file and its snapshots, "
+    "until BGREWRITEAOF and a new start from that file; docs/erasure.md says how, and about replicas"
+}
+"""Backends that keep bytes of what was deleted, and where."""
 
 
 class RecordLogEraser(ChangeStore):
@@ -103,9 +110,9 @@ class RecordLogEraser(ChangeStore):
         self, plan: Plan, matches: Matches, _went: Mapping[str, Sequence[str]] = MappingProxyType({})
     ) -> Sequence[ErasedTable]:
         """Of all there are: a message of the key that comes later may be damaged or archived before anybody looks again."""
-        return [
-            ErasedTable.searched(table) for table in self.find_key(plan.topic, matches, Policy.of_values(plan.policy), as_of=plan.as_of)
-        ]
+        found = self.find_key(plan.topic, matches, Policy.of_values(plan.policy), as_of=plan.as_of)
+        remains = _REMAINS.get(self._logs.backend)
+        return [replace(ErasedTable.searched(table), remains=None if TABLE_KINDS[table.table].by_setting else remains) for table in found]
 
     def kept_beneath(self, name: TopicName, until: Instant) -> Sequence[str]:  # noqa: ARG002  # files are written over, or removed
         return ()
