@@ -9,7 +9,9 @@ import json
 from datetime import UTC, datetime
 from html import unescape
 from typing import Any
+from urllib.error import HTTPError
 from urllib.parse import quote
+from urllib.request import ProxyHandler, Request, build_opener
 
 import pytest
 
@@ -115,6 +117,31 @@ def test_a_viewer_can_look_at_a_question_and_not_answer_it(stack: Stack, schedul
         stack.viewer.answer(questions[0], "Approve", {"text": "me too"})
     assert refused.value.status == 403
     assert len(stack.api.approvals(DAG, scheduled)) == 2
+
+
+def test_a_page_of_another_origin_cannot_answer_for_whoever_is_logged_in(stack: Stack) -> None:
+    """Without leave of the server a browser sends a form or plain text to another origin, and nothing else. Neither is an answer."""
+    token = stack.api.request("POST", "/auth/token", {"username": stack.api.user, "password": stack.api.password})["access_token"]
+    question, runs = f"/api/v2/dags/{DAG}/dagRuns/r/taskInstances/approval.wait/0/hitlDetails", "/api/v2/dags/erasure/dagRuns"
+
+    def sent(method: str, path: str, cookie: str | None, **headers: str) -> tuple[int, list[str]]:
+        logged_in = {} if cookie is None else {"Cookie": f"_token={cookie}"}
+        body = b'{"chosen_options": ["Approve"], "params_input": {}}' if method != "OPTIONS" else None
+        asked = Request(stack.api.address + path, body, {"Origin": "http://127.0.0.1:9", **logged_in, **headers}, method=method)
+        with pytest.raises(HTTPError) as refused:
+            build_opener(ProxyHandler({})).open(asked, timeout=60)
+        return refused.value.code, [name for name in refused.value.headers if name.lower().startswith("access-control-")]
+
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"):
+        headers = {"Content-Type": kind, "X-HTTP-Method-Override": "PATCH"}
+        assert sent("POST", question, token, **headers) == (405, [])
+        assert sent("PATCH", question, token, **headers) == (422, []), "only JSON is an answer"
+        assert sent("POST", runs, token, **headers) == (422, []), "and only JSON starts a run"
+        assert sent("POST", "/lifecycle/", token, **headers) == (405, [])
+    for path in (question, runs, "/lifecycle/"):
+        leave = {"Access-Control-Request-Method": "PATCH", "Access-Control-Request-Headers": "content-type"}
+        assert sent("OPTIONS", path, token, **leave) == (405, []), "a browser asks for leave first"
+    assert sent("PATCH", question, None, **{"Content-Type": "application/json"})[0] == 401
 
 
 def test_the_word_of_a_person_is_carried_out_and_recorded(stack: Stack, scheduled: str) -> None:
