@@ -4,7 +4,7 @@ Keeps the topics of the backends that `lifecycle.toml` configures beside the lak
 limits by age, number and size. Planned, checked by Great Expectations over a data frame of what goes and what stays, published in one
 step of the backend, verified. No Spark starts. Nothing beyond its limits, or no backend configured: the run ends after `due`, skipped.
 
-* **Trigger** it with topics or a time to judge by; where it is paused, that unpauses it. The DAG `preview` shows what would go.
+* **Trigger** it with topics or a time to judge by; where it is paused, it is paused again afterwards. The DAG `preview` shows what would go.
 * **Consumers** keep what they have not read; on Redis Streams consumer groups do, too, with all that is pending in them.
 * **Approve** large or newly enabled removals under *Required Actions*; the other topics do not wait.
 * Topics of tables are the message cleaner's.

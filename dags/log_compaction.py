@@ -4,7 +4,7 @@ Keeps, beside each topic whose `cleanup_policy` names `compact`, a view of every
 old view, checked, published in one commit with its horizons, verified. The log itself stays as it is. Nothing new: the run ends
 after `due`, skipped, without starting Spark.
 
-* **Trigger** it with topics (which then need not ask for it) or a time to judge by; where it is paused, that unpauses it. The DAG `preview`
+* **Trigger** it with topics (which then need not ask for it) or a time to judge by; where it is paused, it is paused again afterwards. The DAG `preview`
   shows what would go.
 * **Order**: what is not compacted yet the message cleaner keeps, so it is compact first, then expire, whichever runs when.
 * **After it** `purge_compacted` takes from the log what the view covers, where the topic says so; the asset `compacted` starts it.

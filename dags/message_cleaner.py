@@ -5,8 +5,8 @@ Removes what is past its time from every topic: whole segments by `message_expir
 verified. Nothing due: the run ends after `due`, skipped, without starting Spark.
 
 * **Copies** into sources and mirrors come first; an origin keeps what they have not copied.
-* **Trigger** it with topics or a time to judge by; where it is paused, that unpauses it, and so does a backfill. A run needs a logical date or
-  the parameter `as_of`. The DAG `preview` shows what would go.
+* **Trigger** it with topics or a time to judge by; where it is paused, it is paused again afterwards, and so it is after a backfill. A run
+  needs a logical date or the parameter `as_of`. The DAG `preview` shows what would go.
 * **Backfill** plans each interval at its own end; an interval that was published before reports the first result. For many days there is
   `message_cleaner_by_day`: fewer runs, judged at the same ends.
 * **Approve** large or newly enabled removals under *Required Actions*; the other topics do not wait.

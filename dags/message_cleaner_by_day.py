@@ -4,7 +4,7 @@ For backfills alone: the message cleaner's work with one run for about a day (wh
 Each run judges at its day's end, as the last interval of the day would; rule P6 in docs/rules.md says what then differs.
 
 * **Backfill** it from one day to another; an end that was published before, by either DAG, reports the first result.
-* **Its schedule** does nothing: where the dialog of a backfill has unpaused it, its scheduled runs are skipped. The cleaner may stay paused.
+* **Its schedule** does nothing: its scheduled runs are skipped. The cleaner may stay paused.
 * **Approve** large removals under *Required Actions*: a day is more than an interval, so a person may be asked more often. The DAG `preview`
   shows what would go at a given time.
 """

@@ -5,7 +5,7 @@ tab *Outcomes*. No plan is recorded, so none that is open gives way, and no ques
 
 * **Trigger** it with an operation, topics, a time to judge by. It is unpaused from the start, and no schedule ever starts it.
 * **What it shows** is the log as it was when the run looked. A run of the operation's own DAG plans anew.
-* **It is the only dry run here**: the other DAGs refuse the word, because to trigger a paused DAG unpauses it, and its next run is a real one.
+* **It is the only dry run here**: the other DAGs refuse the word.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ left after it must give the document again), published as two commits: snapshots
 they were staged, the purge. A document that cannot be folded keeps everything, is named, and stops no other. Nothing due: the run ends
 after `due`, skipped, without starting Spark.
 
-* **Trigger** it with topics or a time to judge by; where it is paused, that unpauses it. The DAG `preview` shows what would go.
+* **Trigger** it with topics or a time to judge by; where it is paused, it is paused again afterwards. The DAG `preview` shows what would go.
 * **A client that lags** keeps what it needs; one that is silent for `client_deactivate_after` does so no longer, and is named.
 * **Approve** what a tightened setting removes for the first time under *Required Actions*; the other topics do not wait.
 """

@@ -5,7 +5,7 @@ tables' history, then exactly the files that only they needed are removed, and f
 them; the gate looks a second time that nothing which stays loses a file; the bytes are reported as the file system told them. Nothing can
 come back: the run ends after `due`, skipped. No Spark is started. Deleted topics that cannot be brought back any more are taken as well.
 
-* **Trigger** it with topics or a time to judge by; where it is paused, that unpauses it. The DAG `preview` shows what would go.
+* **Trigger** it with topics or a time to judge by; where it is paused, it is paused again afterwards. The DAG `preview` shows what would go.
 * **A large share** (over `max_removed_fraction` of the bytes in a topic's folders), the first run after the undo window was shortened,
   and always a deleted topic, wait for a person.
 """

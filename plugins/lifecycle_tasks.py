@@ -32,6 +32,7 @@ from airflow.sdk import Asset, Param, task, task_group
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from lifecycle_operators import Approval, PlainApplication, SparkApplication, page
+from lifecycle_schedules import BY_ITSELF, KEEP_RUNNING, SCHEDULE_OFF
 
 if TYPE_CHECKING:
     from message_lifecycle.app.windows import Window
@@ -51,8 +52,8 @@ OURS: dict[str, Any] = {"owner": "message lifecycle"}
 
 _LOOK_FIRST = "The DAG `preview` shows what would go."
 _UNPAUSES = (
-    "Where this DAG is paused, this dialog and that of a backfill unpause it: from then on it runs on its schedule, too. Untick "
-    "*Unpause ... on trigger* to keep it paused: the run then waits, queued, until the DAG is unpaused."
+    "Where this DAG is paused, leave *Unpause ... on trigger* ticked, here and in the dialog of a backfill: a run waits while its DAG is paused. "
+    "The DAG is paused again when its runs have ended, and its schedule removes nothing meanwhile."
 )
 
 log = logging.getLogger(__name__)
@@ -62,7 +63,7 @@ Application = type[SparkApplication] | type[PlainApplication]
 def form() -> dict[str, Param]:
     """The trigger form. The names are all that a run may be given; `copies` and `due` refuse any other.
 
-    Nothing here makes a run a trial: Airflow's dialog unpauses the DAG, and the next scheduled run would be none."""
+    Nothing here makes a run a trial: the DAG `preview` shows what would go."""
     return {
         "topics": Param(
             [],
@@ -78,6 +79,12 @@ def form() -> dict[str, Param]:
             title="As of",
             description_md="Judge ages by this time (UTC). Empty: the end of the run's data interval. A time that has not come is refused.",
         ),
+        KEEP_RUNNING: Param(
+            False,
+            type="boolean",
+            title="Keep the schedule running",
+            description_md="The DAG is not paused again after this run: from now on it runs, and removes, on its schedule, too.",
+        ),
     }
 
 
@@ -92,7 +99,7 @@ def preview_form() -> dict[str, Param]:
     operations = list(get_args(Scheduled))
     operation = Param(operations[0], type="string", enum=operations, title="Operation", description_md="Whose plan is shown.")
     return {"operation": operation} | {
-        name: Param(param.value, **(param.schema | {"description_md": said[name]})) for name, param in form().items()
+        name: Param(param.value, **(param.schema | {"description_md": said[name]})) for name, param in form().items() if name in said
     }
 
 
@@ -149,7 +156,7 @@ def _window(context: Mapping[str, Any]) -> Window:
     run = context["dag_run"]
     events = context.get("triggering_asset_events") or {}
     return resolve(
-        run_type=str(getattr(run.run_type, "value", run.run_type)),
+        run_type=_type_of(run),
         interval_start=run.data_interval_start,
         interval_end=run.data_interval_end,
         as_of=context["params"]["as_of"],
@@ -170,11 +177,22 @@ def _refuse_unknown(conf: Mapping[str, Any] | None, known: Mapping[str, Param], 
         raise InvalidSetting(where="configuration of this run", key=name, value=shown, allowed=f"{', '.join(known)}{instead}".rstrip("."))
 
 
+def _only_where_wanted(context: Mapping[str, Any]) -> None:
+    """Skip a run that its DAG's schedule started while nobody wants the schedule: a dialog unpaused the DAG for another run."""
+    run = context["dag_run"]
+    off = (run.conf or {}).get(SCHEDULE_OFF)
+    if off and _type_of(run) in BY_ITSELF:
+        raise AirflowSkipException(off)
+
+
 def _only_as_asked(context: Mapping[str, Any], *, by_hand: bool) -> None:
-    """To backfill a DAG unpauses it; one that is there for backfills does nothing by its own schedule then."""
-    run_type = context["dag_run"].run_type
-    if by_hand and getattr(run_type, "value", run_type) == "scheduled":
+    """A DAG that is there for backfills does nothing by its own schedule."""
+    if by_hand and _type_of(context["dag_run"]) == "scheduled":
         raise AirflowSkipException("this DAG is for backfills: what is due now, the message cleaner takes")
+
+
+def _type_of(run: Any) -> str:
+    return str(getattr(run.run_type, "value", run.run_type))
 
 
 @task(**READ_AGAIN)
@@ -184,6 +202,7 @@ def copies(by_hand: bool = False, **context: Any) -> list[str]:
 
     params = context["params"]
     with _named_errors():
+        _only_where_wanted(context)
         _refuse_unknown(context["dag_run"].conf, form())
         _only_as_asked(context, by_hand=by_hand)
         _window(context)  # a run that cannot tell its time ends before it begins
@@ -201,6 +220,7 @@ def due(operation: Any, by_hand: bool = False, **context: Any) -> dict[str, Any]
 
     params = context["params"]
     with _named_errors():
+        _only_where_wanted(context)
         _refuse_unknown(context["dag_run"].conf, form())
         _only_as_asked(context, by_hand=by_hand)
         window = _window(context)

@@ -140,7 +140,7 @@ def test_the_form_takes_values_of_its_kind(dag: Any, name: str, good: list[objec
 def test_the_form_is_filled_with_what_a_scheduled_run_does(plugins: None) -> None:
     from lifecycle_tasks import form
 
-    assert {name: param.value for name, param in form().items()} == {"topics": [], "as_of": None}
+    assert {name: param.value for name, param in form().items()} == {"topics": [], "as_of": None, "keep_schedule_running": False}
 
 
 def test_a_dag_survives_being_stored(dag: Any) -> None:

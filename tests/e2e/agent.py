@@ -15,15 +15,20 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from message_lifecycle.app import steps, tasks
+from message_lifecycle.app.backends import OpenedBackend
+from message_lifecycle.app.config import backends_file
 from message_lifecycle.app.due import due
 from message_lifecycle.app.ingest import ingest
 from message_lifecycle.app.operations.registry import Work
+from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import copy_topic, create_topic
 from message_lifecycle.app.wiring import lake as wired
 from message_lifecycle.local.stack import landed
 from message_lifecycle.model.errors import code_of
+from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.request import RemoveMessages
+from message_lifecycle.ports import MessageWriter
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.columns import APPEND_TIME
 from message_lifecycle.stores.iceberg.java import Java
@@ -66,6 +71,16 @@ class Agent:
             writer = writer.option(f"snapshot-property.{key}", value)
         writer.option("fanout-enabled", "true").append()
         forget_cached(self.session, name)
+
+    def fill(self, topic: str, count: int) -> None:
+        """Messages in a topic of the backend."""
+        name = TopicName.parse(topic)
+        services = OpenedBackend(self.services, backends_file()[0]).of(name)
+        writer: MessageWriter = services.stores.log  # type: ignore[assignment]  # a record log is one store for all
+        writer.append(name, [NewMessage(append_time=None, key=b"k", value=b"v")] * count, policy_of(services, name))
+
+    def offsets(self, topic: str) -> list[int]:
+        return [message.offset for message in self.services.reader.messages(TopicName.parse(topic))]
 
     def ingest(self, topic: str, folder: str) -> dict[str, Any]:
         """The files of a folder, with the fields `k`, `v` and `at`; which rows were refused, by code."""

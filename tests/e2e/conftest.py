@@ -21,6 +21,16 @@ from message_lifecycle.local.stack import down
 from tests.e2e.stack import DAG, KEPT, Agent, Days, Stack
 from tests.effort import hunt
 
+# Topics whose runs start no Spark: most of each is over a limit, but for the last.
+FILES = """
+[backends.files]
+kind = "json_file"
+root = "{root}"
+[backends.files.topics]
+"files/approved" = {{ max_records = 2 }}
+"files/refused" = {{ max_records = 2 }}
+"files/other" = {{ max_records = 5 }}
+"""
 OTHER_STACKS = ("LIFECYCLE_", "AIRFLOW_", "SPARK_", "PYSPARK_", "PYICEBERG_")
 
 
@@ -47,7 +57,7 @@ def stack(request: pytest.FixtureRequest) -> Iterator[Stack]:
         _clear(layout, environ)
         # Unpausing starts one run at once, for the newest day, and no other one gets between the tests.
         days = Days.at(int(time.time()))
-        config.write_text(f"[message_cleaner]\ninterval = {days.length}\n")
+        config.write_text(f"[message_cleaner]\ninterval = {days.length}\n{FILES.format(root=layout.state / 'files')}")
         try:
             with stopped_after(down, layout):
                 _lifecycle("up", environ)

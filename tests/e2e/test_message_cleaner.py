@@ -215,9 +215,9 @@ def refused(stack: Stack, scheduled: str) -> dict[str, str]:
     """How it was started -> the run that was given a word that no form has. Of a DAG whose runs find nothing due."""
     stack.api.wait_for_dag(QUIET, seconds=120)
     runs = {}
-    # As the trigger dialog sends it, which unpauses the DAG before.
+    # As the trigger dialog sends it, which unpauses the DAG before; for the runs to come it stays unpaused.
     stack.api.set_paused(QUIET, False)
-    form = {"topics": ["e2e/quiet"], "as_of": None, "dry_run": True}
+    form = {"topics": ["e2e/quiet"], "as_of": None, "keep_schedule_running": True, "dry_run": True}
     sent = {"conf": form, "dag_run_id": None, "logical_date": _now(), "data_interval_start": None, "data_interval_end": None, "note": ""}
     runs["UI"] = str(stack.api.request("POST", f"{API}/dags/{QUIET}/dagRuns", sent)["dag_run_id"])
     runs["API"] = stack.api.trigger(QUIET, conf={"dry_run": False}, logical_date=_now())
@@ -258,6 +258,7 @@ def test_a_triggered_run_takes_the_named_topics_alone(stack: Stack, scheduled: s
     assert (outcome["topic"], outcome["outcome"], outcome["removed"]) == ("e2e/named", "published", {"expiry": 3})
     assert datetime.fromisoformat(outcome["as_of"]) == datetime.fromisoformat(logical_date)
     assert stack.agent("look", "e2e/unnamed") == before
+    assert not stack.api.request("GET", f"{API}/dags/{DAG}")["is_paused"], "a person unpaused it, not this run"
 
 
 def test_a_backfill_plans_each_interval_at_its_own_end(stack: Stack, daily: None) -> None:
