@@ -113,6 +113,8 @@ DAMAGES = {
     "another value": ("SELECT * REPLACE", "changed"),
     "past the horizon": (f"SELECT * FROM staged UNION ALL {LOG_ROW} 8", "beyond"),
     "out of order": ("SELECT * FROM staged", "disordered"),
+    "a row twice": ("SELECT * FROM staged UNION ALL SELECT * FROM staged WHERE offset = 6", "disordered"),
+    "nothing": ("SELECT * FROM staged WHERE false", "missing"),
 }
 
 

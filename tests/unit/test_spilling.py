@@ -118,6 +118,8 @@ def test_gate_judges_more_rows_than_its_memory(tmp_path: Path) -> None:
     found = judged(tail, view, resources)
     assert found["fresh"] == {"partition": 0, "unwanted": 0, "missing": 0, "null_keys_missing": 0, "changed": 0}
     assert (found["found"]["rows"], found["found"]["repeated_keys"], found["disordered"]) == (result.rows_out, 0, {"files": 0})
+    twice = judged(tail, [*view, view[-1]], resources)
+    assert (twice["disordered"], twice["fresh"]["changed"]) == ({"files": 1}, 0)
     # Two rows change their places, one is lost, and one has another value.
     rows = pq.read_table(view[-1].path)
     order = np.arange(len(rows) - 1)

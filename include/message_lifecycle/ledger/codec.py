@@ -54,7 +54,8 @@ def ledger_too_old(place: str, found: int, known: int) -> Refused:
     """A version from before the first release made the ledger. No format of those is read."""
     return Refused(
         f"the ledger at {place} is of version {found}, from before the first release; this program reads version {known} alone. "
-        "Use the program that made it, or point LIFECYCLE_LEDGER_URL at a new database; tables then ask for `lifecycle ledger accept`.",
+        "Use the program that made it, or a new database: LIFECYCLE_LEDGER_URL names one, and the embedded default makes one in a new folder "
+        "(LIFECYCLE_HOME). Tables of the old ledger then ask for `lifecycle ledger accept`.",
         code="LedgerTooOld",
     )
 

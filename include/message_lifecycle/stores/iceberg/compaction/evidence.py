@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from message_lifecycle.stores.iceberg.change import snapshot_at
 from message_lifecycle.stores.iceberg.columns import SCHEMA as TOPIC_SCHEMA
 from message_lifecycle.stores.iceberg.compaction.view_table import SCHEMA as VIEW_SCHEMA
 from message_lifecycle.stores.iceberg.compaction.view_table import files_by_partition
-from message_lifecycle.stores.iceberg.data_rows import read_rows
+from message_lifecycle.stores.iceberg.data_rows import read_columns
 from message_lifecycle.stores.iceberg.layout import COMPACTED
 from message_lifecycle.stores.iceberg.relations import create_relation, database, duckdb_types, opened
 from message_lifecycle.stores.iceberg.tasks import Failed, InputFile, Resources, in_tasks
@@ -198,23 +199,27 @@ class _Evidence:
         self._connection, self._question, self._rules = connection, question, question.rules
         # By event time a late message may lose to an older one, so nothing of the view is safe by its place.
         self._all_new = self._rules.by_event_time
+        self._has_view = any(question.before.values())
         self._relate("before_view", question.before, VIEW_SCHEMA)
         self._relate("after_view", question.after, VIEW_SCHEMA)
         self._relate("log", question.log, TOPIC_SCHEMA)
         self._make_views()
 
     def answer(self) -> Answer:
-        return Answer(fresh=self._fresh(), stays=self._stays(), found=self._found(), disordered=self._disordered())
+        fresh = self._fresh()
+        return Answer(fresh=fresh, stays=self._stays(), found=self._found(fresh), disordered=self._disordered())
 
     def _relate(self, name: str, files: Mapping[int, tuple[InputFile, ...]], schema: Any) -> None:
         create_relation(self._connection, name, [file for group in files.values() for file in group], duckdb_types(schema))
 
     def _make_views(self) -> None:
-        """`source`: messages that went in; `latest`: of each key; `judged`: `source` with whether each belongs; `made`."""
+        """`source`: messages that went in; `latest`: the latest offset of each key; `winners`: the places of these, and of messages without a
+        key that stay; `judged`: `source` with whether each is dead or ended; `made`: messages of the staged view."""
         order = 'max("offset")'
         if self._rules.by_event_time:
             order = """max({'time': coalesce(epoch_us(event_time), -9223372036854775808), 'offset': "offset"})['offset']"""
         latest_of = "source" if self._all_new else "(FROM source WHERE NOT of_view)"
+        no_key = f'UNION ALL SELECT partition, "offset" FROM {latest_of} WHERE key IS NULL' if self._rules.retain_null_key else ""
         empty = (
             ""
             if self._rules.empty_is_value
@@ -231,6 +236,7 @@ class _Evidence:
             UNION ALL SELECT {_TOPIC}, NULL, false, false FROM log WHERE {self._span('"offset" > {after} AND "offset" <= {through}')};
             CREATE TEMP TABLE latest AS
             SELECT partition, key, {order} AS latest, bool_or(NOT of_view) AS newer FROM {latest_of} WHERE key IS NOT NULL GROUP BY ALL;
+            CREATE TEMP VIEW winners AS SELECT partition, latest AS "offset" FROM latest {no_key};
             CREATE TEMP VIEW judged AS
             SELECT *, (deletes AND horizon IS NULL) OR (coalesce({past}, false)) AS ended, {dead} AS dead FROM (
                 SELECT *, coalesce(delete_horizon, CASE WHEN deletes THEN {until}::TIMESTAMPTZ END) AS horizon FROM (
@@ -239,56 +245,80 @@ class _Evidence:
         )
 
     def _fresh(self) -> Sums:
-        """What is past the old horizon (by event time: everything), message by message."""
+        """Compare each message past the old horizon (by event time: every message).
+
+        Winners are found by their places. So keys are compared once, when `latest` is made, and whole rows are read once.
+        A dead winner has no `wanted`: a condition in its place would be asked of every message, not of winners alone."""
         of, past = ("true", "true") if self._all_new else ("NOT of_view", self._span('"offset" > {after}', of="j."))
-        no_key = "true" if self._rules.retain_null_key else "false"
         return self._sums(
-            f"""SELECT partition, count_if(wanted IS NULL) AS unwanted, count_if(found IS NULL AND NOT no_key) AS missing,
-                count_if(found IS NULL AND no_key) AS null_keys_missing, count_if(wanted <> found) AS changed
+            f"""SELECT partition, count_if(wanted IS NULL AND found IS NOT NULL) AS unwanted,
+                count_if(found IS NULL AND wanted IS NOT NULL AND NOT no_key) AS missing,
+                count_if(found IS NULL AND wanted IS NOT NULL AND no_key) AS null_keys_missing, count(*) FILTER (wanted <> found) AS changed
             FROM (
-                SELECT j.partition, j."offset", j.key IS NULL AS no_key, hash({_of("j", "horizon")}) AS wanted
-                FROM (FROM judged WHERE {of} AND NOT dead AND NOT ended AND NOT remembered) AS j
-                LEFT JOIN latest AS l ON l.partition = j.partition AND l.key = j.key
-                WHERE (j.key IS NULL AND {no_key}) OR l.latest = j."offset"
+                SELECT j.partition, j."offset", j.key IS NULL AS no_key,
+                    CASE WHEN NOT dead AND NOT ended AND NOT remembered THEN hash({_of("j", "horizon")}) END AS wanted
+                FROM (FROM judged WHERE {of}) AS j SEMI JOIN winners AS w ON j.partition = w.partition AND j."offset" = w."offset"
             ) FULL JOIN (SELECT j.partition, j."offset", hash({_of("j", "delete_horizon")}) AS found FROM made AS j WHERE {past}) USING (partition, "offset")
             GROUP BY partition"""
         )
 
     def _stays(self) -> Sums:
-        """What went in; and what of the view stays as it was: no newer message of its key, and nothing due. Values are read of the view alone."""
-        keep = "true" if self._rules.retain_null_key else "j.key IS NOT NULL"
-        # What is in the view was judged when it was taken up: its delete horizon stands beside it.
-        due = f"coalesce({relations.due('delete_horizon', self._rules.as_of)}, false)"
-        old = f"(of_view AND NOT coalesce(newer, false) AND NOT dead AND NOT {due} AND {keep})"
-        of_old = f"count_if({old}) AS old, sum(hash({self._identity()})::HUGEINT) FILTER ({old}) AS old_digest"
-        if self._all_new or not any(self._question.before.values()):
-            of_old = "0 AS old, NULL AS old_digest"
-        return self._sums(
-            f"""SELECT j.partition, count_if(of_view) AS view_rows, count_if(NOT of_view) AS tail_rows,
-                count_if(of_view AND NOT coalesce(newer, false)) AS unreplaced, {of_old}
-            FROM judged AS j LEFT JOIN latest AS l ON l.partition = j.partition AND l.key = j.key
-            WHERE NOT remembered GROUP BY j.partition"""
-        )
+        """Count the messages that went in, and those of the view that stay as they were: no newer message of their key, and nothing due."""
+        sums: Sums = {
+            action.partition: {"view_rows": 0, "tail_rows": 0, "unreplaced": 0, "old": 0, "old_digest": None}
+            for action in self._question.actions
+        }
+        tail = self._span('"offset" > {after} AND "offset" <= {through}')
+        parts = [f"SELECT partition, count(*) AS tail_rows FROM log WHERE {tail} GROUP BY ALL"]
+        if self._has_view:
+            keep = "true" if self._rules.retain_null_key else "j.key IS NOT NULL"
+            # What is in the view was judged when it was taken up: its delete horizon stands beside it.
+            due = f"coalesce({relations.due('delete_horizon', self._rules.as_of)}, false)"
+            old = f"(NOT coalesce(newer, false) AND NOT dead AND NOT {due} AND {keep})"
+            parts.append(
+                f"""SELECT j.partition, count(*) AS view_rows, count_if(NOT coalesce(newer, false)) AS unreplaced, {self._old(old)}
+                FROM (FROM judged WHERE of_view AND NOT remembered) AS j LEFT JOIN latest AS l ON l.partition = j.partition AND l.key = j.key
+                GROUP BY j.partition"""
+            )
+        return self._added(sums, parts)
 
-    def _found(self) -> Sums:
-        """What is in the new view."""
-        before = self._span('"offset" <= {after}', of="j.")
-        old = "false" if self._all_new else before
-        sums = self._sums(
-            f"""SELECT j.partition, count(*) AS rows, count_if(NOT coalesce(newer, false) AND {before}) AS unreplaced,
-                count_if({old}) AS old, sum(hash({self._identity()})::HUGEINT) FILTER ({old}) AS old_digest,
-                count_if({old} AND coalesce(newer, false)) AS repeated_keys,
-                count_if({self._span('"offset" > {through}', of="j.")}) AS beyond
-            FROM made AS j LEFT JOIN latest AS l ON l.partition = j.partition AND l.key = j.key GROUP BY j.partition"""
-        )
-        past = "true" if self._all_new or self._question.rewrite else self._span('"offset" > {after}')
-        twice = self._sums(
-            f"""SELECT partition, sum(rows - 1)::BIGINT AS again FROM (
-                SELECT partition, key, count(*) AS rows FROM made WHERE key IS NOT NULL AND {past} GROUP BY ALL HAVING rows > 1
-            ) GROUP BY partition"""
-        )
-        for partition, row in twice.items():
-            sums[partition]["repeated_keys"] += row["again"]
+    def _found(self, fresh: Sums) -> Sums:
+        """Count the messages of the new view. A key can be there twice only where a row is unwanted, or is an old one with a newer row:
+        wanted rows are one a key, and offsets are there once (`_disordered`)."""
+        sums: Sums = {}
+        parts = [
+            f"""SELECT j.partition, count(*) AS rows, count_if({self._span('"offset" > {through}', of="j.")}) AS beyond,
+                0 AS unreplaced, 0 AS repeated_keys, 0 AS old, NULL AS old_digest FROM made AS j GROUP BY j.partition"""
+        ]
+        if self._has_view:
+            repeated = "0" if self._all_new else "count_if(coalesce(newer, false))"
+            parts.append(
+                f"""SELECT j.partition, count_if(NOT coalesce(newer, false)) AS unreplaced, {repeated} AS repeated_keys, {self._old("true")}
+                FROM (FROM made AS j WHERE {self._span('"offset" <= {after}', of="j.")}) AS j
+                LEFT JOIN latest AS l ON l.partition = j.partition AND l.key = j.key GROUP BY j.partition"""
+            )
+        self._added(sums, parts)
+        if any(row["unwanted"] for row in fresh.values()):
+            past = "true" if self._all_new or self._question.rewrite else self._span('"offset" > {after}')
+            twice = self._sums(
+                f"""SELECT partition, sum(rows - 1)::BIGINT AS again FROM (
+                    SELECT partition, key, count(*) AS rows FROM made WHERE key IS NOT NULL AND {past} GROUP BY ALL HAVING rows > 1
+                ) GROUP BY partition"""
+            )
+            for partition, row in twice.items():
+                sums[partition]["repeated_keys"] += row["again"]
+        return sums
+
+    def _old(self, condition: str) -> str:
+        """Messages that the view had before: their number, and a digest of them. By event time all are compared as new ones."""
+        if self._all_new:
+            return "0 AS old, NULL AS old_digest"
+        return f"count_if({condition}) AS old, sum(hash({self._identity()})::HUGEINT) FILTER ({condition}) AS old_digest"
+
+    def _added(self, sums: Sums, queries: list[str]) -> Sums:
+        for query in queries:
+            for partition, row in self._sums(query).items():
+                sums.setdefault(partition, {}).update(row)
         return sums
 
     def _identity(self) -> str:
@@ -296,13 +326,16 @@ class _Evidence:
         return _of("j", "delete_horizon") if self._question.rewrite else 'j.partition, j."offset"'
 
     def _disordered(self) -> Sums:
-        """New files in which an offset does not come after the one before it."""
+        """Count new files in which an offset does not come after the one before it, or that begin before another one ends."""
         found: Sums = {}
         known = {file.path for files in self._question.before.values() for file in files}
         for partition, files in self._question.after.items():
             new = (file for file in files if file.path not in known)
-            offsets = (read_rows(file.store.io, file.path, np.empty(0, np.int64), ()).offsets for file in new)
-            found[partition] = {"files": sum(bool((np.diff(each) <= 0).any()) for each in offsets)}
+            offsets = [read_columns(file.store.io, file.path, ("offset",))["offset"].to_numpy() for file in new]
+            spans = sorted((int(each.min()), int(each.max())) for each in offsets if len(each))
+            wrong = sum(bool((np.diff(each) <= 0).any()) for each in offsets)
+            wrong += sum(before[1] >= after[0] for before, after in pairwise(spans))
+            found[partition] = {"files": wrong}
         return found
 
     def _span(self, condition: str, of: str = "") -> str:
