@@ -7,11 +7,12 @@ on the next offset lies above every offset that later commits have shown on main
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile
@@ -25,11 +26,11 @@ from message_lifecycle.model.facts import ActiveSegment
 from message_lifecycle.model.instants import INT64_MAX
 from message_lifecycle.stores.iceberg.columns import OFFSET
 from message_lifecycle.stores.iceberg.java import Java
-from message_lifecycle.stores.iceberg.layout import ROLE_PROPERTY, LogSummary
+from message_lifecycle.stores.iceberg.layout import END_OFFSETS, HORIZONS, ROLE_PROPERTY, VIEW_KEYS, LogSummary
 from message_lifecycle.stores.iceberg.manifests import DELETED, entries, files_of, manifests_of, number, picking
 from message_lifecycle.stores.iceberg.segments import FileMetrics, require_listed_once
 from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
-from message_lifecycle.stores.iceberg.witness import Commit, Standing
+from message_lifecycle.stores.iceberg.witness import Commit, Standing, state_of_table
 
 _PICK = picking("file_path", "partition", "null_value_counts", "lower_bounds", "upper_bounds")
 
@@ -144,6 +145,25 @@ def _require_above(
         )
 
 
+def state_of_metadata(content: Mapping[str, Any], files: FileIO) -> dict[str, str]:
+    """Return the state that a new head of main has to carry, by the table's metadata as JSON; empty if the table has none.
+
+    Raises:
+        Refused: As `log_state`, LogStateLost, LogRolledBack.
+    """
+    table = _table((str(content["location"]),), json.dumps(content), files)
+    view = state_of_table(table, HORIZONS)
+    if view is not None:
+        return {key: view.state[key] for key in VIEW_KEYS if key in view.state}
+    log = state_of_table(table, END_OFFSETS)
+    state = None if log is None else log_state(table, None, log)
+    return {} if state is None else state.to_properties()
+
+
+def _table(name: tuple[str, ...], content: str, files: FileIO) -> Table:
+    return Table(name, TableMetadataUtil.parse_raw(content), "", files, NoopCatalog("metadata"))
+
+
 # Offsets that two messages share.
 
 
@@ -175,7 +195,7 @@ def table_of(java_table: Java, metadata: Java) -> Table:
     from message_lifecycle.stores.iceberg.table_metadata import document_of
 
     name = tuple(str(java_table.name()).split(".")[1:])
-    return Table(name, TableMetadataUtil.parse_obj(document_of(metadata)), "", _JavaFiles(java_table.io()), NoopCatalog("java"))
+    return _table(name, json.dumps(document_of(metadata)), _JavaFiles(java_table.io()))
 
 
 class _JavaFiles(FileIO):

@@ -108,7 +108,7 @@ class Rewriting:
 
     def change(self, base: Java, builder: Java) -> None:
         """Within a change of the table's metadata (see `change_metadata`); what it writes lies in the table's folder `metadata`."""
-        before, iceberg = document_of(base), cast(Jvm, engine())._jvm.org.apache.iceberg
+        before, iceberg = self._with_state(document_of(base)), cast(Jvm, engine())._jvm.org.apache.iceberg
         made = self._made(before)
         for key, remove in (("statistics", builder.removeStatistics), ("partition-statistics", builder.removePartitionStatistics)):
             for entry in before.get(key) or ():
@@ -124,6 +124,16 @@ class Rewriting:
         for name in before["refs"].keys() - made.refs.keys():
             builder.removeRef(name)
         _remove(base, builder, there - stay)
+
+    def _with_state(self, before: Document) -> Document:
+        """Return the metadata with the state of a log or view in the head's own summary, which other engines may have left without (MSG-4)."""
+        from message_lifecycle.stores.iceberg.other_writers import state_of_metadata
+
+        state, head = state_of_metadata(before, self.io), before.get("current-snapshot-id")
+        for snapshot in before["snapshots"] if state else ():
+            if snapshot["snapshot-id"] == head:
+                snapshot["summary"] = {**snapshot["summary"], **state}
+        return before
 
     def _made(self, before: Document) -> _Made:
         heads = Heads.of(before, self.window)

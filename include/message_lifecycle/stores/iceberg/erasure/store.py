@@ -152,7 +152,10 @@ class IcebergEraser(NamesFailures, ChangeStore):
             place, io = self._place(plan.topic, action.table)
             document = load(self._tables.catalog, place, io)
             looks = self._looks(io, document, action.table, matches)
-            frames.append(of_table(self._tables.catalog, document, plan, action, self._window(plan, action), looks))
+            try:
+                frames.append(of_table(self._tables.catalog, document, plan, action, self._window(plan, action), looks))
+            except FileNotFoundError as lost:  # another engine has expired what it was staged on
+                raise PlanConflict(plan.plan_id, f"a file of the table as it was staged is gone: {lost.filename or lost}") from lost
         return joined(plan, frames)
 
     def publish(self, verdict: Verdict, given: Given) -> Published:
