@@ -132,8 +132,7 @@ class Agent:
             bounds.append(changed)
         counts = file.recordCount(), file.columnSizes(), file.valueCounts(), file.nullValueCounts(), file.nanValueCounts()
         stated = iceberg.DataFiles.builder(table.spec()).copy(file).withMetrics(iceberg.Metrics(*counts, *bounds)).build()
-        table.newDelete().deleteFile(file).commit()
-        table.newAppend().appendFile(stated).commit()
+        table.newOverwrite().deleteFile(file).addFile(stated).commit()
         forget_cached(self.session, TopicName.parse(topic))
 
     def look(self, topic: str) -> dict[str, Any]:
