@@ -242,8 +242,11 @@ class Witnesses(Protocol):
             LogRolledBack: The table does not come from our newest commit.
         """
 
-    def found(self, name: TopicName, kept: Callable[[str], LogWitness | None], judge: Callable[[], None]) -> Sequence[LogFound]:
-        """Return what is left of each table's state. `kept` gives the ledger's witness by uuid, `judge` raises what stops the topic."""
+    def found(
+        self, name: TopicName, kept: Callable[[str], LogWitness | None], ever: Sequence[LogWitness], judge: Callable[[], None]
+    ) -> Sequence[LogFound]:
+        """Return what is left of each table's state. `kept` gives the ledger's witness by uuid, `ever` are those of each log that the topic
+        ever had, `judge` raises what stops the topic."""
 
     def repair(self, name: TopicName, found: LogFound, *, ledger: tuple[str, int]) -> LogWitness:
         """Write the state that was found anew, in one commit. Raises TableBusy if the table has moved since."""

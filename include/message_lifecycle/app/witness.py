@@ -103,7 +103,10 @@ def look(s: Services, name: TopicName) -> Repair:
     if s.witnesses is None or name in s.backends:
         return Repair(topic=name, found=())
     witnesses = s.witnesses
-    return Repair(topic=name, found=witnesses.found(name, s.ledger.log_witness, lambda: compare(witnesses, s.ledger, name)))
+    return Repair(
+        topic=name,
+        found=witnesses.found(name, s.ledger.log_witness, s.ledger.log_witnesses(name), lambda: compare(witnesses, s.ledger, name)),
+    )
 
 
 def repair(s: Services, name: TopicName, *, by: str, text: str, accept_rollback: bool) -> Repair:

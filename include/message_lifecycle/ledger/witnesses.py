@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from sqlalchemy import select, update
+from sqlalchemy import Row, select, update
 
 from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.database import Part, key_of, put
@@ -20,21 +21,11 @@ class Witnesses(Part):
 
     def log_witness(self, table_uuid: str) -> LogWitness | None:
         """Return the newest commit on the table that the ledger knows; None if it knows none."""
-        rows = self._rows(select(_kept).where(_kept.c.table_uuid == table_uuid))
-        return next(
-            (
-                LogWitness(
-                    table_uuid=row.table_uuid,
-                    kind=row.kind,
-                    snapshot_id=row.snapshot_id,
-                    sequence_number=row.sequence_number,
-                    offsets={int(partition): int(offset) for partition, offset in json.loads(row.offsets).items()},
-                    state=json.loads(row.state),
-                )
-                for row in rows
-            ),
-            None,
-        )
+        return next(map(_witness, self._rows(select(_kept).where(_kept.c.table_uuid == table_uuid))), None)
+
+    def log_witnesses(self, topic: TopicName) -> list[LogWitness]:
+        """Return the newest commit on each table that was ever the topic's log, as far as the ledger knows."""
+        return list(map(_witness, self._rows(select(_kept).where(_kept.c.topic == key_of(topic), _kept.c.kind == ""))))
 
     def keep_log_witnesses(self, topic: TopicName, found: Sequence[LogWitness], *, by: str | None = None, text: str | None = None) -> None:
         """Keep these commits as the newest ones of their tables.
@@ -100,3 +91,14 @@ class Witnesses(Part):
                 connection.execute(files.delete().where(files.c.batch_id == batch_id))
                 connection.execute(update(batches).where(batches.c.batch_id == batch_id).values(state="abandoned"))
         return paths
+
+
+def _witness(row: Row[Any]) -> LogWitness:
+    return LogWitness(
+        table_uuid=row.table_uuid,
+        kind=row.kind,
+        snapshot_id=row.snapshot_id,
+        sequence_number=row.sequence_number,
+        offsets={int(partition): int(offset) for partition, offset in json.loads(row.offsets).items()},
+        state=json.loads(row.state),
+    )

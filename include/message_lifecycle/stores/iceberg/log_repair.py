@@ -74,11 +74,15 @@ class IcebergWitnesses(NamesFailures):
             found.append(SeenTable(table=table.name, table_uuid=table.document.uuid, head_id=table.document.current_id, witness=witness))
         return found
 
-    def found(self, name: TopicName, kept: Callable[[str], LogWitness | None], judge: Callable[[], None]) -> Sequence[LogFound]:
+    def found(
+        self, name: TopicName, kept: Callable[[str], LogWitness | None], ever: Sequence[LogWitness], judge: Callable[[], None]
+    ) -> Sequence[LogFound]:
         """Return what is left of each table's state, and what a repair would make of it.
 
         Args:
             kept: The ledger's witness of a table, by its uuid.
+            ever: The ledger's witnesses of each table that was ever the topic's log. A table that another engine made again under the name
+                goes on above them: an offset is never given twice (MSG-1).
             judge: Raises what stops the topic now.
         """
         stops: LifecycleError | None = None
@@ -86,9 +90,11 @@ class IcebergWitnesses(NamesFailures):
             judge()
         except (LogStateLost, LogRolledBack) as error:
             stops = error
-        return [self._found(name, table, kept(table.document.uuid), stops) for table in self._stated(name)]
+        return [self._found(name, table, kept(table.document.uuid), ever, stops) for table in self._stated(name)]
 
-    def _found(self, name: TopicName, table: _Stated, kept: LogWitness | None, stops: LifecycleError | None) -> LogFound:
+    def _found(
+        self, name: TopicName, table: _Stated, kept: LogWitness | None, ever: Sequence[LogWitness], stops: LifecycleError | None
+    ) -> LogFound:
         document, mark = table.document, table.mark
         mine = stops if isinstance(stops, LogStateLost | LogRolledBack) and stops.table == table.name else None
         try:
@@ -116,6 +122,7 @@ class IcebergWitnesses(NamesFailures):
                 *(state for _, state in there),
                 *(Known.of_document(one).summary for one in document.content.get("snapshots") or ()),
                 {END_OFFSETS: by_partition(in_data)},
+                *({END_OFFSETS: by_partition(one.offsets)} for one in ever),
             ]
             state = _log_state(document, base, everywhere, rolled_back=rolled_back).to_properties()
         ours = max(((one.sequence_number, one.snapshot_id) for one in (witness, kept) if one is not None), default=None)
