@@ -17,7 +17,9 @@ from message_lifecycle.app import steps
 from message_lifecycle.local.processes import choose_port
 from message_lifecycle.local.redis import find_server
 from message_lifecycle.model.errors import BackendUnavailable, PlanConflict
+from message_lifecycle.model.instants import Instant
 from message_lifecycle.stores.redis_streams.log import Server
+from tests.errors import raises
 from tests.redis_streams.streams import AS_OF, Streams
 from tests.redis_streams.test_server import _until, _until_it_answers
 
@@ -86,3 +88,39 @@ def test_a_server_whose_disk_is_full_takes_no_writes_and_says_so(own: OwnServer)
         streams.client.config_set("stop-writes-on-bgsave-error", "no")
         assert steps.publish(topic.services, plan_id) is not None
         assert topic.offsets() == list(range(3, 8))
+
+
+@pytest.mark.parametrize("verified", [False, True])
+def test_a_publish_that_a_restart_lost_is_done_again_by_the_next_run(own: OwnServer, verified: bool) -> None:
+    with own.running() as streams:
+        topic = streams.topic(max_records=5)
+        topic.append(*[AS_OF] * 8)
+        streams.client.save()
+        plan_id = topic.planned()
+        assert steps.publish(topic.services, plan_id) is not None
+        assert topic.offsets() == list(range(3, 8))
+        if verified:
+            assert steps.verify(topic.services, plan_id).name == "published"
+    with own.running() as again:
+        services = topic.over(again.client)
+        assert [message.offset for message in services.reader.messages(topic.name)] == list(range(8))
+        with raises("CommitNotOnMain" if verified else "NotReady"):
+            steps.verify(services, plan_id)
+        assert topic.run(services, as_of=Instant(AS_OF + 1)).name == "published"
+        assert [message.offset for message in services.reader.messages(topic.name)] == list(range(3, 8))
+
+
+def test_a_server_without_memory_takes_no_messages_and_says_so(own: OwnServer) -> None:
+    with own.running() as streams:
+        topic = streams.topic(max_records=5)
+        topic.append(*[AS_OF] * 8)
+        streams.client.config_set("maxmemory-policy", "noeviction")
+        streams.client.config_set("maxmemory", "1")
+        for write in (lambda: topic.append(AS_OF), lambda: topic.run(topic.services)):
+            with pytest.raises(BackendUnavailable, match=r"takes no writes: OOM.*see to .*the memory"):
+                write()
+        assert topic.offsets() == list(range(8))
+        streams.client.config_set("maxmemory", "0")
+        topic.append(AS_OF)
+        assert topic.run(topic.services).name == "published"
+        assert topic.offsets() == list(range(4, 9))

@@ -24,6 +24,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.request import EraseKey
 from message_lifecycle.stores.json_file import JsonFiles
 from message_lifecycle.stores.rotating_file import RotatingFiles
+from tests.errors import raises
 
 NAME = TopicName(stream="web", topic="clicks")
 NOW = Instant(1_000_000_000)
@@ -175,3 +176,19 @@ def test_an_erasure_is_searched_again(log: Log) -> None:
     with pytest.raises(PlanConflict, match="other messages"):
         steps.publish(log.world.services, plan_id)
     assert len(log.values) == 13
+
+
+@pytest.mark.parametrize("gone_on", [False, True], ids=["put back", "put back, and another removal since"])
+def test_verify_does_not_repeat_the_record_of_a_deletion_that_is_gone(log: Log, gone_on: bool) -> None:  # DEL-6
+    log.append(60)
+    put_back = log.keep()
+    plan_id = log.judged()
+    assert steps.publish(log.world.services, plan_id) is not None
+    assert steps.verify(log.world.services, plan_id).name == "published"
+    assert steps.verify(log.world.services, plan_id).name == "published"
+    put_back()
+    if gone_on:
+        log.append(1)
+        assert log.run() == "published"
+    with raises("CommitNotOnMain"):
+        steps.verify(log.world.services, plan_id)

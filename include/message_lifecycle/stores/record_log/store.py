@@ -222,6 +222,13 @@ class RecordLogStore(ChangeStore):
         found = self._logs.open(plan.topic).head().commit_of(plan.plan_id)
         return None if found is None else published_by(plan.plan_id, found)
 
+    def is_lost(self, plan: Plan) -> bool:
+        """Return True if the log was put back to a time before the plan's commit. A log remembers its newest commits alone (COMMITS_KEPT)."""
+        head, made_from = self._logs.open(plan.topic).head(), plan.requirements.snapshot_id
+        if made_from is None or head.uuid != plan.requirements.table_uuid or head.commit_of(plan.plan_id) is not None:
+            return False
+        return head.generation <= made_from or any(commit.generation == made_from + 1 for commit in head.commits)
+
     def effect(self, plan: Plan) -> Effect:
         found = self._logs.open(plan.topic).head().commit_of(plan.plan_id)
         return Effect() if found is None else Effect(files=tuple(found.files))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -83,8 +84,14 @@ class Server:
         return client
 
 
-_TAKES_NO_WRITES = ("MISCONF", "OOM ", "READONLY", "LOADING", "NOREPLICAS", "MASTERDOWN", "CLUSTERDOWN")
+_TAKES_NO_WRITES = re.compile(r"\b(MISCONF|OOM|READONLY|LOADING|NOREPLICAS|MASTERDOWN|CLUSTERDOWN)\b")
 """How a server says so, also from within a script: its disk is full, or its memory, or it is a replica."""
+
+
+def _said(error: redis.RedisError) -> str:
+    """Return the server's words. The library takes the code off the errors for which it has a class."""
+    code = getattr(error, "status_code", None)
+    return str(error) if code is None or str(error).startswith(code) else f"{code} {error}"
 
 
 @contextmanager
@@ -98,23 +105,22 @@ def named_errors(backend: str, topic: str, key: str, *, doing: str | None = None
         raise BackendUnavailable(backend, f"it refuses us: {error}", "Check username and password of the backend") from error
     except NoPermissionError as error:
         raise BackendUnavailable(backend, f"this user may not do that: {error}", "Grant the user the topic's keys and commands") from error
-    except (redis.ReadOnlyError, redis.OutOfMemoryError, redis.BusyLoadingError) as error:
-        raise BackendUnavailable(backend, str(error), "Nothing was changed; try again when it is mended") from error
+    except (redis.ResponseError, redis.BusyLoadingError) as error:
+        said = _said(error)
+        if "WRONGTYPE" in said:
+            raise foreign_key(topic, key, "is of another type than a topic's") from error
+        if "NOAUTH" in said:
+            raise BackendUnavailable(backend, f"it refuses us: {said}", "Check username and password of the backend") from error
+        if _TAKES_NO_WRITES.search(said):
+            remedy = "Nothing was changed: see to the disk, the memory or the replicas of the server, and try again"
+            raise BackendUnavailable(backend, f"the server takes no writes: {said.rstrip('.')}", remedy) from error
+        raise
     except redis.InvalidResponse as error:
         raise BackendUnavailable(backend, f"what answers there is no Redis: {error}", "Check its address") from error
     except (redis.ConnectionError, redis.TimeoutError) as error:
         if doing is not None:
             raise CommitUnknown(doing) from error
         raise BackendUnavailable(backend, str(error), "Check its address, and that it runs") from error
-    except redis.ResponseError as error:
-        if "WRONGTYPE" in str(error):
-            raise foreign_key(topic, key, "is of another type than a topic's") from error
-        if "NOAUTH" in str(error):
-            raise BackendUnavailable(backend, f"it refuses us: {error}", "Check username and password of the backend") from error
-        if any(word in str(error) for word in _TAKES_NO_WRITES):
-            remedy = "Nothing was changed: see to the disk, the memory or the replicas of the server, and try again"
-            raise BackendUnavailable(backend, f"the server takes no writes: {error}", remedy) from error
-        raise
 
 
 # RecordLog over Redis: one stream a partition and one hash a topic, changed together by one script each time.
