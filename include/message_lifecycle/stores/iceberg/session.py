@@ -293,14 +293,25 @@ def java_table(session: SparkSession, name: TopicName, *, kind: str = "") -> Jav
     jvm: Java = session._jvm
     # Spark knows catalogs by the session of Java's thread, and a thread answers one line: another one, or the next where one broke, has none.
     jvm.org.apache.spark.sql.SparkSession.setActiveSession(session._jsparkSession)
-    try:
-        table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session._jsparkSession, sql_table(name, kind=kind))
-    except AnalysisException as error:
-        if error.getCondition() in ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND"):
-            raise UnknownTopic(str(name)) from None
-        raise
+
+    def load() -> Java:
+        try:
+            return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session._jsparkSession, sql_table(name, kind=kind))
+        except AnalysisException as error:
+            if error.getCondition() in ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND"):
+                raise UnknownTopic(str(name)) from None
+            raise
+
+    table = load()
     # Spark keeps tables of this session in a cache; the deed must see what others have committed.
-    table.refresh()
+    try:
+        table.refresh()
+    except thrown() as error:
+        if "Table UUID does not match" not in java_message(error):
+            raise
+        # Another engine dropped the table and made it again under the name.
+        forget_cached(session, name, kind=kind)
+        table = load()
     return table
 
 
