@@ -172,3 +172,18 @@ def test_a_table_is_found_by_whichever_line_to_java(lake: Lake) -> None:
     with ThreadPoolExecutor(1) as other:
         found = other.submit(java_table, session, name).result()
     assert str(found.uuid()) == lake.topics.describe(name).uuid
+
+
+def test_a_table_that_another_engine_made_again_is_the_one_that_is_loaded(lake: Lake) -> None:
+    """Spark keeps a session's tables in a cache, and its library refuses to refresh one table to another."""
+    name = lake.topic()
+    lake.append(name, Rows(base=0, times=(1, 2)))
+    before = java_table(lake.session, name)
+    catalog, place = Tables().catalog, (name.namespace, name.table())
+    schema = catalog.load_table(place).schema()
+    catalog.drop_table(place)
+    made = catalog.create_table(place, schema, properties={"format-version": "2"})
+    assert str(java_table(lake.session, name).uuid()) == str(made.metadata.table_uuid) != str(before.uuid())
+    catalog.drop_table(place)
+    with pytest.raises(UnknownTopic):
+        java_table(lake.session, name)

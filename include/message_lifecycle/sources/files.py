@@ -222,7 +222,7 @@ def check_encoding(name: str) -> str:
     """By the name that Python gives it. Raises InvalidSetting for one that is not known, or whose lines do not end as those of ASCII."""
     try:
         found = codecs.lookup(name).name
-        if _ASCII.decode(found) == _ASCII.decode("ascii") and not found.startswith(_NOT_THESE):
+        if not found.startswith(_NOT_THESE) and _ASCII.decode(found) == _ASCII.decode("ascii"):
             return found
     except (LookupError, ValueError):
         pass

@@ -42,6 +42,7 @@ from message_lifecycle.stores.iceberg.java import (
     identifier,
     java_class,
     java_exception,
+    java_message,
     jvm_of_process,
     launched,
     line_broke,
@@ -307,10 +308,11 @@ def java_table(session: SparkSession, name: TopicName, *, kind: str = "") -> Jav
     try:
         table.refresh()
     except thrown() as error:
-        if "Table UUID does not match" not in java_message(error):
+        if java_class(error) not in NOT_THERE and "Table UUID does not match" not in java_message(error):
             raise
-        # Another engine dropped the table and made it again under the name.
-        forget_cached(session, name, kind=kind)
+        # Another engine dropped the table, and may have made another one under the name.
+        cached = jvm.org.apache.iceberg.spark.Spark3Util.catalogAndIdentifier(session._jsparkSession, sql_table(name, kind=kind))
+        cached.catalog().invalidateTable(cached.identifier())
         table = load()
     return table
 
