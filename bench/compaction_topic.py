@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from bench.compaction_data import START, Log
 from bench.process_tree import Cost, cost_of_module
-from message_lifecycle.app import seals, steps
+from message_lifecycle.app import seals, steps, witness
 from message_lifecycle.app.services import Services
 from message_lifecycle.model.facts import ActiveSegment
 from message_lifecycle.model.instants import Instant, format_instant
@@ -136,11 +136,14 @@ class Measured:
         return None if view is None else view.snapshot_id
 
     def _put_back(self, plan: Plan, before: int | None) -> None:
-        if before is not None:
-            java_table(self.session, self.name, kind=COMPACTED).manageSnapshots().setCurrentSnapshot(before).commit()
         steps.close(self.services, plan, "superseded", "it was measured")
         if before is None:
             self._drop(COMPACTED)
+            return
+        java_table(self.session, self.name, kind=COMPACTED).manageSnapshots().setCurrentSnapshot(before).commit()
+        # As another engine's rollback it stops the topic until a person accepts it; the next run begins from there.
+        witness.repair(self.services, self.name, by="bench", text="it was measured", accept_rollback=True)
+        assert self._head() is not None
 
     def _drop(self, kind: str) -> None:
         tables = Tables()
