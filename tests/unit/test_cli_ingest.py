@@ -206,7 +206,7 @@ def test_a_remap_says_what_was_taken_again_or_that_its_removal_waits(lake: Lake,
         assert (told.document["remapped"]["batches"], told.document["remapped"]["removal"]["outcome"]) == (["b0"], "published")
     else:
         assert (said.status, told.status) == (5, 5)
-        assert "run the same command again once the removal is published" in " ".join(said.out.split())
+        assert "Run the same command again after the removal is published" in " ".join(said.out.split())
         assert (told.document["outcome"], told.document["batches"]) == ("needs_approval", ["b0"])
 
 

@@ -162,7 +162,7 @@ def test_what_airflow_hands_over_is_the_answer_to_what_was_shown(lake: Lake, ask
     monkeypatch.setattr(tasks, "lake", lambda: lake.services)
     shown = judged_anew(lake, asked)
     ending = tasks.record_approval(plan_id=asked, gate_id=shown.gate_id, granted=True, by="ada", text="fine")
-    assert ending == {"granted": False, "reason": "the plan was judged again; its new report is asked about anew"}
+    assert ending == {"granted": False, "reason": "the plan was judged again; the next question shows the new report"}
     assert tasks.record_approval(plan_id=asked, gate_id=report_of(lake, asked).gate_id, granted=True, by="ada", text="fine") is None
     assert steps.publish(lake.services, asked) is not None
 

@@ -75,7 +75,7 @@ ENDINGS: dict[str, tuple[Act, str]] = {
     "void": (_change_settings, "the topic's settings were changed; nothing of the plan was removed, and the next run asks again"),
     "lapsed": (_wait, "nobody answered in time; nothing of the plan was removed"),
     "lapsed and asked anew": (_wait_and_run, f"the plan lapsed; {NOTHING}"),
-    "judged again": (judged_anew, "the plan was judged again; its new report is asked about anew"),
+    "judged again": (judged_anew, "the plan was judged again; the next question shows the new report"),
 }
 
 

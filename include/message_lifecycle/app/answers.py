@@ -30,7 +30,11 @@ _ENDINGS: dict[OutcomeName, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """How a question ended without the answer that was expected. `approval`: a yes that was given elsewhere, by which the plan may go on."""
+    """Why Airflow's question ended without an answer in Airflow.
+
+    Attributes:
+        approval: The approval that a person gave elsewhere; the plan goes on with it.
+    """
 
     reason: str
     approval: Approval | None = None
@@ -54,7 +58,7 @@ def ending_of(s: Services, plan_id: str, gate_id: str, *, with_settings: bool = 
     if record.approval is not None:
         return Ending(reason=said, approval=record.approval if record.approval.granted else None)
     if record.report is None or record.reported_at is None or record.report.gate_id != gate_id:
-        return Ending(reason="the plan was judged again; its new report is asked about anew")
+        return Ending(reason="the plan was judged again; the next question shows the new report")
     if s.ledger.now() > record.reported_at + Policy.of_values(record.plan.policy).approval_ttl_us:
         return Ending(reason="nobody answered in time; nothing of the plan was removed")
     if with_settings and changes.outdated(s, record.plan):

@@ -356,7 +356,7 @@ def failed_checks(screen: Screen, gate: View) -> None:
 
 
 def held(screen: Screen, entries: list[View]) -> None:
-    """What is due and stays, and what holds it."""
+    """Show the messages that are due and kept, with the holder of each."""
     if not entries:
         return
     screen.heading("Overdue, and held")

@@ -111,8 +111,8 @@ def _status_notes(entry: View) -> Iterable[str]:
     elif due["messages"] and "documents" in entry:
         yield f"{count(due['messages'])} changes of documents can go: the next run takes them"
     elif due["messages"]:
-        told = f"{count(due['messages'])} messages are due since {due['since']} ({span(due['for_seconds'])})"
-        yield f"{told}: the next run removes them; max_overdue is {span(overdue['max_overdue'])}"
+        text = f"{count(due['messages'])} messages are due since {due['since']} ({span(due['for_seconds'])})"
+        yield f"{text}: the next run removes them; max_overdue is {span(overdue['max_overdue'])}"
     if entry.get("past_expiry", {}).get("told"):
         yield entry["past_expiry"]["told"]
     # What waits for a person is told below, with the command that answers.

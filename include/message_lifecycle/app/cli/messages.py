@@ -185,8 +185,8 @@ class _Again:
 
 def _removal_open(found: Remapped, output: Output) -> int:
     assert found.removal is not None, "a remap without a result has a removal"
-    told = "nothing was brought: run the same command again once the removal is published, and it goes on"
-    return drawing.ended(output, found.removal, after=lambda screen: screen.notes([told]), batches=list(found.batches))
+    note = "No message was ingested yet. Run the same command again after the removal is published."
+    return drawing.ended(output, found.removal, after=lambda screen: screen.notes([note]), batches=list(found.batches))
 
 
 def show_result(result: IngestResult, output: Output, *, removal: View | None = None, remapped: Remapped | None = None) -> int:
