@@ -24,10 +24,10 @@ from message_lifecycle.model.topic import check_operation, check_policy
 from message_lifecycle.operations.admission import Refusal, admission, admit
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given, Topic
-from message_lifecycle.stores.memory.evidence import evidence_of
 from message_lifecycle.stores.memory.rows import due_rows, requested_rows
 from message_lifecycle.stores.memory.tables import Version, segments
 from message_lifecycle.stores.record_log import Commit, DamagedRecords, Head, RecordLog, RecordLogs, Removal
+from message_lifecycle.stores.record_log.evidence import columns_of, evidence_of
 
 # A record log as the reference store sees one, so that its rules and its evidence serve both.
 
@@ -74,18 +74,11 @@ def merged(runs: Iterable[range]) -> tuple[range, ...]:
     return tuple(found)
 
 
-def without(version: Version, removal: Removal) -> Version:
-    """The same log when the removal is done."""
-    takes = removal.taker()
-    kept = {position: message for position, message in version.messages.items() if not takes(*position)}
-    return Version(messages=kept, end_offsets=version.end_offsets, active=version.active, sealed=version.sealed, written=version.written)
-
-
 # Topics, MessageReader, MessageWriter and MessageStore over any record log: the verbs run on it as they do on tables.
 #
-# A plan is staged as what it is: the names of the messages that go, on one state of the log. The gate judges the log with and
-# without them, by the reference store's own rules; publishing takes exactly them, in one step of the backend, and only while
-# nothing else has gone since. Messages that were appended meanwhile lie past the plan's ends and stay (DEL-4).
+# A stage holds no data: the plan already names the messages, on one state of the log. The gate compares the log with and without them
+# (`evidence`). The commit takes exactly them, in one step of the backend, and only while nothing else has gone. Messages that were
+# appended meanwhile lie past the ends that the plan knows, and stay (DEL-4).
 
 
 Position = tuple[int, int]
@@ -330,9 +323,11 @@ class RecordLogStore(ChangeStore):
         head = log.head()
         require(plan, head)
         require_content(plan, staged, log)
-        before = self._version(plan.topic, head.generation, dict(plan.requirements.end_offsets))
-        after = without(before, removal_of(plan, plan.expected.removed_rows))
-        return self._frames(evidence_of(before, after, plan, policy, staged, [], {}))
+        found, messages = log.scan()
+        if found != head.generation:
+            raise log_replaced(str(plan.topic), found, head.generation)
+        columns = columns_of(messages, dict(plan.requirements.end_offsets))
+        return self._frames(evidence_of(columns, removal_of(plan, plan.expected.removed_rows), plan, policy))
 
     def publish(self, verdict: Verdict, given: Given) -> Published:
         plan = verdict.plan
