@@ -28,7 +28,7 @@ down: install ## stop everything that was started; the data stays in .lifecycle,
 	@$(BIN)/lifecycle down
 
 status: install ## say what runs
-	@$(BIN)/python -m message_lifecycle.local status
+	@$(BIN)/python -m lifecycle_local status
 
 # Three workers for two cores: one of them waits for Airflow most of the time.
 test: install ## all tests but what `make hunt` alone does, with Spark, PostgreSQL, Airflow and a NATS server
@@ -68,5 +68,5 @@ $(STAMP): requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import ensurepip, venv' || { echo "Python's venv is missing; on Debian and Ubuntu it is the package python3-venv"; exit 1; }
 	@echo "Installing what requirements.txt names into .venv, once ..."
 	@$(PYTHON) -m venv $(CLEAR) .venv
-	@$(BIN)/python -P include/message_lifecycle/local/install.py
+	@$(BIN)/python -P include/lifecycle_local/install.py
 	@pwd -P > $(STAMP)

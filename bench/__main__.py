@@ -12,9 +12,8 @@ import subprocess
 import sys
 
 from bench import smoke
-from message_lifecycle.app import embedded
-from message_lifecycle.local import stack
-from message_lifecycle.local.layout import find_layout
+from lifecycle_local import embedded, stack
+from lifecycle_local.layout import find_layout
 
 BENCHMARKS = (
     "compaction",

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
-from message_lifecycle.local.layout import find_layout, project_root
-from message_lifecycle.local.processes import end, find_process
+from lifecycle_local.layout import find_layout, project_root
+from lifecycle_local.processes import end, find_process
 
 FOLDER = Path("tests/breakages")
 PAGE = Path("docs/breakages.md")
@@ -108,10 +108,11 @@ def copy_of(root: Path) -> Iterator[Path]:
         # Byte code comes along: it knows its source by size and time, and a patched file is younger.
         patterns = shutil.ignore_patterns(".git", *(pattern for pattern in ignored if pattern != "__pycache__"))
         tree = Path(shutil.copytree(root, Path(folder) / "project", symlinks=True, ignore=patterns))
-        # The embedded default keeps PYTHONPATH from what a test starts; that finds the package in its working directory then.
-        link = tree / "message_lifecycle"
-        if not link.is_symlink():
-            link.symlink_to(Path("include") / "message_lifecycle")
+        # The embedded default keeps PYTHONPATH from what a test starts; that finds the packages in its working directory then.
+        for package in ("message_lifecycle", "lifecycle_local"):
+            link = tree / package
+            if not link.is_symlink():
+                link.symlink_to(Path("include") / package)
         yield tree
 
 

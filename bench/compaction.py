@@ -22,11 +22,11 @@ from bench import size
 from bench.compaction_data import Log
 from bench.compaction_topic import Measured
 from bench.process_tree import Cost, cost_of_module
+from lifecycle_local.environment import load_environment
+from lifecycle_local.layout import find_layout
 from message_lifecycle.app.config import LEDGER_URL
 from message_lifecycle.app.wiring import lake as wired
 from message_lifecycle.ledger import migrate_ledger
-from message_lifecycle.local.environment import load_environment
-from message_lifecycle.local.layout import find_layout
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.session import spark_session

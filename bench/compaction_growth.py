@@ -15,8 +15,8 @@ from pathlib import Path
 
 from bench.compaction import PARTITIONS, Set, measuring, runs
 from bench.compaction_data import Log
-from message_lifecycle.local.environment import load_environment
-from message_lifecycle.local.layout import find_layout
+from lifecycle_local.environment import load_environment
+from lifecycle_local.layout import find_layout
 
 VIEW = 4_000_000
 TAILS, VIEWS = (0.005, 0.02, 0.05, 0.1, 0.2), (0.25, 0.5, 1.0, 2.0)

@@ -31,9 +31,9 @@ from tests.verdicts import let_pass
 
 from bench import size
 from bench.process_tree import cpu_of_tree
-from message_lifecycle.app.demo_data import editing_trace
+from lifecycle_local.demo_data import editing_trace
+from lifecycle_local.environment import load_environment
 from message_lifecycle.folds import fold_of
-from message_lifecycle.local.environment import load_environment
 from message_lifecycle.model.change import SnapshotDocument
 from message_lifecycle.model.document import Change, Synced
 from message_lifecycle.model.instants import Instant

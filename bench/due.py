@@ -14,10 +14,10 @@ import time
 from secrets import token_hex
 
 from bench import size
-from message_lifecycle.app import embedded
+from lifecycle_local import embedded
+from lifecycle_local.layout import venv_bin
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.wiring import lake
-from message_lifecycle.local.layout import venv_bin
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg import view_file
 from message_lifecycle.stores.iceberg.catalog import Tables

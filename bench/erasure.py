@@ -26,9 +26,9 @@ from bench import size
 from bench.compaction import own_ledger
 from bench.process_tree import Cost, cost_of_module
 from bench.ttl_rows import MESSAGES, PARTITIONS, ROWS, SEGMENTS, generated, prepared
+from lifecycle_local.environment import load_environment
 from message_lifecycle.app import steps
 from message_lifecycle.app.wiring import lake as configured_lake
-from message_lifecycle.local.environment import load_environment
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.request import EraseKey

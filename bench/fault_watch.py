@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from message_lifecycle.local.processes import Process, end_all, family, find_process, wait_for_end
+from lifecycle_local.processes import Process, end_all, family, find_process, wait_for_end
 
 Kind = Literal["file", "catalog", "database", "java"]
 

@@ -25,12 +25,12 @@ from tests.ledgers import StandingClock
 from tests.spark.documents import typed
 
 from bench.fault_operations import INGEST, OPERATIONS, OnLake, carried_out, case_of, ingest, name_of, services_of
+from lifecycle_local import postgres
+from lifecycle_local.layout import Layout
 from message_lifecycle.app import views
 from message_lifecycle.app.operations.registry import preview
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.ledger import migrate_ledger, open_ledger
-from message_lifecycle.local import postgres
-from message_lifecycle.local.layout import Layout
 from message_lifecycle.model.errors import LifecycleError
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage

@@ -27,10 +27,9 @@ from bench.fault_operations import OPERATIONS
 from bench.fault_point import FAULTS, MISSED, SAME, Point, Trial, mixed, start_java
 from bench.fault_watch import GIVES_WAY, Kind, die_with_parent
 from bench.fault_world import World
-from message_lifecycle.app import embedded
-from message_lifecycle.local import postgres, stack
-from message_lifecycle.local.layout import Layout, find_layout, project_root
-from message_lifecycle.local.processes import only_one
+from lifecycle_local import embedded, postgres, stack
+from lifecycle_local.layout import Layout, find_layout, project_root
+from lifecycle_local.processes import only_one
 
 _TITLES = "operation\tfault\tboundary\tcommit\tseed\tseconds\tfound\n"
 PAGE, RESULTS = Path("docs/faults.md"), Path("bench/faults.tsv")

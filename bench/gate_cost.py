@@ -18,9 +18,9 @@ from tests.spark.synthetic import Shape, append_segments
 
 from bench import size
 from bench.segment_drop import Times
+from lifecycle_local.environment import load_environment
 from message_lifecycle.app.operations.registry import suite_of
 from message_lifecycle.gates.runner import GreatExpectationsGate
-from message_lifecycle.local.environment import load_environment
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg.session import spark_session
 

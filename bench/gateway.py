@@ -19,8 +19,8 @@ from pathlib import Path
 
 from pyarrow.fs import S3FileSystem
 
-from message_lifecycle.local.cluster import REGION, Key, files_at
-from message_lifecycle.local.processes import LOOPBACK, is_free
+from lifecycle_local.cluster import REGION, Key, files_at
+from lifecycle_local.processes import LOOPBACK, is_free
 
 NAMED = "VERSITYGW"
 _START_SECONDS, _POLL_SECONDS = 20.0, 0.05

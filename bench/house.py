@@ -13,11 +13,11 @@ from functools import cache
 from pathlib import Path
 from typing import get_args, get_type_hints
 
+from lifecycle_local.layout import project_root
 from message_lifecycle.app import steps
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.wiring import memory_world
 from message_lifecycle.gates.runner import GreatExpectationsGate
-from message_lifecycle.local.layout import project_root
 from message_lifecycle.model.change import Change, Commit
 from message_lifecycle.model.erasure import TableKind
 from message_lifecycle.model.instants import Instant

@@ -30,13 +30,12 @@ from pyarrow.fs import FileSelector
 
 from bench import gateway
 from bench.process_tree import Used, children, watching
-from message_lifecycle.app import embedded
+from lifecycle_local import cluster, embedded, postgres, processes, spark_cluster, stack
+from lifecycle_local.environment import applied, environment
+from lifecycle_local.java import find_java
+from lifecycle_local.layout import CLUSTER, STACK, Layout, find_layout, project_root, venv_bin, venv_python
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.wiring import lake as wired
-from message_lifecycle.local import cluster, postgres, processes, spark_cluster, stack
-from message_lifecycle.local.environment import applied, environment
-from message_lifecycle.local.java import find_java
-from message_lifecycle.local.layout import CLUSTER, STACK, Layout, find_layout, project_root, venv_bin, venv_python
 from message_lifecycle.model.facts import ActiveSegment
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName

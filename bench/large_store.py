@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 from bench.gateway import gateway, program
-from message_lifecycle.app.lake_server import serve
-from message_lifecycle.local import cluster
-from message_lifecycle.local.layout import find_layout
-from message_lifecycle.local.processes import kept_port
+from lifecycle_local import cluster
+from lifecycle_local.lake_server import serve
+from lifecycle_local.layout import find_layout
+from lifecycle_local.processes import kept_port
 
 
 def main(folder: Path) -> int:

@@ -15,10 +15,10 @@ from tests.spark.lake import SECOND, Lake
 
 from bench import size
 from bench.segment_drop import Times
+from lifecycle_local.environment import load_environment
 from message_lifecycle.app import steps
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import create_topic
-from message_lifecycle.local.environment import load_environment
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName

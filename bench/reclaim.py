@@ -21,8 +21,8 @@ from pyspark.sql import SparkSession
 from tests.spark.lake import LEDGER, Lake
 
 from bench import size
+from lifecycle_local.environment import load_environment
 from message_lifecycle.app.operations.registry import preview
-from message_lifecycle.local.environment import load_environment
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg import layout

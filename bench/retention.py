@@ -22,7 +22,7 @@ from tests.spark.lake import Lake
 from bench import size
 from bench.process_tree import Cost, cost_of_module, cpu_of_tree
 from bench.ttl_rows import MESSAGES, PARTITIONS, ROWS, SEGMENTS, VALUE_BYTES, end, generated, prepared
-from message_lifecycle.local.environment import load_environment
+from lifecycle_local.environment import load_environment
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.ports import Given
 from message_lifecycle.stores.iceberg.session import spark_session

@@ -26,7 +26,7 @@ from tests.spark.lake import SECOND, Lake
 from tests.spark.synthetic import Shape, append_segments
 
 from bench import size
-from message_lifecycle.local.environment import load_environment
+from lifecycle_local.environment import load_environment
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.ports import Given
 from message_lifecycle.stores.iceberg.layout import CATALOG

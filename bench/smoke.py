@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 
 from bench import size
-from message_lifecycle.local.environment import load_environment
+from lifecycle_local.environment import load_environment
 from message_lifecycle.stores.iceberg.catalog import Tables
 
 DIVISOR = 20

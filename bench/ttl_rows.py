@@ -28,9 +28,9 @@ from tests.spark.lake import SECOND, Lake
 
 from bench import size
 from bench.segment_drop import cpu_seconds as treecpu_seconds
+from lifecycle_local.environment import load_environment
+from lifecycle_local.layout import find_layout
 from message_lifecycle.app.operations.registry import suite_of
-from message_lifecycle.local.environment import load_environment
-from message_lifecycle.local.layout import find_layout
 from message_lifecycle.model.facts import ActiveSegment
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName

@@ -14,8 +14,8 @@ from typing import Any
 import boto3
 import pytest
 
-from message_lifecycle.local.cluster import REGION, store_settings
-from message_lifecycle.local.s3_server import Asked, Refused, S3Server, Serve
+from lifecycle_local.cluster import REGION, store_settings
+from lifecycle_local.s3_server import Asked, Refused, S3Server, Serve
 
 BUCKET = "lake"
 

@@ -18,7 +18,7 @@ from sqlalchemy import Engine, event
 from tests.effort import HUNT
 
 if TYPE_CHECKING:
-    from message_lifecycle.local.redis import Address
+    from lifecycle_local.redis import Address
 
 # One group of `make test` runs in one worker, in order: it shares an Airflow, whose settings a process reads once. Every other group is a
 # file, and runs in any worker: each has an embedded default of its own, but for the jars and Java's class archive, which nobody changes.
@@ -60,7 +60,7 @@ def pytest_configure() -> None:
     worker = os.environ.get("PYTEST_XDIST_WORKER", _FIRST_WORKER)
     if worker == _FIRST_WORKER:
         return
-    from message_lifecycle.local.layout import find_layout
+    from lifecycle_local.layout import find_layout
 
     clones = find_layout()
     clones.prepare()
@@ -112,10 +112,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 @pytest.fixture(scope="session")
 def embedded() -> Iterator[Path]:
     """Started if it does not run yet, and then stopped after the tests; its environment is this process's. The state folder."""
-    from message_lifecycle.app import embedded as default
-    from message_lifecycle.local import stack
-    from message_lifecycle.local.guard import stopped_after
-    from message_lifecycle.local.layout import find_layout
+    from lifecycle_local import embedded as default
+    from lifecycle_local import stack
+    from lifecycle_local.guard import stopped_after
+    from lifecycle_local.layout import find_layout
 
     layout = find_layout()
     with nullcontext() if stack.status(layout).postgres else stopped_after(stack.down, layout):
@@ -135,9 +135,9 @@ def own_catalog(embedded: Path) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def embedded_redis() -> Iterator[Address]:
     """The Redis server of the embedded default, started if it does not run yet, and then stopped after the tests."""
-    from message_lifecycle.local import redis
-    from message_lifecycle.local.guard import stopped_after
-    from message_lifecycle.local.layout import find_layout
+    from lifecycle_local import redis
+    from lifecycle_local.guard import stopped_after
+    from lifecycle_local.layout import find_layout
 
     layout = find_layout()
     with nullcontext() if redis.running(layout) else stopped_after(redis.stop, layout):
@@ -147,9 +147,9 @@ def embedded_redis() -> Iterator[Address]:
 @pytest.fixture(scope="session")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Address]:
     """A Redis server of these tests alone, whatever else runs beside them."""
-    from message_lifecycle.local import redis
-    from message_lifecycle.local.guard import stopped_after
-    from message_lifecycle.local.layout import Layout, project_root
+    from lifecycle_local import redis
+    from lifecycle_local.guard import stopped_after
+    from lifecycle_local.layout import Layout, project_root
 
     layout = Layout(project=project_root(), state=tmp_path_factory.mktemp("redis"))
     with stopped_after(redis.stop, layout):

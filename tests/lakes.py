@@ -21,19 +21,19 @@ from py4j import java_gateway, protocol
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from message_lifecycle.app.lake_server import GivesKeys
-from message_lifecycle.local import postgres
-from message_lifecycle.local.cluster import Key, store_settings
-from message_lifecycle.local.environment import LAST
-from message_lifecycle.local.java import STORE_JARS, ensure_jars, find_java
-from message_lifecycle.local.layout import Layout, write_private
-from message_lifecycle.local.postgres import Address
-from message_lifecycle.local.processes import only_one
-from message_lifecycle.local.s3_server import S3Server
+from lifecycle_local import postgres
+from lifecycle_local.cluster import Key, store_settings
+from lifecycle_local.environment import LAST
+from lifecycle_local.java import STORE_JARS, ensure_jars, find_java
+from lifecycle_local.lake_server import GivesKeys
+from lifecycle_local.layout import Layout, write_private
+from lifecycle_local.postgres import Address
+from lifecycle_local.processes import only_one
+from lifecycle_local.rest_server import RestCatalog, serving
+from lifecycle_local.s3_server import S3Server
 from message_lifecycle.stores.iceberg import java, session
 from message_lifecycle.stores.iceberg.java import PROPERTIES
 from message_lifecycle.stores.iceberg.layout import CATALOG
-from message_lifecycle.stores.iceberg.rest_server import RestCatalog, serving
 
 _BUCKET, _CLASS_PATH = "lake", "spark.driver.extraClassPath"
 # Iceberg waits two seconds before it asks the store again, and then twice as long each time.

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from lifecycle_local.layout import find_layout
+from lifecycle_local.s3_server import s3_server
 from message_lifecycle.app.scenario import MakeWorld as MakeWorld
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.wiring import WORLDS
-from message_lifecycle.local.layout import find_layout
-from message_lifecycle.local.s3_server import s3_server
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.topic import NO_OPTIONS, Backend, StoreOptions
 from tests.archives import Archived, archive_of

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from lifecycle_local.s3_server import Asked, Refused, Serve
 from message_lifecycle.app import steps
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import policy_of
-from message_lifecycle.local.s3_server import Asked, Refused, Serve
 from message_lifecycle.model.errors import InvalidSetting, PlanConflict, UnsafePath
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message, NewMessage

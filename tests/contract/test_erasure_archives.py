@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from lifecycle_local.s3_server import Refused
 from message_lifecycle.app import receipts, steps
 from message_lifecycle.app.erasures import ask, carry_out
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.topics import alter_topic
-from message_lifecycle.local.s3_server import Refused
 from message_lifecycle.model.errors import code_of
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.stores.archive import ParquetArchive

@@ -13,20 +13,21 @@ from typing import Any
 
 import pytest
 
+from lifecycle_local.lake_server import GivesKeys
+from lifecycle_local.rest_server import Answer, Asked, Serve, told
+from lifecycle_local.s3_server import Asked as S3Asked
+from lifecycle_local.s3_server import Refused, S3Server
+from lifecycle_local.s3_server import Serve as S3Serve
 from message_lifecycle.app import receipts, steps, views, wiring
 from message_lifecycle.app.backends import OpenedBackend
 from message_lifecycle.app.config import backends_file
 from message_lifecycle.app.erasures import ask, carry_out
-from message_lifecycle.app.lake_server import GivesKeys
 from message_lifecycle.app.reading import read_compacted
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import alter_topic, keep_view
 from message_lifecycle.app.wiring import WORLDS
 from message_lifecycle.ledger import migrate_ledger
-from message_lifecycle.local.s3_server import Asked as S3Asked
-from message_lifecycle.local.s3_server import Refused, S3Server
-from message_lifecycle.local.s3_server import Serve as S3Serve
 from message_lifecycle.model.erasure import MIN_SECRET_BYTES, ErasureRequest, KeySecret
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage, is_marker
@@ -40,7 +41,6 @@ from message_lifecycle.stores.iceberg import deleted_reclaim
 from message_lifecycle.stores.iceberg.catalog import Tables, documents
 from message_lifecycle.stores.iceberg.compaction import kernel
 from message_lifecycle.stores.iceberg.layout import DELETED
-from message_lifecycle.stores.iceberg.rest_server import Answer, Asked, Serve, told
 from message_lifecycle.stores.iceberg.tasks import in_tasks
 from tests.archives import archive_of
 from tests.contract.conftest import FAR_LAKES, REST_LAKES

@@ -13,16 +13,15 @@ from typing import Any, Literal
 
 import pytest
 
+from lifecycle_local import rest_server, s3_server
 from message_lifecycle.app.erasures import ask, carry_out
 from message_lifecycle.app.requests import delete_topic
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.wiring import WORLDS
-from message_lifecycle.local import s3_server
 from message_lifecycle.model.errors import LifecycleError, UnknownTopic
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.request import PurgeKey, UndoPlan
 from message_lifecycle.model.topic import NO_OPTIONS
-from message_lifecycle.stores.iceberg import rest_server
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.view_file import drop_deleted
 from tests.contract.test_deleted_reclaim import named, reclaim

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
+from lifecycle_local.rest_server import TRANSACTION, Answer, Around, Asked, CameFirst, Serve
 from message_lifecycle.app import doctor
 from message_lifecycle.app.wiring import WORLDS
 from message_lifecycle.model.errors import LifecycleError
 from message_lifecycle.model.request import RemoveMessages
 from message_lifecycle.model.topic import NO_OPTIONS
 from message_lifecycle.stores.iceberg.java import jvm_of_process
-from message_lifecycle.stores.iceberg.rest_server import TRANSACTION, Answer, Around, Asked, CameFirst, Serve
 from message_lifecycle.stores.iceberg.transaction import SETTING
 from tests.contract.conftest import REST_LAKES
 from tests.contract.test_rest_faults import OF_CATALOG

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from message_lifecycle.local.layout import project_root
+from lifecycle_local.layout import project_root
 
 ROOT = project_root()
 _HOME = tempfile.mkdtemp(prefix="airflow-home-")

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from lifecycle_local.redis import Address
 from message_lifecycle.app import tasks
 from message_lifecycle.app.backends import OpenedBackend
 from message_lifecycle.app.backends_config import ConfiguredBackend
@@ -19,7 +20,6 @@ from message_lifecycle.app.config import backends_file
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.wiring import lake
 from message_lifecycle.ledger import migrate_ledger
-from message_lifecycle.local.redis import Address
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.ports import MessageWriter

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from lifecycle_local.layout import project_root
 from message_lifecycle.app.config import interval_seconds
 from message_lifecycle.app.windows import Window, resolve
-from message_lifecycle.local.layout import project_root
 from message_lifecycle.model.settings import BY_NAME
 from tests.dags.conftest import ROOT
 from tests.dags.test_run import Stage, run, stage

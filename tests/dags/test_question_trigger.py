@@ -113,7 +113,7 @@ def test_the_triggerer_makes_it_again_from_what_it_keeps(made: Any) -> None:
 
 
 def test_the_first_look_leaves_the_executor_time(made: Any) -> None:
+    from lifecycle_local.airflow import SETTLED
     from lifecycle_triggers import SECONDS_BETWEEN_LOOKS
-    from message_lifecycle.local.airflow import SETTLED
 
     assert timedelta(seconds=SECONDS_BETWEEN_LOOKS) > SETTLED

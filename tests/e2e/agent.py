@@ -14,6 +14,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from lifecycle_local.stack import landed
 from message_lifecycle.app import steps, tasks
 from message_lifecycle.app.backends import OpenedBackend
 from message_lifecycle.app.config import backends_file
@@ -23,7 +24,6 @@ from message_lifecycle.app.operations.registry import Work
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import copy_topic, create_topic
 from message_lifecycle.app.wiring import lake as wired
-from message_lifecycle.local.stack import landed
 from message_lifecycle.model.errors import code_of
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName

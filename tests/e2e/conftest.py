@@ -12,12 +12,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from message_lifecycle.local.airflow import connect
-from message_lifecycle.local.environment import applied, read_environment
-from message_lifecycle.local.guard import stopped_after
-from message_lifecycle.local.layout import CLUSTER, DISK, STACK, Layout, find_layout, venv_bin, venv_python
-from message_lifecycle.local.postgres import find_place
-from message_lifecycle.local.stack import down
+from lifecycle_local.airflow import connect
+from lifecycle_local.environment import applied, read_environment
+from lifecycle_local.guard import stopped_after
+from lifecycle_local.layout import CLUSTER, DISK, STACK, Layout, find_layout, venv_bin, venv_python
+from lifecycle_local.postgres import find_place
+from lifecycle_local.stack import down
 from tests.e2e.stack import DAG, KEPT, Agent, Days, Stack
 from tests.effort import hunt
 

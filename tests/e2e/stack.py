@@ -11,8 +11,8 @@ from typing import Any
 from urllib.parse import quote
 from urllib.request import ProxyHandler, Request, build_opener
 
-from message_lifecycle.local.airflow import API, CONFLICT, AirflowApi, Approval
-from message_lifecycle.local.layout import AirflowRefused, Layout, venv_bin
+from lifecycle_local.airflow import API, CONFLICT, AirflowApi, Approval
+from lifecycle_local.layout import AirflowRefused, Layout, venv_bin
 
 DAG = "message_cleaner"
 DAY = 86_400

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import pytest
 
-from message_lifecycle.local.airflow import API
+from lifecycle_local.airflow import API
 from tests.e2e.stack import Stack
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.postgres]

@@ -21,9 +21,9 @@ import pytest
 from pyarrow.fs import copy_files
 from sqlalchemy import NullPool, create_engine, make_url, text
 
-from message_lifecycle.local import cluster
-from message_lifecycle.local.environment import LEDGER
-from message_lifecycle.local.postgres import DATABASES, find_place
+from lifecycle_local import cluster
+from lifecycle_local.environment import LEDGER
+from lifecycle_local.postgres import DATABASES, find_place
 from tests.e2e.stack import KEPT, Stack
 from tests.spark.key_search import files_with, tables_with
 

@@ -15,8 +15,8 @@ from urllib.request import ProxyHandler, Request, build_opener
 
 import pytest
 
-from message_lifecycle.local.airflow import API
-from message_lifecycle.local.layout import AirflowRefused
+from lifecycle_local.airflow import API
+from lifecycle_local.layout import AirflowRefused
 from tests.e2e.stack import DAG, DAY, Stack
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.postgres]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from message_lifecycle.local.airflow import API
+from lifecycle_local.airflow import API
 from tests.e2e.stack import DAY, RUN_SECONDS, Stack
 from tests.effort import hunt
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from message_lifecycle.local.layout import DISK, venv_bin
+from lifecycle_local.layout import DISK, venv_bin
 from tests.e2e.stack import Stack
 
 # They begin with a folder of this machine, which no machine of a cluster has.

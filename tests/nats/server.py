@@ -22,9 +22,9 @@ from nats.aio.subscription import Subscription
 from nats.protocol.command import hpub_cmd, pub_cmd
 
 import nats
-from message_lifecycle.local import processes
-from message_lifecycle.local.guard import stopped_after
-from message_lifecycle.local.layout import Layout, project_root, venv_bin, write_private
+from lifecycle_local import processes
+from lifecycle_local.guard import stopped_after
+from lifecycle_local.layout import Layout, project_root, venv_bin, write_private
 
 Header = tuple[str, bytes]
 _SERVICE = "nats"

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from message_lifecycle.local import stack
-from message_lifecycle.local.guard import stopped_after
-from message_lifecycle.local.layout import Layout, project_root
-from message_lifecycle.local.postgres import find_place
+from lifecycle_local import stack
+from lifecycle_local.guard import stopped_after
+from lifecycle_local.layout import Layout, project_root
+from lifecycle_local.postgres import find_place
 
 
 @pytest.fixture(scope="module")

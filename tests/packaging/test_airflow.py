@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from message_lifecycle.local import airflow, postgres
-from message_lifecycle.local.airflow import SERVICE, connect, logins_file
-from message_lifecycle.local.environment import applied, environment
-from message_lifecycle.local.java import Java
-from message_lifecycle.local.layout import AirflowRefused, Layout
-from message_lifecycle.local.processes import choose_port, find_process
-from message_lifecycle.local.progress import QUIET
+from lifecycle_local import airflow, postgres
+from lifecycle_local.airflow import SERVICE, connect, logins_file
+from lifecycle_local.environment import applied, environment
+from lifecycle_local.java import Java
+from lifecycle_local.layout import AirflowRefused, Layout
+from lifecycle_local.processes import choose_port, find_process
+from lifecycle_local.progress import QUIET
 
 pytestmark = [pytest.mark.airflow, pytest.mark.postgres]
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from message_lifecycle.local import postgres
-from message_lifecycle.local.layout import Layout
-from message_lifecycle.local.postgres import Address, find_place
-from message_lifecycle.local.processes import LOOPBACK, find_process, wait_for_end
+from lifecycle_local import postgres
+from lifecycle_local.layout import Layout
+from lifecycle_local.postgres import Address, find_place
+from lifecycle_local.processes import LOOPBACK, find_process, wait_for_end
 
 pytestmark = pytest.mark.postgres
 

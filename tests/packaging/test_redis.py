@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 import redis
 
-from message_lifecycle.local import processes
-from message_lifecycle.local import redis as server
-from message_lifecycle.local.layout import Layout
-from message_lifecycle.local.processes import LOOPBACK, Component, wait_for_end
-from message_lifecycle.local.redis import Address
+from lifecycle_local import processes
+from lifecycle_local import redis as server
+from lifecycle_local.layout import Layout
+from lifecycle_local.processes import LOOPBACK, Component, wait_for_end
+from lifecycle_local.redis import Address
 from tests.errors import raises
 
 pytestmark = pytest.mark.redis

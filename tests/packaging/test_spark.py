@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from message_lifecycle.local import postgres
-from message_lifecycle.local.environment import applied, environment, lake_on_disk, write_pyiceberg_conf, write_spark_conf
-from message_lifecycle.local.java import ensure_jars, find_java
-from message_lifecycle.local.layout import Layout, find_layout
+from lifecycle_local import postgres
+from lifecycle_local.environment import applied, environment, lake_on_disk, write_pyiceberg_conf, write_spark_conf
+from lifecycle_local.java import ensure_jars, find_java
+from lifecycle_local.layout import Layout, find_layout
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 

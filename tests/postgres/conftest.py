@@ -9,11 +9,11 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from lifecycle_local import postgres
+from lifecycle_local.guard import stopped_after
+from lifecycle_local.layout import find_layout
+from lifecycle_local.postgres import Address
 from message_lifecycle.ledger import Ledger, migrate_ledger, open_ledger
-from message_lifecycle.local import postgres
-from message_lifecycle.local.guard import stopped_after
-from message_lifecycle.local.layout import find_layout
-from message_lifecycle.local.postgres import Address
 from tests.ledgers import StandingClock
 
 

@@ -18,10 +18,10 @@ import psycopg
 import pytest
 from sqlalchemy import create_engine, text
 
+from lifecycle_local.postgres import Address
 from message_lifecycle.ledger import Ledger, migrate_ledger, open_ledger, restore_ledger
 from message_lifecycle.ledger.backup import BackupWriter
 from message_lifecycle.ledger.schema import SCHEMA_VERSION
-from message_lifecycle.local.postgres import Address
 from message_lifecycle.model.document import OwnChanges, OwnSettings, Synced
 from message_lifecycle.model.erasure import KeyDigest
 from message_lifecycle.model.errors import InvalidSetting, LifecycleError, OpenPlan, TopicBusy, code_of

@@ -8,7 +8,7 @@ from secrets import token_hex
 
 import pytest
 
-from message_lifecycle.local.redis import Address
+from lifecycle_local.redis import Address
 from message_lifecycle.stores.redis_streams.log import Server
 from tests.redis_streams.streams import Streams
 

@@ -25,9 +25,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from lifecycle_local.processes import choose_port, is_free
+from lifecycle_local.redis import find_server
 from message_lifecycle.app import steps
-from message_lifecycle.local.processes import choose_port, is_free
-from message_lifecycle.local.redis import find_server
 from message_lifecycle.model.errors import BackendUnavailable, UnknownTopic
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.stores.redis_streams.layout import topics_key

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import redis
 
+from lifecycle_local.processes import choose_port
+from lifecycle_local.redis import find_server
 from message_lifecycle.app import steps
-from message_lifecycle.local.processes import choose_port
-from message_lifecycle.local.redis import find_server
 from message_lifecycle.model.errors import BackendUnavailable, PlanConflict
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.stores.redis_streams.log import Server

@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.spark.lake import Lake
 
+from lifecycle_local.environment import LEDGER
 from message_lifecycle.app.erasure_secret import SECRET_FILE
-from message_lifecycle.local.environment import LEDGER
 from message_lifecycle.stores.iceberg.layout import CATALOG
 from message_lifecycle.stores.iceberg.session import spark_session
 

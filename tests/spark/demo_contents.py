@@ -6,11 +6,12 @@ from __future__ import annotations
 import sys
 from datetime import date
 
-from message_lifecycle.app import demo, steps
+from lifecycle_local import demo
+from lifecycle_local.environment import load_environment
+from lifecycle_local.progress import Progress
+from message_lifecycle.app import steps
 from message_lifecycle.app.operations.registry import Work
 from message_lifecycle.app.wiring import lake
-from message_lifecycle.local.environment import load_environment
-from message_lifecycle.local.progress import Progress
 from message_lifecycle.model.instants import Instant, format_instant, parse_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan_content import content_digest

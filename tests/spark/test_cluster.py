@@ -16,15 +16,15 @@ from tests.lakes import RestLake, rest_lake
 from tests.undone import published, run
 from tests.undone_documents import made, purged
 
+from lifecycle_local import spark_cluster
+from lifecycle_local.guard import stopped_after
+from lifecycle_local.java import JARS, STORE_JARS, ensure_jars, find_java
+from lifecycle_local.layout import Layout, find_layout, project_root
+from lifecycle_local.s3_server import s3_server
 from message_lifecycle.app.doctor import examine
 from message_lifecycle.app.reading import read_compacted
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.wiring import WORLDS, iceberg_world
-from message_lifecycle.local import spark_cluster
-from message_lifecycle.local.guard import stopped_after
-from message_lifecycle.local.java import JARS, STORE_JARS, ensure_jars, find_java
-from message_lifecycle.local.layout import Layout, find_layout, project_root
-from message_lifecycle.local.s3_server import s3_server
 from message_lifecycle.model.topic import NO_OPTIONS
 from message_lifecycle.stores.iceberg import cluster_watch
 from message_lifecycle.stores.iceberg.compaction import kernel

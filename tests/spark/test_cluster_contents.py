@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from tests.effort import hunt
 
-from message_lifecycle.local.guard import stopped_after
-from message_lifecycle.local.layout import CLUSTER, DISK, STACK, Layout, find_layout, venv_bin, venv_python
-from message_lifecycle.local.stack import down
+from lifecycle_local.guard import stopped_after
+from lifecycle_local.layout import CLUSTER, DISK, STACK, Layout, find_layout, venv_bin, venv_python
+from lifecycle_local.stack import down
 
 pytestmark = [hunt, pytest.mark.spark, pytest.mark.postgres]
 

@@ -14,12 +14,12 @@ from types import SimpleNamespace
 import pytest
 from tests.spark.lake import tables
 
+from lifecycle_local.environment import LEDGER
 from message_lifecycle.app import doctor
 from message_lifecycle.app.cli import main
 from message_lifecycle.app.doctor import Finding, examine
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.wiring import iceberg_world
-from message_lifecycle.local.environment import LEDGER
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.topic import NO_OPTIONS, StoreOptions
 from message_lifecycle.stores.iceberg import catalog, reach, view_file

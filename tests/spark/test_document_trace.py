@@ -9,8 +9,8 @@ from tests.effort import hunt
 from tests.spark.documents import Documents
 from tests.spark.lake import Lake
 
+from lifecycle_local.demo_data import TRANSACTIONS, editing_trace
 from message_lifecycle.app import documents
-from message_lifecycle.app.demo_data import TRANSACTIONS, editing_trace
 from message_lifecycle.folds import fold_of
 from message_lifecycle.model.document import Change
 from message_lifecycle.model.errors import EpochMismatch

@@ -14,7 +14,7 @@ from bench.faults import Ran, results
 from hypothesis import settings
 from tests.effort import HUNT, generated
 
-from message_lifecycle.local.layout import project_root
+from lifecycle_local.layout import project_root
 
 pytestmark = [
     pytest.mark.spark,

@@ -11,7 +11,7 @@ from tests.effort import hunt
 from tests.spark.lake import Lake
 from tests.spark.landing import Landing
 
-from message_lifecycle.app.demo_data import ROWS, ROWS_WITHOUT_KEY, export_flights
+from lifecycle_local.demo_data import ROWS, ROWS_WITHOUT_KEY, export_flights
 from message_lifecycle.model.instants import of_datetime
 from message_lifecycle.sources.mapping import FieldMapping
 from message_lifecycle.stores.iceberg.session import sql_table

@@ -21,8 +21,8 @@ from tests.spark.lake import Lake
 from tests.spark.landing import KEYED, Landing
 from tests.spark.test_ingest import ROWS, as_csv, as_json, as_parquet
 
-from message_lifecycle.local.cluster import store_settings
-from message_lifecycle.local.s3_server import Asked, Refused, S3Server, Serve, s3_server
+from lifecycle_local.cluster import store_settings
+from lifecycle_local.s3_server import Asked, Refused, S3Server, Serve, s3_server
 from message_lifecycle.sources import messages
 from message_lifecycle.sources.mapping import FieldMapping
 from message_lifecycle.stores.iceberg.tasks import Store

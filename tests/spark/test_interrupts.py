@@ -14,7 +14,7 @@ from secrets import token_hex
 import pytest
 from tests.effort import sample
 
-from message_lifecycle.local.layout import venv_bin
+from lifecycle_local.layout import venv_bin
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 MARK = "LIFECYCLE_TEST_MARK"

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from message_lifecycle.local.layout import find_layout, venv_bin
-from message_lifecycle.local.postgres import PLACE
-from message_lifecycle.local.processes import find_process, wait_for_end
+from lifecycle_local.layout import find_layout, venv_bin
+from lifecycle_local.postgres import PLACE
+from lifecycle_local.processes import find_process, wait_for_end
 
 pytestmark = pytest.mark.spark
 

@@ -13,11 +13,12 @@ from typing import cast
 import pytest
 from rich.console import Console
 
-from message_lifecycle.app import demo, demo_data, steps, tasks, wiring
+from lifecycle_local import demo, demo_data
+from lifecycle_local.airflow import AirflowApi
+from lifecycle_local.progress import Progress
+from message_lifecycle.app import steps, tasks, wiring
 from message_lifecycle.app.operations.registry import Work
 from message_lifecycle.app.services import policy_of
-from message_lifecycle.local.airflow import AirflowApi
-from message_lifecycle.local.progress import Progress
 from message_lifecycle.model.document import Change
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage

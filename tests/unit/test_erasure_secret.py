@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from lifecycle_local.layout import find_layout
 from message_lifecycle.app.erasure_secret import (
     SECRET_FILE,
     forbidden_keys,
@@ -17,7 +18,6 @@ from message_lifecycle.app.erasure_secret import (
 )
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.wiring import memory_world
-from message_lifecycle.local.layout import find_layout
 from message_lifecycle.model.erasure import ErasureRequest
 from tests.errors import raises
 from tests.ledgers import TOPIC

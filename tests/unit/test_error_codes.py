@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from bench.house import error_classes, modules
 
-from message_lifecycle.local.layout import project_root
+from lifecycle_local.layout import project_root
 from message_lifecycle.model.errors import EXIT_BAD_INPUT, LifecycleError, UnknownPlan, code_of, unknown_hold
 from tests.errors import raises, suppressed
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from message_lifecycle.local.layout import Layout, project_root
+from lifecycle_local.layout import Layout, project_root
 
 PROGRAM = """
 import sys
 from pathlib import Path
-from message_lifecycle.local.guard import stopped_after
-from message_lifecycle.local.layout import Layout
+from lifecycle_local.guard import stopped_after
+from lifecycle_local.layout import Layout
 from tests.unit.test_guard import stop
 
 with stopped_after(stop, Layout(project=Path(sys.argv[1]), state=Path(sys.argv[2]))):

@@ -10,9 +10,9 @@ import pytest
 from bench import house
 from bench.house import TOLD_APART, Words, asking, circles, error_classes, modules, places
 
+from lifecycle_local.layout import project_root
 from message_lifecycle.app.operations import registry
 from message_lifecycle.app.operations.registry import Operation
-from message_lifecycle.local.layout import project_root
 
 ASKS = (
     'plan.operation == "compaction"',
@@ -133,7 +133,7 @@ def test_each_other_list_tells_something_apart(asked: dict[str, list[int]], monk
 
 def _path(place: str) -> str:
     path = place.split(" ")[0]
-    return path if path.startswith(("plugins/", "spark_apps/", "dags/")) else f"include/message_lifecycle/{path}"
+    return path if path.startswith(("include/", "plugins/", "spark_apps/", "dags/")) else f"include/message_lifecycle/{path}"
 
 
 def answered_once(base: type, kinds: dict[str, type]) -> Iterator[str]:

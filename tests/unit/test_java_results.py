@@ -10,7 +10,7 @@ import pytest
 from bench.house import modules
 from py4j.protocol import Py4JError, Py4JNetworkError
 
-from message_lifecycle.local.layout import project_root
+from lifecycle_local.layout import project_root
 from message_lifecycle.model.change import MovedTable
 from message_lifecycle.model.errors import CommitUnknown
 from message_lifecycle.stores.iceberg import branches, deleted_reclaim, fence, java, new_table, topic_delete

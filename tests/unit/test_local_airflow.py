@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from message_lifecycle.local.airflow import AirflowApi, Approval
-from message_lifecycle.local.layout import AirflowRefused
+from lifecycle_local.airflow import AirflowApi, Approval
+from lifecycle_local.layout import AirflowRefused
 from tests.errors import raises
 
 RUN = "manual__2026-11-21T00:00:00+00:00"
@@ -76,7 +76,7 @@ def test_a_token_is_asked_for_once_and_again_when_it_has_run_out(airflow: FakeAi
 
 
 def test_trigger_unpause_and_wait(airflow: FakeAirflow, api: AirflowApi, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("message_lifecycle.local.airflow.POLL_SECONDS", 0.01)
+    monkeypatch.setattr("lifecycle_local.airflow.POLL_SECONDS", 0.01)
     airflow.answers[("PATCH", "/api/v2/dags/d")] = [(200, {})]
     airflow.answers[("POST", "/api/v2/dags/d/dagRuns")] = [(200, {"dag_run_id": RUN})]
     airflow.answers[("GET", RUN_PATH)] = [(200, {"state": "queued"}), (200, {"state": "running"}), (200, {"state": "success"})]

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from message_lifecycle.local.environment import LAST, LEDGER, applied, environment, load_environment, read_environment, write_environment
-from message_lifecycle.local.java import Java
-from message_lifecycle.local.layout import Layout
-from message_lifecycle.local.postgres import Address
+from lifecycle_local.environment import LAST, LEDGER, applied, environment, load_environment, read_environment, write_environment
+from lifecycle_local.java import Java
+from lifecycle_local.layout import Layout
+from lifecycle_local.postgres import Address
 from message_lifecycle.stores.iceberg.java import command
 
 ADDRESS = Address(port=20001, password="not-shown")

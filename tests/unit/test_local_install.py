@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from message_lifecycle.local import install
-from message_lifecycle.local.install import fetch_suites, packages, pinned, pip_settings, uv_environment
+from lifecycle_local import install
+from lifecycle_local.install import fetch_suites, packages, pinned, pip_settings, uv_environment
 
 LOCK = """\
 # made by a program

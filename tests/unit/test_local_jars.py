@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from message_lifecycle.local import java
-from message_lifecycle.local.java import Jar, Java, ensure_jars
-from message_lifecycle.local.layout import JarMismatch, Layout
+from lifecycle_local import java
+from lifecycle_local.java import Jar, Java, ensure_jars
+from lifecycle_local.layout import JarMismatch, Layout
 
 CONTENT = b"not really a jar"
 JAVA = Java(home=Path("/nowhere"), runtime=Path("/nowhere"), version="17")

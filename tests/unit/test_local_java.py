@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from message_lifecycle.local.java import (
+from lifecycle_local.java import (
     PASSWORD,
     SALT,
     SPARK_MODULE_OPTION,
@@ -23,7 +23,7 @@ from message_lifecycle.local.java import (
     trust_options,
     trusted_here,
 )
-from message_lifecycle.local.layout import Layout
+from lifecycle_local.layout import Layout
 from tests.errors import raises
 
 DEBIAN = 'openjdk version "17.0.15" 2025-04-15\nOpenJDK Runtime Environment (build 17.0.15+6-Debian-1deb12u1)\n'

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from message_lifecycle.local import stack
-from message_lifecycle.local.layout import Layout, find_layout, last_lines, project_root, secret, write_private
+from lifecycle_local import stack
+from lifecycle_local.layout import Layout, find_layout, last_lines, project_root, secret, write_private
 from tests.errors import raises
 
 

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from message_lifecycle.local import processes
-from message_lifecycle.local.layout import Layout, StackBusy
-from message_lifecycle.local.processes import (
+from lifecycle_local import processes
+from lifecycle_local.layout import Layout, StackBusy
+from lifecycle_local.processes import (
     FIRST_PORT,
     LAST_PORT,
     LOOPBACK,
@@ -197,7 +197,7 @@ def test_sections_do_not_overlap(tmp_path: Path) -> None:
 
 def test_a_killed_holder_releases_it(tmp_path: Path) -> None:
     program = (
-        "import sys, time; from pathlib import Path; from message_lifecycle.local.processes import only_one\n"
+        "import sys, time; from pathlib import Path; from lifecycle_local.processes import only_one\n"
         "with only_one(Path(sys.argv[1])): print('held', flush=True); time.sleep(100)"
     )
     with subprocess.Popen([sys.executable, "-c", program, str(tmp_path / "lock")], stdout=subprocess.PIPE, text=True) as holder:

@@ -7,7 +7,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from message_lifecycle.local.progress import Progress
+from lifecycle_local.progress import Progress
 
 
 def test_plain_lines() -> None:

@@ -13,8 +13,8 @@ from zipfile import ZipFile
 
 import pytest
 
-from message_lifecycle.local import environment
-from message_lifecycle.local.environment import (
+from lifecycle_local import environment
+from lifecycle_local.environment import (
     DURABLE_FILES,
     LOG_SETTINGS,
     Lake,
@@ -25,10 +25,10 @@ from message_lifecycle.local.environment import (
     write_pyiceberg_conf,
     write_spark_conf,
 )
-from message_lifecycle.local.java import Java
-from message_lifecycle.local.layout import Layout
-from message_lifecycle.local.postgres import Address
-from message_lifecycle.local.processes import only_one
+from lifecycle_local.java import Java
+from lifecycle_local.layout import Layout
+from lifecycle_local.postgres import Address
+from lifecycle_local.processes import only_one
 
 ADDRESS = Address(port=20001, password="not-shown")
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from message_lifecycle.local import processes, stack
-from message_lifecycle.local.java import Java
-from message_lifecycle.local.layout import Layout
+from lifecycle_local import processes, stack
+from lifecycle_local.java import Java
+from lifecycle_local.layout import Layout
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_where_nobody_is_to_wait_the_archive_is_left_to_a_process(layout: Layout
     monkeypatch.setattr(stack, "record_archive", lambda *_: pytest.fail("it was waited for"))
     stack.up(layout, with_airflow=False, archive_later=True)
     ((name, command, environment),) = launched
-    assert list(command[1:]) == ["-m", "message_lifecycle.local", "class-archive"]
+    assert list(command[1:]) == ["-m", "lifecycle_local", "class-archive"]
     assert environment["JAVA_HOME"] == str(layout.project / "java"), "the runtime that was chosen, not the shim before it"
     monkeypatch.setattr(processes, "find", lambda _layout, other: other if other == name else None)
     stack.up(layout, with_airflow=False, archive_later=True)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from lifecycle_local.redis import Address
 from message_lifecycle.app.backends import beside
 from message_lifecycle.app.backends_config import BackendKind, BackendTopic, ConfiguredBackend, Folder, RedisServer
 from message_lifecycle.app.due import due
@@ -20,7 +21,6 @@ from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.views.status import status
 from message_lifecycle.app.wiring import memory_world
 from message_lifecycle.gates.runner import GreatExpectationsGate
-from message_lifecycle.local.redis import Address
 from message_lifecycle.model.errors import UnknownTopic, code_of
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName

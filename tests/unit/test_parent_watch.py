@@ -7,8 +7,8 @@ import sys
 import time
 from pathlib import Path
 
+from lifecycle_local.processes import end_all, find_process, wait_for_end
 from message_lifecycle.app.applications import EXIT_ORPHANED, watch_parent
-from message_lifecycle.local.processes import end_all, find_process, wait_for_end
 
 # It tells that it works only after the watch has looked more than once, and would go on for a minute.
 APPLICATION = """

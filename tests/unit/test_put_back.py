@@ -83,7 +83,7 @@ def log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Log]:
 def _on_redis(request: pytest.FixtureRequest) -> Iterator[Log]:
     from contextlib import closing
 
-    from message_lifecycle.local.redis import Address
+    from lifecycle_local.redis import Address
     from message_lifecycle.stores.redis_streams.log import RedisLogs, Server
 
     address: Address = request.getfixturevalue("redis_server")

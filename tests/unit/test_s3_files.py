@@ -12,8 +12,8 @@ import pytest
 from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from message_lifecycle.local.cluster import store_settings
-from message_lifecycle.local.s3_server import Asked, Refused, S3Server, Start, s3_server
+from lifecycle_local.cluster import store_settings
+from lifecycle_local.s3_server import Asked, Refused, S3Server, Start, s3_server
 from message_lifecycle.stores.iceberg.s3_files import files_of_s3
 
 BUCKET = "lake"

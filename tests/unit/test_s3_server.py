@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from pyarrow.fs import S3FileSystem
 
-from message_lifecycle.local.cluster import REGION
-from message_lifecycle.local.s3_server import S3Server, s3_server
+from lifecycle_local.cluster import REGION
+from lifecycle_local.s3_server import S3Server, s3_server
 
 BUCKET = "lake"
 

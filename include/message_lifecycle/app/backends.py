@@ -220,8 +220,8 @@ def _server(name: str, place: RedisServer) -> Server:
 
     if place.url is not None:
         return Server(name=name, url=place.url, username=place.username, password=place.password, ca_file=place.ca_file)
-    from message_lifecycle.local import redis
-    from message_lifecycle.local.layout import find_layout
+    from lifecycle_local import redis
+    from lifecycle_local.layout import find_layout
 
     address = redis.running(find_layout())
     if address is None:

@@ -93,7 +93,7 @@ def interval_seconds(setting: Literal["interval", "compaction_interval", "snapsh
 def load_config() -> Config:
     """From the environment; where it names no ledger, from the embedded default of this project. Raises MissingConfiguration."""
     if LEDGER_URL not in os.environ:
-        from message_lifecycle.local.environment import load_environment
+        from lifecycle_local.environment import load_environment
 
         load_environment()
     if LEDGER_URL not in os.environ:

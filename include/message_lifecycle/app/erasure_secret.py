@@ -31,7 +31,7 @@ def secret_of_place(make: bool) -> KeySecret:
     named = os.environ.get(SECRET_FILE)
     if named:
         return _read(Path(named).expanduser())
-    from message_lifecycle.local.layout import find_layout, secret
+    from lifecycle_local.layout import find_layout, secret
 
     file = find_layout().secrets / EMBEDDED
     if make and file.parent.is_dir():

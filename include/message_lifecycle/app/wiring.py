@@ -279,10 +279,10 @@ def scratch_lake_world(server: Mapping[str, Value], options: StoreOptions = NO_O
 @cache
 def _enter_scratch_lake() -> None:
     """It is gone when the process ends, also where it is killed."""
-    from message_lifecycle.local import stack
-    from message_lifecycle.local.environment import enter
-    from message_lifecycle.local.guard import stopped_after
-    from message_lifecycle.local.layout import Layout, project_root
+    from lifecycle_local import stack
+    from lifecycle_local.environment import enter
+    from lifecycle_local.guard import stopped_after
+    from lifecycle_local.layout import Layout, project_root
     from message_lifecycle.stores.iceberg.session import end_session
 
     layout = Layout(project=project_root(), state=Path(mkdtemp(prefix="lifecycle-")))
@@ -342,9 +342,9 @@ def redis_streams_world(server: Mapping[str, Value], options: StoreOptions = NO_
 
 @cache
 def _embedded_redis() -> Server:
-    from message_lifecycle.local import redis
-    from message_lifecycle.local.guard import stopped_after
-    from message_lifecycle.local.layout import find_layout
+    from lifecycle_local import redis
+    from lifecycle_local.guard import stopped_after
+    from lifecycle_local.layout import find_layout
     from message_lifecycle.stores.redis_streams.log import Server
 
     layout = find_layout()

@@ -25,7 +25,7 @@ scenario = typer.Typer(
 
 def demo() -> int:
     """Load real topics, let Airflow remove what is old, show what went and why, stop everything again."""
-    from message_lifecycle.app import demo as job
+    from lifecycle_local import demo as job
 
     return job.main()
 
@@ -35,8 +35,8 @@ def up(
     output: OutputOption = Output.text,
 ) -> None:
     """Start PostgreSQL and Airflow on this machine and leave them running; prints address and login."""
-    from message_lifecycle.app import embedded
-    from message_lifecycle.local.progress import Progress
+    from lifecycle_local import embedded
+    from lifecycle_local.progress import Progress
 
     found = embedded.up(with_airflow=not no_airflow, archive_later=no_airflow, progress=Progress())
     told = {
@@ -61,8 +61,8 @@ def up(
 
 def down() -> None:
     """Stop everything that was started; the data stays, but for what the embedded cluster keeps in memory."""
-    from message_lifecycle.local import stack
-    from message_lifecycle.local.progress import Progress
+    from lifecycle_local import stack
+    from lifecycle_local.progress import Progress
 
     stack.down(progress=Progress())
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 
-from message_lifecycle.local.java import Java, ensure_base_archive, sha256_of, starts
-from message_lifecycle.local.layout import (
+from lifecycle_local.java import Java, ensure_base_archive, sha256_of, starts
+from lifecycle_local.layout import (
     CLUSTER,
     DISK,
     STACK,
@@ -26,8 +26,8 @@ from message_lifecycle.local.layout import (
     venv_python,
     write_private,
 )
-from message_lifecycle.local.postgres import ROLE, Address
-from message_lifecycle.local.processes import end, find_process, only_one
+from lifecycle_local.postgres import ROLE, Address
+from lifecycle_local.processes import end, find_process, only_one
 
 # Spark's configuration and PyIceberg's for the same catalog, and the JVM's class archive.
 #

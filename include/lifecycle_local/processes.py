@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event
 
-from message_lifecycle.local.layout import Layout, StackBusy, component_failed, last_lines, no_free_port, write_private
+from lifecycle_local.layout import Layout, StackBusy, component_failed, last_lines, no_free_port, write_private
 
 PROC = Path("/proc")
 POLL_SECONDS = 0.1

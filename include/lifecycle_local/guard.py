@@ -1,6 +1,6 @@
 """What a process starts for itself alone ends with it, also where it is killed: another process waits beside it, and then stops the rest.
 
-`python -m message_lifecycle.local.guard STOP PROJECT STATE` waits on its standard input, which the kernel closes when the guarded process is
+`python -m lifecycle_local.guard STOP PROJECT STATE` waits on its standard input, which the kernel closes when the guarded process is
 gone; a word there says that nothing is left to do.
 """
 
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from pkgutil import resolve_name
 
-from message_lifecycle.local.layout import Layout, venv_python
+from lifecycle_local.layout import Layout, venv_python
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""`python -m message_lifecycle.app.lake_server`: the object store and the REST catalog of the embedded cluster, until it is told to end.
+"""`python -m lifecycle_local.lake_server`: the object store and the REST catalog of the embedded cluster, until it is told to end.
 
 The catalog is Iceberg's own, over the embedded PostgreSQL; with each table that it answers goes a key for the table's files alone.
 """
@@ -12,17 +12,17 @@ from functools import partial
 from threading import Event
 from typing import Any, Protocol
 
-from message_lifecycle.local import cluster, postgres
-from message_lifecycle.local.cluster import Key, store_settings
-from message_lifecycle.local.environment import session_settings
-from message_lifecycle.local.java import JARS, STORE_JARS, ensure_jars, find_java
-from message_lifecycle.local.layout import Layout, find_layout
-from message_lifecycle.local.processes import kept_port
-from message_lifecycle.local.s3_server import s3_server
+from lifecycle_local import cluster, postgres
+from lifecycle_local.cluster import Key, store_settings
+from lifecycle_local.environment import session_settings
+from lifecycle_local.java import JARS, STORE_JARS, ensure_jars, find_java
+from lifecycle_local.layout import Layout, find_layout
+from lifecycle_local.processes import kept_port
+from lifecycle_local.rest_server import RestCatalog, serving
+from lifecycle_local.s3_server import s3_server
 from message_lifecycle.model.errors import Unavailable
 from message_lifecycle.stores.iceberg import java
 from message_lifecycle.stores.iceberg.java import Java, Jvm
-from message_lifecycle.stores.iceberg.rest_server import RestCatalog, serving
 
 
 class Store(Protocol):

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import redis
 
-from message_lifecycle.local import processes
-from message_lifecycle.local.layout import PRIVATE_FOLDER, Layout, last_lines, redis_broken, redis_missing, secret, venv_bin, write_private
-from message_lifecycle.local.processes import LOOPBACK, Component, choose_port, kept_port, log_file
+from lifecycle_local import processes
+from lifecycle_local.layout import PRIVATE_FOLDER, Layout, last_lines, redis_broken, redis_missing, secret, venv_bin, write_private
+from lifecycle_local.processes import LOOPBACK, Component, choose_port, kept_port, log_file
 
 SERVICE = "redis"
 PROGRAM = "redis-server"

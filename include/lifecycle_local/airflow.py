@@ -19,8 +19,8 @@ from urllib.parse import quote
 
 import psycopg
 
-from message_lifecycle.local import processes
-from message_lifecycle.local.layout import (
+from lifecycle_local import processes
+from lifecycle_local.layout import (
     AirflowRefused,
     Layout,
     component_failed,
@@ -30,8 +30,8 @@ from message_lifecycle.local.layout import (
     venv_bin,
     write_private,
 )
-from message_lifecycle.local.processes import LOOPBACK, Component, kept_port, log_file
-from message_lifecycle.local.progress import Progress
+from lifecycle_local.processes import LOOPBACK, Component, kept_port, log_file
+from lifecycle_local.progress import Progress
 
 # Logs are files of this machine: serving them too would open a port, the same one for every clone and on every interface.
 _API_SERVER = "api-server"

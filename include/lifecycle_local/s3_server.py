@@ -31,8 +31,8 @@ from moto.s3.models import FakeKey, s3_backends
 from pyarrow.fs import S3FileSystem
 from werkzeug.serving import make_server
 
-from message_lifecycle.local.cluster import Key, files_at
-from message_lifecycle.local.processes import LOOPBACK
+from lifecycle_local.cluster import Key, files_at
+from lifecycle_local.processes import LOOPBACK
 
 _SIGNED = re.compile(
     r"AWS4-HMAC-SHA256 Credential=(?P<key>[^/]+)/(?P<day>\d{8})/(?P<region>[^/]+)/s3/aws4_request,\s*"

@@ -1,4 +1,4 @@
-"""`python -m message_lifecycle.local setup|up|class-archive|down|status|exec`: the embedded default by hand."""
+"""`python -m lifecycle_local setup|up|class-archive|down|status|exec`: the embedded default by hand."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import sys
 
 from rich.text import Text
 
-from message_lifecycle.local import stack
-from message_lifecycle.local.environment import applied, read_environment
-from message_lifecycle.local.layout import find_layout
-from message_lifecycle.local.progress import Progress
+from lifecycle_local import stack
+from lifecycle_local.environment import applied, read_environment
+from lifecycle_local.layout import find_layout
+from lifecycle_local.progress import Progress
 from message_lifecycle.model.errors import EXIT_UNAVAILABLE, LifecycleError
 
 INTERRUPTED, TERMINATED = 130, 143
 
 
 def _arguments() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m message_lifecycle.local", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m lifecycle_local", description=__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)
     verbs.add_parser("setup", help="get Java, jars and the database ready; nothing is left running")
     starting = verbs.add_parser("up", help="start everything and leave it running")
@@ -46,7 +46,7 @@ def _show(progress: Progress, found: stack.Status) -> None:
 def _exec(command: list[str]) -> int:
     settings = read_environment(find_layout())
     if settings is None:
-        raise LifecycleError("nothing is set up yet. Run: python -m message_lifecycle.local up")
+        raise LifecycleError("nothing is set up yet. Run: python -m lifecycle_local up")
     environment = applied(settings)
     program = shutil.which(command[0], path=environment["PATH"]) if command else None
     if program is None:
