@@ -18,7 +18,7 @@ from message_lifecycle.app import steps
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.wiring import memory_world
 from message_lifecycle.gates.runner import GreatExpectationsGate
-from message_lifecycle.model.change import Change, Commit
+from message_lifecycle.model.change import Change
 from message_lifecycle.model.erasure import TableKind
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
@@ -35,7 +35,7 @@ TOLD_APART = {
 """Modules that ask by design, and why. All others say what they know by the data."""
 ROOT_ERROR = "LifecycleError"
 OPERATIONS = frozenset(get_args(Operation))
-TABLES = frozenset((*get_args(TableKind), *get_args(get_type_hints(Commit)["table"]), *BESIDE))
+TABLES = frozenset((*get_args(TableKind), *BESIDE))
 """Kinds of tables, as plans name them and as the catalog does."""
 CHANGES = {kind.__name__: get_args(get_type_hints(kind)["kind"])[0] for kind in get_args(Change)}
 """Classes of changes, and the words for them."""

@@ -16,7 +16,7 @@ from message_lifecycle.gates.messages import message_cleaner_suite
 from message_lifecycle.gates.plain import PlainGate, assemble, evaluate
 from message_lifecycle.gates.rows import archive_suite
 from message_lifecycle.gates.suite import ColumnSum, Declared, RowCount, Same, Within
-from message_lifecycle.model.change import Commit, DropSegments
+from message_lifecycle.model.change import CommitLog, DropSegments
 from message_lifecycle.model.facts import Facts
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.names import TopicName
@@ -364,7 +364,7 @@ def test_a_plan_that_does_not_keep_where_the_policy_archives_is_told_without_evi
     by = resolve(topic={"on_remove": "archive", "archive_to": "/archive"}, server={})
     plan = good().plan
     (log,) = plan.changes
-    assert isinstance(log, Commit)
+    assert isinstance(log, CommitLog)
     first, *others = archive_suite(replace(plan, changes=(replace(log, keep=keep),)), by)
     assert others and (first.test == RowCount(frame="archive", minimum=1, maximum=1)) is (keep == "/archive")
     assert keep == "/archive" or first.test == Same(found=str(keep), wanted="/archive")

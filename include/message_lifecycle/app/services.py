@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 class Stores:
     """Who carries out a change: one store for each key that a change has (`of`). None: such a change cannot be done here.
 
-    A `Commit` has the name of its table: log, view, snapshots, changes, quarantine. The other kinds of change have their own: rewrite,
-    forget, move. `gone` forgets a deleted topic for good."""
+    The key is the kind of the change (`kind`): log, view, snapshots, changes, quarantine, rewrite, forget or move. `gone` forgets a
+    deleted topic for good."""
 
     log: MessageStore
     view: ViewStore

@@ -1,9 +1,13 @@
 """What a plan does: an ordered list of changes, each of one table or of a topic's tables together, and each in one commit (DEL-1).
 
-    Commit    messages, changes of documents or refused rows go, come back or are made new, and state moves; the rest stays as it is
-    Rewrite   a table is written again without an erased key, and its history ends
-    Forget    snapshots that nothing needs any more go, and then files
-    Move      a topic's tables lose their names, get them back, or are forgotten for good
+    CommitLog          messages leave the log or return to it, and its state moves
+    CommitView         messages leave the compacted view or return to it, or a compaction brings it up to date
+    CommitSnapshots    new snapshots of documents are made, old ones leave or return
+    CommitChanges      changes of documents return
+    CommitQuarantine   files of refused rows leave or return
+    Rewrite            a table is written again without an erased key, and its history ends
+    Forget             snapshots that nothing needs leave, and then files
+    Move               a topic's tables lose their names, get them back, or are forgotten for good
 
 A change names exactly what it touches: files and segments that go whole, and single rows by their offsets.
 """
@@ -11,7 +15,7 @@ A change names exactly what it touches: files and segments that go whole, and si
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
 from typing import Generic, Literal, TypeVar
 
 from message_lifecycle.model.document import DocumentState
@@ -24,10 +28,14 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ByKind(Generic[T]):
-    """What to do with a change, by its kind. Each change picks its own (`told`): whoever walks a plan's changes asks none which it is."""
+class Handlers(Generic[T]):
+    """One function for each kind of change. `dispatch` of a change calls the right one, so no caller asks a change for its kind."""
 
-    commit: Callable[[Commit], T]
+    log: Callable[[CommitLog], T]
+    view: Callable[[CommitView], T]
+    snapshots: Callable[[CommitSnapshots], T]
+    changes: Callable[[CommitChanges], T]
+    quarantine: Callable[[CommitQuarantine], T]
     rewrite: Callable[[Rewrite], T]
     forget: Callable[[Forget], T]
     move: Callable[[Move], T]
@@ -172,48 +180,93 @@ class QuarantinedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """One commit on one table. What it does not name is after it as it was before.
+    """One commit on one table, in the class of its table. Rows that it does not name stay as they are."""
 
-    Snapshots of documents have a second commit behind theirs, in which the changes go that the new snapshots cover (SNP-4)."""
+    source_id: int | None = None
+    """The table's snapshot that holds the rows which return."""
 
-    table: Literal["log", "view", "snapshots", "changes", "quarantine"]
+    @property
+    def is_empty(self) -> bool:
+        return not any(isinstance(named, tuple) and named for named in (getattr(self, field.name) for field in fields(self)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitLog(Commit):
+    """On the log."""
+
     seal: tuple[SealSegment, ...] = ()
     drop: tuple[DropSegments, ...] = ()
     mark: tuple[RemoveRows, ...] = ()
     back: tuple[RestoreRows, ...] = ()
     sweep: tuple[int, ...] = ()
     """Snapshots of another writer's removals, oldest first, for which markers are still owed (MRK-2)."""
-    compact: tuple[CompactPartition, ...] = ()
-    documents: tuple[SnapshotDocument, ...] = ()
-    documents_back: tuple[RestoreDocument, ...] = ()
-    files: tuple[QuarantinedFile, ...] = ()
-    """Those that go."""
-    files_back: tuple[QuarantinedFile, ...] = ()
-    source_id: int | None = None
-    """The table's snapshot that holds what comes back."""
     keep: str | None = None
-    """The folder of an archive that keeps what goes (RET-7)."""
-    kind: Literal["commit"] = "commit"
+    """The folder of an archive that keeps the removed messages (RET-7)."""
+    kind: Literal["log"] = "log"
 
-    def told(self, by: ByKind[T]) -> T:
-        return by.commit(self)
-
-    @property
-    def is_empty(self) -> bool:
-        return replace(self, table=NOTHING.table, source_id=None, keep=None) == NOTHING
+    def dispatch(self, handlers: Handlers[T]) -> T:
+        return handlers.log(self)
 
     def taken(self) -> Iterator[tuple[int, range]]:
-        """Partitions, and runs of offsets that go of them."""
+        """Return runs of offsets that leave, each with its partition."""
         yield from ((run.partition, range(run.first_base, run.last_offset + 1)) for run in self.drop)
         yield from ((rows.partition, run) for rows in self.mark for run in ranges_of(rows.offsets))
 
 
-NOTHING = Commit(table="log")
-"""A commit that changes nothing."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitView(Commit):
+    """On the compacted view."""
+
+    mark: tuple[RemoveRows, ...] = ()
+    back: tuple[RestoreRows, ...] = ()
+    compact: tuple[CompactPartition, ...] = ()
+    kind: Literal["view"] = "view"
+
+    def dispatch(self, handlers: Handlers[T]) -> T:
+        return handlers.view(self)
 
 
-def that_change(*commits: Commit) -> tuple[Commit, ...]:
-    """Those that change anything, in their order."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitSnapshots(Commit):
+    """On the snapshots of documents. A second commit follows on their changes, which removes what the new snapshots cover (SNP-4)."""
+
+    documents: tuple[SnapshotDocument, ...] = ()
+    documents_back: tuple[RestoreDocument, ...] = ()
+    kind: Literal["snapshots"] = "snapshots"
+
+    def dispatch(self, handlers: Handlers[T]) -> T:
+        return handlers.snapshots(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitChanges(Commit):
+    """On the changes of documents."""
+
+    documents_back: tuple[RestoreDocument, ...] = ()
+    kind: Literal["changes"] = "changes"
+
+    def dispatch(self, handlers: Handlers[T]) -> T:
+        return handlers.changes(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitQuarantine(Commit):
+    """On the quarantine."""
+
+    files: tuple[QuarantinedFile, ...] = ()
+    """Files that leave."""
+    files_back: tuple[QuarantinedFile, ...] = ()
+    kind: Literal["quarantine"] = "quarantine"
+
+    def dispatch(self, handlers: Handlers[T]) -> T:
+        return handlers.quarantine(self)
+
+
+AnyCommit = CommitLog | CommitView | CommitSnapshots | CommitChanges | CommitQuarantine
+
+
+def non_empty(*commits: AnyCommit) -> tuple[AnyCommit, ...]:
+    """Return the commits that change anything, in order."""
     return tuple(commit for commit in commits if not commit.is_empty)
 
 
@@ -244,8 +297,8 @@ class Rewrite:
     files: tuple[str, ...]
     kind: Literal["rewrite"] = "rewrite"
 
-    def told(self, by: ByKind[T]) -> T:
-        return by.rewrite(self)
+    def dispatch(self, handlers: Handlers[T]) -> T:
+        return handlers.rewrite(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,8 +326,8 @@ class Forget:
     files: tuple[RemoveFiles, ...] = ()
     kind: Literal["forget"] = "forget"
 
-    def told(self, by: ByKind[T]) -> T:
-        return by.forget(self)
+    def dispatch(self, handlers: Handlers[T]) -> T:
+        return handlers.forget(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,11 +355,11 @@ class Move:
     tables: tuple[MovedTable, ...]
     kind: Literal["move"] = "move"
 
-    def told(self, by: ByKind[T]) -> T:
-        return by.move(self)
+    def dispatch(self, handlers: Handlers[T]) -> T:
+        return handlers.move(self)
 
 
-Change = Commit | Rewrite | Forget | Move
+Change = AnyCommit | Rewrite | Forget | Move
 
 
 # What comes back when a plan is taken back, and what is remembered of it (DEL-7).

@@ -9,18 +9,21 @@ import hashlib
 import json
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache, cached_property
 from typing import Any, Literal
 
 from message_lifecycle.model.change import (
-    NOTHING,
-    ByKind,
     Change,
-    Commit,
+    CommitChanges,
+    CommitLog,
+    CommitQuarantine,
+    CommitSnapshots,
+    CommitView,
     DropSegments,
     EraseRows,
     Forget,
+    Handlers,
     Move,
     MovedTable,
     RemoveFiles,
@@ -34,7 +37,7 @@ from message_lifecycle.model.message import Place, RemovalReason, ranges_of
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.setting_list import Value, of_documents
 
-PLAN_FORMAT = 6
+PLAN_FORMAT = 7
 """The format of a plan's text. From the first release on, a change of the format raises this number and keeps the older ones readable."""
 
 Operation = Literal[
@@ -155,6 +158,24 @@ class Held:
     """Segments are held from `expiry`; anything else is about single messages."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ByKind:
+    """A plan's changes, sorted by kind."""
+
+    log: list[CommitLog] = field(default_factory=list)
+    view: list[CommitView] = field(default_factory=list)
+    snapshots: list[CommitSnapshots] = field(default_factory=list)
+    changes: list[CommitChanges] = field(default_factory=list)
+    quarantine: list[CommitQuarantine] = field(default_factory=list)
+    rewrites: list[Rewrite] = field(default_factory=list)
+    forgets: list[Forget] = field(default_factory=list)
+    moves: list[Move] = field(default_factory=list)
+
+
+_NONE_ON_LOG, _NONE_ON_VIEW, _NONE_ON_QUARANTINE = CommitLog(), CommitView(), CommitQuarantine()
+_NONE_ON_CHANGES, _NONE_ON_SNAPSHOTS = CommitChanges(), CommitSnapshots()
+
+
 # Not slotted: the id is kept once it is known, for a plan may name 60,000 files.
 @dataclass(frozen=True, kw_only=True)
 class Plan:
@@ -200,45 +221,48 @@ class Plan:
         return None if self.no_way_back else self.parent
 
     @cached_property
-    def _sorted(self) -> tuple[tuple[Commit, ...], tuple[Rewrite, ...], tuple[Forget, ...], tuple[Move, ...]]:
-        """The changes of each kind, in their order."""
-        commits, rewrites, forgets, moves = list[Commit](), list[Rewrite](), list[Forget](), list[Move]()
-        kinds = ByKind(commit=commits.append, rewrite=rewrites.append, forget=forgets.append, move=moves.append)
+    def _by_kind(self) -> _ByKind:
+        found = _ByKind()
+        handlers = Handlers(
+            log=found.log.append,
+            view=found.view.append,
+            snapshots=found.snapshots.append,
+            changes=found.changes.append,
+            quarantine=found.quarantine.append,
+            rewrite=found.rewrites.append,
+            forget=found.forgets.append,
+            move=found.moves.append,
+        )
         for change in self.changes:
-            change.told(kinds)
-        return tuple(commits), tuple(rewrites), tuple(forgets), tuple(moves)
+            change.dispatch(handlers)
+        return found
 
-    @cached_property
-    def _commits(self) -> dict[str, Commit]:
-        return {commit.table: commit for commit in self._sorted[0]}
-
-    def _on(self, table: str) -> Commit:
-        return self._commits.get(table, NOTHING)
+    # The commit on each table. One that names nothing stands for a table that the plan leaves alone.
 
     @property
-    def on_log(self) -> Commit:
-        return self._on("log")
+    def on_log(self) -> CommitLog:
+        return next(iter(self._by_kind.log), _NONE_ON_LOG)
 
     @property
-    def on_view(self) -> Commit:
-        return self._on("view")
+    def on_view(self) -> CommitView:
+        return next(iter(self._by_kind.view), _NONE_ON_VIEW)
 
     @property
-    def on_changes(self) -> Commit:
-        return self._on("changes")
+    def on_changes(self) -> CommitChanges:
+        return next(iter(self._by_kind.changes), _NONE_ON_CHANGES)
 
     @property
-    def on_snapshots(self) -> Commit:
-        return self._on("snapshots")
+    def on_snapshots(self) -> CommitSnapshots:
+        return next(iter(self._by_kind.snapshots), _NONE_ON_SNAPSHOTS)
 
     @property
-    def on_quarantine(self) -> Commit:
-        return self._on("quarantine")
+    def on_quarantine(self) -> CommitQuarantine:
+        return next(iter(self._by_kind.quarantine), _NONE_ON_QUARANTINE)
 
     @property
     def of_log(self) -> bool:
         """Whether it changes the log, and not its compacted view alone."""
-        return self.on_log is not NOTHING
+        return bool(self._by_kind.log)
 
     @property
     def archives(self) -> bool:
@@ -247,7 +271,7 @@ class Plan:
 
     @property
     def rewrites(self) -> tuple[Rewrite, ...]:
-        return self._sorted[1]
+        return tuple(self._by_kind.rewrites)
 
     def rewrites_of(self, table: TableKind) -> tuple[Rewrite, ...]:
         return tuple(change for change in self.rewrites if change.table == table)
@@ -262,7 +286,7 @@ class Plan:
 
     @property
     def forgets(self) -> tuple[Forget, ...]:
-        return self._sorted[2]
+        return tuple(self._by_kind.forgets)
 
     @property
     def file_removals(self) -> Iterator[RemoveFiles]:
@@ -270,7 +294,7 @@ class Plan:
 
     def moved(self, to: Literal["away", "back", "gone"] | None = None) -> tuple[MovedTable, ...]:
         """Tables of a topic that goes, comes back or is forgotten whole; those alone that are moved there."""
-        return tuple(table for move in self._sorted[3] if to in (None, move.to) for table in move.tables)
+        return tuple(table for move in self._by_kind.moves if to in (None, move.to) for table in move.tables)
 
     @property
     def is_beside(self) -> bool:
@@ -322,7 +346,7 @@ class Plan:
     @property
     def things(self) -> str:
         """What it counts, in a word: what its topic holds, which the settings say also where the topic goes or comes back whole."""
-        if self.on_quarantine is not NOTHING:
+        if self._by_kind.quarantine:
             return "rows"
         return "changes" if self.of_documents or of_documents(dict(self.policy)) else "messages"
 
@@ -409,4 +433,4 @@ def fields_of(value: Any) -> dict[str, object]:
 
 @cache
 def _names(kind: type[Any]) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(kind))
+    return tuple(one.name for one in fields(kind))

@@ -11,13 +11,12 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
-from message_lifecycle.model.change import ByKind, Commit, Rewrite
+from message_lifecycle.model.change import CommitChanges, CommitLog, CommitQuarantine, CommitSnapshots, CommitView, Handlers, Rewrite
 from message_lifecycle.model.message import ranges_of, runs_text
 from message_lifecycle.model.plan import Plan
 
 Deed = tuple[str, int, str]
 """Table, partition, and why a message goes, or that it comes back."""
-Part = tuple[str, object]
 
 
 def content_digest(plan: Plan) -> str:
@@ -31,14 +30,50 @@ def content(plan: Plan) -> Mapping[str, object]:
     found: dict[str, list[object]] = {}
     rows: Counter[str] = Counter()
     moved: dict[Deed, list[range]] = {}
-    kinds: ByKind[None] = ByKind(
-        commit=lambda commit: _take(commit, found, moved, rows),
+
+    def add(kind: str, name: str, values: object) -> None:
+        found.setdefault(f"{kind}: {name}", []).append(values)
+
+    def log(commit: CommitLog) -> None:
+        for run in commit.drop:
+            moved.setdefault((commit.kind, run.partition, run.reason), []).append(range(run.first_base, run.last_offset + 1))
+        _move(commit, moved)
+        for one in commit.seal:
+            add(commit.kind, "seals", [one.partition, one.base_offset, one.next_offset])
+        if commit.keep is not None:
+            add(commit.kind, "keeps", commit.keep)
+
+    def view(commit: CommitView) -> None:
+        _move(commit, moved)
+        for one in commit.compact:
+            add(commit.kind, "compacts", [one.partition, one.after, one.through, one.rows])
+
+    def documents_back(commit: CommitSnapshots | CommitChanges) -> None:
+        for one in commit.documents_back:
+            add(commit.kind, "documents back", [one.document, one.changes_from, one.changes_before, one.snapshots])
+
+    def snapshots(commit: CommitSnapshots) -> None:
+        for one in commit.documents:
+            values = [one.document, one.seq, one.after, one.snapshot, one.epoch, one.dropped, one.purge_from, one.purge_before, one.reason]
+            add(commit.kind, "documents", values)
+        documents_back(commit)
+
+    def quarantine(commit: CommitQuarantine) -> None:
+        rows["refused, that go"] += sum(file.rows for file in commit.files)
+        rows["refused, that come back"] += sum(file.rows for file in commit.files_back)
+
+    handlers: Handlers[None] = Handlers(
+        log=log,
+        view=view,
+        snapshots=snapshots,
+        changes=documents_back,
+        quarantine=quarantine,
         rewrite=lambda rewrite: _erase(rewrite, moved, rows),
         forget=lambda forget: found.setdefault("forgets", []).append(forget.table),
         move=lambda move: found.setdefault("moves", []).extend([move.to, table.table, table.rows] for table in move.tables),
     )
     for change in plan.changes:
-        change.told(kinds)
+        change.dispatch(handlers)
     return {
         "operation": plan.operation,
         "as_of": plan.as_of,
@@ -53,31 +88,11 @@ def content(plan: Plan) -> Mapping[str, object]:
     }
 
 
-def _take(commit: Commit, found: dict[str, list[object]], moved: dict[Deed, list[range]], rows: Counter[str]) -> None:
-    for run in commit.drop:
-        moved.setdefault((commit.table, run.partition, run.reason), []).append(range(run.first_base, run.last_offset + 1))
+def _move(commit: CommitLog | CommitView, moved: dict[Deed, list[range]]) -> None:
     for marked in commit.mark:
-        moved.setdefault((commit.table, marked.partition, marked.reason), []).extend(ranges_of(marked.offsets))
+        moved.setdefault((commit.kind, marked.partition, marked.reason), []).extend(ranges_of(marked.offsets))
     for back in commit.back:
-        moved.setdefault((commit.table, back.partition, "back"), []).extend(ranges_of(back.offsets))
-    rows["refused, that go"] += sum(file.rows for file in commit.files)
-    rows["refused, that come back"] += sum(file.rows for file in commit.files_back)
-    for name, values in _parts(commit):
-        found.setdefault(f"{commit.table}: {name}", []).append(values)
-
-
-def _parts(commit: Commit) -> Iterator[Part]:
-    yield from (("seals", [one.partition, one.base_offset, one.next_offset]) for one in commit.seal)
-    yield from (("compacts", [one.partition, one.after, one.through, one.rows]) for one in commit.compact)
-    yield from (
-        (
-            "documents",
-            [one.document, one.seq, one.after, one.snapshot, one.epoch, one.dropped, one.purge_from, one.purge_before, one.reason],
-        )
-        for one in commit.documents
-    )
-    yield from (("documents back", [one.document, one.changes_from, one.changes_before, one.snapshots]) for one in commit.documents_back)
-    yield from (("keeps", commit.keep) for _ in range(commit.keep is not None))
+        moved.setdefault((commit.kind, back.partition, "back"), []).extend(ranges_of(back.offsets))
 
 
 def _erase(rewrite: Rewrite, moved: dict[Deed, list[range]], rows: Counter[str]) -> None:

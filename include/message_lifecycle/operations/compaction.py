@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
-from message_lifecycle.model.change import Commit, CompactPartition, that_change
+from message_lifecycle.model.change import CommitLog, CommitView, CompactPartition, non_empty
 from message_lifecycle.model.facts import Facts, LogState, ReaderKind, Segment
 from message_lifecycle.model.hold import Spared, SparedOffsets
 from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant, is_dead
@@ -58,7 +58,7 @@ def plan(facts: CompactionFacts, policy: Policy, *, as_of: Instant) -> Plan:
     return replace(
         empty_plan_of_log("compaction", Facts(log=log, heeded=facts.heeded), policy, as_of=as_of),
         bounds=tuple(_bounds(facts)),
-        changes=that_change(Commit(table="view", compact=parts)),
+        changes=non_empty(CommitView(compact=parts)),
         expected=Expected(
             rows_in=rows + sum(tail.rows for tail in tails),
             # Which of them stay is found out by reading them: nothing is known before.
@@ -171,10 +171,8 @@ def plan_purge(facts: Facts, policy: Policy, horizons: Mapping[int, int], *, as_
     return replace(
         made,
         bounds=tuple(_purge_bounds(log.end_offsets, horizons, readers)),
-        changes=that_change(
-            Commit(
-                table="log", drop=tuple(drop(list(run), "compacted") for _, run in groupby(going, key=lambda segment: segment.partition))
-            )
+        changes=non_empty(
+            CommitLog(drop=tuple(drop(list(run), "compacted") for _, run in groupby(going, key=lambda segment: segment.partition)))
         ),
         selection=Selection(files=tuple(sorted(name for segment in going for name in segment.files))),
         expected=replace(

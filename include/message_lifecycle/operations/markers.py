@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 
-from message_lifecycle.model.change import Commit, that_change
+from message_lifecycle.model.change import CommitLog, non_empty
 from message_lifecycle.model.facts import Facts
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import REASONS, Marker, MarkerReason, Message, RemovalReason, causes_none
@@ -63,7 +63,7 @@ def plan(facts: Facts, policy: Policy, removals: tuple[int, ...] | None, *, as_o
     owed = removals if removals and policy.marker_ttl_us is not None and policy.cleaner_enabled else ()
     return replace(
         empty_plan_of_log("marker_generation", facts, policy, as_of=as_of),
-        changes=that_change(Commit(table="log", sweep=owed)),
+        changes=non_empty(CommitLog(sweep=owed)),
         warnings=()
         if removals is not None
         else ("the history since the last sweep is gone from the table: markers owed for it, if any, are not made",),

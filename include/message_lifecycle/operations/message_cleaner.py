@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Literal, get_args
 
-from message_lifecycle.model.change import Commit, SealSegment, that_change
+from message_lifecycle.model.change import CommitLog, SealSegment, non_empty
 from message_lifecycle.model.facts import READERS, Facts, Segment
 from message_lifecycle.model.hold import Spared, SparedBy, SparedOffsets
 from message_lifecycle.model.instants import Instant
@@ -109,7 +109,7 @@ def removal(
     for entry in taken.rows:
         removed[entry.reason] += entry.rows
     whole_files = _whole_files(answer, taken.rows)
-    changes = that_change(_change(taken, facts, policy.archive_to if removed.total() else None))
+    changes = non_empty(_change(taken, facts, policy.archive_to if removed.total() else None))
     made = empty_plan_of_log(operation, facts, policy, as_of=as_of)
     return replace(
         made,
@@ -341,12 +341,11 @@ def _next_due(walks: Mapping[int, Walk], answer: RowAnswer, taken: _Taken, reade
     return min((instant for instant in times if instant is not None), default=None)
 
 
-def _change(taken: _Taken, facts: Facts, keep: str | None) -> Commit:
+def _change(taken: _Taken, facts: Facts, keep: str | None) -> CommitLog:
     going = sorted(taken.whole + taken.by_row, key=lambda entry: place_of(entry.segment))
     # Segments that follow each other in the log go as one run: names stay exact, plans stay short.
     runs = groupby(enumerate(taken.whole), key=lambda entry: (entry[1].segment.partition, entry[1].position - entry[0]))
-    return Commit(
-        table="log",
+    return CommitLog(
         seal=tuple(
             SealSegment(partition=partition, base_offset=base, next_offset=facts.log.end_offsets[partition])
             for partition, base in (place_of(entry.segment) for entry in going if not entry.segment.sealed)

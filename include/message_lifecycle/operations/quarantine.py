@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
-from message_lifecycle.model.change import Commit, QuarantinedFile, that_change
+from message_lifecycle.model.change import CommitQuarantine, QuarantinedFile, non_empty
 from message_lifecycle.model.hold import SparedBy
 from message_lifecycle.model.instants import Instant, deadline, is_dead, seconds
 from message_lifecycle.model.names import TopicName
@@ -58,9 +58,8 @@ def plan(
     made = _empty_plan("quarantine", topic, state, policy, tuple(sorted(holds)), as_of=as_of)
     return replace(
         made,
-        changes=that_change(
-            Commit(
-                table="quarantine",
+        changes=non_empty(
+            CommitQuarantine(
                 files=tuple(_named(file, (_known(file.oldest_at), _known(file.newest_at))) for file in going),
             )
         ),
@@ -167,7 +166,7 @@ def plan_undo(
     rows = sum(file.rows for file in files)
     return replace(
         _empty_plan("undo", undone.topic, state, policy, heeded, as_of=as_of),
-        changes=that_change(Commit(table="quarantine", files_back=files, source_id=found.source_id)),
+        changes=non_empty(CommitQuarantine(files_back=files, source_id=found.source_id)),
         warnings=tuple(not_back("row", taken=undone.expected.removed_rows, back=rows, present=found.present)),
         asks=(f"plan {undone.plan_id} of operation quarantine is taken back: {rows} row(s) come back to the quarantine",),
         parent=undone.plan_id,

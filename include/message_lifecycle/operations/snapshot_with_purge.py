@@ -6,7 +6,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from message_lifecycle.model.change import Commit, DocumentsBefore, PurgeReason, RestoreDocument, SnapshotDocument, that_change
+from message_lifecycle.model.change import (
+    CommitChanges,
+    CommitSnapshots,
+    DocumentsBefore,
+    PurgeReason,
+    RestoreDocument,
+    SnapshotDocument,
+    non_empty,
+)
 from message_lifecycle.model.document import DocumentState, DocumentTables, Synced
 from message_lifecycle.model.errors import later_plan, undo_source_gone
 from message_lifecycle.model.instants import Instant, deadline, is_dead
@@ -107,7 +115,7 @@ def plan(facts: DocumentFacts, policy: Policy, *, as_of: Instant) -> Plan:
     made = _empty_plan("snapshot_with_purge", facts.tables, facts.states, policy, facts.heeded, as_of=as_of)
     return replace(
         made,
-        changes=that_change(Commit(table="snapshots", documents=tuple(actions))),
+        changes=non_empty(CommitSnapshots(documents=tuple(actions))),
         expected=replace(made.expected, removed=tuple((reason, removed[reason]) for reason in _REASONS if removed[reason])),
         held=tuple(held),
         warnings=tuple(_some(warnings)),
@@ -334,10 +342,9 @@ def plan_undo(
     gone = 0 if taken is None else sum(action.document not in now for action in taken.actions)
     return replace(
         _empty_plan("undo", tables, states, policy, heeded, as_of=as_of),
-        changes=that_change(
-            Commit(table="changes", documents_back=tuple(replace(one, snapshots=()) for one in back if one.changes), source_id=sources[0]),
-            Commit(
-                table="snapshots",
+        changes=non_empty(
+            CommitChanges(documents_back=tuple(replace(one, snapshots=()) for one in back if one.changes), source_id=sources[0]),
+            CommitSnapshots(
                 documents_back=tuple(replace(one, changes_from=0, changes_before=0) for one in back if one.snapshots),
                 source_id=sources[1],
             ),

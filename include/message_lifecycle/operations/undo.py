@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from message_lifecycle.model.change import Commit, Range, Returning, ReturningView, ranges_in, that_change
+from message_lifecycle.model.change import CommitLog, CommitView, Range, Returning, ReturningView, non_empty, ranges_in
 from message_lifecycle.model.errors import later_plan, not_published, not_undoable, undo_window_passed
 from message_lifecycle.model.facts import Facts, LogState
 from message_lifecycle.model.instants import Instant, format_instant
@@ -116,9 +116,9 @@ def plan(
     changes = (
         ()
         if found is None
-        else that_change(
-            Commit(table="log", back=found.rows, mark=found.markers, source_id=found.source_id),
-            Commit(table="view", back=of_view.rows, source_id=of_view.source_id),
+        else non_empty(
+            CommitLog(back=found.rows, mark=found.markers, source_id=found.source_id),
+            CommitView(back=of_view.rows, source_id=of_view.source_id),
         )
     )
     to_view = sum(action.rows for action in of_view.rows)

@@ -14,7 +14,6 @@ from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.topics import keep_view
 from message_lifecycle.gates.suite import Suite, holds_suite
 from message_lifecycle.model import plan as plans
-from message_lifecycle.model.change import Commit
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Check, Outcome, PlanRecord, Published, Staged
@@ -297,12 +296,9 @@ def named(name: str) -> Operation:
 def stores(s: Services, plan: Plan) -> list[ChangeStore]:
     """Those that carry out its changes, in their order. Tables that are written again, or whose past is forgotten, go
     together; the changes of documents that new snapshots cover go in a commit behind theirs."""
-    names: list[str] = []
-    for change in plan.changes:
-        if isinstance(change, Commit):
-            names += (change.table, "changes") if change.documents else (change.table,)
-        else:
-            names.append("gone" if plan.moved("gone") else change.kind)
+    names = ["gone"] if plan.moved("gone") else [change.kind for change in plan.changes]
+    if plan.on_snapshots.documents:
+        names.append("changes")
     return [s.stores.of(name) for name in dict.fromkeys(names)]
 
 

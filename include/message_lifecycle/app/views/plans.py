@@ -8,7 +8,20 @@ from message_lifecycle.app.changes import outdated
 from message_lifecycle.app.operations.registry import is_undone, kind_of, of_plan
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.views.state import View, held_view, outcome_view, when
-from message_lifecycle.model.change import ByKind, Change, Commit, Forget, Move, QuarantinedFile, Rewrite, Rows
+from message_lifecycle.model.change import (
+    Change,
+    CommitChanges,
+    CommitLog,
+    CommitQuarantine,
+    CommitSnapshots,
+    CommitView,
+    Forget,
+    Handlers,
+    Move,
+    QuarantinedFile,
+    Rewrite,
+    Rows,
+)
 from message_lifecycle.model.errors import LifecycleError
 from message_lifecycle.model.instants import INT64_MAX, MICROS_PER_SECOND, Instant, format_instant, span
 from message_lifecycle.model.outcome import Approval, GateReport, PlanRecord, Staged
@@ -262,10 +275,10 @@ def _share(part: int | None, whole: int | None) -> float | None:
 
 def change_lines(change: Change) -> Iterator[View]:
     """What a change does, part by part: counts of messages, bytes where they are known, times as text."""
-    return change.told(ByKind(commit=_of_commit, rewrite=_of_rewrite, forget=_of_forget, move=_of_move))
+    return change.dispatch(_LINES)
 
 
-def _of_commit(change: Commit) -> Iterator[View]:
+def _of_log(change: CommitLog) -> Iterator[View]:
     yield from (
         {"action": "seal_segment", "partition": seal.partition, "from": seal.base_offset, "to": seal.next_offset - 1}
         for seal in change.seal
@@ -283,9 +296,6 @@ def _of_commit(change: Commit) -> Iterator[View]:
             "reason": run.reason,
         }
     for rows in change.mark:
-        if not rows.file:
-            yield {"action": "remove_view_rows", "partition": rows.partition, "messages": rows.rows, "reason": rows.reason}
-            continue
         yield {
             "action": "remove_rows",
             **_span(rows),
@@ -296,12 +306,16 @@ def _of_commit(change: Commit) -> Iterator[View]:
             "reason": rows.reason,
         }
     for back in change.back:
-        if not back.file:
-            yield {"action": "restore_view_rows", "partition": back.partition, "messages": back.rows}
-            continue
         yield {"action": "restore_rows", **_span(back), "messages": back.rows, "bytes": None if back.standing else back.size_bytes}
     if change.sweep:
         yield {"action": "sweep_markers", "snapshots": list(change.sweep)}
+
+
+def _of_view(change: CommitView) -> Iterator[View]:
+    for rows in change.mark:
+        yield {"action": "remove_view_rows", "partition": rows.partition, "messages": rows.rows, "reason": rows.reason}
+    for back in change.back:
+        yield {"action": "restore_view_rows", "partition": back.partition, "messages": back.rows}
     for part in change.compact:
         yield {
             "action": "compact_partition",
@@ -310,6 +324,9 @@ def _of_commit(change: Commit) -> Iterator[View]:
             "to": part.through,
             "messages": part.rows,
         }
+
+
+def _of_snapshots(change: CommitSnapshots) -> Iterator[View]:
     for document in change.documents:
         yield {
             "action": "snapshot_document",
@@ -325,6 +342,10 @@ def _of_commit(change: Commit) -> Iterator[View]:
             "reason": document.reason,
             "bounds": [{"bound": name, "stops_at": stops_at} for name, stops_at in document.bounds],
         }
+    yield from _of_documents_back(change)
+
+
+def _of_documents_back(change: CommitSnapshots | CommitChanges) -> Iterator[View]:
     for returning in change.documents_back:
         yield {
             "action": "restore_document",
@@ -334,6 +355,9 @@ def _of_commit(change: Commit) -> Iterator[View]:
             "changes": returning.changes,
             "snapshots": list(returning.snapshots),
         }
+
+
+def _of_quarantine(change: CommitQuarantine) -> Iterator[View]:
     yield from ({"action": "drop_quarantined", **_of_file(file)} for file in change.files)
     yield from ({"action": "restore_quarantined", **_of_file(file)} for file in change.files_back)
 
@@ -395,3 +419,15 @@ def _of_move(change: Move) -> Iterator[View]:
     for moved in change.tables:
         where = {"location": moved.location} if change.to == "gone" else {"bytes": moved.size_bytes}
         yield {"action": _MOVES[change.to], "table": moved.table or "log", "rows": moved.rows, **where}
+
+
+_LINES: Handlers[Iterator[View]] = Handlers(
+    log=_of_log,
+    view=_of_view,
+    snapshots=_of_snapshots,
+    changes=_of_documents_back,
+    quarantine=_of_quarantine,
+    rewrite=_of_rewrite,
+    forget=_of_forget,
+    move=_of_move,
+)

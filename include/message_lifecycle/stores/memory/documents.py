@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from message_lifecycle.folds import Fold, fold_document, fold_of, proof
-from message_lifecycle.model.change import Commit, DocumentsBefore, SnapshotDocument
+from message_lifecycle.model.change import CommitChanges, CommitSnapshots, DocumentsBefore, SnapshotDocument
 from message_lifecycle.model.document import Change, DocumentState, DocumentTables, Snapshot, StagedDocuments
 from message_lifecycle.model.errors import PlanConflict, not_a_document_topic
 from message_lifecycle.model.instants import Instant
@@ -131,7 +131,7 @@ class _Look:
         return wrong + max(0, len(raised) - 1) + len(stored) - len(set(stored))
 
 
-def apply_to_changes(changes: Changes, purges: Commit, back: Commit, source: Changes) -> Changes:
+def apply_to_changes(changes: Changes, purges: CommitSnapshots, back: CommitChanges, source: Changes) -> Changes:
     """The changes after a plan's: those that the snapshots of `purges` cover go, and those of `back` come from the `source`."""
     after = dict(changes)
     for action in purges.documents:
@@ -145,7 +145,7 @@ def apply_to_changes(changes: Changes, purges: Commit, back: Commit, source: Cha
     return after
 
 
-def apply_to_snapshots(snapshots: Snapshots, change: Commit, states: Mapping[str, bytes | None], source: Snapshots) -> Snapshots:
+def apply_to_snapshots(snapshots: Snapshots, change: CommitSnapshots, states: Mapping[str, bytes | None], source: Snapshots) -> Snapshots:
     """The snapshots after a plan's change. `states`: what was folded, by document; `source`: holds what comes back."""
     after = dict(snapshots)
     for action in change.documents:
@@ -411,7 +411,7 @@ def _stage(plan: Plan, tables: TopicTables) -> None:
     tables.snapshots.staged[plan.plan_id] = Made(version=kept, blocked=tuple(blocked))
 
 
-def _unblocked(plan: Plan, blocked: Sequence[tuple[str, str]]) -> Commit:
+def _unblocked(plan: Plan, blocked: Sequence[tuple[str, str]]) -> CommitSnapshots:
     left = {document for document, _ in blocked}
     change = plan.on_snapshots
     return replace(change, documents=tuple(action for action in change.documents if action.document not in left))

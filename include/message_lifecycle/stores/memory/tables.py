@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Generic, TypeVar
 from uuid import uuid4
 
-from message_lifecycle.model.change import Commit, SealSegment
+from message_lifecycle.model.change import CommitLog, SealSegment
 from message_lifecycle.model.document import Change
 from message_lifecycle.model.erasure import KeyMatch, TableKind
 from message_lifecycle.model.errors import PlanConflict, undo_source_gone
@@ -70,7 +70,7 @@ class Version:
         return after
 
 
-def apply(version: Version, change: Commit, source: Version | None) -> Version:
+def apply(version: Version, change: CommitLog, source: Version | None) -> Version:
     """The log after the change: exactly the messages that it names go or come back, and nothing else. `source`: holds what comes back."""
     named: dict[int, list[range]] = {}
     for partition, run in change.taken():
