@@ -1,11 +1,12 @@
 """Pages inside Airflow's UI: every topic's state, one topic, one plan, and the outcomes of a run, or what it showed. Read-only.
 
-Whoever may read a DAG of ours may read its pages; the dependency stands on the application, so no route can lack it.
+A user who may read the message cleaner's DAG may read the overview and the topics' pages. A run's page asks for its own DAG as well, and a
+plan's page for each DAG whose run worked on the plan. The dependency stands on the application, so no route can lack it.
 """
 
 # No `from __future__ import annotations`: FastAPI would take the parameters of functions made inside a function for queries.
 from http import HTTPStatus
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import quote
 
 from airflow.plugins_manager import AirflowPlugin
@@ -24,13 +25,16 @@ LOGIN = "/api/v2/auth/login"
 def application() -> Any:
     """The FastAPI application. Called by the api-server alone, so that no other component imports what it needs."""
     from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag, requires_authenticated
-    from fastapi import Depends, FastAPI, HTTPException, Request
+    from fastapi import Depends, FastAPI, HTTPException, Query, Request
     from fastapi.exceptions import RequestValidationError
     from fastapi.responses import HTMLResponse, RedirectResponse
     from starlette.exceptions import HTTPException as AnyHTTPException
 
     from message_lifecycle.app import pages
     from message_lifecycle.model.errors import LifecycleError
+
+    # A manager of users takes an empty id for any DAG.
+    DagId = Annotated[str, Query(min_length=1)]
 
     def may_read(request: Request, user: GetUserDep) -> None:
         requires_access_dag("GET", param_dag_id=DAG_ID)(request, user)
@@ -82,13 +86,16 @@ def application() -> Any:
         return answer(pages.topic(base=base(request), page=tasks.topic_page(f"{stream}/{topic}")))
 
     @app.get("/plans/{plan_id}")
-    def one_plan(request: Request, plan_id: str) -> HTMLResponse:
+    def one_plan(request: Request, user: GetUserDep, plan_id: str) -> HTMLResponse:
         from message_lifecycle.app import tasks
 
-        return answer(pages.plan(base=base(request), page=tasks.plan_page(plan_id)))
+        page = tasks.plan_page(plan_id)
+        for dag_id in {run["dag_id"] for run in page["runs"]} - {None}:
+            requires_access_dag("GET", param_dag_id=dag_id)(request, user)
+        return answer(pages.plan(base=base(request), page=page))
 
     @app.get("/runs")
-    def one_run(request: Request, user: GetUserDep, dag_id: str, run_id: str) -> HTMLResponse:
+    def one_run(request: Request, user: GetUserDep, dag_id: DagId, run_id: str) -> HTMLResponse:
         from message_lifecycle.app import tasks
 
         requires_access_dag("GET", param_dag_id=dag_id)(request, user)
