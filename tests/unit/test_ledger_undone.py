@@ -20,7 +20,7 @@ def test_what_came_back_is_kept_once(ledger: Ledger) -> None:
     assert ledger.undone(TOPIC) == [first], "the first undo stands"
     ledger.set_undone(TOPIC, "p1", "u3", (), instead_of="u2")
     assert ledger.undone(TOPIC) == [first], "it is another than it would take the place of"
-    assert (ledger.undoing("p1"), ledger.undoing("p2"), ledger.undone(OTHER)) == (first, None, [])
+    assert (ledger.undone_by("p1"), ledger.undone_by("p2"), ledger.undone(OTHER)) == ("u1", None, [])
 
 
 def test_an_undo_takes_the_place_of_one_that_did_not_bring_all(ledger: Ledger) -> None:
@@ -36,7 +36,9 @@ def test_an_undo_takes_the_place_of_one_that_did_not_bring_all(ledger: Ledger) -
 )
 def test_ranges_hold_both_of_their_ends(ledger: Ledger, partition: int, offset: int, covered: bool) -> None:
     ledger.set_undone(TOPIC, "p1", "u1", RANGES)
-    assert ledger.undone(TOPIC)[0].covers(partition, offset) is covered
+    found = ledger.undone(TOPIC, at=(partition, offset))
+    assert [len(known.ranges) for known in found] == [1] * covered, "the other ranges are not read"
+    assert ledger.undone(OTHER, at=(partition, offset)) == []
 
 
 def test_a_release_is_a_persons_word_and_the_first_stands(ledger: Ledger) -> None:

@@ -214,13 +214,10 @@ def test_an_undo_that_the_table_has_lost_is_told_and_made_again(appended: bool) 
     again = steps.run(s, NAME, as_of=Instant(AS_OF + 1), work=UndoPlan(plan_id=plan_id), approver=granted)
     assert (again.name, again.restored) == ("published", 1)
     assert [message.offset for message in s.reader.messages(NAME)] == [0, 1, 2]
-    known = s.ledger.undoing(plan_id)
-    assert known is not None
+    (known,) = s.ledger.undone(NAME)
     assert (known.undone_by, known.released_at) == (again.plan_id, None), "what keeps it from going again names the undo that stands"
     assert steps.run(s, NAME, as_of=Instant(AS_OF + 2), work=UndoPlan(plan_id=plan_id), approver=granted).name == "no_op"
-    known = s.ledger.undoing(plan_id)
-    assert known is not None
-    assert known.undone_by == again.plan_id, "one that finds nothing to do takes nobody's place"
+    assert s.ledger.undone_by(plan_id) == again.plan_id, "one that finds nothing to do takes nobody's place"
 
 
 def test_a_compaction_that_an_older_catalog_has_lost_hinders_no_undo() -> None:  # DEL-7

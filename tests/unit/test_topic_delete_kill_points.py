@@ -92,7 +92,7 @@ def test_an_undo_killed_at_any_step_leaves_nothing_or_the_log_and_is_ended(
     outcome = past.undo(plan_id)
     assert outcome.name == ("no_op" if step == "after_commit" else "published"), outcome.detail
     assert (offsets(past), offsets(past, COMPACTED)) == ([0, 1, 2, 3, 4], [1, 4])
-    assert past.ledger.undoing(plan_id) is not None
+    assert past.ledger.undone_by(plan_id) is not None
     assert left(past) == uninterrupted["undo"]
 
 
@@ -229,8 +229,7 @@ def test_half_an_undo_is_ended_past_a_hold(tmp_path: Path, uninterrupted: dict[s
     assert half is not None
     outcome = steps.close(past.services, half.plan, "superseded", "given up") if given_up else past.undo(deletion)
     assert (outcome.name, outcome.plan_id) == ("published", half.plan.plan_id), outcome.detail
-    known = past.ledger.undoing(deletion)
-    assert known is not None and known.undone_by == half.plan.plan_id
+    assert past.ledger.undone_by(deletion) == half.plan.plan_id
     assert left(past) == uninterrupted["undo"]
     assert past.undo(deletion).name == "no_op"
 
@@ -252,7 +251,7 @@ def test_half_an_undo_of_which_a_name_was_taken_meanwhile_is_told_as_back(tmp_pa
     outcome = past.ledger.record(half.plan.plan_id).outcome
     assert outcome is not None and (outcome.name, "quarantine" in outcome.detail) == ("failed", True), outcome
     assert (names_in(past, NAME.namespace), len(names_in(past, DELETED))) == (OWN | {NAME.table("quarantine")}, 1)
-    assert past.ledger.undoing(deletion) is not None
+    assert past.ledger.undone_by(deletion) is not None
     assert f"plan {deletion} was undone, and what it had taken away could not be put back" in _unreached(past)
     assert past.undo(deletion).name == "no_op"
 

@@ -154,7 +154,7 @@ def _missing(s: Services, names: Collection[TopicName]) -> set[TopicName]:
             deleted.setdefault(one.topic, (at, one.plan_id))  # the newest first
 
     def is_deleted(name: TopicName, since: Instant) -> bool:
-        if name in deleted and deleted[name][0] >= since and s.ledger.undoing(deleted[name][1]) is None:
+        if name in deleted and deleted[name][0] >= since and s.ledger.undone_by(deleted[name][1]) is None:
             return True
         begun = s.ledger.open_plan(name)
         return begun is not None and bool(begun.plan.moved("away"))  # its outcome is not told yet

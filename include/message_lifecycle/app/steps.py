@@ -119,7 +119,7 @@ def _was_published(s: Services, plan_id: str) -> bool:
         outcome = s.ledger.record(plan_id).outcome
     except UnknownPlan:
         return False
-    return outcome is not None and outcome.name == "published" and s.ledger.undoing(plan_id) is None
+    return outcome is not None and outcome.name == "published" and s.ledger.undone_by(plan_id) is None
 
 
 def _finished(s: Services, record: PlanRecord) -> PlanRecord | None:

@@ -120,17 +120,22 @@ class Holds(Part):
             ]
             add_rows(connection, _ranges, rows)
 
-    def undone(self, topic: TopicName) -> Sequence[Undone]:
-        """All of the topic's, released ones too, the first first."""
+    def undone(self, topic: TopicName, *, at: tuple[int, int] | None = None) -> Sequence[Undone]:
+        """Return the topic's undone plans, the oldest first, released ones too.
+
+        Args:
+            at: A partition and an offset. Return the plans that gave this message back, with the one range that covers it.
+        """
         rows = self._of_topic(_ALL_UNDONE, topic)
         with self._database.reading() as connection:
-            return [_read(connection, row) for row in rows]
+            found = [_read(connection, row, at) for row in rows]
+        return found if at is None else [known for known in found if known.ranges]
 
-    def undoing(self, plan_id: str) -> Undone | None:
-        """How the plan was taken back; None: it was not."""
+    def undone_by(self, plan_id: str) -> str | None:
+        """Return the plan that took this plan back, or None. A million ranges may have come back: none is read."""
         with self._database.reading() as connection:
             row = _row(connection, plan_id)
-            return None if row is None else _read(connection, row)
+            return None if row is None else str(row.undone_by)
 
     def undone_among(self, plan_ids: Collection[str]) -> frozenset[str]:
         """Return those of the plans that were taken back."""
@@ -209,8 +214,11 @@ def _row(connection: Connection, plan_id: str) -> Row[Any] | None:
     return connection.execute(select(_undone).where(_undone.c.plan_id == plan_id)).first()
 
 
-def _read(connection: Connection, row: Row[Any]) -> Undone:
+def _read(connection: Connection, row: Row[Any], at: tuple[int, int] | None = None) -> Undone:
     of_plan = select(_ranges).where(_ranges.c.plan_id == row.plan_id).order_by(_ranges.c.partition, _ranges.c.first_offset)
+    if at is not None:
+        partition, offset = at
+        of_plan = of_plan.where(_ranges.c.partition == partition, _ranges.c.first_offset <= offset, _ranges.c.last_offset >= offset)
     return Undone(
         plan_id=row.plan_id,
         topic=topic_of(row.topic),

@@ -21,7 +21,7 @@ from typing import Generic, Literal, TypeVar
 from message_lifecycle.model.document import DocumentState
 from message_lifecycle.model.erasure import TableKind
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.message import RemovalReason, ranges_of
+from message_lifecycle.model.message import RemovalReason, first_of, last_of, ranges_of
 from message_lifecycle.model.names import TopicName
 
 T = TypeVar("T")
@@ -85,11 +85,11 @@ class Rows:
 
     @property
     def first_offset(self) -> int:
-        return int(self.offsets.partition(",")[0].partition("-")[0])
+        return first_of(self.offsets)
 
     @property
     def last_offset(self) -> int:
-        return int(self.offsets.rpartition(",")[2].rpartition("-")[2])
+        return last_of(self.offsets)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -430,9 +430,6 @@ class Undone:
     released_at: Instant | None = None
     released_by: str | None = None
     text: str | None = None
-
-    def covers(self, partition: int, offset: int) -> bool:
-        return lies_in(self.ranges, partition, offset)
 
 
 def lies_in(ranges: tuple[Range, ...], partition: int, offset: int) -> bool:

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
 from message_lifecycle.model.instants import TTL_HEADER, Instant
@@ -257,6 +258,64 @@ def ranges_of(text: str) -> Iterator[range]:
     for part in text.split(",") if text else ():
         first, _, last = part.partition("-")
         yield range(int(first), int(last or first) + 1)
+
+
+def first_of(text: str) -> int:
+    """Return the lowest offset of a `ranges_text` that is not empty, without reading the others."""
+    return int(text[: text.find(",")].partition("-")[0] if "," in text else text.partition("-")[0])
+
+
+def last_of(text: str) -> int:
+    """Return the highest offset of a `ranges_text` that is not empty, without reading the others."""
+    return int(text[text.rfind(",") + 1 :].rpartition("-")[2])
+
+
+def is_among(text: str, offset: int) -> bool:
+    """Return whether a `ranges_text` names the offset. A binary search reads a few runs of a million."""
+    low, high = 0, len(text)
+    while low < high:
+        middle = (low + high) // 2
+        start, end = max(text.rfind(",", low, middle) + 1, low), text.find(",", middle, high)
+        end = high if end < 0 else end
+        first, _, last = text[start:end].partition("-")
+        if offset < int(first):
+            high = start - 1
+        elif offset > int(last or first):
+            low = end + 1
+        else:
+            return True
+    return False
+
+
+def joined_text(texts: Iterable[str]) -> str:
+    """Return one `ranges_text` for several. Only texts that overlap are read run by run."""
+    ordered = sorted(filter(None, texts), key=first_of)
+    if any(last_of(text) >= first_of(following) for text, following in pairwise(ordered)):
+        return runs_text(_joined(run for text in ordered for run in ranges_of(text)))
+    parts: list[str] = []
+    for text in ordered:
+        if not parts or last_of(parts[-1]) + 1 < first_of(text):
+            parts.append(text)
+            continue
+        before, _, last_run = parts.pop().rpartition(",")
+        first_run, _, after = text.partition(",")
+        met = f"{last_run.partition('-')[0]}-{first_run.rpartition('-')[2]}"
+        parts.extend(filter(None, (before, f"{met},{after}" if after else met)))
+    return ",".join(parts)
+
+
+def _joined(runs: Iterable[range]) -> Iterator[range]:
+    """In order, none meeting the next."""
+    first = last = None
+    for run in sorted(runs, key=lambda run: run.start):
+        if last is not None and run.start <= last:
+            last = max(last, run.stop)
+            continue
+        if first is not None and last is not None:
+            yield range(first, last)
+        first, last = run.start, run.stop
+    if first is not None and last is not None:
+        yield range(first, last)
 
 
 def offsets_of(text: str) -> Iterator[int]:

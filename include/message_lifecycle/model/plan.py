@@ -33,7 +33,7 @@ from message_lifecycle.model.change import (
 )
 from message_lifecycle.model.erasure import ErasureOf, TableKind
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.message import Place, RemovalReason, ranges_of
+from message_lifecycle.model.message import Place, RemovalReason, is_among, ranges_of
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.setting_list import Value, of_documents
 
@@ -334,7 +334,7 @@ class Plan:
                 return run
         marked: tuple[RemoveRows | EraseRows, ...] = (*self.on_log.mark, *self.erased_of("log"))
         for rows in marked:
-            if rows.partition == partition and any(offset in span for span in ranges_of(rows.offsets)):
+            if rows.partition == partition and is_among(rows.offsets, offset):
                 return rows
         return None
 

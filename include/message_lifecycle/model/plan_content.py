@@ -9,10 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 
 from message_lifecycle.model.change import CommitChanges, CommitLog, CommitQuarantine, CommitSnapshots, CommitView, Handlers, Rewrite
-from message_lifecycle.model.message import ranges_of, runs_text
+from message_lifecycle.model.message import joined_text, runs_text
 from message_lifecycle.model.plan import Plan
 
 Deed = tuple[str, int, str]
@@ -29,14 +29,14 @@ def content(plan: Plan) -> Mapping[str, object]:
     Neither ids, snapshots and names of files, nor bytes, which stores count each in its own way."""
     found: dict[str, list[object]] = {}
     rows: Counter[str] = Counter()
-    moved: dict[Deed, list[range]] = {}
+    moved: dict[Deed, list[str]] = {}
 
     def add(kind: str, name: str, values: object) -> None:
         found.setdefault(f"{kind}: {name}", []).append(values)
 
     def log(commit: CommitLog) -> None:
         for run in commit.drop:
-            moved.setdefault((commit.kind, run.partition, run.reason), []).append(range(run.first_base, run.last_offset + 1))
+            moved.setdefault((commit.kind, run.partition, run.reason), []).append(runs_text([range(run.first_base, run.last_offset + 1)]))
         _move(commit, moved)
         for one in commit.seal:
             add(commit.kind, "seals", [one.partition, one.base_offset, one.next_offset])
@@ -82,35 +82,21 @@ def content(plan: Plan) -> Mapping[str, object]:
         "rows_in": plan.expected.rows_in,
         "removed": sorted(plan.expected.removed),
         "held": sorted([held.holder, held.partition, held.first_base, held.last_offset, held.rows] for held in plan.held),
-        "offsets": [[*deed, runs_text(_joined(runs))] for deed, runs in sorted(moved.items())],
+        "offsets": [[*deed, joined_text(texts)] for deed, texts in sorted(moved.items())],
         "rows": rows,
         **{name: sorted(values, key=str) for name, values in found.items()},
     }
 
 
-def _move(commit: CommitLog | CommitView, moved: dict[Deed, list[range]]) -> None:
+def _move(commit: CommitLog | CommitView, moved: dict[Deed, list[str]]) -> None:
     for marked in commit.mark:
-        moved.setdefault((commit.kind, marked.partition, marked.reason), []).extend(ranges_of(marked.offsets))
+        moved.setdefault((commit.kind, marked.partition, marked.reason), []).append(marked.offsets)
     for back in commit.back:
-        moved.setdefault((commit.kind, back.partition, "back"), []).extend(ranges_of(back.offsets))
+        moved.setdefault((commit.kind, back.partition, "back"), []).append(back.offsets)
 
 
-def _erase(rewrite: Rewrite, moved: dict[Deed, list[range]], rows: Counter[str]) -> None:
+def _erase(rewrite: Rewrite, moved: dict[Deed, list[str]], rows: Counter[str]) -> None:
     for erased in rewrite.rows:
-        moved.setdefault((rewrite.table, erased.partition, erased.reason), []).extend(ranges_of(erased.offsets))
+        moved.setdefault((rewrite.table, erased.partition, erased.reason), []).append(erased.offsets)
         # Rows that are no messages have no offsets, and their number is all that tells of them.
         rows[f"erased from the {rewrite.table}"] += 0 if erased.offsets else erased.rows
-
-
-def _joined(runs: Iterable[range]) -> Iterator[range]:
-    """In order, none meeting the next."""
-    first = last = None
-    for run in sorted(runs, key=lambda run: run.start):
-        if last is not None and run.start <= last:
-            last = max(last, run.stop)
-            continue
-        if first is not None and last is not None:
-            yield range(first, last)
-        first, last = run.start, run.stop
-    if first is not None and last is not None:
-        yield range(first, last)

@@ -194,7 +194,7 @@ def _standing(s: Services, deletion: Plan) -> DeletedTopic:
     done = done_before(s, deletion)
     if done is not None:
         raise NothingDeleted(deletion.plan_id, f"deleted a topic that plan {done.plan.plan_id} has taken for good")
-    if s.ledger.undoing(deletion.plan_id) is not None:
+    if s.ledger.undone_by(deletion.plan_id) is not None:
         raise NothingDeleted(deletion.plan_id, "deleted a topic that has come back")
     raise NothingDeleted(deletion.plan_id, "has left no tables: it was never published, or somebody dropped them")
 

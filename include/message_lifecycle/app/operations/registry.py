@@ -305,10 +305,10 @@ def stores(s: Services, plan: Plan) -> list[ChangeStore]:
 def is_undone(s: Services, plan: Plan) -> bool:
     """Whether all of it was taken back, and is back still: tables that were put back to a time before have lost it again. Of an undo that
     came to its commit on the log alone the ledger knows, too: see `operations.undo.remember`."""
-    known = s.ledger.undoing(plan.plan_id)
-    if known is None:
+    undone_by = s.ledger.undone_by(plan.plan_id)
+    if undone_by is None:
         return False
-    by = s.ledger.record(known.undone_by)
+    by = s.ledger.record(undone_by)
     return by.outcome is not None and by.outcome.name in ("published", "failed") and not is_lost(s, by.plan)
 
 

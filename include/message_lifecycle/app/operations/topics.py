@@ -160,7 +160,7 @@ def _plan_return(s: Services, work: UndoPlan, *, as_of: Instant) -> Plan:
     deletion, name = record.plan, record.plan.topic
     heeded = ids_of(holds_of(s, name))
     there = uuid_of(s, name)
-    before = s.ledger.undoing(deletion.plan_id)
+    before = s.ledger.undone_by(deletion.plan_id)
     if before is not None and there == deletion.requirements.table_uuid:
         policy = resolve(topic=s.topics.describe(name).settings, server=s.server)
         return topic_delete.plan_return(deletion, policy, None, heeded=heeded, as_of=as_of)

@@ -59,8 +59,7 @@ class Undo(Operation):
         return ""
 
     def first(self, s: Services, plan: Plan) -> str | None:
-        found = s.ledger.undoing(_undone(plan))
-        return None if found is None else found.undone_by
+        return s.ledger.undone_by(_undone(plan))
 
 
 class UndoOfMessages(Undo, OfMessages):
@@ -251,8 +250,8 @@ def remember(s: Services, plan: Plan) -> None:
     log's, and another plan will bring back the rest. One that found nothing to do has brought nothing back."""
     if plan.is_empty:
         return
-    before = s.ledger.undoing(_undone(plan))
-    instead_of = None if before is None or before.undone_by == plan.plan_id else before.undone_by
+    before = s.ledger.undone_by(_undone(plan))
+    instead_of = None if before == plan.plan_id else before
     ranges = ranges_in((*plan.on_log.back, *plan.on_view.back), plan.on_quarantine.files_back)
     s.ledger.set_undone(plan.topic, _undone(plan), plan.plan_id, ranges, instead_of=instead_of)
 

@@ -97,7 +97,7 @@ def _stored(s: Services, name: TopicName, partition: int, offset: int) -> Messag
 
 def _came_back(s: Services, name: TopicName, partition: int, offset: int) -> View | None:
     """The newest undo that brought the message back (DEL-7)."""
-    found = [known for known in s.ledger.undone(name) if known.covers(partition, offset)]
+    found = s.ledger.undone(name, at=(partition, offset))
     if not found:
         return None
     newest = found[-1]

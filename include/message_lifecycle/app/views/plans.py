@@ -94,7 +94,7 @@ def record_view(record: PlanRecord) -> View:
 def plan_page(s: Services, plan_id: str) -> View:
     """By id or a unique beginning of one, with what came before and after it. Raises UnknownPlan."""
     record = s.ledger.record(plan_id)
-    undone = s.ledger.undoing(record.plan.plan_id)
+    undone_by = s.ledger.undone_by(record.plan.plan_id)
     shown = record_view(record)
     if waits_until(record) is not None and (why := outdated(s, record.plan)):
         told = f"the question is void, for {why}: the next run asks again"
@@ -103,9 +103,9 @@ def plan_page(s: Services, plan_id: str) -> View:
         **shown,
         "runs": [_run(name) for name in s.ledger.runs_of(record.plan.plan_id)],
         "successor": _successor(s, record),
-        "undone": undone is not None and is_undone(s, record.plan),
-        "undone_by": None if undone is None else undone.undone_by,
-        "undo_until": None if undone is not None else when(_undo_until(s, record)),
+        "undone": undone_by is not None and is_undone(s, record.plan),
+        "undone_by": undone_by,
+        "undo_until": None if undone_by is not None else when(_undo_until(s, record)),
     }
 
 
