@@ -15,14 +15,22 @@ def divisor() -> int:
     return int(os.environ.get(PART, "1"))
 
 
-def of(whole: int) -> int:
-    """Return the size to use in place of the whole one; at least 1."""
-    return max(1, whole // divisor())
+def is_part() -> bool:
+    return divisor() > 1
+
+
+def of(whole: int, *, further: int = 1) -> int:
+    """Return the size to use in place of the whole one; at least 1.
+
+    Args:
+        further: At a part of the size, divide by this as well: for a benchmark that takes many messages to find no more errors.
+    """
+    return max(1, whole // (divisor() * further if is_part() else 1))
 
 
 def repeats(whole: int) -> int:
     """Return how often a benchmark repeats its steps. Once is enough to find an error."""
-    return whole if divisor() == 1 else 1
+    return 1 if is_part() else whole
 
 
 def status(*, kept: bool) -> int:
@@ -30,4 +38,4 @@ def status(*, kept: bool) -> int:
 
     At a part of it no limit counts, because the fixed costs outweigh the rest. An error raises, at any size.
     """
-    return 0 if kept or divisor() > 1 else 1
+    return 0 if kept or is_part() else 1

@@ -1,4 +1,4 @@
-"""Every benchmark at a twentieth of its size, two at a time, to find out whether it still runs: `python -m bench smoke [NAME ...]`.
+"""Every benchmark at a twentieth of its size or less, two at a time, to find out whether it still runs: `python -m bench smoke [NAME ...]`.
 
 An error, a blocked plan or a topic that a benchmark leaves behind fails the run. A time never does.
 """
