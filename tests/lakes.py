@@ -26,11 +26,12 @@ from lifecycle_local.cluster import Key, store_settings
 from lifecycle_local.environment import LAST
 from lifecycle_local.java import STORE_JARS, ensure_jars, find_java
 from lifecycle_local.lake_server import GivesKeys
-from lifecycle_local.layout import Layout, write_private
+from lifecycle_local.layout import Layout
 from lifecycle_local.postgres import Address
 from lifecycle_local.processes import only_one
 from lifecycle_local.rest_server import RestCatalog, serving
 from lifecycle_local.s3_server import S3Server
+from message_lifecycle.app.private_files import write_private
 from message_lifecycle.stores.iceberg import java, session
 from message_lifecycle.stores.iceberg.java import PROPERTIES
 from message_lifecycle.stores.iceberg.layout import CATALOG

@@ -20,18 +20,10 @@ from urllib.parse import quote
 import psycopg
 
 from lifecycle_local import processes
-from lifecycle_local.layout import (
-    AirflowRefused,
-    Layout,
-    component_failed,
-    last_lines,
-    run_not_finished,
-    secret,
-    venv_bin,
-    write_private,
-)
+from lifecycle_local.layout import AirflowRefused, Layout, component_failed, last_lines, run_not_finished, venv_bin
 from lifecycle_local.processes import LOOPBACK, Component, kept_port, log_file
 from lifecycle_local.progress import Progress
+from message_lifecycle.app.private_files import secret, write_private
 
 # Logs are files of this machine: serving them too would open a port, the same one for every clone and on every interface.
 _API_SERVER = "api-server"

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 from lifecycle_local import processes, spark_cluster
 from lifecycle_local.environment import CATALOG, Lake, applied, catalog_settings
 from lifecycle_local.java import Java
-from lifecycle_local.layout import Layout, secret, venv_python
+from lifecycle_local.layout import Layout, venv_python
 from lifecycle_local.postgres import Address
 from lifecycle_local.processes import LOOPBACK, Component, choose_port, kept_port
+from message_lifecycle.app.private_files import secret
 
 if TYPE_CHECKING:
     from pyarrow.fs import S3FileSystem

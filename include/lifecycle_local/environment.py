@@ -14,20 +14,10 @@ from pathlib import Path
 from threading import Event
 
 from lifecycle_local.java import Java, ensure_base_archive, sha256_of, starts
-from lifecycle_local.layout import (
-    CLUSTER,
-    DISK,
-    STACK,
-    Layout,
-    StackBusy,
-    find_layout,
-    spark_home,
-    venv_bin,
-    venv_python,
-    write_private,
-)
+from lifecycle_local.layout import CLUSTER, DISK, STACK, Layout, StackBusy, find_layout, spark_home, venv_bin, venv_python
 from lifecycle_local.postgres import ROLE, Address
 from lifecycle_local.processes import end, find_process, only_one
+from message_lifecycle.app.private_files import write_private
 
 # Spark's configuration and PyIceberg's for the same catalog, and the JVM's class archive.
 #

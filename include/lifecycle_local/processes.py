@@ -24,7 +24,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event
 
-from lifecycle_local.layout import Layout, StackBusy, component_failed, last_lines, no_free_port, write_private
+from lifecycle_local.layout import Layout, StackBusy, component_failed, last_lines, no_free_port
+from message_lifecycle.app.private_files import write_private
 
 PROC = Path("/proc")
 POLL_SECONDS = 0.1

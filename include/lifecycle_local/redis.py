@@ -16,8 +16,10 @@ from pathlib import Path
 import redis
 
 from lifecycle_local import processes
-from lifecycle_local.layout import PRIVATE_FOLDER, Layout, last_lines, redis_broken, redis_missing, secret, venv_bin, write_private
+from lifecycle_local.layout import PRIVATE_FOLDER, Layout, last_lines, redis_broken, redis_missing, venv_bin
 from lifecycle_local.processes import LOOPBACK, Component, choose_port, kept_port, log_file
+from message_lifecycle.app.config import REDIS_PASSWORD_FILE, REDIS_URL
+from message_lifecycle.app.private_files import secret, write_private
 
 SERVICE = "redis"
 PROGRAM = "redis-server"
@@ -150,6 +152,11 @@ def _wait(layout: Layout, started: Component, deadline: float) -> Address | None
             return address
         time.sleep(POLL_SECONDS)  # the server tells nobody when it is ready
     return None
+
+
+def environment(layout: Layout, address: Address) -> dict[str, str]:
+    """The variables by which the product finds the server."""
+    return {REDIS_URL: address.url, REDIS_PASSWORD_FILE: str(_password_file(layout))}
 
 
 def stop(layout: Layout) -> bool:

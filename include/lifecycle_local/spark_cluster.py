@@ -18,17 +18,9 @@ from pathlib import Path
 
 from lifecycle_local import processes
 from lifecycle_local.java import Java
-from lifecycle_local.layout import (
-    Layout,
-    component_failed,
-    last_lines,
-    project_root,
-    secret,
-    spark_home,
-    venv_bin,
-    write_private,
-)
+from lifecycle_local.layout import Layout, component_failed, last_lines, project_root, spark_home, venv_bin
 from lifecycle_local.processes import LOOPBACK, choose_port, log_file
+from message_lifecycle.app.private_files import secret, write_private
 from message_lifecycle.model.errors import Unavailable
 
 MASTER, MACHINES = "spark-master", "machines"

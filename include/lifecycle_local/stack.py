@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -200,7 +200,9 @@ def up(
             started = _start_database(layout, progress)
             if with_redis:
                 with progress.step("Redis"):
-                    redis.start(layout)
+                    found = redis.start(layout)
+                started = replace(started, settings={**started.settings, **redis.environment(layout, found)})
+                write_environment(layout, started.settings)
             record, told = (_launch_recorder, ", made in the background") if archive_later else (_record_archive, "")
             with _beside(lambda cancelled: record(layout, started, cancelled)) as recorded:
                 if once_database_runs:

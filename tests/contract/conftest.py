@@ -10,9 +10,9 @@ import pytest
 
 from lifecycle_local.layout import find_layout
 from lifecycle_local.s3_server import s3_server
+from lifecycle_local.worlds import WORLDS
 from message_lifecycle.app.scenario import MakeWorld as MakeWorld
 from message_lifecycle.app.scenario import World
-from message_lifecycle.app.wiring import WORLDS
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.topic import NO_OPTIONS, Backend, StoreOptions
 from tests.archives import Archived, archive_of

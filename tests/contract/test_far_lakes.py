@@ -18,6 +18,7 @@ from lifecycle_local.rest_server import Answer, Asked, Serve, told
 from lifecycle_local.s3_server import Asked as S3Asked
 from lifecycle_local.s3_server import Refused, S3Server
 from lifecycle_local.s3_server import Serve as S3Serve
+from lifecycle_local.worlds import WORLDS
 from message_lifecycle.app import receipts, steps, views, wiring
 from message_lifecycle.app.backends import OpenedBackend
 from message_lifecycle.app.config import backends_file
@@ -26,7 +27,6 @@ from message_lifecycle.app.reading import read_compacted
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import alter_topic, keep_view
-from message_lifecycle.app.wiring import WORLDS
 from message_lifecycle.ledger import migrate_ledger
 from message_lifecycle.model.erasure import MIN_SECRET_BYTES, ErasureRequest, KeySecret
 from message_lifecycle.model.instants import Instant

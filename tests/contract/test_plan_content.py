@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from lifecycle_local.worlds import WORLDS
 from message_lifecycle.app.erasures import ask
 from message_lifecycle.app.scenario import MakeWorld, World
 from message_lifecycle.app.views.plans import plan_view
-from message_lifecycle.app.wiring import WORLDS
 from message_lifecycle.model.change import RemoveRows
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.plan import Plan

@@ -14,10 +14,10 @@ from typing import Any, Literal
 import pytest
 
 from lifecycle_local import rest_server, s3_server
+from lifecycle_local.worlds import WORLDS
 from message_lifecycle.app.erasures import ask, carry_out
 from message_lifecycle.app.requests import delete_topic
 from message_lifecycle.app.scenario import World
-from message_lifecycle.app.wiring import WORLDS
 from message_lifecycle.model.errors import LifecycleError, UnknownTopic
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.request import PurgeKey, UndoPlan

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from lifecycle_local.rest_server import TRANSACTION, Answer, Around, Asked, CameFirst, Serve
+from lifecycle_local.worlds import WORLDS
 from message_lifecycle.app import doctor
-from message_lifecycle.app.wiring import WORLDS
 from message_lifecycle.model.errors import LifecycleError
 from message_lifecycle.model.request import RemoveMessages
 from message_lifecycle.model.topic import NO_OPTIONS

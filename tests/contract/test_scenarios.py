@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from _pytest.mark.structures import ParameterSet
 
+from lifecycle_local.worlds import WORLDS
 from message_lifecycle.app.scenario.file import Scenario, load
 from message_lifecycle.app.scenario.run import ScenarioRun
-from message_lifecycle.app.wiring import WORLDS
 from message_lifecycle.model.topic import Backend
 from tests.contract.conftest import NEEDS, WHOLE_LOGS, MakeWorld
 from tests.effort import hunt

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from message_lifecycle.app.wiring import WORLDS
+from lifecycle_local.worlds import WORLDS
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.setting_list import Value
 from tests import document_sequences, log_sequences

@@ -24,7 +24,8 @@ from nats.protocol.command import hpub_cmd, pub_cmd
 import nats
 from lifecycle_local import processes
 from lifecycle_local.guard import stopped_after
-from lifecycle_local.layout import Layout, project_root, venv_bin, write_private
+from lifecycle_local.layout import Layout, project_root, venv_bin
+from message_lifecycle.app.private_files import write_private
 
 Header = tuple[str, bytes]
 _SERVICE = "nats"

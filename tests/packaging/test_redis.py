@@ -19,6 +19,7 @@ from lifecycle_local import redis as server
 from lifecycle_local.layout import Layout
 from lifecycle_local.processes import LOOPBACK, Component, wait_for_end
 from lifecycle_local.redis import Address
+from message_lifecycle.app.config import REDIS_URL, named_redis
 from tests.errors import raises
 
 pytestmark = pytest.mark.redis
@@ -158,3 +159,14 @@ def _fake(folder: Path, version: str) -> Path:
     program.write_text(f"#!/bin/sh\necho 'Redis server v={version} sha=00000000:0 malloc=libc bits=64 build=0'\n")
     program.chmod(0o755)
     return program
+
+
+def test_the_product_finds_it_by_the_environment_alone(layout: Layout, address: Address, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in server.environment(layout, address).items():
+        monkeypatch.setenv(name, value)
+        assert address.password not in value
+    with contextlib.closing(named_redis("r").connect()) as client:
+        assert client.ping()
+    monkeypatch.delenv(REDIS_URL)
+    with raises("BackendUnavailable", match="make up"):
+        named_redis("r")

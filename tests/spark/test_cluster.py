@@ -21,10 +21,11 @@ from lifecycle_local.guard import stopped_after
 from lifecycle_local.java import JARS, STORE_JARS, ensure_jars, find_java
 from lifecycle_local.layout import Layout, find_layout, project_root
 from lifecycle_local.s3_server import s3_server
+from lifecycle_local.worlds import WORLDS
 from message_lifecycle.app.doctor import examine
 from message_lifecycle.app.reading import read_compacted
 from message_lifecycle.app.scenario import World
-from message_lifecycle.app.wiring import WORLDS, iceberg_world
+from message_lifecycle.app.wiring import iceberg_world
 from message_lifecycle.model.topic import NO_OPTIONS
 from message_lifecycle.stores.iceberg import cluster_watch
 from message_lifecycle.stores.iceberg.compaction import kernel

@@ -7,10 +7,9 @@ import re
 from functools import cache
 from pathlib import Path
 
-import message_lifecycle
 from tests.unit.test_docs_commands import ROOT, subcommand
 
-PACKAGE = Path(message_lifecycle.__file__).parent
+PACKAGES = ROOT / "include"
 ADVICE = (Path(__file__).parent / "error_advice.txt").read_text(encoding="utf-8").splitlines()
 COMMAND = re.compile(r"`lifecycle ([a-z][^`]*)`")
 MAKE = re.compile(r"`make ([a-z-]+)`")
@@ -26,8 +25,8 @@ def _text(node: ast.AST) -> str | None:
 @cache
 def _texts() -> tuple[tuple[Path, str], ...]:
     return tuple(
-        (module.relative_to(PACKAGE), text)
-        for module in sorted(PACKAGE.rglob("*.py"))
+        (module.relative_to(PACKAGES), text)
+        for module in sorted(PACKAGES.rglob("*.py"))
         for node in ast.walk(ast.parse(module.read_text(encoding="utf-8")))
         if (text := _text(node)) is not None
     )

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from lifecycle_local import stack
-from lifecycle_local.layout import Layout, find_layout, last_lines, project_root, secret, write_private
+from lifecycle_local.layout import Layout, find_layout, last_lines, project_root
+from message_lifecycle.app.private_files import secret, write_private
 from tests.errors import raises
 
 

@@ -10,6 +10,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, assert_never, cast
 
 from message_lifecycle.app.backends_config import ConfiguredBackend, Folder, RedisServer
+from message_lifecycle.app.config import named_redis
 from message_lifecycle.app.known import is_missing, new_topic_name
 from message_lifecycle.app.operations.registry import on_records
 from message_lifecycle.app.services import Services, Stores, find_topic
@@ -216,17 +217,11 @@ def _logs(backend: ConfiguredBackend) -> RecordLogs:
 
 
 def _server(name: str, place: RedisServer) -> Server:
+    if place.url is None:
+        return named_redis(name)
     from message_lifecycle.stores.redis_streams.log import Server
 
-    if place.url is not None:
-        return Server(name=name, url=place.url, username=place.username, password=place.password, ca_file=place.ca_file)
-    from lifecycle_local import redis
-    from lifecycle_local.layout import find_layout
-
-    address = redis.running(find_layout())
-    if address is None:
-        raise BackendUnavailable(name, "the Redis server of the embedded default does not run", "Start it: `make up`")
-    return Server(name=name, url=address.url, password=lambda: address.password)
+    return Server(name=name, url=place.url, username=place.username, password=place.password, ca_file=place.ca_file)
 
 
 def _refuse_shadows(lake: Services, backend: ConfiguredBackend) -> None:

@@ -1,6 +1,6 @@
 """Configuration at the edge: `lifecycle.toml` and the environment, read once, checked, never looked at again.
 
-The one reader of either (outside `local`, which writes the embedded default's environment).
+The one reader of either. The embedded default, where one is set up, sets the environment first.
 """
 
 from __future__ import annotations
@@ -12,17 +12,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from message_lifecycle.model.errors import BadInput, InvalidSetting
+from message_lifecycle.app.embedded import embedded_default
+from message_lifecycle.model.errors import BackendUnavailable, BadInput, InvalidSetting
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import BY_NAME, server_settings
 from message_lifecycle.model.topic import SECTION, check_overdue
 
 if TYPE_CHECKING:
     from message_lifecycle.app.backends_config import ConfiguredBackend
+    from message_lifecycle.stores.redis_streams.log import Server
 
 LEDGER_URL = "LIFECYCLE_LEDGER_URL"
 CONFIG_FILE = "LIFECYCLE_CONFIG"
 CATALOG_HOME = "PYICEBERG_HOME"
+REDIS_URL, REDIS_PASSWORD_FILE = "LIFECYCLE_REDIS_URL", "LIFECYCLE_REDIS_PASSWORD_FILE"
+"""The server of a backend whose configuration names none; the embedded default sets both variables while its own runs."""
 DEBUG = "LIFECYCLE_DEBUG"
 
 
@@ -93,12 +97,24 @@ def interval_seconds(setting: Literal["interval", "compaction_interval", "snapsh
 def load_config() -> Config:
     """From the environment; where it names no ledger, from the embedded default of this project. Raises MissingConfiguration."""
     if LEDGER_URL not in os.environ:
-        from lifecycle_local.environment import load_environment
-
-        load_environment()
+        embedded = embedded_default()
+        if embedded:
+            embedded.load_environment()
     if LEDGER_URL not in os.environ:
         raise missing_configuration()
     return Config(server=server_settings_file(), ledger_url=os.environ[LEDGER_URL], backends=backends_file())
+
+
+def named_redis(backend: str) -> Server:
+    """Return the Redis server that the environment names. Raises BackendUnavailable where it names none."""
+    from message_lifecycle.stores.redis_streams.log import Server
+
+    url, file = os.environ.get(REDIS_URL), os.environ.get(REDIS_PASSWORD_FILE)
+    if not url:
+        raise BackendUnavailable(
+            backend, "the Redis server of the embedded default does not run", f"Start it: `make up`, or set {REDIS_URL}"
+        )
+    return Server(name=backend, url=url, password=lambda: Path(file).read_text(encoding="utf-8").strip() if file else None)
 
 
 def wants_trace() -> bool:

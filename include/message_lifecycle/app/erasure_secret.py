@@ -1,6 +1,6 @@
 """Where the secret of keyed hashes lies, and what finds a request's key again by it.
 
-Embedded: a file of the state folder, made on first need. On a cluster: the file that LIFECYCLE_ERASURE_SECRET_FILE names, the same for
+On one machine: a file of the state folder, which LIFECYCLE_HOME names, made on first need. On a cluster: the file that LIFECYCLE_ERASURE_SECRET_FILE names, the same for
 every process that ingests, copies or erases; it is never made here. Who has both the secret and the ledger can try keys against the
 digests, so the two are kept and backed up apart.
 """
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from message_lifecycle.app.private_files import secret
 from message_lifecycle.model.erasure import ErasureRequest, KeyMatch, KeySecret
 from message_lifecycle.model.errors import erasure_secret_missing
 from message_lifecycle.model.names import TopicName
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 
 SECRET_FILE = "LIFECYCLE_ERASURE_SECRET_FILE"
 """Names the file; the file itself holds 32 random bytes or more, as one line of text."""
-EMBEDDED = "erasure"
+STATE_FOLDER = "LIFECYCLE_HOME"
+IN_STATE_FOLDER = Path("secrets", "erasure")
 
 
 def secret_of_place(make: bool) -> KeySecret:
@@ -31,9 +33,10 @@ def secret_of_place(make: bool) -> KeySecret:
     named = os.environ.get(SECRET_FILE)
     if named:
         return _read(Path(named).expanduser())
-    from lifecycle_local.layout import find_layout, secret
-
-    file = find_layout().secrets / EMBEDDED
+    home = os.environ.get(STATE_FOLDER)
+    if not home:
+        raise erasure_secret_missing(SECRET_FILE, "it is not set")
+    file = Path(home).expanduser().absolute() / IN_STATE_FOLDER
     if make and file.parent.is_dir():
         secret(file)
     return _read(file)

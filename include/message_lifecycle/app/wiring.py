@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
 from secrets import token_bytes, token_hex
-from tempfile import TemporaryDirectory, mkdtemp
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from message_lifecycle.app.config import CATALOG_HOME, load_config
+from message_lifecycle.app.config import CATALOG_HOME, load_config, named_redis
+from message_lifecycle.app.embedded import embedded_default
 from message_lifecycle.app.services import Services, Stores
 from message_lifecycle.model.erasure import MIN_SECRET_BYTES, KeySecret
 from message_lifecycle.model.instants import Instant
@@ -270,29 +269,6 @@ def iceberg_world(server: Mapping[str, Value], options: StoreOptions = NO_OPTION
     return World(services=services, writer=writer, set_now=clock.set, scratch=scratch, close=close)
 
 
-def scratch_lake_world(server: Mapping[str, Value], options: StoreOptions = NO_OPTIONS) -> World:
-    """The same in a lake of this process alone, so that nothing need run, and no lake that is used is touched."""
-    _enter_scratch_lake()
-    return iceberg_world(server, options)
-
-
-@cache
-def _enter_scratch_lake() -> None:
-    """It is gone when the process ends, also where it is killed."""
-    from lifecycle_local import stack
-    from lifecycle_local.environment import enter
-    from lifecycle_local.guard import stopped_after
-    from lifecycle_local.layout import Layout, project_root
-    from message_lifecycle.stores.iceberg.session import end_session
-
-    layout = Layout(project=project_root(), state=Path(mkdtemp(prefix="lifecycle-")))
-    ending = ExitStack()
-    atexit.register(ending.close)
-    ending.enter_context(stopped_after(stack.remove_scratch, layout))
-    ending.callback(end_session)
-    enter(stack.start_scratch(layout))
-
-
 def record_log_world(logs: RecordLogs, server: Mapping[str, Value], close: Callable[[], None], *, groups: Groups | None = None) -> World:
     """Scratch logs of single records, with a scratch ledger."""
     from message_lifecycle.app.backends import record_log
@@ -327,10 +303,15 @@ def json_file_world(server: Mapping[str, Value], options: StoreOptions = NO_OPTI
 
 
 def redis_streams_world(server: Mapping[str, Value], options: StoreOptions = NO_OPTIONS) -> World:  # noqa: ARG001  # it has no options
-    """Scratch streams on the embedded Redis, which is started if it does not run, and then stopped when this process ends or is killed."""
+    """Scratch streams on the Redis server that the environment names. Raises BackendUnavailable."""
+    return scratch_streams(named_redis("scenario"), server)
+
+
+def scratch_streams(redis: Server, server: Mapping[str, Value]) -> World:
+    """Scratch streams on a Redis server, under a prefix of their own."""
     from message_lifecycle.stores.redis_streams.log import RedisLogs
 
-    logs = RedisLogs(_embedded_redis(), prefix=f"scenario-{token_hex(6)}")
+    logs = RedisLogs(redis, prefix=f"scenario-{token_hex(6)}")
 
     def close() -> None:
         for name in logs.names():
@@ -338,23 +319,6 @@ def redis_streams_world(server: Mapping[str, Value], options: StoreOptions = NO_
         logs.close()
 
     return record_log_world(logs, server, close, groups=logs)
-
-
-@cache
-def _embedded_redis() -> Server:
-    from lifecycle_local import redis
-    from lifecycle_local.guard import stopped_after
-    from lifecycle_local.layout import find_layout
-    from message_lifecycle.stores.redis_streams.log import Server
-
-    layout = find_layout()
-    address = redis.running(layout)
-    if address is None:
-        ending = ExitStack()
-        atexit.register(ending.close)
-        ending.enter_context(stopped_after(redis.stop, layout))
-        address = redis.start(layout)
-    return Server(name="embedded", url=address.url, password=lambda: address.password)
 
 
 def _scratch_secret() -> Callable[[bool], KeySecret]:
@@ -401,5 +365,9 @@ WORLDS: Mapping[Backend, MakeWorld] = {
     "rotating_file": rotating_file_world,
 }
 """By backend; `iceberg`: in the lake that is configured."""
-SCRATCH_WORLDS: Mapping[Backend, MakeWorld] = {**WORLDS, "iceberg": scratch_lake_world}
-"""What `--store` gives: the same, but tables in a lake that is made for the process."""
+
+
+def scratch_worlds() -> Mapping[Backend, MakeWorld]:
+    """What `--store` gives: the embedded default's, which need nothing that runs, before those of the configured servers."""
+    embedded = embedded_default()
+    return {**WORLDS, **embedded.scratch_worlds()} if embedded else WORLDS

@@ -22,6 +22,7 @@ from message_lifecycle import __version__
 from message_lifecycle.app.cli.context import Wiring
 from message_lifecycle.app.cli.interrupts import INTERRUPTED, MESSAGE, wants_json
 from message_lifecycle.app.config import wants_trace
+from message_lifecycle.app.embedded import embedded_default
 from message_lifecycle.model.errors import EXIT_BAD_INPUT, EXIT_INTERNAL, LifecycleError
 from message_lifecycle.model.names import safe
 
@@ -132,11 +133,6 @@ def _leave_quietly() -> int:
 
 
 _ORDER = {
-    "Start here": {
-        "demo": "trying:demo",
-        "up": "trying:up",
-        "down": "trying:down",
-    },
     "Topics and their messages": {
         "topic": "topics:app",
         "ingest": "messages:ingest",
@@ -177,18 +173,25 @@ _ORDER = {
         "cluster": "cluster:app",
     },
     "Try a policy before it touches data": {
-        "scenario": "trying:scenario",
+        "scenario": "scenario:scenario",
     },
 }
-"""Panel of the help: command: its module and, there, its function or its group."""
-_PANELS = {name: panel for panel, places in _ORDER.items() for name in places}
+"""Panel of the help: command: its module and, there, its function or its group. Those of the embedded default come before them."""
+
+
+@cache
+def _places() -> dict[str, tuple[str, str]]:
+    """Return the panel and the place of each command, in the order of the help."""
+    embedded = embedded_default()
+    first = {name: ("Start here", place) for name, place in embedded.commands().items()} if embedded else {}
+    return first | {name: (panel, f"{__package__}.{place}") for panel, places in _ORDER.items() for name, place in places.items()}
 
 
 class _Commands(UserDict[str, Any]):
     """Commands by name, each made when it is first asked for."""
 
     def __init__(self) -> None:
-        super().__init__(dict.fromkeys(_PANELS))
+        super().__init__(dict.fromkeys(_places()))
 
     def __getitem__(self, name: str) -> Any:
         if self.data[name] is None:
@@ -242,8 +245,8 @@ def tree() -> Any:
 
 
 def _made(name: str) -> Any:
-    panel = _PANELS[name]
-    found = resolve_name(f"{__package__}.{_ORDER[panel][name]}")
+    panel, place = _places()[name]
+    found = resolve_name(place)
     alone = typer.Typer(add_completion=False)
     alone.callback()(_root)
     if isinstance(found, typer.Typer):

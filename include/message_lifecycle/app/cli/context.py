@@ -202,7 +202,7 @@ def _world(store: Backend) -> MakeWorld:
     def make(server: Mapping[str, Value], options: StoreOptions = NO_OPTIONS) -> World:
         from message_lifecycle.app import wiring
 
-        found: World = wiring.SCRATCH_WORLDS[store](server, options)
+        found: World = wiring.scratch_worlds()[store](server, options)
         return found
 
     return make

@@ -1,5 +1,4 @@
-"""To try it: the embedded default (start it, stop it, see it work), and `lifecycle scenario`, a policy on small data that a file states, by the
-same code as production."""
+"""`lifecycle scenario`: a policy on small data that a file states, by the same code as production."""
 
 from __future__ import annotations
 
@@ -10,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from message_lifecycle.app.cli.context import DIFFERENT, OutputOption, argument, flag, wiring_of
-from message_lifecycle.app.cli.screen import Output, Screen, emit, emit_line
+from message_lifecycle.app.cli.context import DIFFERENT, OutputOption, argument, wiring_of
+from message_lifecycle.app.cli.screen import Output, Screen, emit_line
 
 scenario = typer.Typer(
     no_args_is_help=True,
@@ -21,50 +20,6 @@ scenario = typer.Typer(
     "of documents change, sync or detach; "
     "expect says what the step before must have left.",
 )
-
-
-def demo() -> int:
-    """Load real topics, let Airflow remove what is old, show what went and why, stop everything again."""
-    from lifecycle_local import demo as job
-
-    return job.main()
-
-
-def up(
-    no_airflow: Annotated[bool, flag("--no-airflow", "Only PostgreSQL and the configuration.")] = False,
-    output: OutputOption = Output.text,
-) -> None:
-    """Start PostgreSQL and Airflow on this machine and leave them running; prints address and login."""
-    from lifecycle_local import embedded
-    from lifecycle_local.progress import Progress
-
-    found = embedded.up(with_airflow=not no_airflow, archive_later=no_airflow, progress=Progress())
-    told = {
-        "state": str(found.state),
-        "postgres": found.postgres,
-        "redis": found.redis,
-        "cluster": dict(found.cluster),
-        "components": dict(found.components),
-        "address": found.address,
-        "logins": str(found.logins),
-    }
-
-    running = {"PostgreSQL": found.postgres, "Redis": found.redis, **found.cluster, **found.components}
-    facts = [
-        ("state", str(found.state)),
-        *((name, "runs" if runs else "stopped") for name, runs in running.items()),
-        ("Airflow", found.address or ""),
-        ("logins", str(found.logins) if found.address else ""),
-    ]
-    emit(output, told, lambda screen, _told: screen.facts(facts))
-
-
-def down() -> None:
-    """Stop everything that was started; the data stays, but for what the embedded cluster keeps in memory."""
-    from lifecycle_local import stack
-    from lifecycle_local.progress import Progress
-
-    stack.down(progress=Progress())
 
 
 class Store(StrEnum):
