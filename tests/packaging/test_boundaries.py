@@ -11,7 +11,7 @@ import pytest
 from tests.packaging.files import ROOT
 
 PACKAGE = ROOT / "include" / "message_lifecycle"
-CORE = ("model", "operations", "folds", "wire", "ports.py")
+CORE = ("model", "operations", "folds", "wire", "ports")
 # A fold is a library's where a well-kept one is right, each in the module of its name.
 LIBRARIES = {"folds/json_patch.py": {"jsonpatch", "jsonpointer"}, "folds/yjs.py": {"pycrdt"}}
 HEAVY = {"pyspark", "great_expectations", "pandas", "pyarrow", "pyiceberg"}
