@@ -9,8 +9,10 @@ import ast
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import FrameType
 from typing import get_args, get_type_hints
 
 from lifecycle_local.layout import project_root
@@ -29,6 +31,9 @@ from message_lifecycle.stores.iceberg.layout import BESIDE
 
 FOLDERS = ("include", "plugins", "spark_apps", "dags")
 PACKAGE = "message_lifecycle"
+EMBEDDED = "lifecycle_local"
+PLANNED = frozenset({"plan", "change", "commit", "planned"})
+"""Names that hold a plan or one of its changes; a field is a plan's, too, where it is read of a field `plan`."""
 TOLD_APART = {
     "include/message_lifecycle/app/operations/registry.py": "where alone an operation is meant to be told from another by its name",
 }
@@ -315,8 +320,63 @@ def _imported(node: ast.AST, known: Mapping[str, object]) -> Iterator[str]:
         yield from _imported(child, known)
 
 
-def entered(root: Path) -> set[str]:
-    """Modules of ours of which a function runs while a `run` takes two of three messages on the memory store."""
+def _conditions(tree: ast.AST) -> Iterator[ast.expr]:
+    """Each expression that decides which way to go."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.If(test=test) | ast.IfExp(test=test) | ast.While(test=test):
+                yield test
+            case ast.comprehension(ifs=tests):
+                yield from tests
+            case ast.match_case(guard=ast.expr() as guard):
+                yield guard
+            case _:
+                pass
+
+
+def conditions_on_plans(tree: ast.AST) -> list[int]:
+    """Lines of conditions that read a field of a plan or of a change."""
+    return [test.lineno for test in _conditions(tree) if any(_reads_plan(node) for node in ast.walk(test))]
+
+
+def _reads_plan(node: ast.AST) -> bool:
+    return isinstance(node, ast.Attribute) and _named(node.value) in PLANNED
+
+
+def functions_named(tree: ast.AST, name: str) -> int:
+    return sum(isinstance(node, ast.FunctionDef) and node.name == name for node in ast.walk(tree))
+
+
+def uses_of_any(tree: ast.AST) -> int:
+    """How often a type is left open by `Any`."""
+    return sum(isinstance(node, ast.Name) and node.id == "Any" for node in ast.walk(tree))
+
+
+def casts_to(tree: ast.AST, kind: str) -> int:
+    """How often a value is declared to be of this type, without a check."""
+    return sum(
+        isinstance(node, ast.Call)
+        and _named(node.func) == "cast"
+        and bool(node.args)
+        and (_named(node.args[0]) == kind or (isinstance(node.args[0], ast.Constant) and node.args[0].value == kind))
+        for node in ast.walk(tree)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entered:
+    """What a run enters: `functions` by file, line and name, and how many calls go from one of our files to another (`moves`)."""
+
+    functions: frozenset[tuple[str, int, str]]
+    moves: int
+
+    @property
+    def modules(self) -> set[str]:
+        return {path for path, _, _ in self.functions}
+
+
+def entered(root: Path) -> Entered:
+    """Return what runs of ours while a `run` takes two of three messages on the memory store."""
     world = memory_world({})
     name = TopicName(stream="house", topic="messages")
     world.set_now(Instant(100 * SECOND))
@@ -326,11 +386,15 @@ def entered(root: Path) -> set[str]:
     messages = [NewMessage(append_time=Instant(t * SECOND), key=b"k", value=b"v", segment=base) for t, base in times]
     world.writer.append(name, messages, policy)
     assert not isinstance(world.services.gate, GreatExpectationsGate), "the memory store's judge is in plain Python"
-    ours, found = str(root / "include" / PACKAGE), set[str]()
+    ours, functions, moves = str(root / "include" / PACKAGE), set[tuple[str, int, str]](), 0
 
-    def note(frame: object, event: str, _: object) -> None:
-        if event == "call":
-            found.add(frame.f_code.co_filename)  # type: ignore[attr-defined]  # a frame, which `sys` gives no name
+    def note(frame: FrameType, event: str, _: object) -> None:
+        nonlocal moves
+        code, caller = frame.f_code, frame.f_back
+        if event != "call" or not code.co_filename.startswith(ours) or code.co_name.startswith("<"):
+            return
+        functions.add((code.co_filename, code.co_firstlineno, code.co_name))
+        moves += caller is not None and caller.f_code.co_filename.startswith(ours) and caller.f_code.co_filename != code.co_filename
 
     sys.setprofile(note)
     try:
@@ -338,7 +402,7 @@ def entered(root: Path) -> set[str]:
     finally:
         sys.setprofile(None)
     assert (outcome.name, dict(outcome.removed)) == ("published", {"expiry": 2}), outcome
-    return {path for path in found if path.startswith(ours)}
+    return Entered(functions=frozenset(functions), moves=moves)
 
 
 def main() -> int:
@@ -348,17 +412,30 @@ def main() -> int:
     asked = places(trees)
     protocols, methods = port_methods(trees)
     total = sum(lines.values())
+    core = {path: tree for path, tree in trees.items() if path.startswith(f"include/{PACKAGE}/")}
+    embedded = [path for path in trees if path.startswith(f"include/{EMBEDDED}/")]
+    ran = entered(root)
     figures = {
         "lines": total,
         "modules": len(lines),
+        "lines of the product": sum(lines[path] for path in core),
+        "modules of the product": len(core),
+        "lines of the embedded default": sum(lines[path] for path in embedded),
+        "modules of the embedded default": len(embedded),
         "lines of a module, median": sorted(lines.values())[len(lines) // 2],
         "import lines, %": round(100 * sum(import_lines(tree) for tree in trees.values()) / total, 1),
         "places that ask which operation, table or change": sum(map(len, asked.values())),
+        "conditions on fields of a plan or a change": sum(len(conditions_on_plans(tree)) for tree in core.values()),
+        "functions named `evidence`": sum(functions_named(tree, "evidence") for tree in core.values()),
+        "uses of `Any`": sum(map(uses_of_any, core.values())),
+        "casts to SparkSession": sum(casts_to(tree, "SparkSession") for tree in core.values()),
         "protocols": protocols,
         "methods of protocols": methods,
         "error classes": len(error_classes(trees)),
         "circles of imports": len(circles(trees)),
-        "modules that a run on the memory store enters": len(entered(root)),
+        "modules that a run on the memory store enters": len(ran.modules),
+        "functions that it enters": len(ran.functions),
+        "calls of it from one file to another": ran.moves,
     }
     for name, figure in figures.items():
         print(f"{figure:>8,}  {name}" if isinstance(figure, int) else f"{figure:>8}  {name}")

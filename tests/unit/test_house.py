@@ -8,7 +8,19 @@ from collections.abc import Iterator
 
 import pytest
 from bench import house
-from bench.house import TOLD_APART, Words, asking, circles, error_classes, modules, places
+from bench.house import (
+    TOLD_APART,
+    Words,
+    asking,
+    casts_to,
+    circles,
+    conditions_on_plans,
+    error_classes,
+    functions_named,
+    modules,
+    places,
+    uses_of_any,
+)
 
 from lifecycle_local.layout import project_root
 from message_lifecycle.app.operations import registry
@@ -183,3 +195,26 @@ def test_a_circle_is_found_through_a_function_and_not_through_types() -> None:
 
 def test_no_module_of_the_house_imports_another_in_a_circle() -> None:
     assert circles(modules(project_root())) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("if plan.of_documents:\n    pass", [1]),
+        ("x = 1 if not verdict.plan.moved('back') else 2", [1]),
+        ("[c for c in changes if c.rows and change.mark]", [1]),
+        ("while True:\n    if change.mark is None: pass", [2]),
+        ("match x:\n    case 1 if planned.rows: pass", [2]),
+        ("x = plan.rows", []),
+        ("if policy.rows:\n    plan.check()", []),
+    ],
+)
+def test_a_condition_on_a_plan_is_counted(text: str, lines: list[int]) -> None:
+    assert conditions_on_plans(ast.parse(text)) == lines
+
+
+def test_open_types_and_functions_of_a_name_are_counted() -> None:
+    tree = ast.parse(
+        "from typing import Any\ndef evidence(x: Any) -> dict[str, Any]:\n    return cast('SparkSession', x), cast(SparkSession, x), cast('Any', x)"
+    )
+    assert (functions_named(tree, "evidence"), uses_of_any(tree), casts_to(tree, "SparkSession")) == (1, 2, 2)
