@@ -19,8 +19,8 @@ from lifecycle_local import airflow, demo_data, embedded, stack
 from lifecycle_local.layout import find_layout
 from lifecycle_local.progress import Progress
 from message_lifecycle.app import documents, erasures, receipts, steps, tasks
-from message_lifecycle.app.cli.screen import ends, reasons, size
 from message_lifecycle.app.config import interval_seconds
+from message_lifecycle.app.rendering import ends, reasons, size
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.topics import alter_topic, create_topic
 from message_lifecycle.app.views.explanation import explain_message

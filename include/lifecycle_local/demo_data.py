@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING
 
 from lifecycle_local import stack
 from lifecycle_local.layout import find_layout
-from message_lifecycle.app.ingest import IngestResult, ingest
+from message_lifecycle.app.ingest import ingest
+from message_lifecycle.app.ingest_result import IngestResult
 from message_lifecycle.model.document import Change
 from message_lifecycle.model.errors import Unavailable
 from message_lifecycle.model.instants import Instant, parse_instant

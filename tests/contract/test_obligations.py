@@ -42,7 +42,7 @@ def told(world: World, name: TopicName) -> dict[str, tuple[Any, ...]]:
     found = topic_status(world.services, name)
     by_kind = {one["kind"]: one for one in found["obligations"] if one["kind"] != "quarantine"}
     return {
-        kind: (one["state"], one["amount"], one["due_since"], [(held["holder"], held["messages"]) for held in one["held"]])
+        kind: (one["state"], one["amount"], one["due_since"], [(held.holder, held.messages) for held in one["held"]])
         for kind, one in by_kind.items()
     }
 

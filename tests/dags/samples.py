@@ -36,7 +36,7 @@ def outcome(**changes: Any) -> dict[str, Any]:
 def held(**changes: Any) -> dict[str, Any]:
     return {
         "partition": 1,
-        "from": 80_000,
+        "from_": 80_000,
         "to": 84_999,
         "messages": 5_000,
         "overdue_since": "2026-11-20T00:00:00Z",

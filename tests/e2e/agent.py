@@ -160,7 +160,7 @@ class Agent:
         return {file.name: file.size_bytes for file in listed(table.io, table.location())}
 
     def history(self, topic: str) -> list[dict[str, Any]]:
-        return [run for run in tasks.runs(limit=200) if run["topic"] == topic]
+        return [run for run in tasks.runs(limit=200) if str(run.topic) == topic]
 
     def outcomes(self, run: str) -> list[dict[str, Any]]:
         return tasks.outcomes_of_run(run=run)

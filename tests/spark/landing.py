@@ -10,7 +10,8 @@ from secrets import token_hex
 
 from tests.spark.lake import LEDGER, Lake
 
-from message_lifecycle.app.intake import IngestOptions, IngestResult, Intake, take_files
+from message_lifecycle.app.ingest_result import IngestResult
+from message_lifecycle.app.intake import IngestOptions, Intake, take_files
 from message_lifecycle.ledger import Ledger, migrate_ledger, open_ledger
 from message_lifecycle.model.facts import ActiveSegment
 from message_lifecycle.model.instants import Instant

@@ -13,7 +13,8 @@ from tests.spark.lake import Lake, tables
 from tests.spark.landing import Landing
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.intake import IngestOptions, IngestResult, take_files
+from message_lifecycle.app.ingest_result import IngestResult
+from message_lifecycle.app.intake import IngestOptions, take_files
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.views.status import status

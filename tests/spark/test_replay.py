@@ -11,7 +11,8 @@ from tests.spark.lake import Lake
 from tests.spark.landing import KEYED, Landing
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.intake import IngestOptions, IngestResult
+from message_lifecycle.app.ingest_result import IngestResult
+from message_lifecycle.app.intake import IngestOptions
 from message_lifecycle.app.replay import Replay, replay_batch
 from message_lifecycle.app.wiring import lake as configured_lake
 from message_lifecycle.model.names import TopicName

@@ -31,7 +31,7 @@ def test_a_held_document_keeps_its_changes(two: Drafts, when: When) -> None:
     assert (two.stored("b"), two.snapshots("b"), two.epoch("b")) == ([8, 9, 10], [10], 1)
     assert [(entry.holder, entry.rows) for entry in outcome.held] == [("hold", 7)]
     (shown,) = topic_status(two.s, NAME)["held"]
-    assert "document a: legal hold" in shown["detail"]
+    assert "document a: legal hold" in shown.detail
 
 
 @pytest.mark.parametrize("when", WHENS)

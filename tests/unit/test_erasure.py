@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table.snapshots import Operation, Summary
 
-from message_lifecycle.app.cli.erasures import _receipt
 from message_lifecycle.app.cli.screen import printed
 from message_lifecycle.app.operations.registry import suite_of
+from message_lifecycle.app.views.erasures import receipt_blocks
 from message_lifecycle.gates.plain import PlainGate
 from message_lifecycle.ledger.codec import plan_from_json
 from message_lifecycle.model.change import CommitView, CompactPartition, Rewrite
@@ -195,8 +195,8 @@ def test_a_receipt_names_the_places_that_may_still_keep_the_key() -> None:
     (of_table,) = topic.tables
     told = replace(receipt(), topics=(replace(topic, tables=(replace(of_table, remains="its server's memory"),)),))
     assert Receipt.from_json(told.to_json()) == told
-    assert "May still hold bytes of the key" not in printed(lambda screen: _receipt(screen, receipt(), None))
-    shown = printed(lambda screen: _receipt(screen, told, None))
+    assert "May still hold bytes of the key" not in printed(lambda screen: screen.draw(receipt_blocks(receipt(), None)))
+    shown = printed(lambda screen: screen.draw(receipt_blocks(told, None)))
     assert "May still hold bytes of the key" in shown and "its server's memory" in shown
 
 

@@ -12,7 +12,8 @@ import pytest
 
 from message_lifecycle.app import remap as module
 from message_lifecycle.app import steps
-from message_lifecycle.app.intake import IngestOptions, IngestResult, Intake
+from message_lifecycle.app.ingest_result import IngestResult
+from message_lifecycle.app.intake import IngestOptions, Intake
 from message_lifecycle.app.places import files_at
 from message_lifecycle.app.remap import Remapped, Word, remap
 from message_lifecycle.app.services import policy_of

@@ -26,7 +26,7 @@ def test_files_are_found_below_the_folder_in_order_of_their_names(tmp_path: Path
         path.write_text("x\n")
     found = find_files(tmp_path)
     assert [file.name for file in found] == ["B.json", "a.jsonl", "b.csv", "b/a.csv", "b/é 1.ndjson"]
-    assert {one.name: one.why.partition(":")[0] for one in found.passed_over} == dict.fromkeys(
+    assert {one.file: one.why.partition(":")[0] for one in found.passed_over} == dict.fromkeys(
         (".x.csv", "_SUCCESS", "b/_tmp/x.csv"), "hidden"
     )
     assert [file.name for file in find_files(tmp_path / "b" / "a.csv")] == ["a.csv"]
@@ -62,7 +62,7 @@ def test_patterns_choose_files_and_the_rest_is_named(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     found = find_files(tmp_path, Patterns(include=("a.*", "sub/*", "*.txt"), exclude=("old*",)))
     assert [file.name for file in found] == ["a.csv", "sub/a.csv"]
-    passed = {one.name: one.why.partition(":")[0] for one in found.passed_over}
+    passed = {one.file: one.why.partition(":")[0] for one in found.passed_over}
     assert passed == {
         "b.csv": "not included",
         "notes.txt": "its kind is not known by its name; allowed",
@@ -83,7 +83,7 @@ def test_a_file_of_an_unknown_kind_is_passed_over_in_a_folder_and_refused_where_
         find_files(tmp_path / name)
     (tmp_path / "a.csv").touch()
     found = find_files(tmp_path)
-    assert ([file.name for file in found], [one.name for one in found.passed_over]) == (["a.csv"], [name])
+    assert ([file.name for file in found], [one.file for one in found.passed_over]) == (["a.csv"], [name])
 
 
 def test_the_digest_is_of_the_content_alone(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from message_lifecycle.app import pages, steps, views
-from message_lifecycle.app.cli.screen import count, share, size
 from message_lifecycle.app.operations.questions import percent
+from message_lifecycle.app.rendering import as_json, count, share, size
 from message_lifecycle.model.change import RemoveRows, SealSegment
 from message_lifecycle.model.instants import Instant, span
 from message_lifecycle.model.names import safe
@@ -30,12 +30,12 @@ def test_every_view_is_json(lake: Lake) -> None:
     lake.say("consumer", "commit", "shop/orders", "billing", "0:0")
     lake.say("run", "shop/orders")
     s = lake.services
-    plan_id = views.runs(s)[0]["plan_id"]
+    plan_id = views.runs(s)[0].plan_id
     page = views.topic_page(s, topic)
     for view in (page, views.plan_page(s, plan_id), views.status(s), views.runs(s), views.explain_message(s, topic, 0, 0, as_of=NOW)):
-        assert json.loads(json.dumps(view, allow_nan=False)) == view
-    assert [run["plan_id"] for run in page["runs"]] == [plan_id]
-    assert page["status"]["held"][0]["holder"] == "consumer"
+        assert json.loads(json.dumps(as_json(view), allow_nan=False)) == as_json(view)
+    assert [run.plan_id for run in page["runs"]] == [plan_id]
+    assert page["status"]["held"][0].holder == "consumer"
     assert page["consumers"][0]["consumer"] == "billing"
 
 

@@ -1,4 +1,4 @@
-"""Ingest as a person or a program asks for it: a topic, a folder, which field is what; and the answer in words."""
+"""Ingest as a person or a program asks for it: a topic, a folder, which field is what."""
 
 from __future__ import annotations
 
@@ -7,22 +7,17 @@ from datetime import date
 from typing import TYPE_CHECKING
 
 from message_lifecycle.app.config import load_config
-from message_lifecycle.app.intake import IngestOptions, IngestResult, Intake, take_files
+from message_lifecycle.app.ingest_result import IngestResult
+from message_lifecycle.app.intake import IngestOptions, Intake, take_files
 from message_lifecycle.app.replay import Replay, replay_batch
 from message_lifecycle.model.errors import InvalidSetting
-from message_lifecycle.model.names import TopicName, meant, safe
+from message_lifecycle.model.names import TopicName, meant
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import resolve
-from message_lifecycle.operations.admission import span_doubled
-from message_lifecycle.sources.selection import PassedOver, Patterns
+from message_lifecycle.sources.selection import Patterns
 
 if TYPE_CHECKING:
     from message_lifecycle.ledger import Ledger
-
-
-__all__ = ["IngestResult", "describe", "ingest", "passed_over_lines", "shortened"]
-
-_NAMES_SHOWN = 10
 
 
 def ingest(
@@ -120,49 +115,3 @@ def _day(text: str | None) -> date | None:
         return None if text is None else date.fromisoformat(text)
     except ValueError:
         raise InvalidSetting(where="ingest", key="shift_to", value=text, allowed="a day, such as 2026-11-21") from None
-
-
-def passed_over_lines(passed_over: Sequence[PassedOver]) -> list[str]:
-    """Return one line for each reason, with the names of the first files that were passed over for it."""
-    names: dict[str, list[str]] = {}
-    for one in passed_over:
-        names.setdefault(one.why, []).append(one.name)
-    return [f"passed over, {why}: {shortened(some)}" for why, some in names.items()]
-
-
-def shortened(names: Sequence[str]) -> str:
-    """Return the first names, and how many more there are."""
-    shown = ", ".join(map(safe, names[:_NAMES_SHOWN]))
-    return shown if len(names) <= _NAMES_SHOWN else f"{shown} and {len(names) - _NAMES_SHOWN:,} more"
-
-
-def describe(result: IngestResult) -> str:
-    """What was taken, in a line or a few."""
-    from message_lifecycle.sources.file_times import going_back_line
-
-    before = f"{result.files_before} taken before" if result.files_before else "none before"
-    changed = [f"not taken, changed since they were taken: {', '.join(map(safe, result.changed))}"] if result.changed else []
-    changed += passed_over_lines(result.passed_over)
-    if not result.files:
-        return "\n".join([f"{result.topic}: nothing new ({before}); the log is as it was", *changed])
-    lines = [
-        f"{result.topic}: {result.rows:,} messages of {len(result.files)} files ({before}) in {result.segments} segments",
-        "end offsets: " + ", ".join(f"{partition}: {end}" for partition, end in sorted(result.end_offsets.items())),
-    ]
-    if result.quarantined:
-        lines.append("refused, in quarantine: " + ", ".join(f"{count} {code}" for code, count in result.quarantined.items()))
-        lines.append(f"to see them: lifecycle quarantine show {result.topic}")
-    if result.refused_whole:
-        lines.append(f"refused whole, and taken again when mended: {shortened(result.refused_whole)}")
-    if result.erased:
-        lines.append(f"not taken, erased: {result.erased} messages of keys that may not come in")
-    if result.unknown_times:
-        lines.append(f"{result.unknown_times} messages have no known time; they, and their segments, never expire")
-    lines += [f"{count:,} records have no field {name!r}" for name, count in result.absent.items()]
-    if result.going_back:
-        lines.append(going_back_line(result.going_back))
-    if result.span_seconds is not None:
-        lines.append(span_doubled(result.span_seconds))
-    if result.shift_days:
-        lines.append(f"all times moved by {result.shift_days} days")
-    return "\n".join([*lines, *changed])

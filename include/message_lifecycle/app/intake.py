@@ -13,11 +13,12 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from message_lifecycle.app.erasure_secret import forbidden_keys, secret_of_place
+from message_lifecycle.app.ingest_result import CHANGED, IngestResult
 from message_lifecycle.app.places import files_at
 from message_lifecycle.app.witness import compare
 from message_lifecycle.model.erasure import KeyMatch, KeySecret
@@ -35,7 +36,7 @@ from message_lifecycle.sources.selection import EVERY_FILE, PassedOver, Patterns
 if TYPE_CHECKING:
     from message_lifecycle.ledger import Ledger
     from message_lifecycle.ledger.intake import InsteadOf
-    from message_lifecycle.sources.file_times import GoingBack, Spans
+    from message_lifecycle.sources.file_times import Spans
     from message_lifecycle.sources.files import InputFile
     from message_lifecycle.sources.mapping import FieldMapping
     from message_lifecycle.sources.messages import Few, TtlRules
@@ -50,48 +51,10 @@ Frame = Any
 SHIFT_DAYS = "shift_days"
 TAKEN_BEFORE = "taken before"
 REFUSED_BEFORE = "every row was refused before, and the file is as it was: mend it, or replay its rows"
-CHANGED = "changed since it was taken"
 FEW_BYTES = 8 << 20
 """Of a batch that is read without Spark: as many lines as this process reads in the time that Spark takes to start."""
 _LOCK_SECONDS = 60.0
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IngestResult:
-    """What one call took. `files` empty: all were taken before, nothing was changed.
-
-    `quarantined`: refused rows by code. `end_offsets`: the log's, afterwards. `segments`: how many got messages.
-    `unknown_times`: messages without a known append time, which never expire (CLK-4); None: not counted, because the
-    batch had been committed by a run that died. `shift_days`: by how many days all times were moved. `erased`: messages that were not
-    taken, and are kept nowhere, because their key was erased (`erase --forbid`); None: not counted, as above. `changed`: files that were
-    passed over because they were taken before with other content. `span_seconds`: what `segment_max_seconds` was doubled to, because a
-    batch would have opened too many segments; None: it is as set (EXP-3). `absent`: fields that some records of JSON lines do not have, and
-    how many.
-    """
-
-    topic: TopicName
-    batch_ids: tuple[str, ...]
-    files: tuple[str, ...]
-    files_before: int
-    rows: int
-    quarantined: Mapping[str, int]
-    end_offsets: Mapping[int, int]
-    segments: int
-    unknown_times: int | None
-    shift_days: int
-    erased: int | None = 0
-    changed: tuple[str, ...] = ()
-    span_seconds: int | None = None
-    refused_whole: tuple[str, ...] = ()
-    """Files of which every row was refused. Each may come in again under its name when it is mended."""
-    refused_batches: tuple[str, ...] = ()
-    """Batches of which nothing was taken and rows were refused: a person must see to them."""
-    passed_over: tuple[PassedOver, ...] = ()
-    """Files below the folder that were not taken, with the reasons: hidden, of another kind, excluded, changed, or taken before."""
-    absent: Mapping[str, int] = field(default_factory=dict)
-    going_back: tuple[GoingBack, ...] = ()
-    """Files of which every time lies before those of an earlier file, in the order of the files (CLK-4: known times alone)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,9 +114,9 @@ def take_files(intake: Intake, name: TopicName, path: str, options: IngestOption
     new = {file.path for fresh, _ in taken.values() for file in fresh}
     refused = intake.ledger.refused_before(name, known)
     before = [
-        PassedOver(name=file.path, why=REFUSED_BEFORE if file.path in refused else TAKEN_BEFORE) for file in known if file.path not in new
+        PassedOver(file=file.path, why=REFUSED_BEFORE if file.path in refused else TAKEN_BEFORE) for file in known if file.path not in new
     ]
-    passed_over = (*found.passed_over, *(PassedOver(name=file.path, why=CHANGED) for file in changed), *before)
+    passed_over = (*found.passed_over, *(PassedOver(file=file.path, why=CHANGED) for file in changed), *before)
     changed_paths = tuple(file.path for file in changed)
     return result_of(intake, name, taken, files_before=len(before), changed=changed_paths, passed_over=passed_over)
 

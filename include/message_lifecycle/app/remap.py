@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.intake import IngestOptions, IngestResult, Intake, left_open, messages_in, take_files, taking
+from message_lifecycle.app.ingest_result import IngestResult
+from message_lifecycle.app.intake import IngestOptions, Intake, left_open, messages_in, take_files, taking
 from message_lifecycle.app.operations.registry import is_undone
 from message_lifecycle.app.places import files_at
 from message_lifecycle.app.services import Services

@@ -15,7 +15,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from message_lifecycle.app.intake import IngestOptions, IngestResult, Intake, result_of, take_known, taking
+from message_lifecycle.app.ingest_result import IngestResult
+from message_lifecycle.app.intake import IngestOptions, Intake, result_of, take_known, taking
 from message_lifecycle.ledger.intake import replay_path
 from message_lifecycle.model.errors import nothing_to_replay, unreplayable_rows
 from message_lifecycle.model.names import TopicName

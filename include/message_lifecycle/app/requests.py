@@ -8,9 +8,10 @@ from message_lifecycle.app import changes, steps
 from message_lifecycle.app.operations import reclaim
 from message_lifecycle.app.operations.registry import Scheduled, named
 from message_lifecycle.app.operations.topics import undo_until
+from message_lifecycle.app.rendering import Document
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.steps import Approver
-from message_lifecycle.app.views.state import View, when
+from message_lifecycle.app.views.state import when
 from message_lifecycle.model.errors import (
     CompactionRunning,
     LifecycleError,
@@ -118,7 +119,7 @@ def reclaim_deleted(s: Services, plan_id: str, *, as_of: Instant, approver: Appr
     return Outcome(name="no_op", operation="reclaim", topic=deletion.topic, as_of=done.plan.as_of, first_plan_id=done.plan.plan_id)
 
 
-def deleted_view(s: Services, topic: DeletedTopic) -> View:
+def deleted_view(s: Services, topic: DeletedTopic) -> Document:
     until = undo_until(s, topic)
     return {
         "topic": str(topic.topic),

@@ -16,6 +16,7 @@ from message_lifecycle.app.known import of_it_alone, topic_of
 from message_lifecycle.app.operations.registry import Scheduled, looked_at, named, preview, work_on
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.topics import to_copy
+from message_lifecycle.app.views.state import OutcomeView
 from message_lifecycle.app.wiring import lake
 from message_lifecycle.model.errors import LifecycleError, UnknownTopic
 from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, format_instant, parse_instant
@@ -276,7 +277,7 @@ def told(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def runs(limit: int = 50) -> list[dict[str, Any]]:
+def runs(limit: int = 50) -> list[OutcomeView]:
     return views.runs(lake(), limit=limit)
 
 

@@ -44,8 +44,6 @@ class HistoryReader(Protocol):
         """
 
 
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
     """A topic as its table describes it. `settings` are the topic's own, already checked."""

@@ -197,7 +197,7 @@ def files_of(place: str, listed: Iterable[tuple[str, int]], store: Store, patter
 def _found(place: str, chosen: Chosen, files: Sequence[InputFile]) -> Found:
     if files:
         return Found(files, chosen.passed_over)
-    why = [f"{one.name} ({one.why})" for one in chosen.passed_over]
+    why = [f"{one.file} ({one.why})" for one in chosen.passed_over]
     shown = ", ".join(why[:_NAMED]) + (f" and {len(why) - _NAMED:,} more" if len(why) > _NAMED else "")
     raise no_input(place, f"every file is passed over: {shown}" if why else "the folder holds no file")
 

@@ -27,7 +27,7 @@ _DIGITS = re.compile("([0-9]+)")
 class PassedOver:
     """A file that an ingest does not take, by its path below the folder, and the reason."""
 
-    name: str
+    file: str
     why: str
 
 
@@ -70,7 +70,7 @@ def choose(names: Iterable[str], patterns: Patterns) -> Chosen:
         if why is None:
             taken.append(name)
         else:
-            passed.append(PassedOver(name=name, why=why))
+            passed.append(PassedOver(file=name, why=why))
     return Chosen(names=tuple(taken), passed_over=tuple(passed))
 
 

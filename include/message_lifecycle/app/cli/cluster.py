@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 from message_lifecycle.app.cli.context import DIFFERENT, OutputOption, argument
-from message_lifecycle.app.cli.screen import Output, Screen, emit, size, working
+from message_lifecycle.app.cli.screen import Output, Screen, emit, working
+from message_lifecycle.app.rendering import size
 
 app = typer.Typer(no_args_is_help=True, help="What a cluster's machines need to run tasks.")
 _SAID = {True: "ok", False: "not ok", None: "-"}

@@ -24,7 +24,8 @@ from message_lifecycle.app.cli.context import (
     services,
     topic_of,
 )
-from message_lifecycle.app.cli.screen import ROWS, Output, Screen, View, count, emit, emit_long, said, working
+from message_lifecycle.app.cli.screen import Output, Screen, emit, emit_long, working
+from message_lifecycle.app.rendering import ROWS, Document, count, said
 from message_lifecycle.model.names import composed
 from message_lifecycle.sources.files import unreadable_file
 
@@ -253,13 +254,13 @@ def _lines(file: str) -> tuple[str, list[bytes]]:
         raise unreadable_file(file, error.strerror or str(error)) from error
 
 
-def _show_added(screen: Screen, told: View) -> None:
+def _show_added(screen: Screen, told: Document) -> None:
     left_out = f", {count(told['erased'])} left out: their documents were erased and may not come in again" if told["erased"] else ""
     screen.line(f"{told['topic']}: {count(told['changes'])} changes added{left_out}")
     screen.table(("document", "now at"), [(name, count(seq)) for name, seq in told["newest"].items()], right=("now at",), most=ROWS)
 
 
-def _show_pulled(screen: Screen, found: View) -> None:
+def _show_pulled(screen: Screen, found: Document) -> None:
     """What a client gets, and the epoch it is to bring along."""
     screen.line(f"{found['document']}: at change {count(found['seq'])}, epoch {found['epoch']}", style="bold")
     snapshot = found["snapshot"]
@@ -275,7 +276,7 @@ def _show_pulled(screen: Screen, found: View) -> None:
         screen.line("nothing is new")
 
 
-def _show_synced(screen: Screen, told: View) -> None:
+def _show_synced(screen: Screen, told: Document) -> None:
     if not told["server_seq"]:
         screen.line(f"{told['document']}: {told['client']} has nothing yet, so nothing is kept for it")
         return
@@ -283,7 +284,7 @@ def _show_synced(screen: Screen, told: View) -> None:
     screen.line(f"{told['document']}: {told['client']} has everything up to {count(told['server_seq'])} of epoch {told['epoch']}; {kept}")
 
 
-def _show_history(screen: Screen, document: str, entries: Iterable[View], following: Callable[[], int | None]) -> None:
+def _show_history(screen: Screen, document: str, entries: Iterable[Document], following: Callable[[], int | None]) -> None:
     """Each as it comes, so no table, whose columns are as wide as their widest cell. `following`: asked at the end, where to go on."""
     none = True
     for entry in entries:
@@ -298,7 +299,7 @@ def _show_history(screen: Screen, document: str, entries: Iterable[View], follow
         screen.line(f"More: --from {goes_on_from}")
 
 
-def show_documents(screen: Screen, found: View) -> None:
+def show_documents(screen: Screen, found: Document) -> None:
     """All documents of a topic."""
     screen.line(f"{found['topic']}: {count(len(found['documents']))} documents, folded as {found['fold']}", style="bold")
     screen.facts(
@@ -338,7 +339,7 @@ def show_documents(screen: Screen, found: View) -> None:
         )
 
 
-def _show_document(screen: Screen, found: View) -> None:
+def _show_document(screen: Screen, found: Document) -> None:
     """One document."""
     screen.line(f"{found['topic']}: {found['document']}", style="bold")
     screen.facts(
@@ -373,18 +374,18 @@ def _show_document(screen: Screen, found: View) -> None:
     screen.table(("setting", "value"), [(name, said(value)) for name, value in found["settings"].items()])
 
 
-def _show_altered(screen: Screen, told: View) -> None:
+def _show_altered(screen: Screen, told: Document) -> None:
     screen.line(f"{told['level']} {told['name']} of {told['topic']}", style="bold")
     screen.facts([("owner", told["owner"] or ""), *((name, said(value)) for name, value in told["settings"].items())])
     if not told["settings"]:
         screen.line("no settings of its own")
 
 
-def _stored(entry: View) -> str:
+def _stored(entry: Document) -> str:
     return "none" if entry["first"] is None else f"{entry['first']}..{entry['seq']}"
 
 
-def _lowest(entry: View) -> str:
+def _lowest(entry: Document) -> str:
     return "nobody" if entry["lowest_synced"] is None else str(entry["lowest_synced"])
 
 

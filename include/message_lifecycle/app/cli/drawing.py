@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from message_lifecycle.app.cli.context import of_outcome
-from message_lifecycle.app.cli.screen import ROWS, Output, Screen, View, count, emit, reasons, share, size
+from message_lifecycle.app.cli.screen import Output, Screen, emit
+from message_lifecycle.app.rendering import ROWS, SHORT, Block, Document, as_json, count, reasons, share, size
 from message_lifecycle.model.outcome import Outcome
 
 if TYPE_CHECKING:
     from message_lifecycle.app.operations.registry import Operation
 
-SHORT = 12
-"""Of a plan's id so many characters are shown where it is to be typed."""
-_STYLES = {"published": "green", "blocked": "red", "failed": "red", "starved": "red", "needs_approval": "yellow"}
 
-
-def plan(screen: Screen, view: View) -> None:
+def plan(screen: Screen, view: Document) -> None:
     """A plan, from what goes to what is to be done next."""
     removes = view["removes"]
     of_documents = [action for action in view["actions"] if action["action"] == "restore_document"]
@@ -49,7 +46,9 @@ def plan(screen: Screen, view: View) -> None:
     else:
         _documents(screen, view)
     _bounds(screen, view["bounds"])
-    held(screen, view["held"])
+    from message_lifecycle.app.views.state import HeldView
+
+    screen.draw([HeldView.table.of(view["held"])])
     screen.titled("Warnings", view["warnings"])
     screen.titled("A person's word is needed", view["asks"])
     if "names" in removes["files"]:
@@ -57,7 +56,7 @@ def plan(screen: Screen, view: View) -> None:
     _fate(screen, view)
 
 
-def _tables(screen: Screen, actions: list[View]) -> None:
+def _tables(screen: Screen, actions: list[Document]) -> None:
     """What of tables' past goes, and what stays and why."""
     if not actions:
         return
@@ -75,7 +74,7 @@ def _tables(screen: Screen, actions: list[View]) -> None:
     )
 
 
-def _moved(screen: Screen, actions: list[View]) -> None:
+def _moved(screen: Screen, actions: list[Document]) -> None:
     """The tables of a whole topic."""
     if not actions:
         return
@@ -84,7 +83,7 @@ def _moved(screen: Screen, actions: list[View]) -> None:
     screen.table(("table", "rows", "size"), rows, right=("rows", "size"))
 
 
-def _returned(screen: Screen, actions: list[View]) -> None:
+def _returned(screen: Screen, actions: list[Document]) -> None:
     """What comes back of documents."""
     if not actions:
         return
@@ -99,7 +98,7 @@ def _returned(screen: Screen, actions: list[View]) -> None:
     )
 
 
-def _going(screen: Screen, actions: list[View]) -> None:
+def _going(screen: Screen, actions: list[Document]) -> None:
     # A sweep names snapshots, and takes nothing.
     actions = [action for action in actions if "partition" in action]
     if not actions:
@@ -137,7 +136,7 @@ def _going(screen: Screen, actions: list[View]) -> None:
     )
 
 
-def _documents(screen: Screen, view: View) -> None:
+def _documents(screen: Screen, view: Document) -> None:
     """What happens to each document, and by which bounds; those that are left as they are come first."""
     screen.titled("Blocked", [f"{entry['document']}: {entry['reason']}" for entry in view["documents"]["blocked"] or ()])
     if not view["actions"]:
@@ -164,7 +163,7 @@ def _documents(screen: Screen, view: View) -> None:
     )
 
 
-def obligations(screen: Screen, obliged: Sequence[View]) -> None:
+def obligations(screen: Screen, obliged: Sequence[Document]) -> None:
     """What a topic obliges (OBL-1): how much is due, since when, who holds the rest, when somebody last looked."""
     rows = [
         (
@@ -172,7 +171,7 @@ def obligations(screen: Screen, obliged: Sequence[View]) -> None:
             one["kind"],
             "" if one["amount"] is None else f"{count(one['amount'])} {one['unit']}",
             screen.when(one["due_since"]) if one["due_since"] else "",
-            ", ".join(sorted({entry["holder"] for entry in one["held"]})),
+            ", ".join(sorted({entry.holder for entry in one["held"]})),
             f"{one['last_run']['outcome']} {screen.when(one['last_run']['at'])}" if one["last_run"] else "none",
         )
         for one in obliged
@@ -181,7 +180,7 @@ def obligations(screen: Screen, obliged: Sequence[View]) -> None:
         screen.table(("", "obliges", "due", "since", "held by", "last run"), rows, right=("due",), wrap=("held by",))
 
 
-def _of_documents(found: View | None) -> str:
+def _of_documents(found: Document | None) -> str:
     if found is None:
         return ""
     blocked = f", {count(len(found['blocked']))} blocked" if found["blocked"] else ""
@@ -189,7 +188,7 @@ def _of_documents(found: View | None) -> str:
     return f"{count(found['documents'])}, {made}, {count(found['purged_documents'])} purged{blocked}"
 
 
-def _bounds(screen: Screen, bounds: list[View]) -> None:
+def _bounds(screen: Screen, bounds: list[Document]) -> None:
     if not bounds:
         return
     screen.heading("Bounds: nothing at or above goes")
@@ -206,20 +205,20 @@ def offset(bound: int | None) -> str:
     return "none" if bound is None else str(bound)
 
 
-def _what(view: View) -> str:
+def _what(view: Document) -> str:
     removes = view["removes"]
     if not _operation(view).counts_messages:
         return f"{size(removes['bytes'])} of {size(removes['of_bytes'])} for good" if view["actions"] else "nothing"
     return _removes(removes, view["things"]) if view["documents"] is None else _purges(removes)
 
 
-def _operation(view: View) -> Operation:
+def _operation(view: Document) -> Operation:
     from message_lifecycle.app.operations.registry import named
 
     return named(view["operation"])
 
 
-def _removes(removes: View, things: str) -> str:
+def _removes(removes: Document, things: str) -> str:
     if removes["messages"] is None:
         return f"what is found superseded or dead of {count(removes['of_messages'])} messages, when it is staged"
     if not removes["messages"]:
@@ -230,11 +229,11 @@ def _removes(removes: View, things: str) -> str:
     )
 
 
-def _purges(removes: View) -> str:
+def _purges(removes: Document) -> str:
     return f"{count(removes['messages'])} of {count(removes['of_messages'])} changes ({share(removes['share'])})"
 
 
-def _fate(screen: Screen, view: View) -> None:
+def _fate(screen: Screen, view: Document) -> None:
     """How far a recorded plan has come, and what is next."""
     screen.line()
     if "state" not in view:
@@ -247,9 +246,11 @@ def _fate(screen: Screen, view: View) -> None:
         word = view["approval"]
         screen.line(f"{'approved' if word['granted'] else 'refused'} by {word['by']} at {word['at']}: {word['text']}")
     if view["outcome"] is not None:
-        headline(screen, view["outcome"], view["things"])
+        screen.draw(view["outcome"].headline())
     elif view["waits_until"] is not None:
-        how_to_answer(screen, view)
+        from message_lifecycle.app.views.state import how_to_answer
+
+        screen.draw(how_to_answer(view["plan_id"], view["operation"], view["topic"]))
         screen.line(f"The question lapses at {view['waits_until']}.")
     else:
         # Whether it is committed the table tells: `publish` finds the commit, or goes on to it.
@@ -257,80 +258,18 @@ def _fate(screen: Screen, view: View) -> None:
         screen.line(f"State: {view['state']}. Next: lifecycle {following} {view['plan_id'][:SHORT]}")
 
 
-def ended(
-    output: Output,
-    result: Outcome,
-    things: str = "messages",
-    *,
-    then: str = "",
-    after: Callable[[Screen], None] = lambda _: None,
-    **beside: Any,
-) -> int:
-    """Tell a topic's result; the exit status that it has. `things`: see `headline`; `then`: a line after a published one;
-    `after`: draws what follows; `beside`: further fields for programs."""
+def ended(output: Output, result: Outcome, things: str = "messages", *, then: str = "", after: Sequence[Block] = (), **beside: Any) -> int:
+    """Print a topic's result and return the exit status. `things`: what the plan counts; `then`: a line after a published one; `after`: what
+    follows; `beside`: further fields for programs."""
     from message_lifecycle.app.views.state import outcome_view
 
-    def show(screen: Screen, view: View) -> None:
-        outcome(screen, view, things)
-        if then and result.name == "published":
-            screen.line(then)
-        after(screen)
-
-    emit(output, {**outcome_view(result), **beside}, show)
+    view = outcome_view(result, things=things)
+    following = [then] if then and result.name == "published" else []
+    emit(output, {**as_json(view), **beside}, lambda screen, _told: screen.draw([*view.shown(), *following, *after]))
     return of_outcome(result.name)
 
 
-def outcome(screen: Screen, view: View, things: str = "messages") -> None:
-    """One topic's result, and what a person should know beside it. `things`: see `headline`."""
-    headline(screen, view, things)
-    held(screen, view["held"])
-    screen.titled("Warnings", view["warnings"])
-    if view["outcome"] == "needs_approval":
-        how_to_answer(screen, view)
-    if view["more"]:
-        screen.line("More is due: the next run goes on.")
-
-
-def headline(screen: Screen, view: View, things: str = "messages") -> None:
-    """The result in a line, and by which plan. `things`: what the plan counts, where that can be other than messages (`Plan.things`)."""
-    if view["reclaimed_bytes"] is not None:
-        files, back = count(view["reclaimed_files"]), size(view["reclaimed_bytes"])
-        ended = "" if view["outcome"] == "published" else f"{view['outcome']}, "
-        _told(screen, view, f"{ended}{back} came back, {files} files are gone")
-        return
-    said = {
-        "published": _operation(view).did(reasons(view["removed"]), view["removed_messages"], view["restored"], things),
-        "no_op": "nothing to do",
-        "needs_approval": "waits for a person, nothing removed",
-    }.get(view["outcome"], f"{view['outcome']}, nothing removed")
-    if view["outcome"] == "failed":
-        said = f"failed after removing {reasons(view['removed']) or 'nothing'}"
-    kept = f", {count(view['messages_kept'])} kept" if view["messages_kept"] is not None else ""
-    _told(screen, view, f"{said}{kept}")
-
-
-def _told(screen: Screen, view: View, said: str) -> None:
-    screen.sentence(f"{view['topic']}: {said}, as of {view['as_of']}", style=_STYLES.get(view["outcome"]))
-    screen.facts(
-        [
-            ("  plan", view["plan_id"] or ""),
-            ("  snapshot", str(view["snapshot_id"] or "")),
-            ("  archived", f"{count(view['archived'])} messages" if view["archived"] else ""),
-            ("  markers", _markers(view)),
-            ("  done before by", view["first_plan_id"] or ""),
-            ("  also" if view["outcome"] == "published" else "  why", view["detail"]),
-        ]
-    )
-
-
-def _markers(view: View) -> str:
-    if not view["markers"] and not view["cancelled_markers"]:
-        return ""
-    cancelled = f", {count(view['cancelled_markers'])} needless by newer messages" if view["cancelled_markers"] else ""
-    return f"{count(view['markers'])} made{cancelled}"
-
-
-def judged(screen: Screen, page: View) -> None:
+def judged(screen: Screen, page: Document) -> None:
     """A gate's report: how it judged, and what did not hold."""
     gate = page["gate"]
     screen.line(f"Plan {page['plan_id']} of {page['topic']}: {gate['judgement']}", style="bold")
@@ -339,12 +278,14 @@ def judged(screen: Screen, page: View) -> None:
     screen.facts([("gate report", gate["gate_id"]), ("checks", evaluated)])
     failed_checks(screen, gate)
     if gate["judgement"] == "needs_approval" and page["outcome"] is None and page["approval"] is None:
-        how_to_answer(screen, page)
+        from message_lifecycle.app.views.state import how_to_answer
+
+        screen.draw(how_to_answer(page["plan_id"], page["operation"], page["topic"]))
     elif gate["judgement"] == "passed" and page["outcome"] is None:
         screen.line(f"Next: lifecycle publish {page['plan_id'][:SHORT]}")
 
 
-def failed_checks(screen: Screen, gate: View) -> None:
+def failed_checks(screen: Screen, gate: Document) -> None:
     """The checks that did not hold; those that did are in the JSON."""
     failed = [check for check in gate["checks"] if not check["passed"]]
     if failed:
@@ -353,43 +294,3 @@ def failed_checks(screen: Screen, gate: View) -> None:
             [(c["id"], c["says"], c["found"] if c["evaluated"] else f"not evaluated: {c['found']}") for c in failed],
             wrap=("says", "found"),
         )
-
-
-def held(screen: Screen, entries: list[View]) -> None:
-    """Show the messages that are due and kept, with the holder of each."""
-    if not entries:
-        return
-    screen.heading("Overdue, and held")
-    screen.table(
-        ("partition", "offsets", "messages", "due since", "held by", "because"),
-        [
-            (
-                str(e["partition"]),
-                f"{e['from']}..{e['to']}",
-                count(e["messages"]),
-                screen.when(e["overdue_since"]),
-                e["holder"],
-                e["detail"],
-            )
-            for e in entries
-        ],
-        right=("partition", "messages"),
-        most=ROWS,
-    )
-
-
-def goes_on(view: View) -> str:
-    """The command that carries an approved plan out. Another operation's would make a plan of its own in its place."""
-    command = _operation(view).command
-    return f"lifecycle {command} {view['topic']}" if command else f"lifecycle publish {view['plan_id'][:SHORT]}"
-
-
-def how_to_answer(screen: Screen, view: View) -> None:
-    """The commands by which a person decides. `view`: of a plan, or of an outcome."""
-    plan_id = view["plan_id"]
-    screen.line()
-    screen.line("This plan waits for a person:", style="yellow")
-    screen.line(f"  look     lifecycle explain {plan_id[:SHORT]}")
-    screen.line(f"  approve  lifecycle approve {plan_id[:SHORT]} --by NAME --why WHY")
-    screen.line(f"           {goes_on(view)}")
-    screen.line(f"  refuse   lifecycle refuse {plan_id[:SHORT]} --by NAME --why WHY")

@@ -18,7 +18,8 @@ from message_lifecycle.app.cli.context import (
     topic_of,
     wiring_of,
 )
-from message_lifecycle.app.cli.screen import Output, Screen, View, count, emit, working
+from message_lifecycle.app.cli.screen import Output, emit, working
+from message_lifecycle.app.rendering import count
 from message_lifecycle.model.instants import format_instant
 
 if TYPE_CHECKING:
@@ -36,31 +37,10 @@ def list_(
     output: OutputOption = Output.text,
 ) -> None:
     """List past runs, the newest first."""
-    from message_lifecycle.app.views.state import runs
+    from message_lifecycle.app.views.state import OutcomeView, runs
 
     s = services(ctx)
-    emit(output, runs(s, None if topic is None else topic_of(s, topic), limit=limit), _show_runs)
-
-
-def _show_runs(screen: Screen, found: list[View]) -> None:
-    screen.table(
-        ("recorded", "topic", "operation", "outcome", "removed", "as of", "plan"),
-        [
-            (
-                screen.when(run["at"]),
-                run["topic"],
-                run["operation"],
-                "undone" if run["undone"] else run["outcome"],
-                count(run["removed_messages"]),
-                screen.when(run["as_of"]),
-                (run["plan_id"] or "")[:8],
-            )
-            for run in found
-        ],
-        right=("removed",),
-        wrap=("topic",),
-        none="no runs yet",
-    )
+    emit(output, runs(s, None if topic is None else topic_of(s, topic), limit=limit), OutcomeView.table)
 
 
 @app.command()

@@ -20,8 +20,9 @@ from message_lifecycle.app.cli.context import (
     services,
     topic_of,
 )
-from message_lifecycle.app.cli.screen import Output, Screen, View, count, emit, size, working
-from message_lifecycle.model.instants import span
+from message_lifecycle.app.cli.screen import Output, Screen, emit, working
+from message_lifecycle.app.rendering import SHORT, Document, count, size
+from message_lifecycle.model.instants import format_instant, span
 from message_lifecycle.model.topic import matrix
 
 _HOLDERS_SHOWN = 5
@@ -63,7 +64,7 @@ def metrics(ctx: typer.Context) -> None:
     typer.echo(exposition(found), nl=False)
 
 
-def _show_status(screen: Screen, found: list[View]) -> None:
+def _show_status(screen: Screen, found: list[Document]) -> None:
     if not found:
         screen.line("no topics yet; `lifecycle topic create NAME` makes one")
         return
@@ -81,18 +82,18 @@ def _show_status(screen: Screen, found: list[View]) -> None:
             drawing.obligations(screen, [one for one in entry.get("obligations", ()) if one["state"] != "idle"])
 
 
-def _status_row(screen: Screen, entry: View) -> tuple[str, ...]:
+def _status_row(screen: Screen, entry: Document) -> tuple[str, ...]:
     if "due" not in entry:
         return "not ok", entry["topic"], "", "", "", "", "", "", ""
     removal, last = entry["last_removal"], entry["last_run"]
-    ended = f"{'undone' if last['undone'] else last['outcome']} {screen.when(last['at'])}" if last else "none"
+    ended = f"{last.ended} {screen.when(format_instant(last.at))}" if last else "none"
     removed = f"{screen.when(removal['at'])}{' (undone)' if removal['undone'] else ''}" if removal else "none"
     return (
         "ok" if entry["ok"] else "not ok",
         entry["topic"],
         count(entry["messages"]),
         count(entry["due"]["messages"]),
-        count(sum(held["messages"] for held in entry["held"])),
+        count(sum(held.messages for held in entry["held"])),
         count(entry["past_expiry"]["messages"]) if "past_expiry" in entry else "",
         "" if entry["hidden_bytes"] is None else size(entry["hidden_bytes"]),
         removed,
@@ -100,7 +101,7 @@ def _status_row(screen: Screen, entry: View) -> tuple[str, ...]:
     )
 
 
-def _status_notes(entry: View) -> Iterable[str]:
+def _status_notes(entry: Document) -> Iterable[str]:
     yield from entry["problems"]
     if "due" not in entry:
         return
@@ -116,9 +117,9 @@ def _status_notes(entry: View) -> Iterable[str]:
     if entry.get("past_expiry", {}).get("told"):
         yield entry["past_expiry"]["told"]
     # What waits for a person is told below, with the command that answers.
-    others = [held for held in entry["held"] if not (entry["waiting"] and held["holder"] == "open_approval")]
+    others = [held for held in entry["held"] if not (entry["waiting"] and held.holder == "open_approval")]
     for held in others[:_HOLDERS_SHOWN]:
-        yield f"{count(held['messages'])} due messages of partition {held['partition']} are held: {held['holder']}: {held['detail']}"
+        yield f"{count(held.messages)} due messages of partition {held.partition} are held: {held.holder}: {held.detail}"
     if len(others) > _HOLDERS_SHOWN:
         yield f"... and {len(others) - _HOLDERS_SHOWN} more such runs of segments; --output json has all"
     if entry["refused"]["rows"]:
@@ -127,7 +128,7 @@ def _status_notes(entry: View) -> Iterable[str]:
         waiting = entry["waiting"]
         yield (
             f"plan {waiting['plan_id']} waits for a person since {waiting['since']} and lapses at {waiting['lapses_at']}: "
-            f"lifecycle approve {waiting['plan_id'][: drawing.SHORT]} --by NAME --why WHY"
+            f"lifecycle approve {waiting['plan_id'][:SHORT]} --by NAME --why WHY"
         )
     yield from entry["warnings"]
 
@@ -154,13 +155,13 @@ def explain(
     emit(output, found, _show_explanation)
 
 
-def _compacted(view: View) -> str:
+def _compacted(view: Document) -> str:
     if view["past_horizon"]:
         return f"Not compacted yet: the view reaches to offset {drawing.offset(view['horizon'])}."
     return "In the view." if view["in_view"] else "Not in the view: superseded, or gone by a rule."
 
 
-def _show_explanation(screen: Screen, found: View) -> None:
+def _show_explanation(screen: Screen, found: Document) -> None:
     words = {
         "kept": "is there",
         "held": "is there, overdue and held",
@@ -183,7 +184,7 @@ def _show_explanation(screen: Screen, found: View) -> None:
         )
     if found["holds"]:
         screen.heading("Legal holds on it")
-        screen.facts([(hold["hold_id"], f"by {hold['placed_by']} since {hold['placed_at']}: {hold['why']}") for hold in found["holds"]])
+        screen.facts([(one.hold_id, f"by {one.placed_by} since {format_instant(one.placed_at)}: {one.why}") for one in found["holds"]])
     if found["compacted"] is not None:
         screen.heading("The compacted view")
         screen.sentence(_compacted(found["compacted"]))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -25,15 +26,16 @@ from message_lifecycle.app.cli.context import (
     topic_of,
     word_of,
 )
-from message_lifecycle.app.cli.screen import Output, Screen, View, count, emit, emit_line, ends, reasons, working
+from message_lifecycle.app.cli.screen import Output, Screen, emit, emit_line, working
+from message_lifecycle.app.rendering import Document, Notes, count, text_of
 from message_lifecycle.model.errors import another_topic, unknown_consumer, unknown_partition
 from message_lifecycle.model.instants import format_instant, span
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName, safe
-from message_lifecycle.operations.admission import span_doubled
 
 if TYPE_CHECKING:
-    from message_lifecycle.app.intake import IngestOptions, IngestResult, Intake
+    from message_lifecycle.app.ingest_result import IngestResult, RemapView
+    from message_lifecycle.app.intake import IngestOptions, Intake
     from message_lifecycle.app.remap import Remapped
     from message_lifecycle.app.services import Services
 
@@ -148,7 +150,7 @@ def ingest(
         )
     except RemovalOpen as waits:
         return _removal_open(waits.remapped, output)
-    return show_result(result, output, remapped=None if again is None else again.found)
+    return show_result(result if again is None else replace(result, remapped=again.view()), output)
 
 
 def _taken(
@@ -182,117 +184,24 @@ class _Again:
             steps.run(s, name, as_of=s.ledger.now(), work="quarantine")
         return self.found.result
 
+    def view(self) -> RemapView:
+        from message_lifecycle.app.ingest_result import RemapView
+        from message_lifecycle.app.views.state import outcome_view
+
+        assert self.found is not None, "the ingest calls it"
+        return RemapView(batches=self.found.batches, removal=None if self.found.removal is None else outcome_view(self.found.removal))
+
 
 def _removal_open(found: Remapped, output: Output) -> int:
     assert found.removal is not None, "a remap without a result has a removal"
     note = "No message was ingested yet. Run the same command again after the removal is published."
-    return drawing.ended(output, found.removal, after=lambda screen: screen.notes([note]), batches=list(found.batches))
+    return drawing.ended(output, found.removal, after=[Notes([note])], batches=list(found.batches))
 
 
-def show_result(result: IngestResult, output: Output, *, removal: View | None = None, remapped: Remapped | None = None) -> int:
-    """Print what was taken; return the exit status.
-
-    Args:
-        remapped: Which batches were taken again by another mapping.
-        removal: How the run ended that removes replayed rows from the quarantine.
-    """
-    told = {
-        "topic": str(result.topic),
-        "batch_ids": list(result.batch_ids),
-        "files": list(result.files),
-        "files_before": result.files_before,
-        "messages": result.rows,
-        "quarantined": dict(result.quarantined),
-        "refused_whole": list(result.refused_whole),
-        "refused_batches": list(result.refused_batches),
-        "erased": result.erased,
-        "end_offsets": {str(partition): end for partition, end in sorted(result.end_offsets.items())},
-        "segments": result.segments,
-        "unknown_times": result.unknown_times,
-        "shift_days": result.shift_days,
-        "changed": list(result.changed),
-        "span_seconds": result.span_seconds,
-        "passed_over": [{"file": one.name, "why": one.why} for one in result.passed_over],
-        "absent_fields": dict(result.absent),
-        "going_back": [
-            {
-                "file": one.file,
-                "newest": format_instant(one.newest),
-                "after": one.after,
-                "oldest": format_instant(one.oldest),
-                "messages": one.messages,
-            }
-            for one in result.going_back
-        ],
-    }
-    if removal is not None:
-        told["removal"] = removal
-    if remapped is not None:
-        told["remapped"] = remapped_view(remapped)
-    emit(output, told, lambda screen, told: _show_taken(screen, told, result))
+def show_result(result: IngestResult, output: Output) -> int:
+    """Print what was taken; return the exit status."""
+    emit(output, result)
     return WAITS if result.refused_batches else 0
-
-
-def remapped_view(found: Remapped) -> View:
-    """The batches that were taken again, and how the plan ended that removed their messages."""
-    from message_lifecycle.app.views.state import outcome_view
-
-    return {"batches": list(found.batches), "removal": None if found.removal is None else outcome_view(found.removal)}
-
-
-def _show_remapped(screen: Screen, view: View | None) -> None:
-    if view is None:
-        return
-    if not view["batches"]:
-        screen.notes(["no batch of these files was taken by another mapping"])
-    elif view["removal"] is not None:
-        plan = view["removal"]["plan_id"]
-        screen.notes(
-            [
-                f"taken again under this mapping: batch {', '.join(view['batches'])}; "
-                f"plan {plan[: drawing.SHORT]} removed {count(view['removal']['removed_messages'])} messages that it had brought"
-            ]
-        )
-
-
-def _show_taken(screen: Screen, told: View, result: IngestResult) -> None:
-    from message_lifecycle.app.ingest import passed_over_lines, shortened
-    from message_lifecycle.app.intake import CHANGED
-    from message_lifecycle.sources.file_times import going_back_line
-    from message_lifecycle.sources.selection import PassedOver
-
-    _show_remapped(screen, told.get("remapped"))
-    screen.notes(f"not taken, for it has changed since it was: {path}" for path in told["changed"])
-    passed_over = passed_over_lines([PassedOver(name=one["file"], why=one["why"]) for one in told["passed_over"] if one["why"] != CHANGED])
-    if not told["files"]:
-        screen.line(f"{told['topic']}: nothing new, {count(told['files_before'])} files were taken before")
-        screen.notes(passed_over)
-        return
-    screen.line(f"{told['topic']}: {count(told['messages'])} messages out of {count(len(told['files']))} files", style="green")
-    screen.facts(
-        [
-            ("segments", count(told["segments"])),
-            ("end offsets", ends(told["end_offsets"])),
-            ("quarantined", reasons(told["quarantined"])),
-            ("refused whole", shortened(told["refused_whole"])),
-            ("erased", f"{count(told['erased'])} messages of keys that may not come in, not taken" if told["erased"] else ""),
-            ("unknown times", f"{count(told['unknown_times'])} messages, which never expire" if told["unknown_times"] else ""),
-            ("without a field", ", ".join(f"{name}: {count(number)} records" for name, number in told["absent_fields"].items())),
-            ("shifted by", f"{told['shift_days']} days" if told["shift_days"] else ""),
-        ]
-    )
-    if result.going_back:
-        screen.notes([going_back_line(result.going_back)], style="yellow")
-    if told["span_seconds"] is not None:
-        screen.notes([span_doubled(told["span_seconds"])], style="yellow")
-    screen.notes(passed_over)
-    if "removal" in told:
-        screen.heading("Replayed rows leave the quarantine")
-        drawing.outcome(screen, told["removal"])
-    if told["refused_batches"]:
-        screen.notes(["nothing was taken of this batch: mend its files and ingest them again, or replay or accept its rows"], style="red")
-    if told["quarantined"]:
-        screen.notes([f"to see the refused rows: lifecycle quarantine show {told['topic']}"])
 
 
 def read(
@@ -339,8 +248,8 @@ def read(
         _print_messages(shown)
 
 
-def _message_view(message: Message) -> View:
-    from message_lifecycle.app.views.state import text_of, when
+def _message_view(message: Message) -> Document:
+    from message_lifecycle.app.views.state import when
 
     return {
         "partition": message.partition,
@@ -432,7 +341,7 @@ def _list_consumers(s: Services, name: TopicName, output: Output, *, only: str |
     emit(output, found, lambda screen, found: _show_consumers(screen, name, found))
 
 
-def _show_consumers(screen: Screen, name: TopicName, found: list[View]) -> None:
+def _show_consumers(screen: Screen, name: TopicName, found: list[Document]) -> None:
     if not found:
         screen.line(f"{name} has no consumers: nothing is kept for a reader")
         return
@@ -457,7 +366,7 @@ def _show_consumers(screen: Screen, name: TopicName, found: list[View]) -> None:
     screen.notes(_keeps(entry) for entry in found)
 
 
-def _keeps(entry: View) -> str:
+def _keeps(entry: Document) -> str:
     if entry["replica"]:
         return f"{entry['consumer']} is a replica: it keeps what it has not copied, from every rule of age, and never falls silent"
     if entry["group"]:

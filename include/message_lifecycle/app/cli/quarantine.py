@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from inspect import Parameter, Signature, signature
 from typing import Annotated, Any
 
@@ -25,7 +26,8 @@ from message_lifecycle.app.cli.context import (
 )
 from message_lifecycle.app.cli.messages import ingest, show_result
 from message_lifecycle.app.cli.runs import TopicsArgument, run_each
-from message_lifecycle.app.cli.screen import Output, Screen, View, count, emit, reasons, working
+from message_lifecycle.app.cli.screen import Output, Screen, emit, working
+from message_lifecycle.app.rendering import Document, count, reasons
 from message_lifecycle.model.names import safe
 
 BatchOption = Annotated[str | None, option("--batch", "BATCH", "Only rows of this batch.")]
@@ -134,7 +136,7 @@ def replay(
         result = take(str(name), "", **reading, replay=asked)
     with working(f"{name}: removing replayed rows from the quarantine"):
         outcome = steps.run(s, name, as_of=s.ledger.now(), approver=None, work="quarantine")
-    return worst([show_result(result, output, removal=outcome_view(outcome)), of_outcome(outcome.name)])
+    return worst([show_result(replace(result, removal=outcome_view(outcome)), output), of_outcome(outcome.name)])
 
 
 def _with_options_of_ingest(command: Any) -> Any:
@@ -150,7 +152,7 @@ def _with_options_of_ingest(command: Any) -> Any:
 app.command()(_with_options_of_ingest(replay))
 
 
-def _show_batches(screen: Screen, view: View) -> None:
+def _show_batches(screen: Screen, view: Document) -> None:
     if not view["rows"]:
         screen.line(f"{view['topic']}: no refused rows")
         return
@@ -171,7 +173,7 @@ def _show_batches(screen: Screen, view: View) -> None:
     screen.notes([f"to see the rows: lifecycle quarantine show {view['topic']} --batch BATCH"])
 
 
-def _show_rows(screen: Screen, view: View) -> None:
+def _show_rows(screen: Screen, view: Document) -> None:
     if not view["rows"]:
         screen.line(f"{view['topic']}: no such refused rows")
         return

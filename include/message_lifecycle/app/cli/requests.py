@@ -24,8 +24,9 @@ from message_lifecycle.app.cli.context import (
     topic_of,
     word_of,
 )
-from message_lifecycle.app.cli.erasures import IN_VALUES, show_in_values
-from message_lifecycle.app.cli.screen import Output, Screen, View, count, emit, working
+from message_lifecycle.app.cli.erasures import IN_VALUES
+from message_lifecycle.app.cli.screen import Output, emit, working
+from message_lifecycle.app.rendering import count
 from message_lifecycle.model.change import QUARANTINE
 from message_lifecycle.model.errors import invalid_hold
 from message_lifecycle.model.hold import HeldRange
@@ -219,7 +220,7 @@ def _run(
     """`sought`: a key to look for in values afterwards."""
     from message_lifecycle.app import steps
     from message_lifecycle.app.in_values import check_searchable, find_in_values
-    from message_lifecycle.app.views.state import in_values_view
+    from message_lifecycle.app.views.erasures import in_values_blocks
 
     if sought is not None:
         check_searchable(sought)
@@ -228,8 +229,8 @@ def _run(
     if sought is None:
         return drawing.ended(output, outcome, things)
     with working(f"{name}: searching values"):
-        found = in_values_view(find_in_values(s, sought, [name]))
-    return drawing.ended(output, outcome, things, after=lambda screen: show_in_values(screen, found), in_values=found)
+        found = find_in_values(s, sought, [name])
+    return drawing.ended(output, outcome, things, after=list(in_values_blocks(found)), in_values=found)
 
 
 # `lifecycle hold`: what must not go, whoever asks, until a person releases it (DEL-8).
@@ -284,8 +285,8 @@ def add(
     with working(f"{name}: waiting for whoever publishes"):
         hold = place_hold(s, name, by=by, why=text, key=given, offsets=offsets)
     covered = messages_held(s, hold)
-    view = {**hold_view(hold), "covers": covered}
-    said = f"{hold.told}: {_what(view)} of {name} stays from now on"
+    view = hold_view(hold, covers=covered)
+    said = f"{hold.told}: {view.what} of {name} stays from now on"
     if covered == 0 and not in_advance:
         emit(output, view, f"{said}. It covers no message now: check it, or release it (`lifecycle hold release {hold.hold_id}`)")
         return DIFFERENT
@@ -312,14 +313,14 @@ def list_(
     output: OutputOption = Output.text,
 ) -> None:
     """Show the holds that stand: what they keep, whose they are, and why."""
-    from message_lifecycle.app.views.state import holds_view
+    from message_lifecycle.app.views.state import HoldView, holds_view
 
     s = services(ctx)
     name = None if topic is None else topic_of(s, topic)
     found = holds_view(s, name, released=released, keys=keys)
     if name is not None and not found:
         s.topics.describe(name)  # a deleted topic may be held; one that nobody knows is a mistake
-    emit(output, found, _show)
+    emit(output, found, HoldView.table)
 
 
 def _key(text: str | None, *, from_stdin: bool, is_base64: bool, empty_key: bool) -> bytes | None:
@@ -330,26 +331,3 @@ def _key(text: str | None, *, from_stdin: bool, is_base64: bool, empty_key: bool
     if text is None:
         return read_key(is_base64=is_base64, empty_is_a_key=empty_key)
     return key_of(text, is_base64=is_base64, where="--key")
-
-
-def _show(screen: Screen, found: list[View]) -> None:
-    rows = [
-        (view["hold_id"], view["topic"], _what(view), view["placed_by"], screen.when(view["placed_at"]), _ended(view), view["why"])
-        for view in found
-    ]
-    screen.table(("hold", "topic", "keeps", "by", "since", "released", "why"), rows, wrap=("keeps", "why"), none="no legal hold stands")
-
-
-def _what(view: View) -> str:
-    match view["holds"]:
-        case "key":
-            return f"key {view['key']}" if "key" in view else f"a key (digest {view['key_digest'][:12]})"
-        case "range":
-            end = "on" if view["to"] is None else f"to {view['to']}"
-            return f"partition {view['partition']} from {view['from']} {end}"
-        case _:
-            return "everything"
-
-
-def _ended(view: View) -> str:
-    return "" if view["released_at"] is None else f"{view['released_at']} by {view['released_by']}"

@@ -28,7 +28,8 @@ from message_lifecycle.app.cli.context import (
     work_of,
     worst,
 )
-from message_lifecycle.app.cli.screen import Output, Screen, View, count, emit, emit_line, reasons, size, working
+from message_lifecycle.app.cli.screen import Output, Screen, emit, emit_line, working
+from message_lifecycle.app.rendering import Document, View, count, reasons, size
 from message_lifecycle.model.errors import unknown_partition
 from message_lifecycle.model.names import TopicName, TopicUri
 
@@ -74,6 +75,7 @@ def run_each(
     """Run all steps of an operation for each topic; return the worst exit status."""
     from message_lifecycle.app import steps
     from message_lifecycle.app.known import of_it_alone
+    from message_lifecycle.app.views.erasures import TopicError
     from message_lifecycle.app.views.state import outcome_view
 
     approver = approver_of(yes, by)
@@ -90,19 +92,15 @@ def run_each(
                 outcome = steps.run(s, name, as_of=at, approver=approver, work=work(s, name))
         except Exception as error:  # noqa: BLE001 - the barrier of one topic
             alone = of_it_alone(s, name, error)
-            told = {"topic": str(name), "error": alone.code, "message": str(alone)}
-            if output is Output.json:
-                emit_line(told)
-            else:
-                screen.sentence("{topic}: {error}: {message}".format_map(told), style="red")
+            view: View = TopicError(topic=name, error=alone.code, message=str(alone))
             statuses.append(alone.exit_code)
-            continue
-        view = outcome_view(outcome)
+        else:
+            view = outcome_view(outcome)
+            statuses.append(of_outcome(outcome.name))
         if output is Output.json:
             emit_line(view)
         else:
-            drawing.outcome(screen, view)
-        statuses.append(of_outcome(outcome.name))
+            screen.draw(view.shown())
     return worst(statuses)
 
 
@@ -164,7 +162,7 @@ def _checked(s: Services, text: str) -> TopicUri:
     return uri
 
 
-def _show_compaction(screen: Screen, found: View) -> None:
+def _show_compaction(screen: Screen, found: Document) -> None:
     style = {"SUCCESS": "green", "ERROR": "red"}.get(found["status"])
     screen.sentence(f"{found['topic']}: {found['status']}: {found['message']}", style=style)
     view = found["view"]

@@ -11,24 +11,23 @@ from functools import cached_property
 from io import StringIO
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from message_lifecycle.app.rendering import Block, Facts, Heading, Line, Notes, Rows, Table, View, as_json, count, kind_of, size
+from message_lifecycle.model.instants import format_instant
 from message_lifecycle.model.names import safe
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Table as Grid
 
-View = dict[str, Any]
-"""What `app.views` makes."""
 Told = TypeVar("Told")
-
-ROWS = 20
-"""Of a long table so many rows are shown."""
 
 # Wide enough that nothing is ever wrapped in a file or a pipe.
 _UNWRAPPED = 10_000
 # Narrower terminals get times to the minute, so that tables keep their shape.
 _ROOM_FOR_SECONDS = 110
-_UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB", "EB")
+
+
+_NUMBERS: Mapping[str, Callable[[int], str]] = {"Count": count, "Number": str, "Size": size}
 
 
 class Output(StrEnum):
@@ -38,36 +37,43 @@ class Output(StrEnum):
     json = "json"
 
 
-def emit(output: Output, told: Told, shown: str | Callable[[Screen, Told], None]) -> None:
-    """Print one document: `told` for programs; for people a line, or how it is drawn."""
+def emit(output: Output, told: Told, shown: str | Table | Callable[[Screen, Told], None] | None = None) -> None:
+    """Print one answer: for programs one JSON document; for people by `shown`: a line, the table of a list of views, or how it is drawn. A view
+    says itself what is shown."""
     if output is Output.json:
-        print(json.dumps(told, ensure_ascii=False, indent=2))
+        print(json.dumps(as_json(told), ensure_ascii=False, indent=2))
     elif isinstance(shown, str):
         Screen().line(shown)
-    else:
+    elif isinstance(shown, Table):
+        assert isinstance(told, (list, tuple)), "a table shows a list of views"
+        Screen().draw([shown.of(told)])
+    elif shown is not None:
         shown(Screen(), told)
+    else:
+        assert isinstance(told, View), "anything else says how it is shown"
+        Screen().draw(told.shown())
 
 
 def emit_line(data: Any) -> None:
     """One object of a stream."""
-    print(json.dumps(data, ensure_ascii=False))
+    print(json.dumps(as_json(data), ensure_ascii=False))
 
 
-def emit_long(head: View, name: str, rows: Iterable[Any], tail: Callable[[], View]) -> None:
+def emit_long(head: Mapping[str, Any], name: str, rows: Iterable[Any], tail: Callable[[], Mapping[str, Any]]) -> None:
     """Print one JSON document row by row, never whole in memory: `head`, then a list `name`, then what `tail` makes once the rows are out.
 
     An error on the way leaves it without its end."""
     print("{")
     for key, value in head.items():
-        print(f"  {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)},")
+        print(f"  {json.dumps(key)}: {json.dumps(as_json(value), ensure_ascii=False)},")
     print(f"  {json.dumps(name)}: [", end="")
     separator = ""
     for row in rows:
-        print(f"{separator}\n    {json.dumps(row, ensure_ascii=False)}", end="")
+        print(f"{separator}\n    {json.dumps(as_json(row), ensure_ascii=False)}", end="")
         separator = ","
     print("]", end="")
     for key, value in tail().items():
-        print(f",\n  {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}", end="")
+        print(f",\n  {json.dumps(key)}: {json.dumps(as_json(value), ensure_ascii=False)}", end="")
     print("\n}")
 
 
@@ -92,6 +98,43 @@ class Screen:
     def sentence(self, text: str, style: str | None = None) -> None:
         """Text that wraps between words."""
         self.console.print(self.written(text), style=style)
+
+    def draw(self, blocks: Iterable[Block]) -> None:
+        """Print the parts of a view, one below the other."""
+        for block in blocks:
+            match block:
+                case str():
+                    self.line(block)
+                case Line(text, style, wraps):
+                    self.sentence(text, style) if wraps else self.line(text, style)
+                case Heading(text):
+                    self.heading(text)
+                case Facts(values):
+                    self.facts((name, value) for name, value in values.items() if value)
+                case Notes(texts, style, title):
+                    if texts and title:
+                        self.heading(title)
+                    self.notes(texts, style)
+                case Rows(table, rows):
+                    self._rows(table, rows)
+
+    def _rows(self, table: Table, rows: Sequence[object]) -> None:
+        if rows and table.title:
+            self.heading(table.title)
+        numbers = [name for name, value in table.columns.items() if rows and isinstance(value, str) and kind_of(rows[0], value) in _NUMBERS]
+        cells = [[self._cell(row, value) for value in table.columns.values()] for row in rows]
+        self.table(tuple(table.columns), cells, right=(*numbers, *table.right), wrap=table.wrap, most=table.most, none=table.none)
+
+    def _cell(self, view: object, value: str | Callable[[Any], str]) -> str:
+        """A cell by the type of the view's field; one without a value is empty."""
+        if callable(value):
+            return value(view)
+        found, kind = getattr(view, value), kind_of(view, value)
+        if found is None:
+            return ""
+        if kind == "Instant":
+            return self.when(format_instant(found))
+        return _NUMBERS[kind](found) if kind in _NUMBERS else str(found)
 
     def when(self, time: Any) -> str:
         """A time of a view, for a table's cell."""
@@ -148,12 +191,12 @@ class Screen:
         grid.add_column(overflow="fold", style=style)
         self._print(grid, [("  -", text) for text in texts], between=1)
 
-    def _grid(self, **options: Any) -> Table:
-        from rich.table import Table
+    def _grid(self, **options: Any) -> Grid:
+        from rich.table import Table as Grid
 
-        return Table(box=None, pad_edge=False, **{"show_header": False, **options})
+        return Grid(box=None, pad_edge=False, **{"show_header": False, **options})
 
-    def _print(self, grid: Table, rows: Iterable[Sequence[str]], between: int = 2) -> None:
+    def _print(self, grid: Grid, rows: Iterable[Sequence[str]], between: int = 2) -> None:
         from rich.text import Text
 
         grid.padding = (0, between, 0, 0)
@@ -187,44 +230,3 @@ def working(what: str) -> Iterator[None]:
 
     with Console(stderr=True, highlight=False, markup=False).status(safe(what)):
         yield
-
-
-def count(number: int | None) -> str:
-    return "unknown" if number is None else f"{number:,}"
-
-
-def size(number: int | None) -> str:
-    """Decimal units, as disks are sold."""
-    if number is None:
-        return "unknown"
-    value, unit = float(number), 0
-    while value >= 999.5 and unit < len(_UNITS) - 1:
-        value, unit = value / 1000, unit + 1
-    return f"{number} bytes" if unit == 0 else f"{value:.3g} {_UNITS[unit]}"
-
-
-def share(fraction: float | None) -> str:
-    """Never rounded to a false 0 % or 100 %."""
-    if fraction is None:
-        return "unknown"
-    percent = fraction * 100
-    if 0 < percent < 0.1:
-        return "under 0.1 %"
-    if 99.9 < percent < 100:
-        return "over 99.9 %"
-    return f"{percent:.1f} %"
-
-
-def reasons(counts: Mapping[str, int]) -> str:
-    """`1,234 by expiry`; nothing for nothing."""
-    return ", ".join(f"{count(number)} by {reason}" for reason, number in counts.items())
-
-
-def said(value: object) -> str:
-    """A setting's value."""
-    return "unset" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def ends(end_offsets: Mapping[int, int] | Mapping[str, int]) -> str:
-    """`0:168387, 1:168389`: the next offset of each partition, spelled as `lifecycle explain` takes a message's place."""
-    return ", ".join(f"{partition}:{end}" for partition, end in sorted(end_offsets.items(), key=lambda pair: int(pair[0])))

@@ -25,7 +25,8 @@ from message_lifecycle.app.cli.context import (
     work_of,
     worst,
 )
-from message_lifecycle.app.cli.screen import Output, Screen, View, emit, working
+from message_lifecycle.app.cli.screen import Output, Screen, emit, working
+from message_lifecycle.app.rendering import SHORT, Document
 from message_lifecycle.model.instants import format_instant
 from message_lifecycle.model.outcome import Outcome
 
@@ -60,7 +61,7 @@ def due(
     return worst(answer.error.exit_code for answer in found if answer.error is not None)
 
 
-def _show_due(screen: Screen, told: View) -> None:
+def _show_due(screen: Screen, told: Document) -> None:
     rows = [("due" if answer["due"] else "-", answer["topic"], answer["reason"]) for answer in told["topics"]]
     screen.table(("", "topic", "why"), rows, wrap=("topic", "why"), none="no topics yet; `lifecycle topic create NAME` makes one")
 
@@ -100,7 +101,7 @@ def stage(ctx: typer.Context, plan: PlanArgument, output: OutputOption = Output.
         staged = steps.stage(s, plan_id)
     told = {"plan_id": plan_id, "branch": staged.branch, "snapshot_id": staged.snapshot_id}
     where = f"branch {staged.branch}, snapshot {staged.snapshot_id}" if staged.branch else "the plan is empty, there is nothing to stage"
-    emit(output, told, f"staged plan {plan_id}: {where}. Next: lifecycle mark {plan_id[: drawing.SHORT]}")
+    emit(output, told, f"staged plan {plan_id}: {where}. Next: lifecycle mark {plan_id[:SHORT]}")
 
 
 def mark(ctx: typer.Context, plan: PlanArgument, output: OutputOption = Output.text) -> None:
@@ -112,7 +113,7 @@ def mark(ctx: typer.Context, plan: PlanArgument, output: OutputOption = Output.t
         staged = steps.mark(s, plan_id)
     told = {"plan_id": plan_id, "markers": None if staged.markers is None else staged.markers.count, "snapshot_id": staged.snapshot_id}
     said = "the topic makes no markers" if staged.markers is None else f"{staged.markers.count} markers"
-    emit(output, told, f"plan {plan_id}: {said}. Next: lifecycle gate {plan_id[: drawing.SHORT]}")
+    emit(output, told, f"plan {plan_id}: {said}. Next: lifecycle gate {plan_id[:SHORT]}")
 
 
 def gate(ctx: typer.Context, plan: PlanArgument, output: OutputOption = Output.text) -> int:
@@ -139,10 +140,11 @@ def approve(
     output: OutputOption = Output.text,
 ) -> None:
     """Let a plan go that the gate left to a person, as its report says. Settings that were changed since make it void."""
+    from message_lifecycle.app.views.state import goes_on
+
     told = _answer(ctx, plan, granted=True, by=by, text=text, report=report)
-    emit(
-        output, told, f"plan {told['plan_id']} is approved by {told['by']}, as gate report {told['gate_id']}. Next: {drawing.goes_on(told)}"
-    )
+    following = goes_on(told["plan_id"], told["operation"], told["topic"])
+    emit(output, told, f"plan {told['plan_id']} is approved by {told['by']}, as gate report {told['gate_id']}. Next: {following}")
 
 
 def refuse(ctx: typer.Context, plan: PlanArgument, by: ByOption, text: TextOption, output: OutputOption = Output.text) -> None:
@@ -167,7 +169,7 @@ def publish(ctx: typer.Context, plan: PlanArgument, output: OutputOption = Outpu
     if result is not None:
         told |= {"snapshot_id": result.snapshot_id, "removed": dict(result.removed)}
         said = f"published plan {plan_id} as snapshot {result.snapshot_id}"
-    emit(output, told, f"{said}. Next: lifecycle verify {plan_id[: drawing.SHORT]}")
+    emit(output, told, f"{said}. Next: lifecycle verify {plan_id[:SHORT]}")
     return 0
 
 
@@ -188,7 +190,7 @@ def _recorded(ctx: typer.Context, beginning: str) -> tuple[Services, str]:
     return s, s.ledger.record(beginning).plan.plan_id
 
 
-def _answer(ctx: typer.Context, beginning: str, *, granted: bool, by: str, text: str, report: str | None = None) -> View:
+def _answer(ctx: typer.Context, beginning: str, *, granted: bool, by: str, text: str, report: str | None = None) -> Document:
     from message_lifecycle.app import steps
     from message_lifecycle.app.views.plans import approval_view
 
@@ -198,4 +200,4 @@ def _answer(ctx: typer.Context, beginning: str, *, granted: bool, by: str, text:
     plan, standing = record.plan, "" if record.report is None else record.report.gate_id
     read = standing if report and standing.startswith(report) else report
     approval = steps.approve(s, plan.plan_id, granted=granted, by=by, text=text, gate_id=read)
-    return {"plan_id": plan.plan_id, "topic": str(plan.topic), "operation": plan.operation, **approval_view(approval)}
+    return {"plan_id": plan.plan_id, "topic": plan.topic, "operation": plan.operation, **approval_view(approval)}

@@ -27,7 +27,8 @@ from message_lifecycle.app.cli.context import (
 )
 from message_lifecycle.app.cli.documents import show_documents
 from message_lifecycle.app.cli.repair import repair
-from message_lifecycle.app.cli.screen import Output, Screen, View, count, emit, said, size, working
+from message_lifecycle.app.cli.screen import Output, Screen, emit, working
+from message_lifecycle.app.rendering import SHORT, Document, count, said, size
 from message_lifecycle.model.errors import BadInput, InvalidSetting
 from message_lifecycle.model.names import TopicName, meant, normalise_name
 from message_lifecycle.model.setting_list import Value
@@ -217,7 +218,7 @@ def delete(ctx: typer.Context, topic: TopicArgument, by: ByOption, text: TextOpt
         outcome = delete_topic(s, name, by=word[1], text=word[2])
     if outcome.plan_id is None:
         return drawing.ended(output, outcome)
-    back = f"To bring it back: lifecycle undo {outcome.plan_id[: drawing.SHORT]} --by NAME --why WHY"
+    back = f"To bring it back: lifecycle undo {outcome.plan_id[:SHORT]} --by NAME --why WHY"
     return drawing.ended(output, outcome, s.ledger.record(outcome.plan_id).plan.things, then=back)
 
 
@@ -248,14 +249,14 @@ def _recorded(text: str, *, topic: str | None, partitions: int | None, settings:
     return RecordedTopic.from_iggy(text)
 
 
-def _obligations(screen: Screen, topic: View) -> None:
+def _obligations(screen: Screen, topic: Document) -> None:
     if obliged := topic.get("obligations"):
         screen.heading("What it obliges")
         drawing.obligations(screen, obliged)
     screen.notes(topic.get("problems", ()), style="red")
 
 
-def _show(screen: Screen, topic: View) -> None:
+def _show(screen: Screen, topic: Document) -> None:
     if "documents" in topic:
         show_documents(screen, {"topic": topic["topic"], **topic["documents"]})
         _obligations(screen, topic)
@@ -298,7 +299,7 @@ def _show(screen: Screen, topic: View) -> None:
     _asks(screen, topic)
 
 
-def _show_altered(screen: Screen, topic: View) -> None:
+def _show_altered(screen: Screen, topic: Document) -> None:
     screen.line(topic["topic"], style="bold")
     screen.table(
         ("setting", "from", "to", "unit", "origin"),
@@ -312,7 +313,7 @@ def _show_altered(screen: Screen, topic: View) -> None:
     _asks(screen, topic)
 
 
-def _settings(screen: Screen, topic: View) -> None:
+def _settings(screen: Screen, topic: Document) -> None:
     screen.heading("Settings")
     screen.table(
         ("setting", "value", "unit", "origin"),
@@ -321,7 +322,7 @@ def _settings(screen: Screen, topic: View) -> None:
     )
 
 
-def _asks(screen: Screen, topic: View) -> None:
+def _asks(screen: Screen, topic: Document) -> None:
     if topic.get("asks"):
         screen.heading("A person's word is needed")
         tightened = ", ".join(topic["asks"])
@@ -334,12 +335,12 @@ def _asks(screen: Screen, topic: View) -> None:
         )
 
 
-def _compacted(topic: View) -> str:
+def _compacted(topic: Document) -> str:
     view = topic["compacted"]
     return topic["compacted_missing"] or ("" if view is None else f"{count(view['messages'])}, {size(view['bytes'])}")
 
 
-def _origin(setting: View) -> str:
+def _origin(setting: Document) -> str:
     return str(setting["origin"]) if setting["on_topic"] else f"{setting['origin']} (server only)"
 
 
@@ -348,13 +349,13 @@ def _show_names(screen: Screen, found: list[str]) -> None:
         screen.line(name)
 
 
-def _show_deleted(screen: Screen, found: list[View]) -> None:
+def _show_deleted(screen: Screen, found: list[Document]) -> None:
     screen.table(
         ("topic", "plan", "deleted", "undone until", "now", "messages", "size"),
         [
             (
                 t["topic"],
-                t["plan_id"][: drawing.SHORT],
+                t["plan_id"][:SHORT],
                 screen.when(t["deleted_at"]),
                 screen.when(t["undo_until"]),
                 "can be undone" if t["undoable"] else "waits for reclaim",

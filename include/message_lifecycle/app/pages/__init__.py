@@ -17,7 +17,7 @@ from urllib.parse import quote
 from jinja2 import DictLoader, Environment, StrictUndefined, select_autoescape
 from markupsafe import Markup, escape
 
-from message_lifecycle.model.instants import span
+from message_lifecycle.model.instants import format_instant, span
 from message_lifecycle.model.names import safe
 from message_lifecycle.model.settings import BY_NAME, told
 from message_lifecycle.model.settings import size as size
@@ -76,9 +76,9 @@ def error(*, base: str, kind: str, message: str) -> str:
     return _render("error", base=base, kind=kind, message=message)
 
 
-def topic_path(name: str) -> str:
+def topic_path(name: object) -> str:
     """A topic's page below `base`. Names are letters, digits, dots, dashes and one slash, but letters of any script."""
-    return "topics/" + "/".join(quote(part, safe="") for part in name.split("/", 1))
+    return "topics/" + "/".join(quote(part, safe="") for part in str(name).split("/", 1))
 
 
 def tone(word: str | None) -> str:
@@ -94,8 +94,9 @@ def share(value: float | None) -> str:
     return "unknown" if value is None else f"{100 * value:.1f} %"
 
 
-def moment(text: str | None) -> str:
+def moment(time: str | int | None) -> str:
     """`2026-11-21T15:00:00Z` -> `2026-11-21 15:00:00`; the pages say once that times are UTC."""
+    text = format_instant(time) if isinstance(time, int) else time
     return "unknown" if text is None else text.removesuffix("Z").replace("T", " ").partition(".")[0]
 
 

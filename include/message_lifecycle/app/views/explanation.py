@@ -9,10 +9,11 @@ from typing import assert_never
 from message_lifecycle.app.holds import holds_of
 from message_lifecycle.app.operations.registry import preview
 from message_lifecycle.app.reading import beyond_limits
+from message_lifecycle.app.rendering import Document
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.views.past_expiry import KeptBySegment, kept_by_segments
 from message_lifecycle.app.views.plans import approval_view
-from message_lifecycle.app.views.state import View, hold_view, when
+from message_lifecycle.app.views.state import hold_view, when
 from message_lifecycle.app.views.status import open_question
 from message_lifecycle.model.change import DropSegments
 from message_lifecycle.model.errors import unknown_partition
@@ -29,7 +30,7 @@ from message_lifecycle.operations import expiry
 from message_lifecycle.operations.limits import is_hidden
 
 
-def explain_message(s: Services, name: TopicName, partition: int, offset: int, *, as_of: Instant) -> View:
+def explain_message(s: Services, name: TopicName, partition: int, offset: int, *, as_of: Instant) -> Document:
     """What is known of one message. `verdict`: kept, held, due, gone, never_there or not_given; `why` says it in words.
 
     Raises UnknownTopic, UnknownPartition, FutureAsOf.
@@ -95,7 +96,7 @@ def _stored(s: Services, name: TopicName, partition: int, offset: int) -> Messag
     return found if found is not None and found.offset == offset else None
 
 
-def _came_back(s: Services, name: TopicName, partition: int, offset: int) -> View | None:
+def _came_back(s: Services, name: TopicName, partition: int, offset: int) -> Document | None:
     """The newest undo that brought the message back (DEL-7)."""
     found = s.ledger.undone(name, at=(partition, offset))
     if not found:
@@ -111,7 +112,7 @@ def _came_back(s: Services, name: TopicName, partition: int, offset: int) -> Vie
     }
 
 
-def _compacted(s: Services, name: TopicName, partition: int, offset: int) -> View | None:
+def _compacted(s: Services, name: TopicName, partition: int, offset: int) -> Document | None:
     """Whether a compacted read has the message; None: nothing of the topic was compacted."""
     view = s.stores.view.view(name)
     if view is None:
@@ -136,7 +137,7 @@ def _verdict(
     position: tuple[int, int],
     message: Message | None,
     segment: Segment | None,
-    removal: View | None,
+    removal: Document | None,
     asked: str | None,
     *,
     beyond: bool,
@@ -214,7 +215,7 @@ def _past_expiry_since(message: Message, policy: Policy, as_of: Instant) -> Inst
     return since if since is not None and since <= as_of else None
 
 
-def _message_view(message: Message, policy: Policy, as_of: Instant, *, beyond: bool) -> View:
+def _message_view(message: Message, policy: Policy, as_of: Instant, *, beyond: bool) -> Document:
     expires_at = None
     if message.append_time is not None and policy.message_expiry_us:
         expires_at = deadline(message.append_time, policy.message_expiry_us)
@@ -226,7 +227,7 @@ def _message_view(message: Message, policy: Policy, as_of: Instant, *, beyond: b
     }
 
 
-def _segment_view(segment: Segment, policy: Policy, past_expiry: Mapping[Place, KeptBySegment]) -> View:
+def _segment_view(segment: Segment, policy: Policy, past_expiry: Mapping[Place, KeptBySegment]) -> Document:
     """`past_expiry`: how many of its messages are past theirs, and stay because it is not."""
     expiry_us = policy.message_expiry_us
     kept = past_expiry.get((segment.partition, segment.base_offset))
@@ -242,13 +243,13 @@ def _segment_view(segment: Segment, policy: Policy, past_expiry: Mapping[Place, 
     }
 
 
-def _removal(s: Services, name: TopicName, partition: int, offset: int) -> View | None:
+def _removal(s: Services, name: TopicName, partition: int, offset: int) -> Document | None:
     records = s.ledger.plans_that_removed(name, partition, offset)
     # An earlier one was taken back, or the message would not have been there for the last.
     return _removal_view(records[-1], partition, offset) if records else None
 
 
-def _removal_view(record: PlanRecord, partition: int, offset: int) -> View:
+def _removal_view(record: PlanRecord, partition: int, offset: int) -> Document:
     plan = record.plan
     action = plan.taking(partition, offset)
     assert action is not None, "the ledger found the plan by this offset"

@@ -7,13 +7,13 @@ from itertools import groupby
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
-from message_lifecycle.app.views.state import View
+from message_lifecycle.app.rendering import Document
 from message_lifecycle.model.instants import MICROS_PER_SECOND, parse_instant
 
 _OF_ONE = ("topic", "kind")
 
 
-def exposition(status: Sequence[View]) -> str:
+def exposition(status: Sequence[Document]) -> str:
     """The text. What nobody knows has no sample: a missing time is no zero."""
     registry = CollectorRegistry()
     ok = Gauge("lifecycle_topic_ok", "1 where the topic is as it should be.", ["topic"], registry=registry)
@@ -38,13 +38,13 @@ def exposition(status: Sequence[View]) -> str:
     return generate_latest(registry).decode()
 
 
-def _tell(topic: str, kind: str, ones: Sequence[View], *, late: Gauge, amount: Gauge, held: Gauge, since: Gauge, ran: Gauge) -> None:
+def _tell(topic: str, kind: str, ones: Sequence[Document], *, late: Gauge, amount: Gauge, held: Gauge, since: Gauge, ran: Gauge) -> None:
     late.labels(topic, kind).set(int(any(one["state"] == "late" for one in ones)))
     for one in ones:
         if one["amount"] is not None:
             amount.labels(topic, kind, one["unit"]).inc(one["amount"])
         for entry in one["held"]:
-            held.labels(topic, kind, entry["holder"]).inc(entry["messages"])
+            held.labels(topic, kind, entry.holder).inc(entry.messages)
     if times := [_seconds(one["due_since"]) for one in ones if one["due_since"] is not None]:
         since.labels(topic, kind).set(min(times))
     if times := [_seconds(one["last_run"]["at"]) for one in ones if one["last_run"] is not None]:

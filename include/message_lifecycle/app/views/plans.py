@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from message_lifecycle.app.changes import outdated
 from message_lifecycle.app.operations.registry import is_undone, kind_of, of_plan
+from message_lifecycle.app.rendering import Document, each
 from message_lifecycle.app.services import Services
-from message_lifecycle.app.views.state import View, held_view, outcome_view, when
+from message_lifecycle.app.views.state import HeldView, outcome_view, when
 from message_lifecycle.model.change import (
     Change,
     CommitChanges,
@@ -30,7 +31,7 @@ from message_lifecycle.model.plan_content import content_digest
 from message_lifecycle.model.settings import Policy
 
 
-def plan_view(plan: Plan) -> View:
+def plan_view(plan: Plan) -> Document:
     """The plan alone, as `plan --dry-run` shows it. Files are counted and named by their digest; `Plan.selection` has them."""
     expected = plan.expected
     return {
@@ -55,7 +56,7 @@ def plan_view(plan: Plan) -> View:
         "bounds": [
             {"partition": bound.partition, "stops_at": bound.offset, "bound": bound.name, "reason": bound.reason} for bound in plan.bounds
         ],
-        "held": held_view(plan.held),
+        "held": each(HeldView)(plan.held),
         "warnings": list(plan.warnings),
         "asks": list(plan.asks),
         "more": plan.more,
@@ -70,7 +71,7 @@ def plan_view(plan: Plan) -> View:
     }
 
 
-def record_view(record: PlanRecord) -> View:
+def record_view(record: PlanRecord) -> Document:
     """The plan and what became of it."""
     staged, report, view = record.staged, record.report, plan_view(record.plan)
     if view["documents"] is not None and staged is not None:
@@ -87,11 +88,11 @@ def record_view(record: PlanRecord) -> View:
         "gate": None if report is None else gate_view(report, record.reported_at),
         "approval": None if record.approval is None else approval_view(record.approval),
         "waits_until": when(waits_until(record)),
-        "outcome": None if record.outcome is None else outcome_view(record.outcome),
+        "outcome": None if record.outcome is None else outcome_view(record.outcome, things=record.plan.things),
     }
 
 
-def plan_page(s: Services, plan_id: str) -> View:
+def plan_page(s: Services, plan_id: str) -> Document:
     """By id or a unique beginning of one, with what came before and after it. Raises UnknownPlan."""
     record = s.ledger.record(plan_id)
     undone_by = s.ledger.undone_by(record.plan.plan_id)
@@ -109,7 +110,7 @@ def plan_page(s: Services, plan_id: str) -> View:
     }
 
 
-def _run(name: str) -> View:
+def _run(name: str) -> Document:
     """Of Airflow by its DAG; any other name is one that a person gave."""
     dag_id, slash, run_id = name.partition("/")
     return {"dag_id": dag_id if slash else None, "run_id": run_id if slash else name}
@@ -137,7 +138,7 @@ def _undo_until(s: Services, record: PlanRecord) -> Instant | None:
     return until if s.ledger.now() < until else None
 
 
-def gate_view(report: GateReport, at: Instant | None) -> View:
+def gate_view(report: GateReport, at: Instant | None) -> Document:
     return {
         "gate_id": report.gate_id,
         "at": when(at),
@@ -152,8 +153,8 @@ def gate_view(report: GateReport, at: Instant | None) -> View:
     }
 
 
-def approval_view(approval: Approval) -> View:
-    told: View = {"granted": approval.granted, "by": approval.by, "at": when(approval.at), "text": approval.text}
+def approval_view(approval: Approval) -> Document:
+    told: Document = {"granted": approval.granted, "by": approval.by, "at": when(approval.at), "text": approval.text}
     return {**told, "gate_id": approval.gate_id}
 
 
@@ -233,7 +234,7 @@ def _way_back(s: Services, plan: Plan) -> str:
     return f"`lifecycle undo {plan.plan_id} --by NAME --why WHY`, for {lasts} after it is published: until {until}, were that now"
 
 
-def _documents(plan: Plan) -> View:
+def _documents(plan: Plan) -> Document:
     """`blocked` None: not known before it is staged."""
     return {
         "documents": len(plan.on_snapshots.documents),
@@ -245,7 +246,7 @@ def _documents(plan: Plan) -> View:
     }
 
 
-def _staged_documents(staged: Staged) -> View:
+def _staged_documents(staged: Staged) -> Document:
     found = staged.documents
     if found is None:
         return {"blocked": []}
@@ -256,7 +257,7 @@ def _staged_documents(staged: Staged) -> View:
     }
 
 
-def _messages(plan: Plan, removed: Sequence[tuple[str, int]] | None) -> View:
+def _messages(plan: Plan, removed: Sequence[tuple[str, int]] | None) -> Document:
     """How many go, and why; None: not known before it is staged (CNT-1)."""
     count = None if removed is None else sum(rows for _, rows in removed)
     return {
@@ -273,12 +274,12 @@ def _share(part: int | None, whole: int | None) -> float | None:
     return part / whole if whole else 0.0
 
 
-def change_lines(change: Change) -> Iterator[View]:
+def change_lines(change: Change) -> Iterator[Document]:
     """What a change does, part by part: counts of messages, bytes where they are known, times as text."""
     return change.dispatch(_LINES)
 
 
-def _of_log(change: CommitLog) -> Iterator[View]:
+def _of_log(change: CommitLog) -> Iterator[Document]:
     yield from (
         {"action": "seal_segment", "partition": seal.partition, "from": seal.base_offset, "to": seal.next_offset - 1}
         for seal in change.seal
@@ -311,7 +312,7 @@ def _of_log(change: CommitLog) -> Iterator[View]:
         yield {"action": "sweep_markers", "snapshots": list(change.sweep)}
 
 
-def _of_view(change: CommitView) -> Iterator[View]:
+def _of_view(change: CommitView) -> Iterator[Document]:
     for rows in change.mark:
         yield {"action": "remove_view_rows", "partition": rows.partition, "messages": rows.rows, "reason": rows.reason}
     for back in change.back:
@@ -326,7 +327,7 @@ def _of_view(change: CommitView) -> Iterator[View]:
         }
 
 
-def _of_snapshots(change: CommitSnapshots) -> Iterator[View]:
+def _of_snapshots(change: CommitSnapshots) -> Iterator[Document]:
     for document in change.documents:
         yield {
             "action": "snapshot_document",
@@ -345,7 +346,7 @@ def _of_snapshots(change: CommitSnapshots) -> Iterator[View]:
     yield from _of_documents_back(change)
 
 
-def _of_documents_back(change: CommitSnapshots | CommitChanges) -> Iterator[View]:
+def _of_documents_back(change: CommitSnapshots | CommitChanges) -> Iterator[Document]:
     for returning in change.documents_back:
         yield {
             "action": "restore_document",
@@ -357,20 +358,20 @@ def _of_documents_back(change: CommitSnapshots | CommitChanges) -> Iterator[View
         }
 
 
-def _of_quarantine(change: CommitQuarantine) -> Iterator[View]:
+def _of_quarantine(change: CommitQuarantine) -> Iterator[Document]:
     yield from ({"action": "drop_quarantined", **_of_file(file)} for file in change.files)
     yield from ({"action": "restore_quarantined", **_of_file(file)} for file in change.files_back)
 
 
-def _span(rows: Rows) -> View:
+def _span(rows: Rows) -> Document:
     return {"partition": rows.partition, "from": rows.first_offset, "to": rows.last_offset}
 
 
-def _of_file(file: QuarantinedFile) -> View:
+def _of_file(file: QuarantinedFile) -> Document:
     return {"file": file.file, "rows": file.rows, "size_bytes": file.size_bytes, "newest_at": when(file.newest_at)}
 
 
-def _of_rewrite(change: Rewrite) -> Iterator[View]:
+def _of_rewrite(change: Rewrite) -> Iterator[Document]:
     for rows in change.rows:
         yield {
             "action": "erase_rows",
@@ -392,7 +393,7 @@ def _of_rewrite(change: Rewrite) -> Iterator[View]:
     }
 
 
-def _of_forget(change: Forget) -> Iterator[View]:
+def _of_forget(change: Forget) -> Iterator[Document]:
     table = change.table or "log"
     if change.kept or change.snapshots or change.refs:
         yield {
@@ -415,13 +416,13 @@ def _of_forget(change: Forget) -> Iterator[View]:
 _MOVES = {"away": "delete_table", "back": "return_table", "gone": "drop_table"}
 
 
-def _of_move(change: Move) -> Iterator[View]:
+def _of_move(change: Move) -> Iterator[Document]:
     for moved in change.tables:
         where = {"location": moved.location} if change.to == "gone" else {"bytes": moved.size_bytes}
         yield {"action": _MOVES[change.to], "table": moved.table or "log", "rows": moved.rows, **where}
 
 
-_LINES: Handlers[Iterator[View]] = Handlers(
+_LINES: Handlers[Iterator[Document]] = Handlers(
     log=_of_log,
     view=_of_view,
     snapshots=_of_snapshots,

@@ -5,13 +5,14 @@ from __future__ import annotations
 from itertools import groupby
 
 from message_lifecycle.app import refused
+from message_lifecycle.app.rendering import Document
 from message_lifecycle.app.services import Services
-from message_lifecycle.app.views.state import View, when
+from message_lifecycle.app.views.state import when
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import RefusedBatch
 
 
-def refused_view(s: Services, name: TopicName) -> View:
+def refused_view(s: Services, name: TopicName) -> Document:
     """Return the refused rows that are in the quarantine, by batch, file and code. Raises UnknownTopic, NoQuarantine."""
     counts = refused.counts(s, name)
     known = {batch.batch_id: batch for batch in s.ledger.refused_batches(name)}
@@ -37,7 +38,7 @@ def refused_view(s: Services, name: TopicName) -> View:
     return {"topic": str(name), "rows": sum(one.rows for one in counts), "batches": batches}
 
 
-def rows_view(s: Services, name: TopicName, *, batch: str | None, file: str | None, code: str | None, limit: int) -> View:
+def rows_view(s: Services, name: TopicName, *, batch: str | None, file: str | None, code: str | None, limit: int) -> Document:
     """Return the first refused rows of that batch, file and code. Raises UnknownTopic, NoQuarantine."""
     found = refused.rows(s, name, batch=batch, file=file, code=code, limit=limit + 1)
     rows = [
@@ -55,7 +56,7 @@ def rows_view(s: Services, name: TopicName, *, batch: str | None, file: str | No
     return {"topic": str(name), "rows": rows, "more": len(found) > limit}
 
 
-def batch_view(batch: RefusedBatch) -> View:
+def batch_view(batch: RefusedBatch) -> Document:
     """Return what the ledger knows of a batch's refused rows."""
     return {
         "batch": batch.batch_id,

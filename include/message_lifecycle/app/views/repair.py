@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from message_lifecycle.app.views.state import View
+from message_lifecycle.app.rendering import Document
 from message_lifecycle.app.witness import Repair
 
 if TYPE_CHECKING:
     from message_lifecycle.app.cli.screen import Screen
 
 
-def repair_view(done: Repair) -> View:
+def repair_view(done: Repair) -> Document:
     return {
         "topic": str(done.topic),
         "ok": not any(one.problem and one.table not in done.repaired for one in done.found),
@@ -37,7 +37,7 @@ def repair_view(done: Repair) -> View:
     }
 
 
-def show_repair(screen: Screen, repair: View) -> None:
+def show_repair(screen: Screen, repair: Document) -> None:
     screen.line(repair["topic"], style="bold")
     if not repair["tables"]:
         screen.sentence("No other engine can change the log of this topic: there is nothing to repair.")

@@ -1,24 +1,40 @@
-"""Outcomes, holds and erasures as every view writes them."""
+"""Outcomes and legal holds as every view has them."""
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import asdict
-from typing import Any, assert_never
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, assert_never
 
 from message_lifecycle.app.operations.registry import is_undone, named
+from message_lifecycle.app.rendering import (
+    ABSENT,
+    ROWS,
+    SHORT,
+    Block,
+    Count,
+    Facts,
+    Line,
+    Notes,
+    Number,
+    Size,
+    Table,
+    View,
+    count,
+    each,
+    hidden,
+    reasons,
+    size,
+    source,
+    text_of,
+)
 from message_lifecycle.app.services import Services
-from message_lifecycle.model.erasure import ErasureRequest
 from message_lifecycle.model.errors import LifecycleError
 from message_lifecycle.model.hold import HeldKey, HeldRange, HeldTopic, Hold
-from message_lifecycle.model.in_values import InValues
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.outcome import Outcome
-from message_lifecycle.model.plan import Held
-
-View = dict[str, Any]
+from message_lifecycle.model.outcome import Outcome, OutcomeName
+from message_lifecycle.model.plan import Operation as OperationName
 
 
 def when(instant: int | None) -> str | None:
@@ -26,59 +42,152 @@ def when(instant: int | None) -> str | None:
     return None if instant is None else format_instant(instant)
 
 
-def held_view(held: Iterable[Held]) -> list[View]:
-    """Overdue segments that stay, each run of them with its holder (DEL-6)."""
-    return [
-        {
-            "partition": entry.partition,
-            "from": entry.first_base,
-            "to": entry.last_offset,
-            "messages": entry.rows,
-            "overdue_since": when(entry.overdue_since),
-            "holder": entry.holder,
-            "detail": entry.detail,
-        }
-        for entry in held
-    ]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldView(View):
+    """A run of overdue segments that stay, with its holder (DEL-6)."""
+
+    partition: Number
+    from_: Number = source("first_base")
+    to: Number = source("last_offset")
+    messages: Count = source("rows")
+    overdue_since: Instant | None
+    holder: str
+    detail: str
+
+    @property
+    def offsets(self) -> str:
+        return f"{self.from_}..{self.to}"
+
+    table = Table(
+        columns={
+            "partition": "partition", "offsets": "offsets", "messages": "messages", "due since": "overdue_since", "held by": "holder",
+            "because": "detail",
+        },
+        most=ROWS, title="Overdue, and held",
+    )  # fmt: skip
 
 
-def outcome_view(outcome: Outcome, at: Instant | None = None, *, undone: bool = False) -> View:
-    """How a run ended for one topic; `at`: when that was recorded; `undone`: what the plan did was taken back since."""
+_STYLES = {"published": "green", "blocked": "red", "failed": "red", "starved": "red", "needs_approval": "yellow"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutcomeView(View):
+    """How a run ended for one topic.
+
+    Args:
+        at: When that was recorded.
+        undone: What the plan did was taken back since.
+        things: What the plan counts (`Plan.things`).
+    """
+
+    at: Instant | None = None
+    topic: TopicName
+    operation: OperationName
+    outcome: OutcomeName = source("name")
+    undone: bool = False
+    as_of: Instant
+    plan_id: str | None
+    first_plan_id: str | None
+    snapshot_id: Number | None
+    removed: Mapping[str, int] = source(make=dict)
+    removed_messages: Count = source("removed_rows")
+    removed_bytes: Size | None
+    archived: Count
+    restored: Count
+    reclaimed_files: Count | None
+    reclaimed_bytes: Size | None
+    markers: Count
+    cancelled_markers: Count
+    messages_before: Count | None
+    messages_kept: Count | None
+    more: bool
+    held: tuple[HeldView, ...] = source(make=each(HeldView))
+    warnings: Sequence[str]
+    detail: str
+    things: str = hidden("messages")
+
+    @property
+    def ended(self) -> str:
+        return "undone" if self.undone else self.outcome
+
+    @property
+    def short_id(self) -> str:
+        return (self.plan_id or "")[:8]
+
+    table = Table(
+        columns={
+            "recorded": "at", "topic": "topic", "operation": "operation", "outcome": "ended", "removed": "removed_messages",
+            "as of": "as_of", "plan": "short_id",
+        },
+        wrap=("topic",), none="no runs yet",
+    )  # fmt: skip
+
+    def shown(self) -> Iterator[Block]:
+        """Yield the result, and what a person should know with it."""
+        yield from self.headline()
+        yield HeldView.table.of(self.held)
+        yield Notes(self.warnings, title="Warnings")
+        if self.outcome == "needs_approval":
+            yield from how_to_answer(self.plan_id or "", self.operation, self.topic)
+        if self.more:
+            yield "More is due: the next run goes on."
+
+    def headline(self) -> Iterator[Block]:
+        """Yield the result in a line, and by which plan."""
+        yield Line(f"{self.topic}: {self._result()}, as of {format_instant(self.as_of)}", style=_STYLES.get(self.outcome), wraps=True)
+        needless = f", {count(self.cancelled_markers)} needless by newer messages" if self.cancelled_markers else ""
+        yield Facts(
+            {
+                "  plan": self.plan_id,
+                "  snapshot": str(self.snapshot_id or ""),
+                "  archived": f"{count(self.archived)} messages" if self.archived else "",
+                "  markers": f"{count(self.markers)} made{needless}" if self.markers or self.cancelled_markers else "",
+                "  done before by": self.first_plan_id,
+                "  also" if self.outcome == "published" else "  why": self.detail,
+            }
+        )
+
+    def _result(self) -> str:
+        if self.reclaimed_bytes is not None:
+            ended = "" if self.outcome == "published" else f"{self.outcome}, "
+            return f"{ended}{size(self.reclaimed_bytes)} came back, {count(self.reclaimed_files)} files are gone"
+        said = {
+            "published": named(self.operation).did(reasons(self.removed), self.removed_messages, self.restored, self.things),
+            "no_op": "nothing to do",
+            "needs_approval": "waits for a person, nothing removed",
+            "failed": f"failed after removing {reasons(self.removed) or 'nothing'}",
+        }.get(self.outcome, f"{self.outcome}, nothing removed")
+        return said if self.messages_kept is None else f"{said}, {count(self.messages_kept)} kept"
+
+
+def outcome_view(outcome: Outcome, at: Instant | None = None, *, undone: bool = False, things: str = "messages") -> OutcomeView:
     counts = named(outcome.operation).counts_messages
-    return {
-        "at": when(at),
-        "topic": str(outcome.topic),
-        "operation": outcome.operation,
-        "outcome": outcome.name,
-        "undone": undone,
-        "as_of": when(outcome.as_of),
-        "plan_id": outcome.plan_id,
-        "first_plan_id": outcome.first_plan_id,
-        "snapshot_id": outcome.snapshot_id,
-        "removed": dict(outcome.removed),
-        "removed_messages": outcome.removed_rows,
-        "removed_bytes": outcome.removed_bytes,
-        "archived": outcome.archived,
-        "restored": outcome.restored,
-        "reclaimed_files": outcome.reclaimed_files,
-        "reclaimed_bytes": outcome.reclaimed_bytes,
-        "markers": outcome.markers,
-        "cancelled_markers": outcome.cancelled_markers,
-        "messages_before": outcome.rows_in if counts else None,
-        "messages_kept": outcome.rows_kept if counts else None,
-        "more": outcome.more,
-        "held": held_view(outcome.held),
-        "warnings": list(outcome.warnings),
-        "detail": outcome.detail,
-    }
+    before, kept = (outcome.rows_in, outcome.rows_kept) if counts else (None, None)
+    return OutcomeView.of(outcome, at=at, undone=undone, things=things, messages_before=before, messages_kept=kept)
 
 
-def runs(s: Services, name: TopicName | None = None, *, limit: int = 50) -> list[View]:
+def how_to_answer(plan_id: str, operation: OperationName, topic: TopicName) -> Iterator[Block]:
+    """Yield the commands that decide a waiting plan."""
+    yield ""
+    yield Line("This plan waits for a person:", style="yellow")
+    yield f"  look     lifecycle explain {plan_id[:SHORT]}"
+    yield f"  approve  lifecycle approve {plan_id[:SHORT]} --by NAME --why WHY"
+    yield f"           {goes_on(plan_id, operation, topic)}"
+    yield f"  refuse   lifecycle refuse {plan_id[:SHORT]} --by NAME --why WHY"
+
+
+def goes_on(plan_id: str, operation: OperationName, topic: TopicName) -> str:
+    """The command that carries an approved plan out. Another operation's would make a plan of its own in its place."""
+    command = named(operation).command
+    return f"lifecycle {command} {topic}" if command else f"lifecycle publish {plan_id[:SHORT]}"
+
+
+def runs(s: Services, name: TopicName | None = None, *, limit: int = 50) -> list[OutcomeView]:
     """Of one topic, or of all."""
     return outcomes_view(s, s.ledger.history(name, limit=limit))
 
 
-def outcomes_view(s: Services, found: Sequence[tuple[Instant, Outcome]]) -> list[View]:
+def outcomes_view(s: Services, found: Sequence[tuple[Instant, Outcome]]) -> list[OutcomeView]:
     """Outcomes with the times of their recording, each with whether its plan is undone now."""
     undone = undone_among(s, [outcome.plan_id for _, outcome in found if outcome.plan_id is not None])
     return [outcome_view(outcome, at, undone=outcome.name == "published" and outcome.plan_id in undone) for at, outcome in found]
@@ -96,74 +205,62 @@ def _is_undone(s: Services, plan_id: str) -> bool:
         return True
 
 
-def hold_view(hold: Hold, *, keys: bool = False) -> View:
-    """`keys`: with the key itself, which otherwise its digest alone stands for."""
-    return {
-        "hold_id": hold.hold_id,
-        "topic": str(hold.topic),
-        **_what(hold, keys=keys),
-        "placed_by": hold.placed_by,
-        "placed_at": when(hold.placed_at),
-        "why": hold.why,
-        "released_by": hold.released_by,
-        "released_at": when(hold.released_at),
-        "released_why": hold.released_why,
-    }
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HoldView(View):
+    """A legal hold. Its key is shown by its digest, and itself only on request."""
+
+    hold_id: str
+    topic: TopicName
+    holds: Literal["topic", "key", "range"]
+    key_digest: str = ABSENT
+    key: object = ABSENT
+    partition: Number = ABSENT
+    from_: Number = ABSENT
+    to: Number | None = ABSENT
+    placed_by: str
+    placed_at: Instant
+    why: str
+    released_by: str | None
+    released_at: Instant | None
+    released_why: str | None
+    covers: Count | None = ABSENT
+    """Messages that the hold covers now; None: not known."""
+
+    @property
+    def what(self) -> str:
+        if self.holds == "key":
+            return f"a key (digest {self.key_digest[:12]})" if self.key is ABSENT else f"key {self.key}"
+        if self.holds == "range":
+            return f"partition {self.partition} from {self.from_} {'on' if self.to is None else f'to {self.to}'}"
+        return "everything"
+
+    @property
+    def ended(self) -> str:
+        return "" if self.released_at is None else f"{format_instant(self.released_at)} by {self.released_by}"
+
+    table = Table(
+        columns={
+            "hold": "hold_id", "topic": "topic", "keeps": "what", "by": "placed_by", "since": "placed_at", "released": "ended",
+            "why": "why",
+        },
+        wrap=("keeps", "why"), none="no legal hold stands",
+    )  # fmt: skip
 
 
-def holds_view(s: Services, name: TopicName | None, *, released: bool = False, keys: bool = False) -> list[View]:
-    """Of one topic, or of all, in the order in which they were placed."""
-    return [hold_view(hold, keys=keys) for hold in s.ledger.holds(name, released=released)]
-
-
-def _what(hold: Hold, *, keys: bool) -> View:
+def hold_view(hold: Hold, *, keys: bool = False, **given: object) -> HoldView:
+    """`keys`: with the key itself."""
     match hold.what:
         case HeldTopic():
-            return {"holds": "topic"}
+            return HoldView.of(hold, holds="topic", **given)
         case HeldKey(key=key, digest=digest):
-            shown = {"key": text_of(key)} if keys and key is not None else {}
-            return {"holds": "key", "key_digest": digest, **shown}
+            shown = text_of(key) if keys and key is not None else ABSENT
+            return HoldView.of(hold, holds="key", key_digest=digest, key=shown, **given)
         case HeldRange(partition=partition, first=first, last=last):
-            return {"holds": "range", "partition": partition, "from": first, "to": last}
+            return HoldView.of(hold, holds="range", partition=partition, from_=first, to=last, **given)
         case never:
             assert_never(never)
 
 
-def text_of(content: bytes | None) -> object:
-    """Bytes as scenario files write them, too."""
-    if content is None:
-        return None
-    try:
-        return content.decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(content).decode()}
-
-
-def erasure_view(request: ErasureRequest) -> View:
-    """`topics` empty: all."""
-    lifted = request.lifted
-    return {
-        "request_id": request.request_id,
-        "state": request.state,
-        "detail": request.detail,
-        "topics": [str(topic) for topic in request.topics],
-        "forbid": request.forbid,
-        "forbids": request.forbid and request.state != "refused" and lifted is None,
-        "requested_by": request.requested_by,
-        "why": request.why,
-        "requested_at": when(request.requested_at),
-        "digest": request.key.digest,
-        "secret": request.key.secret,
-        "lifted": None if lifted is None else {"by": lifted.by, "why": lifted.why, "at": when(lifted.at)},
-        "in_values": None if request.in_values is None else in_values_view(request.in_values),
-    }
-
-
-def in_values_view(found: InValues) -> View:
-    """Where a key was found inside values. `live`: rows among `rows` that readers see."""
-    return {**asdict(found), "searched_at": when(found.searched_at)}
-
-
-def erasures_view(s: Services, *, limit: int) -> list[View]:
-    """Newest first."""
-    return [erasure_view(request) for request in s.ledger.erasures(limit=limit)]
+def holds_view(s: Services, name: TopicName | None, *, released: bool = False, keys: bool = False) -> list[HoldView]:
+    """The holds of one topic, or of all, in the order in which they were placed."""
+    return [hold_view(hold, keys=keys) for hold in s.ledger.holds(name, released=released)]

@@ -9,10 +9,11 @@ from message_lifecycle.app.known import all_topics, of_it_alone
 from message_lifecycle.app.obligations import Lake, of_lake, of_topic, regardless
 from message_lifecycle.app.operations.registry import named, names_of
 from message_lifecycle.app.refused import needing_a_person, rows_in_quarantine
+from message_lifecycle.app.rendering import Document, each
 from message_lifecycle.app.seals import broken_seal
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.views.past_expiry import past_expiry
-from message_lifecycle.app.views.state import View, held_view, outcomes_view, undone_among, when
+from message_lifecycle.app.views.state import HeldView, outcomes_view, undone_among, when
 from message_lifecycle.app.witness import require_intact
 from message_lifecycle.model.errors import ledger_tampered
 from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, format_instant
@@ -28,7 +29,7 @@ _BAD_ENDS = ("blocked", "starved", "failed")
 _PLANS_SEARCHED = 50
 
 
-def status(s: Services, names: Iterable[TopicName] | None = None) -> list[View]:
+def status(s: Services, names: Iterable[TopicName] | None = None) -> list[Document]:
     """Every topic's state now. A topic that cannot be read is reported as such and hides no other."""
     with s.topics.look(), s.ledger.look():
         lake = of_lake(s)
@@ -38,7 +39,7 @@ def status(s: Services, names: Iterable[TopicName] | None = None) -> list[View]:
         return [*(_isolated(s, name, lake) for name in standing), *_gone(lake, standing)]
 
 
-def _gone(lake: Lake, standing: Sequence[TopicName]) -> list[View]:
+def _gone(lake: Lake, standing: Sequence[TopicName]) -> list[Document]:
     """Deleted topics, of names that no topic has, whose space should have been given back long ago."""
     if lake.unknown is not None:
         told = f"which topics were deleted, and what of them is left, cannot be told: {lake.unknown.code}: {lake.unknown}"
@@ -47,7 +48,7 @@ def _gone(lake: Lake, standing: Sequence[TopicName]) -> list[View]:
     return [{"topic": str(name), "ok": False, "problems": problems} for name, problems in late if problems and name not in standing]
 
 
-def _isolated(s: Services, name: TopicName, lake: Lake) -> View:
+def _isolated(s: Services, name: TopicName, lake: Lake) -> Document:
     try:
         with s.topics.look():
             return topic_status(s, name, lake)
@@ -56,7 +57,7 @@ def _isolated(s: Services, name: TopicName, lake: Lake) -> View:
         return {"topic": str(name), "ok": False, "problems": [f"{told.code}: {told}"]}
 
 
-def topic_status(s: Services, name: TopicName, lake: Lake | None = None) -> View:
+def topic_status(s: Services, name: TopicName, lake: Lake | None = None) -> Document:
     """One topic judged as of now. `ok` is false where anything that it obliges is later than `max_overdue` (OBL-1), where its cleaner is
     disabled, or where the last run ended badly; `problems` says it in words."""
     lake = of_lake(s) if lake is None else lake
@@ -70,7 +71,7 @@ def topic_status(s: Services, name: TopicName, lake: Lake | None = None) -> View
     )
 
 
-def _of_messages(s: Services, name: TopicName, policy: Policy, would: Plan, obliged: Sequence[Obligation], lake: Lake) -> View:
+def _of_messages(s: Services, name: TopicName, policy: Policy, would: Plan, obliged: Sequence[Obligation], lake: Lake) -> Document:
     now, asked = lake.now, open_question(s, lake.waiting, name)
     last = next(iter(s.ledger.history(name, limit=1, operations=names_of(lambda one: one.removes))), None)
     holder, since = _word_of_a_person(asked, last, policy, now), would.due_since
@@ -92,7 +93,7 @@ def _of_messages(s: Services, name: TopicName, policy: Policy, would: Plan, obli
         "messages": would.expected.rows_in,
         "due": due,
         "overdue": _overdue(obliged, would, policy, now),
-        "held": held_view([*would.held, *_held_by_a_person(would, since, holder)]),
+        "held": each(HeldView)([*would.held, *_held_by_a_person(would, since, holder)]),
         "past_expiry": past_expiry(s, name, policy, now),
         **_alike(s, name, policy, would, obliged, asked, last),
         "warnings": [*would.warnings, *_unregistered(s, name)],
@@ -118,7 +119,7 @@ def _alike(
     obliged: Sequence[Obligation],
     asked: PlanSummary | None,
     last: tuple[Instant, Outcome] | None,
-) -> View:
+) -> Document:
     """What is told of topics of messages and of documents alike."""
     return {
         "obligations": [obligation_view(one) for one in obliged],
@@ -131,7 +132,7 @@ def _alike(
     }
 
 
-def obligation_view(one: Obligation) -> View:
+def obligation_view(one: Obligation) -> Document:
     """`state`: late, held, due or idle."""
     return {
         "kind": one.kind,
@@ -140,7 +141,7 @@ def obligation_view(one: Obligation) -> View:
         "due_since": when(one.due_since),
         "amount": one.amount,
         "unit": one.unit,
-        "held": held_view(one.held),
+        "held": each(HeldView)(one.held),
         "last_run": None if one.last_run is None else {"at": when(one.last_run[0]), "outcome": one.last_run[1]},
         "looked_at": when(one.looked_at),
         "problems": list(one.problems),
@@ -157,7 +158,7 @@ def _bad_end(what: str, last: tuple[Instant, Outcome] | None) -> list[str]:
     return [] if last is None or last[1].name not in _BAD_ENDS else [f"the last {what} ended as {last[1].name}: {last[1].detail}"]
 
 
-def _of_documents(s: Services, name: TopicName, policy: Policy, would: Plan, obliged: Sequence[Obligation], lake: Lake) -> View:
+def _of_documents(s: Services, name: TopicName, policy: Policy, would: Plan, obliged: Sequence[Obligation], lake: Lake) -> Document:
     """A document that cannot be folded is what a person must see, too: nothing of it goes until somebody has mended it (SNP-10)."""
     asked = open_question(s, lake.waiting, name)
     last = next(iter(s.ledger.history(name, limit=1, operations=[would.operation])), None)
@@ -179,13 +180,13 @@ def _of_documents(s: Services, name: TopicName, policy: Policy, would: Plan, obl
         "messages": would.expected.rows_in,
         "due": _due(would.expected.removed_rows, None, lake.now),
         "overdue": _overdue(obliged, would, policy, lake.now),
-        "held": held_view(would.held),
+        "held": each(HeldView)(would.held),
         **_alike(s, name, policy, would, obliged, asked, last),
         "warnings": list(would.warnings),
     }
 
 
-def _due(messages: int, since: Instant | None, now: Instant) -> View:
+def _due(messages: int, since: Instant | None, now: Instant) -> Document:
     """What the next run takes."""
     return {
         "messages": messages,
@@ -194,7 +195,7 @@ def _due(messages: int, since: Instant | None, now: Instant) -> View:
     }
 
 
-def _overdue(obliged: Sequence[Obligation], would: Plan, policy: Policy, now: Instant) -> View:
+def _overdue(obliged: Sequence[Obligation], would: Plan, policy: Policy, now: Instant) -> Document:
     """What is due by rules of which the first message is due for longer than `max_overdue` allows. Anything here makes the topic not ok."""
     late = [one for one in obliged if one.overdue and one.operation == would.operation]
     since = min((one.due_since for one in late if one.due_since is not None), default=None)
@@ -251,7 +252,7 @@ def is_asked_in_airflow(s: Services, plan_id: str) -> bool:
     return any("/" in run for run in s.ledger.runs_of(plan_id))
 
 
-def _question(s: Services, asked: PlanSummary, policy: Policy) -> View:
+def _question(s: Services, asked: PlanSummary, policy: Policy) -> Document:
     assert asked.reported_at is not None
     return {
         "plan_id": asked.plan_id,
@@ -263,7 +264,7 @@ def _question(s: Services, asked: PlanSummary, policy: Policy) -> View:
     }
 
 
-def _last_removal(s: Services, name: TopicName) -> View | None:
+def _last_removal(s: Services, name: TopicName) -> Document | None:
     for plan in s.ledger.plans(name, limit=_PLANS_SEARCHED):
         operation = named(plan.operation)
         if plan.outcome == "published" and operation.removes and not operation.gives_back:

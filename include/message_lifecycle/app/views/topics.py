@@ -14,10 +14,11 @@ from message_lifecycle.app.changes import belongs_to_another, is_void, waits
 from message_lifecycle.app.documents import Described, Pulled
 from message_lifecycle.app.documents import describe as describe_documents
 from message_lifecycle.app.operations.registry import kind_of, named, preview
+from message_lifecycle.app.rendering import Document
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.views.past_expiry import past_expiry
 from message_lifecycle.app.views.plans import plan_view
-from message_lifecycle.app.views.state import View, holds_view, runs, when
+from message_lifecycle.app.views.state import holds_view, runs, when
 from message_lifecycle.app.views.status import last_compaction, topic_status
 from message_lifecycle.model.document import Change, DocumentState, Synced
 from message_lifecycle.model.errors import CompactedTableMissing, LifecycleError
@@ -38,7 +39,7 @@ _GOOD_ENDS = ("published", "no_op")
 _MILLIS = 1000
 
 
-def topic_page(s: Services, name: TopicName) -> View:
+def topic_page(s: Services, name: TopicName) -> Document:
     """Everything about one topic, now."""
     now = s.ledger.now()
     page = {
@@ -52,7 +53,7 @@ def topic_page(s: Services, name: TopicName) -> View:
     return {**page, "consumers": consumers_view(s, name), "bounds": plan_view(preview(s, name, as_of=now))["bounds"]}
 
 
-def describe(s: Services, name: TopicName) -> View:
+def describe(s: Services, name: TopicName) -> Document:
     """Settings with their origin, partitions and end offsets; of a topic of documents these, and who has synchronised them."""
     described, policy = _described(s, name), policy_of(s, name)
     if policy.of_documents:
@@ -60,7 +61,7 @@ def describe(s: Services, name: TopicName) -> View:
     return {**described, "past_expiry": past_expiry(s, name, policy, s.ledger.now())}
 
 
-def _described(s: Services, name: TopicName) -> View:
+def _described(s: Services, name: TopicName) -> Document:
     topic = s.topics.describe(name)
     if topic.of_documents:
         return {
@@ -88,7 +89,7 @@ def _described(s: Services, name: TopicName) -> View:
     }
 
 
-def altered_view(s: Services, name: TopicName, before: Policy) -> View:
+def altered_view(s: Services, name: TopicName, before: Policy) -> Document:
     """A topic that was made or altered, with the settings that are others than `before`, and what a run would do by them now."""
     described, after = describe(s, name), policy_of(s, name)
     then = dict(before.settings)
@@ -107,7 +108,7 @@ def altered_view(s: Services, name: TopicName, before: Policy) -> View:
     return {**described, "changed": changed, "means": _means(s, name, after, described.get("past_expiry"))}
 
 
-def _means(s: Services, name: TopicName, policy: Policy, past: View | None) -> View:
+def _means(s: Services, name: TopicName, policy: Policy, past: Document | None) -> Document:
     """What a run would remove now, recorded nowhere; `messages` None: it cannot be told why, and the settings stand all the same."""
     try:
         would = preview(s, name, as_of=s.ledger.now(), work="snapshot_with_purge" if policy.of_documents else "message_cleaner")
@@ -129,7 +130,7 @@ def _means(s: Services, name: TopicName, policy: Policy, past: View | None) -> V
     return {"messages": expected.rows_in, "would_remove": expected.removed_rows, "held": held, "told": "; ".join(told)}
 
 
-def settings_view(policy: Policy) -> list[View]:
+def settings_view(policy: Policy) -> list[Document]:
     """Every effective setting: its value, unit, origin and meaning."""
     return [
         {
@@ -145,7 +146,7 @@ def settings_view(policy: Policy) -> list[View]:
     ]
 
 
-def consumers_view(s: Services, name: TopicName) -> list[View]:
+def consumers_view(s: Services, name: TopicName) -> list[Document]:
     """Each reader's progress by partition, and when it falls silent and keeps nothing any more (EXP-6).
 
     A replica (TTL-6) and a consumer group of the store's own never fall silent."""
@@ -180,7 +181,7 @@ def _alive_until(own: Iterable[Progress], policy: Policy) -> Instant | None:
     return None if end is None else Instant(end - 1)
 
 
-def _progress(own: list[Progress], ends: Mapping[int, int]) -> list[View]:
+def _progress(own: list[Progress], ends: Mapping[int, int]) -> list[Document]:
     # A reader may be registered before it has read anything.
     read = {p.partition: p.offset for p in own if p.offset >= 0}
     times = {p.partition: p.at for p in own}
@@ -195,7 +196,7 @@ def _progress(own: list[Progress], ends: Mapping[int, int]) -> list[View]:
     ]
 
 
-def _partitions(log: LogState, view: ViewState | None) -> list[View]:
+def _partitions(log: LogState, view: ViewState | None) -> list[Document]:
     by_partition = {partition: list(group) for partition, group in groupby(log.segments, key=lambda segment: segment.partition)}
     found = []
     for partition, end in sorted(log.end_offsets.items()):
@@ -218,7 +219,7 @@ def _partitions(log: LogState, view: ViewState | None) -> list[View]:
     return found
 
 
-def compaction_status(s: Services, name: TopicName) -> View:
+def compaction_status(s: Services, name: TopicName) -> Document:
     """`status`: NOT_RUN, RUNNING, SUCCESS or ERROR, with `message` in words; figures are the newest run's, null where it has none.
 
     `lag`: offsets past the horizon; the messages there may be fewer. A view that is lost is an ERROR. Raises UnknownTopic."""
@@ -256,7 +257,7 @@ def _compacted(s: Services, name: TopicName) -> tuple[ViewState | None, str | No
         return None, str(missing)
 
 
-def _view_facts(view: ViewState | None) -> View | None:
+def _view_facts(view: ViewState | None) -> Document | None:
     if view is None:
         return None
     return {
@@ -268,7 +269,7 @@ def _view_facts(view: ViewState | None) -> View | None:
     }
 
 
-def _reach(view: ViewState | None, partition: int, end: int) -> View:
+def _reach(view: ViewState | None, partition: int, end: int) -> Document:
     horizon = None if view is None else view.reach(partition)
     return {"horizon": horizon, "lag": end if horizon is None else end - 1 - horizon}
 
@@ -290,7 +291,7 @@ def _compaction_status(s: Services, under_way: PlanRecord | None, ended: Outcome
     return "ERROR", f"{ended.name}: {ended.detail}"
 
 
-def _figures(staged: Staged | None) -> View:
+def _figures(staged: Staged | None) -> Document:
     """Of the work itself. Rates are bytes by the whole time of the work, reading and writing alike (CMP-11)."""
     view = None if staged is None else staged.view
     if view is None:
@@ -309,7 +310,7 @@ def _figures(staged: Staged | None) -> View:
     }
 
 
-def documents_view(s: Services, name: TopicName) -> View:
+def documents_view(s: Services, name: TopicName) -> Document:
     """The topic in figures, and each document, by name. Raises UnknownTopic, NotADocumentTopic."""
     own, now, tables = s.ledger.own_settings(name), s.ledger.now(), s.documents.tables(name)
     found = describe_documents(s, name)
@@ -328,7 +329,7 @@ def documents_view(s: Services, name: TopicName) -> View:
     }
 
 
-def document_view(found: Described, now: Instant, *, settings: bool = False) -> View:
+def document_view(found: Described, now: Instant, *, settings: bool = False) -> Document:
     """`first`: the first change that is there; `lowest_synced`: of the clients that keep changes, null where none does."""
     state = found.state
     clients = [_client(row, state.seq, found.policy, now) for row in found.clients]
@@ -346,7 +347,7 @@ def document_view(found: Described, now: Instant, *, settings: bool = False) -> 
     }
 
 
-def pulled_view(pulled: Pulled, fold: str | None) -> View:
+def pulled_view(pulled: Pulled, fold: str | None) -> Document:
     return {
         "document": pulled.document,
         "seq": pulled.seq,
@@ -356,13 +357,13 @@ def pulled_view(pulled: Pulled, fold: str | None) -> View:
     }
 
 
-def history_entry_view(entry: tuple[int, object]) -> View:
+def history_entry_view(entry: tuple[int, object]) -> Document:
     """One of `documents.history`."""
     seq, state = entry
     return {"server_seq": seq, "state": state}
 
 
-def _change(change: Change, fold: str | None) -> View:
+def _change(change: Change, fold: str | None) -> Document:
     return {"server_seq": change.server_seq, "client": change.client, "at": when(change.at), "payload": _payload(change.payload, fold)}
 
 
@@ -376,7 +377,7 @@ def _payload(payload: bytes, fold: str | None) -> object:
     return {"base64": base64.b64encode(payload).decode()}
 
 
-def not_shown_view(state: DocumentState, start: int) -> View | None:
+def not_shown_view(state: DocumentState, start: int) -> Document | None:
     """What `history` cannot show of the changes from `start` on that are stored, and the first that it can (None: none of them): what came
     before them was purged, so no state is there that they could be applied to (SNP-8). None: all can be shown."""
     shown, first = document_reading.history(state, start), state.first
@@ -392,7 +393,7 @@ def _stored(state: DocumentState) -> int:
     return 0 if state.first is None else state.seq - state.first + 1
 
 
-def _client(row: Synced, seq: int, policy: Policy, now: Instant) -> View:
+def _client(row: Synced, seq: int, policy: Policy, now: Instant) -> Document:
     end = silent_from(row, policy)
     return {
         "client": row.client,
@@ -404,7 +405,7 @@ def _client(row: Synced, seq: int, policy: Policy, now: Instant) -> View:
     }
 
 
-def _own_settings(level: str, of: Mapping[str, Mapping[str, object]]) -> list[View]:
+def _own_settings(level: str, of: Mapping[str, Mapping[str, object]]) -> list[Document]:
     return [
         {"level": level, "name": name, "setting": setting, "value": value}
         for name, settings in sorted(of.items())
