@@ -66,7 +66,7 @@ def test_a_yes_to_a_report_that_stands_no_more_is_void_and_the_plan_waits(lake: 
     assert refused.status == 3
     assert f"VoidAnswer: the approval of plan {asked} is void: it is about gate report {shown.gate_id}" in refused.err.replace("\n", " ")
     record = lake.services.ledger.record(asked)
-    assert (record.state, record.approval, record.outcome) == ("gated", None, None)
+    assert (record.state, record.approval, record.outcome) == ("asked", None, None)
     assert lake.say("approve", asked, "--by", "ada", "--why", "read again").status == 0
 
 

@@ -66,7 +66,7 @@ def test_the_same_plan_again_is_the_plan_that_is_there(ledger: Ledger, clock: St
     plan = gated(ledger, plan_of())
     clock.pass_us(5)
     record = ledger.add_plan(plan_of())
-    assert (record.state, record.recorded_at) == ("gated", AS_OF)
+    assert (record.state, record.recorded_at) == ("passed", AS_OF)
     ledger.record_outcome(outcome_of(plan))
     assert ledger.add_plan(plan).outcome == outcome_of(plan)
     assert len(ledger.plans()) == 1
@@ -171,7 +171,7 @@ def test_what_was_exchanged_since_it_was_judged_is_not_published(ledger: Ledger)
     ):
         with pytest.raises(NotReady, match="the staged change that was judged"):
             ledger.record_publishing(staged, report)
-    assert ledger.record(plan.plan_id).state == "gated"
+    assert ledger.record(plan.plan_id).state == "passed"
 
 
 def test_a_closed_plan_takes_nothing_more(ledger: Ledger) -> None:

@@ -171,7 +171,7 @@ def test_what_another_run_stages_while_the_gate_looks_is_judged_instead() -> Non
 
     assert steps.gate(replace(s, gate=Slow()), plan_id).judgement == "passed"
     record = s.ledger.record(plan_id)
-    assert (Slow.seen, record.staged, record.state) == ([first, other], other, "gated")
+    assert (Slow.seen, record.staged, record.state) == ([first, other], other, "passed")
 
 
 def test_a_commit_that_the_table_has_lost_is_not_told_as_published() -> None:  # DEL-4

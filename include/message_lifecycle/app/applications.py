@@ -23,6 +23,7 @@ from message_lifecycle.model.instants import Instant, format_instant, parse_inst
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome, PlanRecord
 from message_lifecycle.model.plan import Operation, Plan
+from message_lifecycle.model.plan_state import Event, PlanState, allows
 from message_lifecycle.model.request import EraseKey
 from message_lifecycle.operations.admission import span_doubled
 
@@ -55,7 +56,7 @@ def plan_and_stage(*, run: str, as_of: str, topics: list[str], work: Scheduled |
 
     def one(name: TopicName) -> None:
         record = steps.plan(s, name, as_of=instant, run=run, work=work_of(name))
-        if record.outcome is None and record.report is None:
+        if record.state in (PlanState.PLANNED, PlanState.STAGED):
             steps.stage(s, record.plan.plan_id)
         log.info("%s: plan %s at %s: %s", name, record.plan.plan_id, format_instant(instant), summary(s, record))
 
@@ -76,7 +77,7 @@ def mark_all(*, run: str) -> int:
 
 def _wants_markers(s: Services, record: PlanRecord) -> bool:
     """A staged plan whose markers nobody has looked for yet."""
-    return record.staged is not None and record.staged.markers is None and record.report is None and steps.marks(s, record.plan)
+    return record.state is PlanState.STAGED and record.staged is not None and record.staged.markers is None and steps.marks(s, record.plan)
 
 
 def gate_all(*, run: str) -> int:
@@ -94,7 +95,7 @@ def gate_all(*, run: str) -> int:
             if not check.passed:
                 log.warning("%s: %s: %s", record.plan.topic, check.id, check.found)
 
-    records = [record for record in _open_plans(s, run) if record.staged is not None and record.report is None]
+    records = [record for record in _open_plans(s, run) if record.state is PlanState.STAGED]
     return _isolated(s, run, None, records, one)
 
 
@@ -114,7 +115,7 @@ def publish_all(*, run: str, plan_id: str | None = None) -> int:
             log.info("%s: plan %s published as snapshot %s", record.plan.topic, result.plan_id, result.snapshot_id)
 
     records = [s.ledger.record(plan_id)] if plan_id else _open_plans(s, run)
-    return _isolated(s, run, None, [record for record in records if record.outcome is None and record.report is not None], one)
+    return _isolated(s, run, None, [record for record in records if allows(record.state, Event.VERIFY)], one)
 
 
 def _again(s: Services, record: PlanRecord, conflict: PlanConflict, run: str) -> None:
@@ -133,7 +134,7 @@ def _again(s: Services, record: PlanRecord, conflict: PlanConflict, run: str) ->
 
 def _open_plans(s: Services, run: str) -> list[PlanRecord]:
     entries = s.ledger.run_entries(run)
-    return [s.ledger.record(entry.plan_id) for entry in entries if entry.plan_id is not None and entry.state != "closed"]
+    return [s.ledger.record(entry.plan_id) for entry in entries if entry.plan_id is not None and entry.state is not PlanState.CLOSED]
 
 
 def summary(s: Services, record: PlanRecord) -> str:

@@ -21,6 +21,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import OutcomeName, PlanRecord, Published, Staged
 from message_lifecycle.model.people import is_same_person
 from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.plan_state import PLANNING, Planner, PlanState, Standing
 from message_lifecycle.model.settings import Policy, from_to
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import Prepared
@@ -200,7 +201,7 @@ makes that safe is the fence in the commit."""
 
 
 def belongs_to_another(s: Services, plan_id: str, recorded_at: Instant, run: str | None) -> bool:
-    """Whether an open plan is under way in another run: were it superseded by every interval, a slow topic would never be cleaned.
+    """Return True if an open plan is under way in another run: were it superseded by every interval, a slow topic would never be cleaned.
 
     A run by hand (None) takes any plan over, and so does everybody once the plan is UNDER_WAY_US old.
     """
@@ -208,28 +209,45 @@ def belongs_to_another(s: Services, plan_id: str, recorded_at: Instant, run: str
     return plan_id not in own and s.ledger.now() < recorded_at + UNDER_WAY_US
 
 
-def is_under_way(s: Services, record: PlanRecord, run: str | None) -> bool:
-    """Whether the open plan of what works beside the log is another run's, and under way (CMP-10). By hand the lock of its stage decides."""
-    if run is None or waits(s, record) or is_void(s, record):
-        return False
-    return belongs_to_another(s, record.plan.plan_id, record.recorded_at, run)
+def standing(s: Services, record: PlanRecord, run: str | None = None) -> Standing:
+    """Return how an open plan stands by the ledger, the clock and the settings; `run`: the run that asks. The tables are not read."""
+    asked = record.state is PlanState.ASKED
+    if asked and not _can_be_answered(s, record):
+        return Standing.VOID
+    recent = belongs_to_another(s, record.plan.plan_id, record.recorded_at, run)
+    if asked or record.approval is not None:
+        return Standing.ASKS_LATELY if recent and run is not None else Standing.ASKS
+    if not recent:
+        return Standing.FREE
+    return Standing.RECENT if run is None else Standing.UNDER_WAY
 
 
-def is_void(s: Services, record: PlanRecord) -> bool:
-    """Whether it is a question that nobody can answer any more: it has lapsed, or settings were changed. No run works on such a plan, however
-    new it is."""
-    asked = record.report is not None and record.report.judgement == "needs_approval" and record.approval is None
-    return asked and not waits(s, record)
+def standing_in_tables(s: Services, record: PlanRecord, planner: Planner, run: str | None, *, can_finish: bool = True) -> Standing:
+    """Return how an open plan stands for a run that plans. The tables come first: the ledger may not know what a dead run committed.
+
+    Args:
+        can_finish: False after an attempt to finish a plan of which some commits are there.
+    """
+    plan = record.plan
+    if can_finish and is_committed(s, plan):
+        return Standing.COMMITTED
+    by_ledger = standing(s, record, run)
+    if can_finish and is_halfway(s, plan):
+        return Standing.HALF_ANSWERED if by_ledger.is_question else Standing.HALF
+    same = planner in PLANNING[Standing.BEGUN]
+    return Standing.BEGUN if same and not by_ledger.is_question and plan.resumes and has_begun(s, plan) else by_ledger
+
+
+def _can_be_answered(s: Services, record: PlanRecord) -> bool:
+    """Return False if nobody answered in time, or settings were changed: the topic is asked again."""
+    assert record.reported_at is not None, "a gate report has its time"
+    ttl_us = Policy.of_values(record.plan.policy).approval_ttl_us
+    return s.ledger.now() <= record.reported_at + ttl_us and not outdated(s, record.plan)
 
 
 def waits(s: Services, record: PlanRecord) -> bool:
-    """The gate left it to a person, and the question still stands or has been granted. One of other settings is asked again."""
-    if record.report is None or record.reported_at is None or record.report.judgement != "needs_approval":
-        return False
-    if record.approval is not None:
-        return True
-    ttl_us = Policy.of_values(record.plan.policy).approval_ttl_us
-    return s.ledger.now() <= record.reported_at + ttl_us and not outdated(s, record.plan)
+    """Return True if the gate left the plan to a person, and the question still stands or has its answer."""
+    return standing(s, record).is_question
 
 
 def outdated(s: Services, plan: Plan) -> str:
@@ -267,5 +285,5 @@ def replaced(s: Services, record: PlanRecord, by: str) -> tuple[OutcomeName, str
     """How an open plan ends whose place another takes: the outcome and its words. Of an outdated one nobody has failed to answer."""
     if told := outdated(s, record.plan):
         return "superseded", f"{by} took its place: {told}"
-    asked = record.report is not None and record.report.judgement == "needs_approval"
+    asked = record.state is PlanState.ASKED or record.approval is not None
     return "lapsed" if asked else "superseded", f"{by} took its place"

@@ -22,6 +22,7 @@ from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import DueState, Outcome, PlanSummary
 from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.plan_state import PlanState
 from message_lifecycle.model.settings import Policy
 
 Found = TypeVar("Found")
@@ -129,8 +130,8 @@ def of_messages(s: Services, names: Iterable[TopicName]) -> list[TopicName]:
 def _under_way(s: Services, name: TopicName, run: str | None) -> str | None:
     """The plan that another run is carrying out now."""
     for plan in s.ledger.plans(name, limit=1):
-        asks = plan.judgement == "needs_approval" and plan.approval is None
-        if plan.state != "closed" and not asks and belongs_to_another(s, plan.plan_id, plan.recorded_at, run):
+        at_work = plan.state not in (PlanState.CLOSED, PlanState.ASKED)
+        if at_work and belongs_to_another(s, plan.plan_id, plan.recorded_at, run):
             return plan.plan_id
     return None
 

@@ -10,9 +10,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 
 from message_lifecycle.app import changes, seals, sparing
-from message_lifecycle.app.changes import asked_by_itself, belongs_to_another, is_under_way, is_void, replaced, waits
+from message_lifecycle.app.changes import asked_by_itself, replaced
 from message_lifecycle.app.concluding import blocked_by, closing_outcome, conclude, judge, outcome_of
-from message_lifecycle.app.operations.registry import Work, is_lost, is_undone, of_plan, of_work, preview
+from message_lifecycle.app.operations.registry import Operation, Work, is_lost, is_undone, of_plan, of_work, preview
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.witness import require_intact
 from message_lifecycle.model.errors import (
@@ -33,6 +33,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Approval, GateReport, Outcome, OutcomeName, PlanRecord, Published, Staged
 from message_lifecycle.model.people import person_of
 from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.plan_state import PLANNING, Decision, Event, Planner, PlanState, allows, not_ready
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.verdict import Withheld, decide
 
@@ -61,52 +62,63 @@ def plan(
     with s.ledger.lock(name):
         operation.prepare(s, name)
         changes.sweep(s, name)
-        earlier = s.ledger.open_plan(name)
-        if earlier is not None and earlier.staged is None:
-            changes.drop_left(s, earlier)  # half a file of it would be taken for a writer's
-        same = earlier is not None and operation.is_of(earlier.plan, work)
-        if earlier is not None and changes.is_committed(s, earlier.plan):
-            verify(s, earlier.plan.plan_id)  # a run died between its commit and its outcome
-            if same and earlier.plan.no_way_back:  # nothing is left to plan
-                s.ledger.link_run(run, earlier.plan.plan_id)
-                return s.ledger.record(earlier.plan.plan_id)
-            earlier = None
-        if earlier is not None and same and waits(s, earlier):
+        earlier, decision = _make_way(s, name, operation, work, as_of=as_of, run=run)
+        if earlier is not None and decision is Decision.KEEP:
             s.ledger.link_run(run, earlier.plan.plan_id)
             return earlier
-        if earlier is not None and changes.is_halfway(s, earlier.plan):
-            if same and earlier.plan.as_of == as_of:
-                s.ledger.link_run(run, earlier.plan.plan_id)
-                return earlier
-            earlier = _finished(s, earlier)  # what comes now builds on both of its commits
-        if earlier is not None and same and earlier.plan.resumes and changes.has_begun(s, earlier.plan):
-            s.ledger.link_run(run, earlier.plan.plan_id)
-            return earlier
-        if earlier is not None and operation.gives_way and waits(s, earlier):
-            raise OpenPlan(str(name), earlier.plan.plan_id, format_instant(earlier.recorded_at))
-        if earlier is not None and same and earlier.plan.is_beside and is_under_way(s, earlier, run):
-            raise CompactionRunning(str(name), earlier.plan.plan_id)
-        rival = None if earlier is None or is_void(s, earlier) else earlier
-        asks = rival is not None and waits(s, rival)
-        under_way = rival is not None and belongs_to_another(s, rival.plan.plan_id, rival.recorded_at, run)
-        if rival is not None and run is not None and under_way and not asks:
-            raise OpenPlan(str(name), rival.plan.plan_id, format_instant(rival.recorded_at))
+        if earlier is not None and decision is Decision.REFUSE:
+            raise _refused(earlier, operation.is_of(earlier.plan, work))
         with sparing.refusals_recorded(s, name, operation.name, as_of, run):
             made = preview(s, name, as_of=as_of, work=work)  # again: an undo that was finished just now leaves nothing to do
         requested_by = requested_by or _requester(s, made)
         made = changes.with_second_person(made, None if requested_by is None else person_of(requested_by))
-        stays = (
-            rival is not None and (asks or under_way) and not changes.is_halfway(s, rival.plan)
-        )  # half of a plan is closed, and remembered
-        if rival is not None and made.is_empty and not same and stays:
-            return conclude(s, made, rival, run=run, requested_by=requested_by)
-        if rival is not None and run is not None and under_way:
-            raise OpenPlan(str(name), rival.plan.plan_id, format_instant(rival.recorded_at))
+        if earlier is not None and made.is_empty and decision in (Decision.BESIDE, Decision.REPLACE_OR_BESIDE):
+            return conclude(s, made, earlier, run=run, requested_by=requested_by)
+        if earlier is not None and decision is Decision.BESIDE:
+            raise OpenPlan(str(name), earlier.plan.plan_id, format_instant(earlier.recorded_at))
         if not made.is_empty and _was_published(s, made.plan_id):
             raise commit_lost(made.plan_id)  # a plan names the state that it was made from, and its commit is another state
         if earlier is not None and earlier.plan.plan_id != made.plan_id:
             close(s, earlier.plan, *replaced(s, earlier, by=f"plan {made.plan_id}"))
         return s.ledger.add_plan(made, run=run, requested_by=requested_by)
+
+
+def _make_way(
+    s: Services, name: TopicName, operation: Operation, work: Work, *, as_of: Instant, run: str | None
+) -> tuple[PlanRecord | None, Decision]:
+    """Return the topic's open plan, if one is left, and what `PLANNING` says of it. A plan that a dead run committed, or half committed, is
+    ended here. Under the topic's lock."""
+    earlier = s.ledger.open_plan(name)
+    if earlier is None:
+        return None, Decision.REPLACE
+    if earlier.staged is None:
+        changes.drop_left(s, earlier)  # half a file of it would be taken for a writer's
+    if operation.is_of(earlier.plan, work):
+        planner = Planner.SAME_INTERVAL if earlier.plan.as_of == as_of else Planner.SAME_WORK
+    else:
+        planner = Planner.YIELDING_WORK if operation.gives_way else Planner.OTHER_WORK
+    decision = PLANNING[changes.standing_in_tables(s, earlier, planner, run)][planner]
+    if decision is Decision.VERIFY:
+        verify(s, earlier.plan.plan_id)  # a run died between its commit and its outcome
+        if operation.is_of(earlier.plan, work) and earlier.plan.no_way_back:  # nothing is left to plan
+            return s.ledger.record(earlier.plan.plan_id), Decision.KEEP
+        return None, Decision.REPLACE
+    if decision is not Decision.FINISH:
+        return earlier, decision
+    stuck = _finished(s, earlier)  # what comes now builds on both of its commits
+    if stuck is None:
+        return None, Decision.REPLACE
+    decision = PLANNING[changes.standing_in_tables(s, stuck, planner, run, can_finish=False)][planner]
+    if changes.is_halfway(s, stuck.plan):  # half of a plan is closed, and remembered: nothing closes beside it
+        decision = {Decision.REPLACE_OR_BESIDE: Decision.REPLACE, Decision.BESIDE: Decision.REFUSE}.get(decision, decision)
+    return stuck, decision
+
+
+def _refused(open_plan: PlanRecord, same: bool) -> OpenPlan | CompactionRunning:
+    plan = open_plan.plan
+    if same and plan.is_beside:
+        return CompactionRunning(str(plan.topic), plan.plan_id)
+    return OpenPlan(str(plan.topic), plan.plan_id, format_instant(open_plan.recorded_at))
 
 
 def _requester(s: Services, plan: Plan) -> str | None:
@@ -147,13 +159,13 @@ def stage(s: Services, plan_id: str) -> Staged:
     plan = _open(s, plan_id).plan
     with _staging(s, plan):
         record = _open(s, plan_id)
-        if record.staged is not None and (record.approval is not None or record.state == "publishing" or _stands(s, record)):
+        if record.staged is not None and (not allows(record.state, Event.STAGE) or _stands(s, record)):
             return record.staged  # made again, it would not be what was judged, and the ledger takes nothing else from here on
         staged = changes.make(s, plan)
         try:
             s.ledger.record_staged(staged)
         except NotReady:
-            if s.ledger.record(plan_id).outcome is not None:
+            if s.ledger.record(plan_id).state is PlanState.CLOSED:
                 changes.drop(s, plan)  # whoever ended it meanwhile found no stage to take away
             raise
     return staged
@@ -161,16 +173,20 @@ def stage(s: Services, plan_id: str) -> Staged:
 
 def _open(s: Services, plan_id: str) -> PlanRecord:
     record = s.ledger.record(plan_id)
-    if record.outcome is not None:
-        raise NotReady(plan_id, record.outcome.name, "an open plan")
+    if record.state is PlanState.CLOSED:
+        raise _not_ready(record, Event.STAGE)
     return record
 
 
 def _staged(s: Services, plan_id: str) -> tuple[PlanRecord, Staged]:
     record = s.ledger.record(plan_id)
-    if record.outcome is not None or record.staged is None:
-        raise NotReady(plan_id, record.outcome.name if record.outcome else record.state, "a staged, open plan")
+    if record.state is PlanState.CLOSED or record.staged is None:
+        raise _not_ready(record, Event.PASS)
     return record, record.staged
+
+
+def _not_ready(record: PlanRecord, event: Event) -> NotReady:
+    return not_ready(record.plan.plan_id, record.state, event, ended=None if record.outcome is None else record.outcome.name)
 
 
 def _stands(s: Services, record: PlanRecord) -> bool:
@@ -243,16 +259,14 @@ def approve(s: Services, plan_id: str, *, granted: bool, by: str, text: str, gat
     record = s.ledger.record(plan_id)
     standing = None if record.report is None else record.report.gate_id
     by = person_of(by)
-    if granted and record.outcome is None:
-        # Only a question can be void: what the gate let pass may be on its way by now, or there already.
-        asks = record.state == "gated" and record.report is not None and record.report.judgement == "needs_approval"
-        why = changes.outdated(s, record.plan) if asks and record.approval is None and not changes.is_committed(s, record.plan) else ""
-        if why:
-            close(s, record.plan, "superseded", why)
-            raise void_answer(record.plan.plan_id, why)
+    asks = granted and allows(record.state, Event.GRANT)
+    # Only a question can be void: a plan that passed the gate may be published by now.
+    if asks and not changes.is_committed(s, record.plan) and (why := changes.outdated(s, record.plan)):
+        close(s, record.plan, "superseded", why)
+        raise void_answer(record.plan.plan_id, why)
     if granted and asked_by_itself(record, by):
         raise own_request(record.plan.plan_id, by)
-    if granted and record.outcome is None and record.approval is None:
+    if asks:
         seals.require_sealed(s, record)
     approval = Approval(plan_id=record.plan.plan_id, granted=granted, by=by, at=s.ledger.now(), text=text, gate_id=gate_id or standing)
     s.ledger.record_approval(seals.sealed_approval(s, approval))
@@ -280,7 +294,7 @@ def _publish(s: Services, record: PlanRecord) -> Published | Outcome | None:
     """Under the topic's lock. Raises PlanConflict; NotReady where no gate has judged what is staged."""
     plan, operation = record.plan, of_plan(s, record.plan)
     if record.staged is None or record.report is None or record.reported_at is None:
-        raise NotReady(plan.plan_id, record.state, "a plan that the gate has judged")
+        raise _not_ready(record, Event.PUBLISH)
     seals.require_sealed(s, record)
     with s.topics.look():
         if not changes.is_decided(s, plan):
@@ -330,7 +344,7 @@ def verify(s: Services, plan_id: str) -> Outcome:
         ended = s.ledger.record(plan_id).outcome
         if ended is not None:
             return ended  # another run has written it meanwhile, and then taken away what told of it
-        raise NotReady(plan_id, record.state, "a plan that was judged and published")
+        raise _not_ready(record, Event.VERIFY)
     wrong = differences(s, record, published)
     if not wrong:
         operation.settle(s, plan, record.staged)

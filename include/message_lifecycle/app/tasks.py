@@ -23,6 +23,7 @@ from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, format_
 from message_lifecycle.model.names import TopicName, safe
 from message_lifecycle.model.outcome import Outcome, PlanRecord, RunEntry
 from message_lifecycle.model.plan import Operation
+from message_lifecycle.model.plan_state import PlanState
 from message_lifecycle.model.settings import resolve
 
 log = logging.getLogger("lifecycle")
@@ -149,7 +150,7 @@ def _done_before(s: Services, name: TopicName, as_of: Instant, work: Scheduled) 
 def wants_markers(*, run: str) -> bool:
     """Whether a plan of the run may call for markers: else no JVM need be started to find out."""
     s = lake()
-    entries = [entry for entry in s.ledger.run_entries(run) if entry.plan_id is not None and entry.state == "staged"]
+    entries = [entry for entry in s.ledger.run_entries(run) if entry.plan_id is not None and entry.state is PlanState.STAGED]
     return any(steps.marks(s, s.ledger.record(entry.plan_id).plan) for entry in entries if entry.plan_id is not None)
 
 
@@ -158,10 +159,10 @@ def waiting(*, run: str) -> list[dict[str, Any]]:
     s = lake()
     questions = []
     for entry in s.ledger.run_entries(run):
-        if entry.plan_id is None or entry.judgement != "needs_approval" or entry.state != "gated":
+        if entry.plan_id is None or entry.state is not PlanState.ASKED:
             continue
         record = s.ledger.record(entry.plan_id)
-        if record.approval is None:
+        if record.state is PlanState.ASKED:
             subject = safe(f"{entry.topic}: {views.question_of(record)}")
             body = "\n".join(map(safe, views.approval_text(s, record).split("\n")))
             assert record.report is not None, "what was judged has a report"
@@ -226,19 +227,23 @@ def _outcome(s: Services, run: str, entry: RunEntry, work: Operation, *, answere
         said = "its run ended before it was planned; the log of the first Spark task says why"
         lost = Outcome(name="failed", operation=work, topic=entry.topic, as_of=s.ledger.now(), detail=said)
         return s.ledger.record_run_outcome(run, lost)
-    if entry.plan_id is None or entry.state == "closed":
+    if entry.plan_id is None or entry.state is PlanState.CLOSED:
         assert entry.outcome is not None, "a closed plan has an outcome"
         return entry.outcome
     record = s.ledger.record(entry.plan_id)
-    plan, judgement = record.plan, record.report.judgement if record.report else None
-    if changes.is_committed(s, plan) or (plan.is_empty and judgement == "passed"):
+    plan = record.plan
+    if changes.is_committed(s, plan) or (plan.is_empty and record.state is PlanState.PASSED):
         return steps.verify(s, entry.plan_id)
-    if judgement == "needs_approval" and not (answered and record.approval is not None):
+    if record.state is PlanState.ASKED or (record.approval is not None and not answered):
         if changes.waits(s, record):
             return outcome_of(plan, "needs_approval", detail="waits for a person")
         outdated = changes.outdated(s, plan)
         return steps.close(s, plan, "superseded" if outdated else "lapsed", outdated or "nobody answered in time")
-    said = entry.outcome.detail if entry.outcome else f"its run ended while the plan was {entry.state}; the logs of the Spark tasks say why"
+    said = (
+        entry.outcome.detail
+        if entry.outcome
+        else f"its run ended while the plan was {record.state.word}; the logs of the Spark tasks say why"
+    )
     return steps.close(s, plan, "failed", said)
 
 

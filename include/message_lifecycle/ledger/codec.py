@@ -13,6 +13,7 @@ from message_lifecycle.model.change import Change
 from message_lifecycle.model.errors import BadInput, LifecycleError, Refused, Unavailable
 from message_lifecycle.model.outcome import Approval, GateReport, Outcome, Staged
 from message_lifecycle.model.plan import PLAN_FORMAT, Plan, fields_of
+from message_lifecycle.model.plan_state import PlanState, state_of
 from message_lifecycle.model.setting_list import Value
 
 if TYPE_CHECKING:
@@ -195,3 +196,8 @@ def pairs_from_json(text: str) -> tuple[tuple[str, str], ...]:
     ):
         raise corrupt_record("the due state of a topic", "its holders are not pairs of text")
     return tuple((name, state) for name, state in found)
+
+
+def recorded_state(word: str, judgement: str | None, approval: str | None) -> PlanState:
+    """Return the state of a plan by the columns of the ledger's table."""
+    return state_of(word, judgement, None if approval is None else from_json(Approval, approval).granted)

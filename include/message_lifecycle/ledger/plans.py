@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Delete, Row, Select, Update, bindparam, func, select, update
 
 from message_lifecycle.ledger import tables
-from message_lifecycle.ledger.codec import from_json, plan_from_json, plan_id_of, to_json
+from message_lifecycle.ledger.codec import from_json, plan_from_json, plan_id_of, recorded_state, to_json
 from message_lifecycle.ledger.database import Part, add, add_rows, claim_topic, key_of, next_event, topic_of
 from message_lifecycle.ledger.runs import link, write_outcome
 from message_lifecycle.model.errors import NotReady, OpenPlan, UnknownPlan, already_answered, ambiguous_plan, void_answer
@@ -23,6 +23,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Approval, GateReport, Outcome, PlanRecord, PlanSummary, Staged
 from message_lifecycle.model.people import person_of
 from message_lifecycle.model.plan import Operation, Plan
+from message_lifecycle.model.plan_state import Event, PlanState, after, judged_as
 
 _plans = tables.plans
 _PLAN_ID_LENGTH = 32
@@ -158,28 +159,25 @@ class Plans(Part):
         """Keep what was staged; another staged change takes its place and must be judged again. Raises NotReady once a person
         has answered for the first one, or once publishing has begun."""
         with self._database.writing() as connection:
-            row = _open(connection, staged.plan_id, "an open plan")
+            row = _open(connection, staged.plan_id, Event.STAGE)
             text = to_json(staged)
-            if row.staged == text:
-                return
-            if row.approval is not None or row.state == "publishing":
-                raise NotReady(staged.plan_id, _found(row), "the staged change that was judged")
-            _set(connection, row, state="staged", staged=text, report=None, judgement=None, reported_at=None)
+            if row.staged != text:
+                _move(connection, row, Event.STAGE, staged=text, report=None, judgement=None, reported_at=None)
 
     def record_report(self, staged: Staged, report: GateReport) -> None:
         """Keep the gate's report about what was staged, and its time; the same one again keeps the first time. Raises NotReady, also where
         another run has staged anew while the gate looked."""
         with self._database.writing() as connection:
-            row = _open(connection, report.plan_id, "a staged, open plan")
+            judged = judged_as(report.judgement)
+            row = _open(connection, report.plan_id, judged)
             text = to_json(report)
             if row.report == text:
                 return
-            if row.staged is None or row.approval is not None or row.state == "publishing":
-                raise NotReady(report.plan_id, _found(row), "a staged plan that nobody has answered for")
+            _require(row, judged)
             if from_json(Staged, row.staged) != staged:
                 raise NotReady(report.plan_id, _found(row), "the staged change that the gate has looked at")
             at = self._database.now(connection)
-            _set(connection, row, state="gated", report=text, judgement=report.judgement, reported_at=at)
+            _move(connection, row, judged, report=text, judgement=report.judgement, reported_at=at)
 
     def record_approval(self, approval: Approval) -> Approval:
         """Keep a person's word; the same word again returns the first. Raises NotReady where no question waits, AlreadyAnswered
@@ -192,24 +190,24 @@ class Plans(Part):
                 if (first.granted, first.by, first.text) != (approval.granted, approval.by, approval.text):
                     raise already_answered(approval.plan_id, first.granted, first.by, format_instant(first.at))
                 return first
-            if row.state != "gated" or row.judgement != "needs_approval":
-                raise NotReady(approval.plan_id, _found(row), "a plan that waits for a person")
+            answered = Event.GRANT if approval.granted else Event.REFUSE
+            _require(row, answered)
             standing = from_json(GateReport, row.report).gate_id
             if approval.granted and approval.gate_id not in (None, standing):
                 why = f"it is about gate report {approval.gate_id}, and what is staged now has report {standing}"
                 raise void_answer(approval.plan_id, why)
-            _set(connection, row, approval=to_json(approval))
+            _move(connection, row, answered, approval=to_json(approval))
         return approval
 
     def record_publishing(self, staged: Staged, report: GateReport) -> None:
         """Note that a commit of what was staged and judged so is about to be tried: nobody exchanges it any more, and only the table tells
         what came of it (DEL-4). Raises NotReady where something else stands by now."""
         with self._database.writing() as connection:
-            row = _open(connection, staged.plan_id, "an open plan")
-            if row.report is None or (from_json(Staged, row.staged), from_json(GateReport, row.report)) != (staged, report):
+            row = _locked(connection, staged.plan_id)
+            _require(row, Event.PUBLISH)
+            if (from_json(Staged, row.staged), from_json(GateReport, row.report)) != (staged, report):
                 raise NotReady(staged.plan_id, _found(row), "the staged change that was judged")
-            if row.state != "publishing":
-                _set(connection, row, state="publishing")
+            _move(connection, row, Event.PUBLISH)
 
     def record_outcome(self, outcome: Outcome) -> Outcome:
         """Close the outcome's plan. The first outcome stands and is returned (DEL-5). Raises NotReady where `published` is said
@@ -220,15 +218,15 @@ class Plans(Part):
             row = _locked(connection, outcome.plan_id)
             if row.outcome is not None:
                 return from_json(Outcome, row.outcome)
-            if outcome.name == "published" and row.report is None:
-                raise NotReady(outcome.plan_id, _found(row), "a plan that the gate has judged")
+            ending = Event.VERIFY if outcome.name == "published" else Event.END
+            _require(row, ending)
             if outcome.name != "published":
                 # Nothing of it is gone: no offset's fate is told by it.
                 connection.execute(
                     tables.plan_ranges.delete().where(tables.plan_ranges.c.topic == row.topic, tables.plan_ranges.c.plan_id == row.plan_id)
                 )
             event = write_outcome(connection, outcome, at=self._database.now(connection))
-            _set(connection, row, state="closed", outcome_name=outcome.name, outcome_event=event)
+            _move(connection, row, ending, outcome_name=outcome.name, outcome_event=event)
         return outcome
 
     def uncleared(self, topic: TopicName) -> Sequence[str]:
@@ -338,7 +336,7 @@ def _setting() -> Update:
 def record_of(row: Row[Any], plan: Plan) -> PlanRecord:
     return PlanRecord(
         plan=plan,
-        state=row.state,
+        state=recorded_state(row.state, row.judgement, row.approval),
         recorded_at=Instant(row.recorded_at),
         staged=None if row.staged is None else from_json(Staged, row.staged),
         report=None if row.report is None else from_json(GateReport, row.report),
@@ -355,7 +353,7 @@ def _summary(row: Row[Any]) -> PlanSummary:
         operation=row.operation,
         topic=topic_of(row.topic),
         as_of=row.as_of,
-        state=row.state,
+        state=recorded_state(row.state, row.judgement, row.approval),
         recorded_at=row.recorded_at,
         expected_rows=row.expected_rows,
         expected_bytes=row.expected_bytes,
@@ -421,19 +419,25 @@ def _locked(connection: Connection, plan_id: str) -> Row[Any]:
     return row
 
 
-def _open(connection: Connection, plan_id: str, needed: str) -> Row[Any]:
+def _open(connection: Connection, plan_id: str, event: Event) -> Row[Any]:
     row = _locked(connection, plan_id)
-    if row.state == "closed":
-        raise NotReady(plan_id, _found(row), needed)
+    if row.state == PlanState.CLOSED:
+        _require(row, event)
     return row
 
 
 def _found(row: Row[Any]) -> str:
-    if row.state == "closed":
-        return f"closed ({row.outcome_name})"
-    if row.approval is not None:
-        return f"{row.state} and answered"
-    return str(row.state)
+    return f"closed ({row.outcome_name})" if row.state == PlanState.CLOSED else str(row.state)
+
+
+def _require(row: Row[Any], event: Event) -> PlanState:
+    """Return the state after the event. Raises NotReady."""
+    return after(row.plan_id, recorded_state(row.state, row.judgement, row.approval), event, ended=_found(row))
+
+
+def _move(connection: Connection, row: Row[Any], event: Event, **values: object) -> None:
+    """Write what the event leaves, and the state after it. Raises NotReady."""
+    _set(connection, row, state=_require(row, event).word, **values)
 
 
 def _set(connection: Connection, row: Row[Any], **values: object) -> None:

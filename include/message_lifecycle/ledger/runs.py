@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Select, bindparam, exists, func, select, update
 
 from message_lifecycle.ledger import tables
-from message_lifecycle.ledger.codec import from_json, to_json
+from message_lifecycle.ledger.codec import from_json, recorded_state, to_json
 from message_lifecycle.ledger.database import Part, add, claim_topic, key_of, lock_row, next_event, topic_of
 from message_lifecycle.model.errors import UnknownPlan
 from message_lifecycle.model.instants import Instant
@@ -194,6 +194,7 @@ def _entries(connection: Connection, which: ColumnElement[bool]) -> Iterator[tup
             _met.c.plan_id,
             plans.c.state,
             plans.c.judgement,
+            plans.c.approval,
             of_plan.c.outcome.label("of_plan"),
             of_run.c.outcome.label("of_run"),
         )
@@ -211,7 +212,7 @@ def _entries(connection: Connection, which: ColumnElement[bool]) -> Iterator[tup
             RunEntry(
                 topic=topic_of(row.topic),
                 plan_id=row.plan_id or None,
-                state=row.state,
+                state=None if row.state is None else recorded_state(row.state, row.judgement, row.approval),
                 judgement=row.judgement,
                 outcome=None if text is None else from_json(Outcome, text),
             ),

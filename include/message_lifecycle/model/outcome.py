@@ -13,6 +13,7 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import StagedView
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Held, Operation, Plan
+from message_lifecycle.model.plan_state import PlanState
 
 OutcomeName = Literal["published", "no_op", "blocked", "needs_approval", "refused", "starved", "lapsed", "superseded", "failed"]
 Judgement = Literal["passed", "blocked", "needs_approval"]
@@ -196,9 +197,6 @@ class Outcome:
 
 
 # What the ledger tells: a plan and how far it has come, what a run met, a batch of files, what the next look goes on from.
-
-
-PlanState = Literal["planned", "staged", "gated", "publishing", "closed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,6 +28,7 @@ from message_lifecycle.model.instants import INT64_MAX, MICROS_PER_SECOND, Insta
 from message_lifecycle.model.outcome import Approval, GateReport, PlanRecord, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.plan_content import content_digest
+from message_lifecycle.model.plan_state import PlanState
 from message_lifecycle.model.settings import Policy
 
 
@@ -81,7 +82,7 @@ def record_view(record: PlanRecord) -> Document:
         view["removes"] |= _messages(record.plan, staged.view.removed)
     return {
         **view,
-        "state": record.state,
+        "state": record.state.word,
         "recorded_at": when(record.recorded_at),
         "requested_by": record.requested_by,
         "staged": None if staged is None else {"branch": staged.branch, "snapshot_id": staged.snapshot_id},
@@ -160,9 +161,7 @@ def approval_view(approval: Approval) -> Document:
 
 def waits_until(record: PlanRecord) -> Instant | None:
     """When the question to a person lapses; None: nothing is asked."""
-    if record.outcome is not None or record.approval is not None or record.report is None or record.reported_at is None:
-        return None
-    if record.report.judgement != "needs_approval":
+    if record.state is not PlanState.ASKED or record.reported_at is None:
         return None
     return Instant(record.reported_at + Policy.of_values(record.plan.policy).approval_ttl_us)
 

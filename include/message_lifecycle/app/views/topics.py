@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Mapping
 from itertools import groupby
 
-from message_lifecycle.app.changes import belongs_to_another, is_void, waits
+from message_lifecycle.app.changes import standing
 from message_lifecycle.app.documents import Described, Pulled
 from message_lifecycle.app.documents import describe as describe_documents
 from message_lifecycle.app.operations.registry import kind_of, named, preview
@@ -27,6 +27,7 @@ from message_lifecycle.model.instants import Instant, is_dead
 from message_lifecycle.model.message import ViewState
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome, PlanRecord, Staged
+from message_lifecycle.model.plan_state import Standing
 from message_lifecycle.model.setting_list import OWN_SETTINGS
 from message_lifecycle.model.settings import BY_NAME, Policy, resolve
 from message_lifecycle.model.topic import api_level, origin_of
@@ -279,11 +280,12 @@ def _compaction_status(s: Services, under_way: PlanRecord | None, ended: Outcome
         plan_id = under_way.plan.plan_id
         if ended is not None and ended.plan_id == plan_id:
             return "ERROR", f"{ended.name}: {ended.detail}"
-        if waits(s, under_way):
+        stands = standing(s, under_way)
+        if stands.is_question:
             return "RUNNING", f"plan {plan_id} waits for a person: lifecycle approve {plan_id[:12]} --by NAME --why WHY"
-        if not is_void(s, under_way) and belongs_to_another(s, plan_id, under_way.recorded_at, None):
-            return "RUNNING", f"plan {plan_id} is {under_way.state}"
-        return "ERROR", f"its run ended while plan {plan_id} was {under_way.state}; the next run takes its place"
+        if stands is Standing.RECENT:
+            return "RUNNING", f"plan {plan_id} is {under_way.state.word}"
+        return "ERROR", f"its run ended while plan {plan_id} was {under_way.state.word}; the next run takes its place"
     if ended is None:
         return "NOT_RUN", "nothing was compacted yet"
     if ended.name in _GOOD_ENDS:

@@ -1,0 +1,173 @@
+"""The life of a plan as one state machine: its states, the events that move it, and what a new plan does about an open one (DEL-1 to DEL-5).
+
+`LIFE` says which event moves which state. The ledger writes by it and the verbs in `app/steps.py` ask it. `PLANNING` says what happens to a
+topic's open plan when somebody plans again. docs/how-it-works.md shows both; a test compares them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final
+
+from message_lifecycle.model.errors import NotReady
+
+
+class PlanState(StrEnum):
+    """How far a plan has come, by what the ledger has recorded."""
+
+    PLANNED = "planned"
+    STAGED = "staged"
+    PASSED = "passed"
+    ASKED = "asked"
+    BLOCKED = "blocked"
+    APPROVED = "approved"
+    REFUSED = "refused"
+    PUBLISHING = "publishing"
+    CLOSED = "closed"
+
+    @property
+    def word(self) -> str:
+        """The state as the ledger's tables, commands and pages write it; the judgement and the answer stand next to it."""
+        return "gated" if self in _GATED else self.value
+
+    @property
+    def is_answered(self) -> bool:
+        return self in (PlanState.APPROVED, PlanState.REFUSED)
+
+
+class Event(StrEnum):
+    """An entry in the ledger about a plan."""
+
+    STAGE = "another change is staged"
+    PASS = "the gate passes"
+    ASK = "the gate asks"
+    BLOCK = "the gate blocks"
+    GRANT = "a person approves"
+    REFUSE = "a person refuses"
+    PUBLISH = "a commit begins"
+    VERIFY = "the result is verified"
+    END = "it ends without a result"
+
+
+_GATED: Final = (PlanState.PASSED, PlanState.ASKED, PlanState.BLOCKED, PlanState.APPROVED, PlanState.REFUSED)
+_UNANSWERED: Final = (PlanState.STAGED, PlanState.PASSED, PlanState.ASKED, PlanState.BLOCKED)
+
+LIFE: Final[Mapping[Event, Mapping[PlanState, PlanState]]] = {
+    Event.STAGE: dict.fromkeys((PlanState.PLANNED, *_UNANSWERED), PlanState.STAGED),
+    Event.PASS: dict.fromkeys(_UNANSWERED, PlanState.PASSED),
+    Event.ASK: dict.fromkeys(_UNANSWERED, PlanState.ASKED),
+    Event.BLOCK: dict.fromkeys(_UNANSWERED, PlanState.BLOCKED),
+    Event.GRANT: {PlanState.ASKED: PlanState.APPROVED},
+    Event.REFUSE: {PlanState.ASKED: PlanState.REFUSED},
+    Event.PUBLISH: dict.fromkeys((PlanState.PASSED, PlanState.APPROVED, PlanState.PUBLISHING), PlanState.PUBLISHING),
+    Event.VERIFY: dict.fromkeys((*_GATED, PlanState.PUBLISHING), PlanState.CLOSED),
+    Event.END: dict.fromkeys((PlanState.PLANNED, PlanState.STAGED, *_GATED, PlanState.PUBLISHING), PlanState.CLOSED),
+}
+"""The state after each event. An event that has no entry for a state is not allowed there; `NEEDS` says what it needs."""
+
+_JUDGE: Final = ("a staged, open plan", "a staged plan that nobody has answered for")
+NEEDS: Final[Mapping[Event, tuple[str, str]]] = {
+    Event.STAGE: ("an open plan", "the staged change that was judged"),
+    Event.PASS: _JUDGE,
+    Event.ASK: _JUDGE,
+    Event.BLOCK: _JUDGE,
+    Event.GRANT: ("a plan that waits for a person",) * 2,
+    Event.REFUSE: ("a plan that waits for a person",) * 2,
+    Event.PUBLISH: ("a plan that the gate has judged",) * 2,
+    Event.VERIFY: ("a plan that was judged and published",) * 2,
+    Event.END: ("an open plan",) * 2,
+}
+"""The words of an error about an event that is not allowed: of a plan that is closed or has no stage, and of any other plan."""
+
+
+def state_of(word: str, judgement: str | None, granted: bool | None) -> PlanState:
+    """Return the state by the ledger's columns. `granted`: a person's answer; None: nobody has answered."""
+    if word != "gated":
+        return PlanState(word)
+    if judgement == "needs_approval":
+        return {None: PlanState.ASKED, True: PlanState.APPROVED, False: PlanState.REFUSED}[granted]
+    return PlanState.PASSED if judgement == "passed" else PlanState.BLOCKED
+
+
+def judged_as(judgement: str) -> Event:
+    """Return the event of a gate's report."""
+    return {"passed": Event.PASS, "needs_approval": Event.ASK, "blocked": Event.BLOCK}[judgement]
+
+
+def allows(state: PlanState, event: Event) -> bool:
+    return state in LIFE[event]
+
+
+def after(plan_id: str, state: PlanState, event: Event, *, ended: str | None = None) -> PlanState:
+    """Return the state after the event. Raises NotReady if the event is not allowed in this state."""
+    if not allows(state, event):
+        raise not_ready(plan_id, state, event, ended=ended)
+    return LIFE[event][state]
+
+
+def not_ready(plan_id: str, state: PlanState, event: Event, *, ended: str | None = None) -> NotReady:
+    """Return the error of an event that is not allowed. `ended`: how a closed plan has ended."""
+    found = f"{state.word} and answered" if state.is_answered else (ended or state.word)
+    early, late = NEEDS[event]
+    return NotReady(plan_id, found, early if state in (PlanState.PLANNED, PlanState.CLOSED) else late)
+
+
+class Standing(StrEnum):
+    """An open plan, as anyone finds it who plans for its topic. The ledger, the clock, the settings and the tables say which."""
+
+    COMMITTED = "all of it is committed, and nobody has verified it"
+    HALF_ANSWERED = "some of its commits are there, by a person's answer"
+    HALF = "some of its commits are there"
+    BEGUN = "some of its files are gone"
+    ASKS = "it waits for a person, or has the answer"
+    ASKS_LATELY = "the same, by another run and for less than an hour"
+    VOID = "its question lapsed, or settings were changed"
+    UNDER_WAY = "another run is at work on it"
+    RECENT = "a run of the last hour may be at work on it; a person may take it over"
+    FREE = "nobody is at work on it"
+
+    @property
+    def is_question(self) -> bool:
+        """True if a person may still answer, or the answer still counts."""
+        return self in (Standing.ASKS, Standing.ASKS_LATELY)
+
+
+class Planner(StrEnum):
+    """The work that is planned now, against the open plan's."""
+
+    SAME_INTERVAL = "the same work and interval"
+    SAME_WORK = "the same work"
+    OTHER_WORK = "other work"
+    YIELDING_WORK = "other work that waits for any question"
+
+
+class Decision(StrEnum):
+    """What happens to the open plan."""
+
+    KEEP = "the open plan goes on"
+    VERIFY = "it is verified first"
+    FINISH = "it is finished first"
+    REFUSE = "nothing is planned (`OpenPlan`)"
+    BESIDE = "an empty plan closes beside it, any other is refused"
+    REPLACE_OR_BESIDE = "an empty plan closes beside it, any other takes its place"
+    REPLACE = "the new plan takes its place"
+
+
+def _decisions(*row: Decision) -> dict[Planner, Decision]:
+    return dict(zip(Planner, row, strict=True))
+
+
+PLANNING: Final[Mapping[Standing, Mapping[Planner, Decision]]] = {
+    Standing.COMMITTED: dict.fromkeys(Planner, Decision.VERIFY),
+    Standing.HALF_ANSWERED: _decisions(Decision.KEEP, Decision.KEEP, Decision.FINISH, Decision.FINISH),
+    Standing.HALF: _decisions(Decision.KEEP, Decision.FINISH, Decision.FINISH, Decision.FINISH),
+    Standing.BEGUN: dict.fromkeys((Planner.SAME_INTERVAL, Planner.SAME_WORK), Decision.KEEP),
+    Standing.ASKS: _decisions(Decision.KEEP, Decision.KEEP, Decision.REPLACE_OR_BESIDE, Decision.REFUSE),
+    Standing.ASKS_LATELY: _decisions(Decision.KEEP, Decision.KEEP, Decision.BESIDE, Decision.REFUSE),
+    Standing.VOID: dict.fromkeys(Planner, Decision.REPLACE),
+    Standing.UNDER_WAY: dict.fromkeys(Planner, Decision.REFUSE),
+    Standing.RECENT: _decisions(Decision.REPLACE, Decision.REPLACE, Decision.REPLACE_OR_BESIDE, Decision.REPLACE_OR_BESIDE),
+    Standing.FREE: dict.fromkeys(Planner, Decision.REPLACE),
+}
+"""What becomes of an open plan, by how it stands and by what is planned. For other work, files that are gone make no difference."""
