@@ -24,6 +24,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event
 
+import psutil
+
 from lifecycle_local.layout import Layout, StackBusy, component_failed, last_lines, no_free_port
 from message_lifecycle.app.private_files import write_private
 
@@ -80,44 +82,31 @@ def find_process(pid: int) -> Process | None:
 
 
 def working_folder(pid: int) -> Path | None:
-    """Where the process works, None when there is no such process or it is another user's."""
+    """Return the folder in which the process works, or None if there is no such process or it is another user's."""
     try:
-        return (PROC / str(pid) / "cwd").readlink()
-    except OSError:
+        return Path(psutil.Process(pid).cwd())
+    except psutil.Error:
         return None
 
 
-def _all_pids() -> Iterator[int]:
-    return (int(entry.name) for entry in PROC.iterdir() if entry.name.isdigit())
-
-
 def family(root: Process) -> tuple[Process, ...]:
-    """The process and all that descend from it now, also those that left its group or session."""
-    children: dict[int, list[int]] = {}
-    for pid in _all_pids():
-        if fields := _fields(pid):
-            children.setdefault(int(fields[1]), []).append(pid)
-    found, queue = [], [root.pid] if root.alive() else []
-    while queue:
-        pid = queue.pop()
-        if process := find_process(pid):
-            found.append(process)
-            queue.extend(children.get(pid, ()))
-    return tuple(found)
+    """Return the process and its descendants of now, also those that left its group or session."""
+    try:
+        descendants = psutil.Process(root.pid).children(recursive=True) if root.alive() else []
+    except psutil.NoSuchProcess:
+        return ()
+    found = (root, *(find_process(child.pid) for child in descendants))
+    return tuple(process for process in found if process is not None and process.alive())
 
 
 def marked(variable: str, value: str) -> tuple[Process, ...]:
-    """Processes started with this environment variable: finds what outlived the parent it descended from."""
-    wanted = f"{variable}={value}".encode()
+    """Return processes started with this environment variable: also those that outlived the parent they descended from."""
     found = []
-    for pid in _all_pids():
-        try:
-            environment = (PROC / str(pid) / "environ").read_bytes()
-        except OSError:
-            continue
-        if pid != os.getpid() and wanted in environment.split(b"\0") and (process := find_process(pid)):
-            found.append(process)
-    return tuple(found)
+    for candidate in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):  # it has ended meanwhile, or is another user's
+            if candidate.pid != os.getpid() and candidate.environ().get(variable) == value:
+                found.append(find_process(candidate.pid))
+    return tuple(process for process in found if process is not None)
 
 
 def wait_for_end(processes: Iterable[Process], seconds: float) -> tuple[Process, ...]:
