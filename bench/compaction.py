@@ -43,7 +43,7 @@ MEMORY_MB = 2_048
 class Set:
     """A log, the tail that is new when it is compacted again (None: compacted for the first time), and what is asked of it.
 
-    `cpu`, `wall`: the greatest ratio to the peer; `sql`: to our own engine in Spark SQL. `beside`: wall ratio to another set's.
+    `cpu`, `wall`: the greatest ratio to the peer. `beside`: wall ratio to another set's.
     `whole_only`: another set runs the same code, so a part of the size leaves it out. `gate`: at a part, the gate judges this one, too."""
 
     log: Log
@@ -51,7 +51,6 @@ class Set:
     cpu: float | None = None
     wall: float | None = None
     beside: tuple[str, float] | None = None
-    sql: float | None = None
     memory_mb: int | None = None
     whole_only: bool = False
     gate: bool = False
@@ -63,7 +62,6 @@ class Found:
 
     ours: list[Cost] = field(default_factory=list)
     theirs: list[Cost] = field(default_factory=list)
-    by_sql: list[Cost] = field(default_factory=list)
     gate: Cost | None = None
 
 
@@ -76,8 +74,6 @@ def sets(messages: int, keys: int) -> dict[str, Set]:
         "unique": Set(log=unique, cpu=1.2, wall=1.2, memory_mb=MEMORY_MB),
         "1 % new": Set(log=unique, tail=one, cpu=0.3, gate=True),
         "10 % new": Set(log=unique, tail=ten, cpu=0.45, whole_only=True),
-        # A tenth: Spark SQL takes a minute for it, and what is fixed in ours counts the more.
-        "beside Spark SQL": Set(log=Log(messages=messages // 10, partitions=PARTITIONS, keys=keys // 10), sql=0.5),
     }
 
 
@@ -173,10 +169,6 @@ def runs(make: Callable[[int], Measured], one: Set, scratch: Path, repeats: int,
         found.gate = judged or found.gate
         found.theirs.append(cost_of_module("bench.compaction_peer", files, str(scratch / "peer")))
         assert made == found.theirs[-1].said, (made, found.theirs[-1].said)
-        if one.sql is not None:
-            cost, made, _ = topic.measured(scratch, engine="sql")
-            found.by_sql.append(replace(cost, wall=cost.said["until committed"]))
-            assert made == found.theirs[-1].said, (made, found.theirs[-1].said)
     topic.drop()
     return found
 
@@ -185,7 +177,7 @@ def shown(name: str, one: Set, found: Found, walls: dict[str, float]) -> int:
     """How many bounds were missed."""
     mine, theirs = found.ours, found.theirs
     print(f"{name}: load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; medians of {len(mine)} (each run)")
-    for kind, costs in (("ours", mine), ("DuckDB", theirs), ("Spark SQL", found.by_sql)):
+    for kind, costs in (("ours", mine), ("DuckDB", theirs)):
         if costs:
             memory = median(cost.memory_mb for cost in costs)
             print(f"  {kind:9} CPU {_of(costs, 'cpu')}  wall {_of(costs, 'wall')}  memory {memory:,.0f} MB")
@@ -194,7 +186,6 @@ def shown(name: str, one: Set, found: Found, walls: dict[str, float]) -> int:
     steps = [cost.said for cost in mine]
     print("  wall of steps: " + ", ".join(f"{step} {median(run[step] for run in steps):.2f}" for step in steps[0]))
     bounds = [(kind, _ratio(kind, mine, theirs), limit) for kind, limit in (("cpu", one.cpu), ("wall", one.wall))]
-    bounds += [(f"{kind} beside Spark SQL", _ratio(kind, mine, found.by_sql), one.sql) for kind in ("cpu", "wall") if found.by_sql]
     if one.beside is not None and one.beside[0] in walls:
         bounds.append((f"wall beside {one.beside[0]!r}", walls[name] / walls[one.beside[0]], one.beside[1]))
     if one.memory_mb is not None:

@@ -87,15 +87,14 @@ class Measured:
         outcome = steps.verify(self.services, record.plan.plan_id)
         assert outcome.name == "published", outcome
 
-    def measured(self, scratch: Path, *, engine: str = "kernel", gate: bool = False) -> tuple[Cost, list[int], Cost | None]:
+    def measured(self, scratch: Path, *, gate: bool = False) -> tuple[Cost, list[int], Cost | None]:
         """A run in a fresh process, after which the view is as it was: its cost, what it made (count and sum of offsets), and what its
-        gate cost, if that is to be known. `engine`: by what."""
+        gate cost, if that is to be known."""
         before = self._head()
-        with _config(scratch, engine), _answering(scratch, self._judge if gate else self._pass) as (asked, answered, judged):
+        with _answering(scratch, self._judge if gate else self._pass) as (asked, answered, judged):
             cost = cost_of_module("bench.compaction_run", str(self.name), format_instant(self._next()), str(asked), str(answered))
         record = self.services.ledger.open_plan(self.name)
         assert record is not None and record.staged is not None and record.staged.view is not None, "nothing was staged"
-        assert record.staged.view.engine == engine, record.staged
         after = self._head()
         assert after not in (None, before), "nothing was published"
         forget_cached(self.session, self.name, kind=COMPACTED)
@@ -155,18 +154,6 @@ class Measured:
             io = tables.catalog.load_table(place).io
             tables.catalog.drop_table(place)
             delete_files(io, folder, [file.name for file in listed(io, folder)])
-
-
-@contextmanager
-def _config(scratch: Path, engine: str) -> Iterator[None]:
-    """The server's settings of the children."""
-    path = scratch / "lifecycle.toml"
-    path.write_text(f'[compaction]\nengine = "{engine}"\n', encoding="utf-8")
-    os.environ["LIFECYCLE_CONFIG"] = str(path)
-    try:
-        yield
-    finally:
-        del os.environ["LIFECYCLE_CONFIG"]
 
 
 @contextmanager

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from uuid import uuid4
 
-import pytest
-
 from message_lifecycle.app import steps
 from message_lifecycle.app.due import due as judge
 from message_lifecycle.app.operations.registry import Scheduled
@@ -19,7 +17,6 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.request import RemoveMessages
 from tests.contract.conftest import TABLES_HUNTED, MakeWorld
 from tests.contract.test_undo_view import compacted
-from tests.effort import sample
 from tests.errors import raises
 from tests.logs import SECOND
 from tests.undone import published, run, undone
@@ -74,9 +71,8 @@ def test_from_new_messages_to_a_purged_log(make_world: MakeWorld) -> None:
     assert [(m.key, m.value) for m in read_compacted(s, name)] == [(b"a", b"2"), (b"b", b"2"), (b"c", b"1")]
 
 
-@pytest.mark.parametrize("engine", sample(("kernel", "sql"), "kernel"))
-def test_of_an_empty_topic_an_empty_view_is_made_and_binds_as_any_other(make_world: MakeWorld, engine: str) -> None:
-    world = make_world({"compaction_engine": engine})
+def test_of_an_empty_topic_an_empty_view_is_made_and_binds_as_any_other(make_world: MakeWorld) -> None:
+    world = make_world({})
     world.set_now(AS_OF)
     s, name = world.services, TopicName(stream=f"{world.scratch or 'due'}.{uuid4().hex[:6]}", topic="prices")
     create_topic(s, name, partitions=2, settings={"cleanup_policy": "compact,delete", "message_expiry": 5})
@@ -102,9 +98,8 @@ def test_of_an_empty_topic_an_empty_view_is_made_and_binds_as_any_other(make_wor
     assert [message.value for message in read_compacted(s, name)] == [b"2"]
 
 
-@pytest.mark.parametrize("engine", sample(("kernel", "sql"), "kernel"))
-def test_messages_without_keys_are_refused_by_an_empty_view_too(make_world: MakeWorld, engine: str) -> None:
-    world = make_world({"compaction_engine": engine})
+def test_messages_without_keys_are_refused_by_an_empty_view_too(make_world: MakeWorld) -> None:
+    world = make_world({})
     world.set_now(AS_OF)
     s, name = world.services, TopicName(stream=f"{world.scratch or 'due'}.{uuid4().hex[:6]}", topic="prices")
     create_topic(s, name, settings={"cleanup_policy": "compact"})

@@ -8,9 +8,10 @@ from secrets import token_hex
 from pyspark.sql import SparkSession
 
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.operations.compaction import FoldRules
 from message_lifecycle.stores.iceberg import new_table
 from message_lifecycle.stores.iceberg.catalog import Tables
-from message_lifecycle.stores.iceberg.compaction import CompactionJob, PartitionResult, Rules, kernel
+from message_lifecycle.stores.iceberg.compaction import CompactionJob, PartitionResult, kernel
 from message_lifecycle.stores.iceberg.compaction.view_table import SHAPE, TABLE_PROPERTIES, partition_job, sources
 from message_lifecycle.stores.iceberg.data_files import commit
 from message_lifecycle.stores.iceberg.session import forget_cached, java_table
@@ -23,7 +24,9 @@ def create_view(name: TopicName) -> None:
     assert new_table.create((name.namespace, name.table(KIND)), SHAPE, properties=TABLE_PROPERTIES, summary={})
 
 
-def job_of(name: TopicName, rules: Rules, *, after: Mapping[int, int], through: Mapping[int, int], rewrite: bool = False) -> CompactionJob:
+def job_of(
+    name: TopicName, rules: FoldRules, *, after: Mapping[int, int], through: Mapping[int, int], rewrite: bool = False
+) -> CompactionJob:
     """The work of every partition in `through`, on the newest snapshots."""
     tables = Tables()
     log, view = tables.load(name), tables.load(name, kind=KIND)

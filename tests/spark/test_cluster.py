@@ -34,7 +34,6 @@ from message_lifecycle.stores.iceberg.session import spark_session
 from message_lifecycle.stores.iceberg.tasks import in_tasks
 
 MACHINES = 3
-MOST_STAGES = 20
 pytestmark = [hunt, pytest.mark.spark, pytest.mark.postgres]
 
 
@@ -148,19 +147,13 @@ def test_a_view_is_compacted(world: World) -> None:
     assert [(m.offset, m.key) for m in read_compacted(world.services, name)] == [(1, b"b"), (3, b"c"), (4, b"a")]
 
 
-def test_a_view_is_compacted_by_event_time_in_few_stages(world: World) -> None:
-    """By Spark SQL, each of whose stages costs a cluster its time, however few the messages."""
+def test_a_view_is_compacted_by_event_time(world: World) -> None:
     name = topic_of(world, winner="event_time", delete_retention=100, cleanup_policy="compact")
     append(world, name, 1, *(b"%d" % key for key in range(100)))
     append(world, name, 2, *(b"%d" % key for key in range(50)))
     published(world, name, 50, "compaction")
     append(world, name, 51, b"1")
-    context = spark_session("tests").sparkContext
-    context.setJobGroup("second", "")
     published(world, name, 60, "compaction")
-    jobs = [context.statusTracker().getJobInfo(job) for job in context.statusTracker().getJobIdsForGroup("second")]
-    stages = [len(job.stageIds) for job in jobs if job is not None]
-    assert 0 < sum(stages) <= MOST_STAGES, str(stages)
     assert len(list(read_compacted(world.services, name))) == 100
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from message_lifecycle.app.wiring import iceberg_world
 from message_lifecycle.model.errors import CompactedTableMissing, Unavailable
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
+from message_lifecycle.model.setting_list import Value
 from message_lifecycle.stores.iceberg import tasks
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.columns import KEY
@@ -265,10 +266,10 @@ def test_equality_deletes_in_the_log_are_refused_by_name(topic: Topic, spark: Sp
     assert (topic.view(), dict(topic.horizons)) == (before, horizons)
 
 
-@pytest.mark.parametrize("engine", ["kernel", "sql"])
-def test_a_topic_without_keys_is_refused_by_each_engine(spark: SparkSession, engine: str) -> None:
-    world = iceberg_world({"compaction_engine": engine})
-    topic = Topic(world, Log(settings={}, batches=(), partitions=1))
+@pytest.mark.parametrize("settings", [{}, {"winner": "event_time", "delete_retention": 4.0}], ids=["by offset", "by event time"])
+def test_a_topic_without_keys_is_refused(spark: SparkSession, settings: Mapping[str, Value]) -> None:
+    world = iceberg_world({})
+    topic = Topic(world, Log(settings=settings, batches=(), partitions=1))
     topic.append([message(None, b"1"), message(None, b"2")])
     with raises("TopicWithoutKeys"):
         topic.run(AS_OF)

@@ -16,9 +16,10 @@ from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.rules import After
+from message_lifecycle.operations.compaction import FoldRules
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.columns import SCHEMA
-from message_lifecycle.stores.iceberg.compaction import Rules, kernel
+from message_lifecycle.stores.iceberg.compaction import kernel
 from message_lifecycle.stores.iceberg.compaction.view_table import UnreadableDeletes
 from message_lifecycle.stores.iceberg.data_files import commit
 from message_lifecycle.stores.iceberg.session import forget_cached, java_table, sql_table
@@ -26,7 +27,7 @@ from message_lifecycle.stores.iceberg.table_folder import local_path
 from message_lifecycle.stores.iceberg.tasks import InputFile
 
 PARTITIONS = 3
-RULES = Rules(as_of=Instant(20), ages=(("ttl", After("expires_at", 0)),), tombstones_until=Instant(50))
+RULES = FoldRules(as_of=Instant(20), ages=(("ttl", After("expires_at", 0)),), tombstones_until=Instant(50))
 
 
 def topic(lake: Lake) -> TopicName:

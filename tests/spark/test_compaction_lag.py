@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from tests.compacted import Log, Topic
 from tests.effort import sample
 from tests.logs import AS_OF, SECOND
-from tests.spark.test_compaction_engines import PARTITIONS, batch_of
+from tests.spark.test_compaction_stores import PARTITIONS, batch_of
 
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.wiring import iceberg_world, memory_world

@@ -22,7 +22,7 @@ from message_lifecycle.model.message import Beyond
 from message_lifecycle.model.rules import Limits
 from message_lifecycle.operations.compaction import FoldRules
 from message_lifecycle.stores.iceberg.columns import SCHEMA
-from message_lifecycle.stores.iceberg.compaction import PartitionJob, Rules, evidence, kernel
+from message_lifecycle.stores.iceberg.compaction import PartitionJob, evidence, kernel
 from message_lifecycle.stores.iceberg.documents import DocumentFile, FoldBucket, Folder, FoldJob
 from message_lifecycle.stores.iceberg.documents.fold import fold_bucket
 from message_lifecycle.stores.iceberg.documents.store import write_changes
@@ -39,8 +39,8 @@ MEMORY_BYTES = 80 * MEBIBYTE
 Longs = NDArray[np.int64]
 
 
-def large_files(folder: Path, keys: Longs, chance: np.random.Generator) -> list[InputFile]:
-    """Write a topic's files with these keys, in the order of their offsets; one message in twenty has no value."""
+def large_files(folder: Path, keys: Longs, chance: np.random.Generator, times: Longs | None = None) -> list[InputFile]:
+    """Write a topic's files with these keys, in the order of their offsets; one message in twenty has no value. `times`: event times."""
     found, rows = [], len(keys) // FILES
     for number in range(FILES):
         mine = keys[number * rows : (number + 1) * rows]
@@ -52,6 +52,8 @@ def large_files(folder: Path, keys: Longs, chance: np.random.Generator) -> list[
             "key": pa.array(mine).cast(pa.string()).cast(kinds["key"]),
             "value": pa.array(values.to_numpy(zero_copy_only=False), kinds["value"], mask=chance.random(rows) < 0.05),
         }
+        if times is not None:
+            columns["event_time"] = pa.array(times[number * rows : (number + 1) * rows]).cast(kinds["event_time"])
         path = folder / f"{number}.parquet"
         every = [columns.get(name, pa.nulls(rows, kind)) for name, kind in kinds.items()]
         pq.write_table(pa.table(every, names=list(kinds)), path, row_group_size=GROUP_ROWS)
@@ -75,7 +77,7 @@ def test_kernel_writes_offsets_in_order_beyond_its_memory(threads: int, distinct
         sampled_offsets=ROWS // 10,
     )
     job = PartitionJob(partition=0, after=-1, through=ROWS, view=(), tail=tuple(tail), rewrite=True, whole_tail=True)
-    result = kernel.compact(job, Rules(as_of=Instant(1)), resources, data_folder=str(tmp_path / "data"), run="run")
+    result = kernel.compact(job, FoldRules(as_of=Instant(1)), resources, data_folder=str(tmp_path / "data"), run="run")
     winners = np.sort(np.array(list(rows_of_keys.values())))
     expected = winners[np.array([values[at] is not None for at in winners])]
     found = [pq.read_table(file.path, columns=["offset", "value"]) for file in result.files]
@@ -88,9 +90,29 @@ def test_kernel_writes_offsets_in_order_beyond_its_memory(threads: int, distinct
     }
 
 
-RULES = FoldRules(
-    as_of=Instant(1), ages=(), empty_is_value=False, retain_null_key=True, by_event_time=False, tombstones_until=None, remember_until=None
-)  # fmt: skip
+@pytest.mark.parametrize("threads", [1, 2])
+def test_kernel_chooses_by_event_time_beyond_its_memory(threads: int, tmp_path: Path) -> None:  # CMP-12
+    """In the view and in the tail. The second half of the messages is older by event time than most of the first half."""
+    chance = np.random.default_rng(3)
+    keys, times = chance.permutation(ROWS) % (ROWS // 2), chance.permutation(ROWS)
+    files = large_files(tmp_path, keys, chance, times)
+    resources = Resources(spill_folder=str(tmp_path), threads=threads, memory_bytes=MEMORY_BYTES)
+    rules = FoldRules(as_of=Instant(1), tombstones_until=Instant(5), remember_until=Instant(5))
+    view: tuple[InputFile, ...] = ()
+    for number, file in enumerate(files):
+        half = ROWS // FILES
+        job = PartitionJob(partition=0, after=number * half - 1, through=(number + 1) * half - 1, view=view, tail=(file,), rewrite=True)
+        result = kernel.compact(job, rules, resources, data_folder=str(tmp_path / "data"), run=f"run{number}")
+        view = tuple(InputFile(path=new.path, size_bytes=new.bytes) for new in result.files)
+    order = np.argsort(times)
+    latest = np.zeros(ROWS // 2, np.int64)
+    latest[keys[order]] = order  # the last one stays
+    found = pa.concat_tables([pq.read_table(file.path, columns=["offset", "key", "event_time"]) for file in view])
+    assert np.array_equal(found["offset"].to_numpy(), np.sort(latest))
+    assert np.array_equal(found["event_time"].cast(pa.int64()).to_numpy(), times[np.sort(latest)])
+
+
+RULES = FoldRules(as_of=Instant(1))
 
 
 def judged(log: list[InputFile], view: list[InputFile], resources: Resources) -> dict[str, dict[str, Any]]:
@@ -113,7 +135,7 @@ def test_gate_judges_more_rows_than_its_memory(tmp_path: Path) -> None:
     tail = large_files(tmp_path, keys, chance)
     resources = Resources(spill_folder=str(tmp_path), threads=1, memory_bytes=2 * MEMORY_BYTES)
     job = PartitionJob(partition=0, after=-1, through=ROWS, view=(), tail=tuple(tail), rewrite=True, whole_tail=True)
-    result = kernel.compact(job, Rules(as_of=Instant(1)), resources, data_folder=str(tmp_path / "data"), run="run")
+    result = kernel.compact(job, FoldRules(as_of=Instant(1)), resources, data_folder=str(tmp_path / "data"), run="run")
     view = [InputFile(path=file.path, size_bytes=file.bytes) for file in result.files]
     found = judged(tail, view, resources)
     assert found["fresh"] == {"partition": 0, "unwanted": 0, "missing": 0, "null_keys_missing": 0, "changed": 0}

@@ -334,11 +334,11 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="compaction_read_bytes_per_second", section="compaction", on_topic=True, kind="int", default=0, unit="bytes per second",
-        help="How fast compaction reads at the most, all partitions together; 0 = no limit. The engine sql keeps to none, and says so.", reason="short is kinder than slow",
+        help="How fast compaction reads at the most, all partitions together; 0 = no limit.", reason="short is kinder than slow",
     ),
     Setting(
         name="compaction_write_bytes_per_second", section="compaction", on_topic=True, kind="int", default=0, unit="bytes per second",
-        help="How fast compaction writes at the most, all partitions together; 0 = no limit. The engine sql keeps to none, and says so.", reason="short is kinder than slow",
+        help="How fast compaction writes at the most, all partitions together; 0 = no limit.", reason="short is kinder than slow",
     ),
     Setting(
         name="compaction_rewrite_fraction", section="compaction", on_topic=True, kind="float", default=0.3, maximum=1,
@@ -350,11 +350,6 @@ SETTINGS: tuple[Setting, ...] = (
         help="Once the oldest message past the horizon of a compacted topic is older than this, what is dead past it goes nevertheless, and with "
         "it what is older of its keys in the view. Unset: the log waits for compaction, however long.",
         reason="compaction is to be mended, not passed over", tightness=_shorter_is_tighter,
-    ),
-    Setting(
-        name="compaction_engine", server_key="engine", section="compaction", on_topic=False, kind="text", default="kernel", choices=("kernel", "sql"),
-        help="kernel: columnar, one task per partition, where the inputs allow it; sql: Spark SQL, for any input.",
-        reason="the same result in a fraction of the time",
     ),
     Setting(
         name="retain_null_key", section=None, on_topic=True, kind="bool", default=True,

@@ -15,7 +15,7 @@ from message_lifecycle.model.hold import Spared, SparedOffsets
 from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant, is_dead
 from message_lifecycle.model.message import NOTHING, Message, Tail, ViewReason, ViewRow, ViewState, is_marker
 from message_lifecycle.model.plan import Bound, Expected, Held, Holder, Plan, Selection, ViewRequirements
-from message_lifecycle.model.rules import Rule, holds
+from message_lifecycle.model.rules import Either, Rule, holds
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import ACTS_ON_VIEW, Policy
 from message_lifecycle.operations import expiry
@@ -228,12 +228,21 @@ class FoldRules:
     `remember_until`: until when what is dropped now is remembered (CMP-12); None: it is not."""
 
     as_of: Instant
-    ages: tuple[tuple[ViewReason, Rule], ...]
-    empty_is_value: bool
-    retain_null_key: bool
-    by_event_time: bool
-    tombstones_until: Instant | None
-    remember_until: Instant | None
+    ages: tuple[tuple[ViewReason, Rule], ...] = ()
+    empty_is_value: bool = False
+    retain_null_key: bool = True
+    tombstones_until: Instant | None = None
+    remember_until: Instant | None = None
+
+    @property
+    def by_event_time(self) -> bool:
+        """A late event can bring a key back by event time alone, so only then are dropped messages remembered."""
+        return self.remember_until is not None
+
+    @property
+    def dead(self) -> Rule:
+        """True for a message if one of the ages holds."""
+        return Either(tuple(rule for _, rule in self.ages))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -256,7 +265,6 @@ def rules_of(policy: Policy, *, as_of: Instant, tombstones_until: Instant | None
         ages=tuple((reason, rule) for reason, rule in ages if rule is not None),
         empty_is_value=policy.empty_is_value,
         retain_null_key=policy.retain_null_key,
-        by_event_time=policy.by_event_time,
         tombstones_until=tombstones_until,
         remember_until=Instant(as_of + policy.delete_retention_us) if policy.by_event_time else None,
     )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, assert_never
 import numpy as np
 
 from message_lifecycle.model.errors import FileLost, FileUnreadable
-from message_lifecycle.model.instants import INT64_MAX, Instant
+from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
 from message_lifecycle.model.rules import After, Both, Either, Known, Never, Not, Rule, TimeColumn
 from message_lifecycle.stores.iceberg.lake_files import LakeFiles, failure_told_by
 from message_lifecycle.stores.iceberg.puffin import marked
@@ -293,6 +293,14 @@ _FIRST = -9_223_372_022_400_000_000
 
 def instant(us: int) -> str:
     return f"make_timestamptz({us})"
+
+
+def micros(column: str) -> str:
+    """The time as the file has it, as int64; the smallest int64 where it is null. DuckDB gives no number for an infinite time."""
+    return (
+        f"CASE WHEN {column} = 'infinity'::TIMESTAMPTZ THEN {INT64_MAX} WHEN {column} = '-infinity'::TIMESTAMPTZ THEN {-INT64_MAX} "
+        f"ELSE coalesce(epoch_us({column}), {INT64_MIN}) END"
+    )
 
 
 def due(column: str, as_of: int) -> str:

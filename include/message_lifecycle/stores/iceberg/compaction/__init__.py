@@ -8,27 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import ViewReason
-from message_lifecycle.model.rules import Either, Rule
+from message_lifecycle.operations.compaction import FoldRules
 from message_lifecycle.stores.iceberg.tasks import HERE, InputFile, Store, Written
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """`ages`: make a row dead, in the order in which the first that holds is the reason (CMP-8). `tombstones_until`: stamped as `delete_horizon` on tombstones that are new in this run; None:
-    they are left out at once (CMP-7)."""
-
-    as_of: Instant
-    ages: tuple[tuple[ViewReason, Rule], ...] = ()
-    empty_is_value: bool = False
-    retain_null_key: bool = True
-    tombstones_until: Instant | None = None
-
-    @property
-    def dead(self) -> Rule:
-        """Whether any of them holds."""
-        return Either(tuple(rule for _, rule in self.ages))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +37,7 @@ class CompactionJob:
 
     run: str
     data_folder: str
-    rules: Rules
+    rules: FoldRules
     partitions: tuple[PartitionJob, ...]
     read_bytes_per_second: int = 0
     write_bytes_per_second: int = 0

@@ -217,7 +217,7 @@ class _Evidence:
         key that stay; `judged`: `source` with whether each is dead or ended; `made`: messages of the staged view."""
         order = 'max("offset")'
         if self._rules.by_event_time:
-            order = """max({'time': coalesce(epoch_us(event_time), -9223372036854775808), 'offset': "offset"})['offset']"""
+            order = f"""max({{'time': {relations.micros("event_time")}, 'offset': "offset"}})['offset']"""
         latest_of = "source" if self._all_new else "(FROM source WHERE NOT of_view)"
         no_key = f'UNION ALL SELECT partition, "offset" FROM {latest_of} WHERE key IS NULL' if self._rules.retain_null_key else ""
         empty = (

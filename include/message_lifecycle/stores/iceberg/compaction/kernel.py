@@ -1,8 +1,12 @@
 """The compaction of topic partitions, a task each: Parquet files in, Parquet files and deletion vectors out, by DuckDB in the task's process.
+This is the only engine of compaction.
 
 Pass one reads keys and offsets of the tail: the latest offset per key. The tail lies after the view, so a key that is in the tail
 supersedes its row in the view. Pass two copies the winners, unchanged and in the order of offsets. A winner is chosen over all rows
 first, and judged then (CMP-8): one that is dead, or a tombstone, takes its key away and never brings an older value back.
+
+By event time a message of the tail may lose to one of the view. Pass one then reads both, and pass two writes the whole partition again,
+with a memory of each key that was dropped (CMP-12).
 """
 
 from __future__ import annotations
@@ -17,9 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from message_lifecycle.model.errors import Unavailable
+from message_lifecycle.model.instants import INT64_MIN
 from message_lifecycle.model.message import REASON_HEADER, ViewReason
+from message_lifecycle.operations.compaction import FoldRules
 from message_lifecycle.stores.iceberg import relations
-from message_lifecycle.stores.iceberg.compaction import CompactionJob, PartitionJob, PartitionResult, Rules
+from message_lifecycle.stores.iceberg.compaction import CompactionJob, PartitionJob, PartitionResult
 from message_lifecycle.stores.iceberg.puffin import Positions, marked, write_vectors
 from message_lifecycle.stores.iceberg.relations import (
     FIELD_IDS,
@@ -89,26 +95,38 @@ def totals(results: Sequence[PartitionResult]) -> dict[ViewReason, int]:
     return found
 
 
-def compact(job: PartitionJob, rules: Rules, resources: Resources, *, data_folder: str, run: str, store: Store = HERE) -> PartitionResult:
+def compact(
+    job: PartitionJob, rules: FoldRules, resources: Resources, *, data_folder: str, run: str, store: Store = HERE
+) -> PartitionResult:
     """Write the partition's new files to `store`; nothing that is there is touched. `run`: unique, begins the names of new files.
 
     Raises CorruptVector, and DuckDB's errors where a file cannot be read.
     """
     with opened(resources) as (connection, names):
-        return _Kernel(connection, names, job, rules, resources, f"{folder_at(data_folder)}/partition={job.partition}", run, store).result()
+        kernel = _Kernel(connection, names, job, rules, resources, f"{folder_at(data_folder)}/partition={job.partition}", run, store)
+        return kernel.by_event_time() if rules.by_event_time else kernel.by_offset()
 
 
 @dataclass(slots=True)
 class _Marks:
-    """Rows of the view that are not in the new one: `before` by vectors that are there already, `now` by this run."""
+    """Rows of the view that are not in the new one: `before` by vectors that are there already, `now` by this run.
+
+    Args:
+        memories: Rows of the view before that are no messages (CMP-12). `counts` leaves them out.
+    """
 
     before: dict[int, Positions] = field(default_factory=dict)
     now: dict[int, list[Positions]] = field(default_factory=dict)
     counts: dict[ViewReason, int] = field(default_factory=dict)
+    memories: int = 0
 
     def all(self, file: int) -> Positions:
         parts = [*([self.before[file]] if file in self.before else []), *self.now.get(file, [])]
         return np.unique(np.concatenate(parts)) if parts else np.empty(0, np.int64)
+
+
+_OFFSETS = 1 << 63
+"""More than the highest offset."""
 
 
 @dataclass(slots=True)
@@ -116,19 +134,20 @@ class _Kernel:
     connection: duckdb.DuckDBPyConnection
     names: Names
     job: PartitionJob
-    rules: Rules
+    rules: FoldRules
     resources: Resources
     folder: str
     run: str
     store: Store
 
-    def result(self) -> PartitionResult:
+    def by_offset(self) -> PartitionResult:
+        """The latest message of a key is the one with the highest offset."""
         job = self.job
         self._know_vectors("tail_gone", job.tail)
         winners, tail_rows, keys, removed = self._winners()
         marks = self._marks() if job.view else _Marks()
         rows = self._rows_of(job.view)
-        live = sum(rows) - sum(map(len, marks.before.values()))
+        live = sum(rows) - sum(map(len, marks.before.values())) - marks.memories
         kept = live - sum(marks.counts.values())
         files: list[NewFile] = []
         vectors: list[NewVector] = []
@@ -136,8 +155,8 @@ class _Kernel:
         if job.rewrite:
             self._register("view_gone", {file: marks.all(file) for file in range(len(job.view))})
             alive = live_rows(job.view, "view_gone", self.names)
-            if kept:
-                files += self._copy(f"SELECT {TOPIC_COLUMNS}, delete_horizon, remembered FROM {alive}", alive, job.view, kept, "view")
+            if staying := sum(rows) - sum(len(marks.all(file)) for file in range(len(job.view))):
+                files += self._copy(f"SELECT {TOPIC_COLUMNS}, delete_horizon, remembered FROM {alive}", alive, job.view, staying, "view")
             dropped += [file.path for file in job.view]
         else:
             left = [file for file in marks.now if len(marks.all(file)) < rows[file]]
@@ -160,6 +179,88 @@ class _Kernel:
             keys=keys,
             rows_out=kept + written_rows,
             removed={reason: count for reason, count in removed.items() if count},
+        )
+
+    def by_event_time(self) -> PartitionResult:
+        """The latest message of a key is the one with the greatest (event time, offset), in the view or in the tail (CMP-12)."""
+        job, rules = self.job, self.rules
+        assert rules.remember_until is not None and rules.tombstones_until is not None, "by event time, deletions are kept for a time"
+        if not (job.view or job.tail):
+            return PartitionResult(partition=job.partition, through=job.through, view_rows=0, tail_rows=0, keys=0, rows_out=0)
+        self._relate_entries()
+        removed: dict[ViewReason, int] = {}
+        # One number for both, because an aggregate of numbers spills and one of structs does not.
+        order = f"({relations.micros('event_time')} - {INT64_MIN}::HUGEINT) * {_OFFSETS} + {OFFSET}"
+        self._run(
+            f"CREATE TEMP TABLE latest AS SELECT (max({order}) % {_OFFSETS})::BIGINT AS {OFFSET} FROM entries WHERE key IS NOT NULL GROUP BY key"
+        )
+        reasons: list[ViewReason] = [*(reason for reason, _ in rules.ages), "null_key", "tombstoned"]
+        gone = f"coalesce({relations.due('delete_horizon', rules.as_of)}, false)"
+        ages = " ".join(f"WHEN {relations.holds(rule, rules.as_of)} THEN {at}" for at, (_, rule) in enumerate(rules.ages, 1))
+        no_key = 0 if rules.retain_null_key else len(reasons) - 1
+        why = f"CASE WHEN memory THEN {gone}::INT * {len(reasons)} {ages} WHEN key IS NULL THEN {no_key} ELSE {gone}::INT * {len(reasons)} END"
+        judged = (
+            f"SELECT {OFFSET}, of_view, NOT memory AS message, ({why})::TINYINT AS why, key IS NOT NULL AND NOT memory AS remembered FROM"
+        )
+        (keys,) = self._one("SELECT count(*) FROM latest")
+        self._run(
+            f"CREATE TEMP TABLE winners AS {judged} entries SEMI JOIN latest USING ({OFFSET}) UNION ALL {judged} entries WHERE key IS NULL;"
+            f"DROP TABLE latest; CREATE TEMP TABLE kept AS SELECT {OFFSET}, of_view, why FROM winners WHERE why = 0 OR remembered"
+        )
+        view_rows, tail_rows = self._one("SELECT count_if(of_view AND NOT memory), count_if(NOT of_view) FROM entries")
+        rows_out = 0
+        for at, rows in self._run("SELECT why, count(*) FROM winners WHERE message GROUP BY why").fetchall():
+            if at:
+                removed[reasons[at - 1]] = rows
+            else:
+                rows_out = rows
+        self._run("DROP TABLE winners")  # its memory is needed for the copy
+        if superseded := view_rows + tail_rows - rows_out - sum(removed.values()):
+            removed["superseded"] = superseded
+        files: list[NewFile] = []
+        # The view first, because its offsets are lower. One after the other, because both at once take twice the memory.
+        for part, condition, read in (("view", "of_view", job.view), ("tail", "NOT of_view", job.tail)):
+            (kept,) = self._one(f"SELECT count(*) FROM kept WHERE {condition}")
+            if kept:
+                files += self._copy(self._kept_rows(condition), f"(FROM kept WHERE {condition})", read, kept, part)
+        return PartitionResult(
+            partition=job.partition,
+            through=job.through,
+            files=tuple(files),
+            dropped=tuple(file.path for file in job.view),
+            view_rows=view_rows,
+            tail_rows=tail_rows,
+            keys=keys,
+            rows_out=rows_out,
+            removed=removed,
+        )
+
+    def _relate_entries(self) -> None:
+        """Make the relation `entries`: rows of the view and of the tail."""
+        parts = []
+        if self.job.tail:
+            self._know_vectors("tail_gone", self.job.tail)
+            parts.append(f"SELECT {TOPIC_COLUMNS}, NULL::TIMESTAMPTZ, false, false FROM {self._tail()} WHERE {self._in_tail()}")
+        if self.job.view:
+            before = self._know_vectors("view_gone", self.job.view)
+            alive = live_rows(self.job.view, "view_gone" if before else None, self.names)
+            parts.append(f"SELECT {TOPIC_COLUMNS}, delete_horizon, coalesce(remembered, false), true FROM {alive}")
+        columns = f"({TOPIC_COLUMNS}, delete_horizon, memory, of_view)"
+        self._run(f"CREATE TEMP VIEW entries {columns} AS {' UNION ALL '.join(parts)}")
+
+    def _kept_rows(self, condition: str) -> str:
+        """Messages that stay, and memories of those that are dropped: key, event time and offset alone."""
+        forgotten = {**dict.fromkeys(("value", "append_time", "expires_at", "never"), "NULL"), "headers": "[]"}
+        columns = ", ".join(
+            f"CASE WHEN why > 0 THEN {forgotten[name]} ELSE {name} END AS {name}" if name in forgotten else name
+            for name in TOPIC_COLUMNS.split(", ")
+        )
+        deletes = f"NOT of_view AND key IS NOT NULL AND {self._tombstone()}"
+        until, horizon = (relations.instant(at or 0) for at in (self.rules.remember_until, self.rules.tombstones_until))
+        return (
+            f"SELECT {columns}, CASE WHEN why > 0 THEN {until} WHEN {deletes} THEN {horizon} ELSE delete_horizon END AS delete_horizon, "
+            f"CASE WHEN why > 0 OR memory THEN true END AS remembered "
+            f"FROM (FROM entries WHERE {condition}) JOIN (SELECT {OFFSET}, why FROM kept WHERE {condition}) USING ({OFFSET})"
         )
 
     # Pass one.
@@ -205,6 +306,7 @@ class _Kernel:
         view, rules = self.job.view, self.rules
         marks = _Marks(before=self._know_vectors("view_gone", view))
         alive = live_rows(view, "view_gone" if marks.before else None, self.names)
+        (marks.memories,) = self._one(f"SELECT count(*) FROM {alive} WHERE remembered")
         self._mark(marks, "superseded", range(len(view)), f"FROM {alive} SEMI JOIN latest USING (key)")
         suspects = [file for file in range(len(view)) if view[file].may_be_due]
         if suspects:
@@ -224,11 +326,12 @@ class _Kernel:
         return marks
 
     def _mark(self, marks: _Marks, reason: ViewReason, files: Sequence[int], chosen: str) -> None:
-        found = self._run(f"SELECT file_index::BIGINT AS file, file_row_number AS row {chosen}").fetchnumpy()
+        memory = "coalesce(remembered, false)" if marks.memories else "false"
+        found = self._run(f"SELECT file_index::BIGINT AS file, file_row_number AS row, {memory} AS memory {chosen}").fetchnumpy()
         of_file, positions = cast(NDArray[np.int64], found["file"]), cast(NDArray[np.int64], found["row"])
         for at in np.unique(of_file).tolist():
             marks.now.setdefault(files[at], []).append(positions[of_file == at])
-        marks.counts[reason] = marks.counts.get(reason, 0) + len(positions)
+        marks.counts[reason] = marks.counts.get(reason, 0) + int(np.count_nonzero(~cast(NDArray[np.bool_], found["memory"])))
 
     # Pass two.
 

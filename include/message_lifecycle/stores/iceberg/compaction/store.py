@@ -5,9 +5,10 @@ Every look at a topic asks this store for its view's state, so what reads data i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from message_lifecycle.model.instants import INT64_MAX, Instant
@@ -27,7 +28,7 @@ from message_lifecycle.stores.iceberg.change import TableStore, Update, forget_s
 from message_lifecycle.stores.iceberg.columns import SCHEMA as TOPIC_SCHEMA
 from message_lifecycle.stores.iceberg.compaction import view_table
 from message_lifecycle.stores.iceberg.compaction.read import IcebergViewReader
-from message_lifecycle.stores.iceberg.compaction.view_table import delete_horizons
+from message_lifecycle.stores.iceberg.compaction.view_table import columns_of, delete_horizons
 from message_lifecycle.stores.iceberg.fence import Walk
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import CATALOG, COMPACTED, COUNTS, LATEST, PLAN_ID, SCRATCH_PROPERTY
@@ -84,7 +85,7 @@ class IcebergViews(TableStore, IcebergViewReader):
         nothing = Staged(plan_id=plan.plan_id, branch=None, snapshot_id=plan.requirements.snapshot_id)
         if plan.is_empty:
             return nothing
-        staged = stage(engine(self._session, tasks=True), self._tables, plan, sql=self._session)
+        staged = stage(engine(self._session, tasks=True), self._tables, plan)
         self._steps("after_stage")
         return staged if plan.on_view.compact else replace(nothing, view=staged.view)
 
@@ -113,13 +114,13 @@ class IcebergViews(TableStore, IcebergViewReader):
 
     def _prepared(self, session: SparkSession, verdict: Verdict, given: Given) -> Ready | None:
         table = table_beside(session, verdict.plan, COMPACTED)
-        make = partial(_update, session, self._tables, table, verdict, self._session)
+        make = partial(_update, session, self._tables, table, verdict)
         return self._ready(session, table, verdict, given, make, kind=COMPACTED)
 
     def publish(self, verdict: Verdict, given: Given) -> Published:
         plan, session = verdict.plan, engine(self._session)
         table = table_beside(session, plan, COMPACTED)
-        make = partial(_update, session, self._tables, table, verdict, self._session)
+        make = partial(_update, session, self._tables, table, verdict)
         done = self._commit(session, table, verdict, given, make, kind=COMPACTED)
         if plan.on_view.back:
             forget_source(self._tables, plan, self.kinds)
@@ -135,8 +136,8 @@ class IcebergViews(TableStore, IcebergViewReader):
 # Publishing a compaction: the staged view and its horizons in one fenced commit of the view's table (CMP-4, DEL-5).
 
 
-def _update(session: SparkSession, tables: Tables, table: Java, verdict: Verdict, sql: Callable[[], SparkSession]) -> Update:
-    """What the commit does. `sql`: asked for where memories are to be counted. Raises PlanConflict."""
+def _update(session: SparkSession, tables: Tables, table: Java, verdict: Verdict) -> Update:
+    """Describe the commit. Raises PlanConflict."""
     from message_lifecycle.stores.iceberg.compaction.stage import required_base
 
     plan, told, base_id = verdict.plan, verdict.staged.view, required_base(table, verdict.plan)
@@ -155,7 +156,7 @@ def _update(session: SparkSession, tables: Tables, table: Java, verdict: Verdict
         tells={
             layout.HORIZONS: layout.by_partition(horizons),
             layout.VIEW_SETTINGS: settings_hash_after(plan, _judged(table, plan)),
-            layout.MEMORIES: str(_memories(sql, table, verdict, staged.snapshot_id)),
+            layout.MEMORIES: str(_memories(table, verdict, view, staged)),
             **({} if due is None else {layout.DUE_AT: str(due)}),
         },
         removed=told.removed,
@@ -170,12 +171,12 @@ def _judged(table: Java, plan: Plan) -> Iterator[str]:
         yield "" if snapshot is None else str(snapshot.summary().get(layout.VIEW_SETTINGS) or "")
 
 
-def _memories(sql: Callable[[], SparkSession], table: Java, verdict: Verdict, staged_id: int) -> int:
-    """Rows of the staged view that are no messages; there are none where the latest is that of the highest offset."""
+def _memories(table: Java, verdict: Verdict, view: Table, staged: Snapshot) -> int:
+    """Count the rows of the staged view that are no messages. Only a compaction by event time makes them (CMP-12)."""
     if not Policy.of_values(verdict.plan.policy).by_event_time and not view_table.memories(table):
         return 0
-    frame = sql().read.option("versionAsOf", str(staged_id)).table(sql_table(verdict.plan.topic, kind=COMPACTED))
-    return frame.where("coalesce(remembered, false)").count()
+    files = chain.from_iterable(view_table.files_by_partition(view, staged).values())
+    return sum(columns_of(view.io, file, ["remembered"])["remembered"].to_pylist().count(True) for file in files)
 
 
 # When the first message of a view may go by its age or its delete horizon: never later than the truth (CMP-5, CMP-7, CMP-8).

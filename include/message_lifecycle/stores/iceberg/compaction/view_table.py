@@ -14,11 +14,12 @@ from pyiceberg.types import BooleanType, NestedField, TimestamptzType
 from message_lifecycle.model.errors import CompactedTableMissing, PartlyUnavailable, Refused, UnknownTopic
 from message_lifecycle.model.message import ViewState
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.operations.compaction import FoldRules
 from message_lifecycle.stores.iceberg import parsed, segments
 from message_lifecycle.stores.iceberg.catalog import Tables, beside
 from message_lifecycle.stores.iceberg.columns import PARTITION, SORT_ORDER
 from message_lifecycle.stores.iceberg.columns import SCHEMA as TOPIC_SCHEMA
-from message_lifecycle.stores.iceberg.compaction import PartitionJob, Rules
+from message_lifecycle.stores.iceberg.compaction import PartitionJob
 from message_lifecycle.stores.iceberg.fence import Walk
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import COMPACTED, DUE_AT, HORIZONS, MEMORIES, VIEW_SETTINGS, offsets_of
@@ -164,7 +165,7 @@ class Source:
     last_offset: int | None
 
 
-def sources(table: Table, snapshot: Snapshot | None, rules: Rules) -> dict[int, list[Source]]:
+def sources(table: Table, snapshot: Snapshot | None, rules: FoldRules) -> dict[int, list[Source]]:
     """The data files of a snapshot by partition, in the order of their offsets. Raises UnreadableDeletes."""
     from message_lifecycle.stores.iceberg.manifests import files_of
 
@@ -260,7 +261,7 @@ def _each_vector(table: Table, snapshot: Snapshot) -> Iterator[tuple[str, Vector
         yield referenced, Vector(path=path, offset=offset, length=length, store=store)
 
 
-def _past_horizon(table: Table, snapshot: Snapshot, rules: Rules) -> dict[str, bool]:
+def _past_horizon(table: Table, snapshot: Snapshot, rules: FoldRules) -> dict[str, bool]:
     """Which files of a view may hold a tombstone whose time has come (CMP-7)."""
     return {path: horizon is None or horizon <= rules.as_of for path, horizon in delete_horizons(table, snapshot)}
 
