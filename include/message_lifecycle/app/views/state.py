@@ -119,7 +119,7 @@ class OutcomeView(View):
             "recorded": "at", "topic": "topic", "operation": "operation", "outcome": "ended", "removed": "removed_messages",
             "as of": "as_of", "plan": "short_id",
         },
-        wrap=("topic",), none="no runs yet",
+        wrap=("topic", "operation", "outcome"), none="no runs yet",
     )  # fmt: skip
 
     def shown(self) -> Iterator[Block]:
