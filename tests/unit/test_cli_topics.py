@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from message_lifecycle.model.facts import LogWitness
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.memory import MemoryStore
 from tests.worlds import HOUR, NOW, Lake, make_lake
@@ -192,6 +193,22 @@ def test_a_commit_of_an_earlier_topic_is_refused(lake: Lake) -> None:
     assert (refused.status, refused.err.split(":")[0]) == (3, "AnotherTopic")
     assert uuid in refused.err
     assert [entry["consumer"] for entry in lake.say("consumer", "list", "shop/orders", "-o", "json").document] == ["billing"]
+
+
+def test_a_commit_says_which_of_two_topics_of_one_name_was_read(lake: Lake) -> None:
+    """A late commit for the deleted topic would release messages of the new one that nobody has read."""
+    topic = lake.topic("shop/orders", message_expiry=60)
+    lake.append(topic, 3, 2, 1)
+    earlier = LogWitness(table_uuid="earlier", kind="", snapshot_id=1, sequence_number=1, offsets={0: 3}, state={})
+    lake.services.ledger.keep_log_witnesses(topic, [earlier])
+    uuid = lake.services.topics.describe(topic).uuid
+    assert lake.say("consumer", "commit", "shop/orders", "billing", "0:-1").status == 0, "it has read nothing, so it releases nothing"
+    late = lake.say("consumer", "commit", "shop/orders", "billing", "0:2")
+    assert (late.status, late.err.split(":")[0]) == (3, "TopicUuidNeeded")
+    assert f"--topic-uuid {uuid}" in late.err
+    assert lake.say("plan", "shop/orders", "--dry-run", "-o", "json").document["removes"]["messages"] == 0
+    assert lake.say("consumer", "commit", "shop/orders", "billing", "0:2", "--topic-uuid", uuid).status == 0
+    assert lake.say("plan", "shop/orders", "--dry-run", "-o", "json").document["removes"]["messages"] == 3
 
 
 def test_a_consumer_keeps_until_the_very_instant_that_is_shown(lake: Lake) -> None:

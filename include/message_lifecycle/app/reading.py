@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from message_lifecycle.app.holds import record_ledger
-from message_lifecycle.model.errors import CompactedTableMissing, InvalidSetting
+from message_lifecycle.model.errors import CompactedTableMissing, InvalidSetting, another_topic, topic_uuid_needed
 from message_lifecycle.model.facts import LogState, Progress
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NOTHING, Message, ViewState
@@ -31,19 +31,41 @@ def progress_of(s: Services, name: TopicName, consumer: str) -> list[Progress]:
 
 
 def commit_progress(
-    s: Services, name: TopicName, consumer: str, partition: int, offset: int, at: Instant, *, end_offset: int | None = None
+    s: Services,
+    name: TopicName,
+    consumer: str,
+    partition: int,
+    offset: int,
+    at: Instant,
+    *,
+    end_offset: int | None = None,
+    topic_uuid: str | None = None,
 ) -> Progress:
     """Record the last offset that the consumer has processed, and register the consumer by its first one (EXP-6).
 
     A ledger from before would keep less for the consumer where it registers or goes back: the topic then refuses that ledger (DEL-8).
 
+    Args:
+        topic_uuid: The topic that the consumer has read. The name alone does not say it after another topic had the name.
+
     Raises:
+        AnotherTopic: The consumer has read another topic of this name.
+        TopicUuidNeeded: Another topic had this name, and the commit does not say which of them the consumer has read.
         InvalidName, AmbiguousName, InvalidProgress, ReplicaProgress: See `TopicState.commit`.
     """
+    _require_same_topic(s, name, consumer, offset, topic_uuid)
     known = [] if "/" in consumer else progress_of(s, name, consumer)  # a replica's name: the ledger refuses it
     if not any(row.partition == partition and row.offset <= offset for row in known):
         record_ledger(s, name)
     return s.ledger.commit(name, consumer, partition, offset, at, end_offset=end_offset)
+
+
+def _require_same_topic(s: Services, name: TopicName, consumer: str, offset: int, topic_uuid: str | None) -> None:
+    there = s.topics.describe(name).uuid
+    if topic_uuid is not None and topic_uuid != there:
+        raise another_topic(str(name), consumer, read=topic_uuid, there=there)
+    if topic_uuid is None and offset >= 0 and any(one.table_uuid != there for one in s.ledger.log_witnesses(name)):
+        raise topic_uuid_needed(str(name), consumer, there=there)
 
 
 def read(

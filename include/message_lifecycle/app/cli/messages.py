@@ -28,7 +28,7 @@ from message_lifecycle.app.cli.context import (
 )
 from message_lifecycle.app.cli.screen import Output, Screen, emit, emit_line, working
 from message_lifecycle.app.rendering import Document, Notes, count, text_of
-from message_lifecycle.model.errors import another_topic, unknown_consumer, unknown_partition
+from message_lifecycle.model.errors import unknown_consumer, unknown_partition
 from message_lifecycle.model.instants import format_instant, span
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName, safe
@@ -294,7 +294,9 @@ def commit(
     topic_uuid: Annotated[
         str | None,
         option(
-            "--topic-uuid", "UUID", "The uuid of the topic that was read (`lifecycle topic describe`): another topic of its name refuses."
+            "--topic-uuid",
+            "UUID",
+            "The uuid of the topic that was read (`lifecycle topic describe`). Needed if another topic had the name before.",
         ),
     ] = None,
     output: OutputOption = Output.text,
@@ -306,14 +308,11 @@ def commit(
     given = None if at is None else instant(at)
     s = services(ctx)
     name = topic_of(s, topic)
-    there = s.topics.describe(name).uuid
-    if topic_uuid is not None and topic_uuid != there:
-        raise another_topic(str(name), consumer, read=topic_uuid, there=there)
     known = s.reader.log(name).end_offsets
     if partition not in known:
         raise unknown_partition(str(name), partition, sorted(known))
     at_time = s.ledger.now() if given is None else given
-    done = commit_progress(s, name, consumer, partition, offset, at_time, end_offset=known[partition])
+    done = commit_progress(s, name, consumer, partition, offset, at_time, end_offset=known[partition], topic_uuid=topic_uuid)
     _list_consumers(s, name, output, only=done.consumer)
 
 

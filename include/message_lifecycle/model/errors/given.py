@@ -213,6 +213,15 @@ def another_topic(topic: str, consumer: str, *, read: str, there: str) -> Refuse
     )
 
 
+def topic_uuid_needed(topic: str, consumer: str, *, there: str) -> Refused:
+    """A commit that may come from a reader of an earlier topic of this name. Taken, it would release messages that nobody has read."""
+    return Refused(
+        f"commit of consumer {consumer!r} refused: another topic had the name {topic!r} before, and the commit does not say which one the "
+        f"consumer has read. If it has read the present topic, add --topic-uuid {there}. If not, let it read that topic from its beginning",
+        code="TopicUuidNeeded",
+    )
+
+
 def replica_progress(topic: str, replica: str) -> Refused:
     """TTL-6: a replica's progress is what its own table holds; a person's word could let messages go that were never copied."""
     return Refused(
