@@ -135,7 +135,7 @@ def test_a_replica_that_has_not_copied_is_named_by_status_and_explain(lake: Lake
     found = lake.say("status", "shop/orders", "-o", "json").document[0]
     assert [(held["holder"], held["messages"]) for held in found["held"]] == [("replica", 1)]
     told = lake.say("explain", "shop/orders", "0:0", "-o", "json").document
-    assert (told["verdict"], told["why"].split(" since ")[0]) == ("held", "it is overdue")
+    assert (told["verdict"], told["why"].split(" since ")[0]) == ("held", "it is due")
     assert told["why"].endswith("(replica): replica archive/orders has copied nothing here yet")
     lake.say("topic", "copy", "archive/orders")
     assert lake.say("explain", "shop/orders", "0:0", "-o", "json").document["verdict"] == "due"

@@ -50,7 +50,7 @@ def explain_message(s: Services, name: TopicName, partition: int, offset: int, *
     verdict, why = _verdict(plan, policy, log, (partition, offset), message, segment, removal, asked, beyond=beyond)
     holds = [] if message is None else _holds_on(s, message, name)
     if verdict == "held" or (holds and message is not None and (beyond or is_hidden(message, policy, as_of))):
-        verdict, why = "held", f"it is overdue, and kept by {'; '.join(hold.told for hold in holds)}" if holds else why
+        verdict, why = "held", f"it is due, and held by {'; '.join(hold.told for hold in holds)}" if holds else why
     came_back = None if message is None else _came_back(s, name, partition, offset)
     if came_back is not None:
         why += f"; it came back at {came_back['at']}, when plan {came_back['undone_by']} took plan {came_back['plan_id']} back"
@@ -163,10 +163,10 @@ def _verdict(
     if beyond or is_hidden(message, policy, plan.as_of):
         for entry in plan.held:
             if entry.partition == partition and entry.first_base <= segment.base_offset <= entry.last_offset:
-                overdue = "its segment is" if entry.reason == "expiry" else "it is"
+                what = "its segment is" if entry.reason == "expiry" else "it is"
                 return (
                     "held",
-                    f"{overdue} overdue since {format_instant(entry.overdue_since)} and held ({entry.holder}): {entry.detail}",
+                    f"{what} due since {format_instant(entry.overdue_since)} and held ({entry.holder}): {entry.detail}",
                 )
     past = _past_expiry_since(message, policy, plan.as_of)
     why = _why_kept(message, segment, policy, plan.as_of)
