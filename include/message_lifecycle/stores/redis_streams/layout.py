@@ -272,6 +272,17 @@ return 'done'
 """
 )
 
+# A server at its `maxmemory` refuses a command that may take memory, unless the script has written before. PERSIST is such a write: it takes
+# no memory, and changes nothing for a key without a time to live. Only APPEND does without it, because messages take memory.
+
+LOCK = """
+-- KEYS: lock. ARGV: token, milliseconds.
+if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
+redis.call('PERSIST', KEYS[1])
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+return 1
+"""
+
 REPLACE = (
     _BEFORE
     + _OLDEST_PENDING
@@ -294,6 +305,7 @@ for stream = 2, #KEYS do
   end
   at = at + 7 + ARGV[at + 6]
 end
+redis.call('PERSIST', KEYS[1])
 redis.call('HSET', KEYS[1], 'head', ARGV[2])
 at = 4
 for stream = 2, #KEYS do
@@ -318,6 +330,7 @@ return {'done'}
 NOTICE = """
 -- Another writer has removed entries. KEYS: topic, streams. ARGV: head as it was, head as it becomes, entries by stream now.
 if redis.call('HGET', KEYS[1], 'head') ~= ARGV[1] then return 'moved' end
+redis.call('PERSIST', KEYS[1])
 redis.call('HSET', KEYS[1], 'head', ARGV[2])
 for at = 2, #KEYS do redis.call('HSET', KEYS[1], 'rows:' .. (at - 2), ARGV[at + 1]) end
 return 'done'

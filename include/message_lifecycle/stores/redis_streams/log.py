@@ -146,6 +146,14 @@ def text_of(head: Head) -> str:
     return json.dumps(head.to_json(), sort_keys=True, separators=(",", ":"))
 
 
+class _WriterLock(Lock):
+    """The library's lock, taken by a script: a server without memory refuses the library's own SET, and then nothing could be trimmed."""
+
+    def do_acquire(self, token: str) -> bool:
+        assert self.timeout is not None, "each lock of ours lapses"
+        return bool(self.redis.eval(layout.LOCK, 1, self.name, token, int(self.timeout * 1000)))
+
+
 class RedisLog:
     """The log of one topic. `lock_seconds`: after so long a lock is free again, whoever held it."""
 
@@ -310,7 +318,7 @@ class RedisLog:
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Raises LogLocked."""
-        lock = self._client.lock(self._keys.lock, timeout=self._lock_seconds, blocking_timeout=self._wait_seconds, sleep=0.02)
+        lock = _WriterLock(self._client, self._keys.lock, timeout=self._lock_seconds, blocking_timeout=self._wait_seconds, sleep=0.02)
         with self._errors(self._keys.lock):
             if not lock.acquire():
                 raise log_locked(str(self._keys.name), "another writer", self._wait_seconds)
