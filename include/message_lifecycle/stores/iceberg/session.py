@@ -42,7 +42,6 @@ from message_lifecycle.stores.iceberg.java import (
     identifier,
     java_class,
     java_exception,
-    java_message,
     jvm_of_process,
     launched,
     line_broke,
@@ -304,16 +303,17 @@ def java_table(session: SparkSession, name: TopicName, *, kind: str = "") -> Jav
             raise
 
     table = load()
+    known = str(table.uuid())
     # Spark keeps tables of this session in a cache; the deed must see what others have committed.
     try:
         table.refresh()
     except thrown() as error:
-        if java_class(error) not in NOT_THERE and "Table UUID does not match" not in java_message(error):
-            raise
-        # Another engine dropped the table, and may have made another one under the name.
+        # Another engine may have dropped the table, and made another one under the name.
         cached = jvm.org.apache.iceberg.spark.Spark3Util.catalogAndIdentifier(session._jsparkSession, sql_table(name, kind=kind))
         cached.catalog().invalidateTable(cached.identifier())
         table = load()
+        if java_class(error) not in NOT_THERE and str(table.uuid()) == known:
+            raise
     return table
 
 
