@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from message_lifecycle.app.erasure_secret import forbidden_keys
-from message_lifecycle.app.erasures import ask
+from message_lifecycle.app.erasures import allow_again, ask
 from message_lifecycle.app.scenario import World
-from message_lifecycle.app.services import policy_of
+from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.topics import copy_topic, create_topic
+from message_lifecycle.ledger import open_ledger, restore_ledger
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message, NewMessage
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.operations.admission import ERASED, Refusal
 from tests.contract.conftest import MakeWorld, on
+from tests.errors import raises
 
 KEY = b"customer 17"
 EVERY = pytest.mark.parametrize("store_kind", on("memory", "json_file", "rotating_file", "redis_streams", "iceberg"), indirect=True)
@@ -46,6 +51,42 @@ def test_a_forbidden_key_gets_no_offset_and_its_neighbours_do(make_world: MakeWo
     assert [message.key for message in stored(world, name)] == [KEY, b"b", b"a", None, b"", KEY + b"8"]
     world.services.ledger.allow_again(request.request_id, by="bob", why="a new contract")
     assert append(world, name, KEY) == [(0, 6)]
+
+
+@EVERY
+@pytest.mark.parametrize("change", ["forbidden", "allowed again"])
+def test_a_ledger_from_before_takes_nothing_in(make_world: MakeWorld, tmp_path: Path, change: str) -> None:
+    """An older ledger would take a key that is forbidden since, or drop one that is allowed again."""
+    world = make_world({})
+    _from_before(world, topic(world), tmp_path, every=False, lifted=change == "allowed again")
+
+
+@pytest.mark.parametrize("lifted", [False, True])
+def test_a_key_that_is_forbidden_in_every_topic_leaves_a_mark_on_each(make_world: MakeWorld, tmp_path: Path, lifted: bool) -> None:
+    world = make_world({})
+    origin = topic(world)
+    replica = topic(world, "copy", role="source", origin=str(origin))
+    append(world, origin, b"a")
+    before = _from_before(world, replica, tmp_path, every=True, lifted=lifted)
+    with raises("LedgerMismatch"):
+        copy_topic(before, replica)
+
+
+def _from_before(world: World, name: TopicName, folder: Path, *, every: bool, lifted: bool) -> Services:
+    s, topics = world.services, [] if every else [name]
+    request = ask(s, KEY, topics=topics, forbid=True, by="ada", why="a letter") if lifted else None
+    s.ledger.backup(folder / "backup.gz")
+    if request is None:
+        ask(s, KEY, topics=topics, forbid=True, by="ada", why="a letter")
+    else:
+        allow_again(s, request.request_id, by="bob", why="a new contract")
+    address = f"sqlite:///{folder}/older.sqlite"
+    restore_ledger(address, folder / "backup.gz")
+    older = open_ledger(address, clock=s.ledger.now)
+    with raises("LedgerMismatch", match="older state"):
+        older.check(name, s.topics.describe(name).ledger)
+    s.ledger.check(name, s.topics.describe(name).ledger)
+    return replace(s, ledger=older)
 
 
 @pytest.mark.parametrize("role", ["source", "mirror"])

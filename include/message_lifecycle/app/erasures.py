@@ -14,6 +14,7 @@ from secrets import token_hex
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.erasure_secret import match_of, secret_for_request
+from message_lifecycle.app.holds import record_ledger
 from message_lifecycle.app.known import all_topics, of_it_alone, why_absent
 from message_lifecycle.app.operations.erasure import INTAKE, forget_former, writers_waited_for
 from message_lifecycle.app.operations.reclaim import is_gone, lost
@@ -55,7 +56,29 @@ def ask(s: Services, key: bytes, *, topics: Sequence[TopicName], forbid: bool, b
     if tells(key, by) or tells(key, why):
         raise unusable_key("the name or the text that is kept beside the request holds it")
     digest = secret_for_request(s).digest(key)
+    if forbid:
+        _record_ledger(s, topics)
     return s.ledger.add_erasure(token_hex(16), digest, topics=topics, forbid=forbid, requested_by=by, why=why)
+
+
+def allow_again(s: Services, request_id: str, *, by: str, why: str) -> ErasureRequest:
+    """Let the forbidden key come in again. Raises UnknownErasure, NothingForbidden, ClockSkewed."""
+    lifted = s.ledger.allow_again(request_id, by=by, why=why)
+    _record_ledger(s, lifted.topics)
+    return lifted
+
+
+def _record_ledger(s: Services, topics: Sequence[TopicName]) -> None:
+    """Let no ledger from before the change decide what comes into the topics, all of them if none is named (DEL-8).
+
+    A topic that is missing or damaged takes no messages, and stops no other."""
+    s.ledger.check_host_clock()
+    deleted = () if s.stores.move is None else s.stores.move.deletions()
+    for name in topics or sorted({*all_topics(s), *(one.topic for one in deleted)}):
+        try:
+            record_ledger(s, name)
+        except Exception as error:  # noqa: BLE001 - the barrier of one topic
+            of_it_alone(s, name, error)
 
 
 def tells(key: bytes, text: str) -> bool:

@@ -118,7 +118,9 @@ def show(ctx: typer.Context, request: RequestArgument, output: OutputOption = Ou
 @app.command()
 def allow(ctx: typer.Context, request: RequestArgument, by: ByOption, text: TextOption, output: OutputOption = Output.text) -> int:
     """Let the key of a request come in again that was made with --forbid; what was erased stays so."""
-    lifted = services(ctx).ledger.allow_again(request, by=by, why=text)
+    from message_lifecycle.app.erasures import allow_again
+
+    lifted = allow_again(services(ctx), request, by=by, why=text)
     return _show_request(ctx, lifted.request_id, output)
 
 
