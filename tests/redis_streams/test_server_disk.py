@@ -116,9 +116,9 @@ def test_a_server_without_memory_takes_no_messages_and_can_be_trimmed(own: OwnSe
         topic.append(*[AS_OF] * 8)
         streams.client.config_set("maxmemory-policy", "noeviction")
         streams.client.config_set("maxmemory", "1")
-        with pytest.raises(redis.ResponseError, match="OOM"):
+        with pytest.raises(redis.exceptions.OutOfMemoryError):
             streams.client.set("tests:other", "x")
-        with pytest.raises(BackendUnavailable, match=r"takes no writes: OOM.*see to .*the memory"):
+        with pytest.raises(BackendUnavailable, match=r"takes no writes: .*OOM.*see to .*the memory"):
             topic.append(AS_OF)
         assert topic.offsets() == list(range(8))
         streams.client.xdel(streams.client.scan(match="*:0", _type="stream")[1][0], "8-0")  # another writer's removal is noted there, too
