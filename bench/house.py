@@ -55,7 +55,7 @@ TESTS = ("startswith", "endswith", "removeprefix", "removesuffix", "in_", "not_i
 OTHER_LISTS = {
     "holder": "who holds what is overdue (`plan.Holder`); compaction is one of them",
     "READER": "the reader for whose progress the log waits; compaction is one of them",
-    "reason": "why a message goes (`message.RemovalReason`); compacted is one of them",
+    "reason": "why a message goes (`model.reasons`); compacted is one of them",
     "reasons": "the same",
     "on_remove": "the setting; archive is one of its values",
     "field_name": "a field that a scenario expects; changes is one of them",

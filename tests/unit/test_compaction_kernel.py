@@ -15,7 +15,8 @@ from pyiceberg.io import OutputFile as OutputStream
 
 from message_lifecycle.model.change import CompactPartition
 from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
-from message_lifecycle.model.message import Message, ViewReason, ViewRow
+from message_lifecycle.model.message import Message, ViewRow
+from message_lifecycle.model.reasons import ViewReason
 from message_lifecycle.model.rules import After, Both, Either, Known, Never, Not, Rule
 from message_lifecycle.operations.compaction import FoldRules, fold
 from message_lifecycle.stores.iceberg import lake_io, relations

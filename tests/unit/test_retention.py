@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from message_lifecycle.model.message import LimitReason
+from message_lifecycle.model.reasons import LimitReason
 from message_lifecycle.model.rules import Limits
 from message_lifecycle.operations.limits import Row, Walk, cuts, first_kept
 

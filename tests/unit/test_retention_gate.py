@@ -14,10 +14,11 @@ from message_lifecycle.app.wiring import memory_world
 from message_lifecycle.gates.plain import PlainGate
 from message_lifecycle.model.change import RemoveRows
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.message import NewMessage, RemovalReason
+from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import GateReport
 from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.reasons import RemovalReason
 from tests.changes import named
 
 NAME = TopicName(stream="s", topic="t")

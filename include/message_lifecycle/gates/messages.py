@@ -32,9 +32,9 @@ from message_lifecycle.gates.suite import (
     total,
 )
 from message_lifecycle.model.instants import INT64_MAX
-from message_lifecycle.model.message import OF_LIMITS, RemovalReason
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.reasons import RemovalReason, of_cleaner, of_limits, requested
 from message_lifecycle.model.settings import Policy
 
 # A suite counts rows before it judges them.
@@ -56,11 +56,11 @@ def message_cleaner_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
         *view_removals_suite(plan),
         *outlived_suite(plan),
         *_going(plan, policy),
-        *rows_suite(plan, staged, "expiry", "ttl", *OF_LIMITS),
+        *rows_suite(plan, staged, *of_cleaner()),
         *_sample(plan),
         nothing_else_differs(),
         rule("order", "No message goes from above one that stays, but for named exceptions.", "segments out of order", count("order", 0)),
-        *_left(plan, "expiry", "ttl", *OF_LIMITS, enabled=policy.cleaner_enabled),
+        *_left(plan, *of_cleaner(), enabled=policy.cleaner_enabled),
         *kept_suite(plan, policy, enabled=policy.cleaner_enabled),
         *archive_suite(plan, policy),
         *_figures(plan, staged),
@@ -74,10 +74,10 @@ def retention_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
     return (
         same_settings(plan, policy),
         rule("going", "No segment goes whole but by its messages.", "files that go", count("going", 0)),
-        *rows_suite(plan, staged, *OF_LIMITS),
+        *rows_suite(plan, staged, *of_limits()),
         *_sample(plan),
         nothing_else_differs(),
-        *_left(plan, *OF_LIMITS),
+        *_left(plan, *of_limits()),
         *kept_suite(plan, policy),
         *archive_suite(plan, policy),
         *_figures(plan, staged),
@@ -94,7 +94,7 @@ def message_request_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
     return (
         rule("going", "No segment goes whole but by its messages.", "files that go", count("going", 0)),
         *view_removals_suite(plan),
-        *rows_suite(plan, staged, "removed", "purged"),
+        *rows_suite(plan, staged, *requested()),
         *purged_suite(plan),
         *_sample(plan),
         nothing_else_differs(),

@@ -4,9 +4,9 @@ first, markers."""
 from __future__ import annotations
 
 from message_lifecycle.gates.suite import Same, Suite, Within, all_are, count, counted, none_in, rule, total
-from message_lifecycle.model.message import RemovalReason
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.reasons import RemovalReason, is_limit
 from message_lifecycle.model.settings import Policy
 
 
@@ -109,8 +109,8 @@ def kept_suite(plan: Plan, policy: Policy, *, enabled: bool = True) -> Suite:
     limits = policy.limits
     if limits is None or not enabled:
         return ()  # nothing goes by them: `rows_justified` would tell
-    beyond = sum(rows for reason, rows in plan.expected.removed if reason in ("retention_count", "retention_bytes"))
-    held = sum(entry.rows for entry in plan.held if entry.reason in ("retention_count", "retention_bytes"))
+    beyond = sum(rows for reason, rows in plan.expected.removed if is_limit(reason))
+    held = sum(entry.rows for entry in plan.held if is_limit(entry.reason))
     return (
         rule("limits", "The limits were looked at, all groups together.", "rows about limits", count("limits", 1)),
         rule(

@@ -21,8 +21,9 @@ from typing import Generic, Literal, TypeVar
 from message_lifecycle.model.document import DocumentState
 from message_lifecycle.model.erasure import TableKind
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.message import RemovalReason, first_of, last_of, ranges_of
+from message_lifecycle.model.message import first_of, last_of, ranges_of
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.reasons import PurgeReason, RemovalReason
 
 T = TypeVar("T")
 
@@ -120,9 +121,6 @@ class CompactPartition:
     after: int
     through: int
     rows: int
-
-
-PurgeReason = Literal["purged_synced", "purged_age", "purged_count"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

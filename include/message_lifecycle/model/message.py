@@ -7,9 +7,10 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from message_lifecycle.model.instants import TTL_HEADER, Instant
+from message_lifecycle.model.reasons import AgeReason, MarkerReason, RemovalReason, ViewReason
 from message_lifecycle.model.rules import Limits, Rule
 
 if TYPE_CHECKING:
@@ -114,27 +115,6 @@ def archived(messages: Iterable[Message]) -> Archived:
 # Single messages that go, named by their offsets: what planning asks a store, what it is told, and how a plan writes it down.
 
 
-AgeReason = Literal["expiry", "ttl", "retention_age"]
-LimitReason = Literal["retention_count", "retention_bytes"]
-RemovalReason = Literal[
-    "erased",
-    "removed",
-    "purged",
-    "expiry",
-    "ttl",
-    "retention_age",
-    "retention_count",
-    "retention_bytes",
-    "superseded",
-    "compacted",
-    "undone",
-]
-"""In the order in which the first that applies counts (CNT-1). `compacted`: the compacted view covers it (CMP-9). `undone`: a marker of a
-plan that is taken back (DEL-7)."""
-OF_LIMITS: tuple[RemovalReason, ...] = ("retention_age", "retention_count", "retention_bytes")
-"""Those of the operation `retention`, and the cleaner's last (RET-5)."""
-ViewReason = Literal["removed", "purged", "expiry", "ttl", "retention_age", "superseded", "tombstoned", "null_key"]
-"""Why a message is not in the compacted view (CNT-1): an older one of its key, else the first of the others that applies."""
 Place = tuple[int, int]
 """(partition, base offset of a segment)"""
 
@@ -333,16 +313,6 @@ def _run(start: int, end: int) -> str:
 REASON_HEADER = "Nats-Marker-Reason"
 ROLLUP_HEADER = "Nats-Rollup"
 KV_HEADER = "KV-Operation"
-MarkerReason = Literal["MaxAge", "Remove", "Purge"]
-
-REASONS: dict[RemovalReason, MarkerReason] = {
-    "expiry": "MaxAge",
-    "ttl": "MaxAge",
-    "retention_age": "MaxAge",
-    "removed": "Remove",
-    "purged": "Purge",
-}
-"""Retention by count or bytes, and a marker that a new one replaces, make none (DEL-9, MRK-5)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,8 +33,9 @@ from message_lifecycle.model.change import (
 )
 from message_lifecycle.model.erasure import ErasureOf, TableKind
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.message import Place, RemovalReason, is_among, ranges_of
+from message_lifecycle.model.message import Place, is_among, ranges_of
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.reasons import RemovalReason
 from message_lifecycle.model.setting_list import Value, of_documents
 
 PLAN_FORMAT = 7

@@ -13,8 +13,9 @@ from message_lifecycle.model.change import CommitLog, CommitView, CompactPartiti
 from message_lifecycle.model.facts import Facts, LogState, ReaderKind, Segment
 from message_lifecycle.model.hold import Spared, SparedOffsets
 from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant, is_dead
-from message_lifecycle.model.message import NOTHING, Message, Tail, ViewReason, ViewRow, ViewState, is_marker
+from message_lifecycle.model.message import NOTHING, Message, Tail, ViewRow, ViewState, is_marker
 from message_lifecycle.model.plan import Bound, Expected, Held, Holder, Plan, Selection, ViewRequirements
+from message_lifecycle.model.reasons import ViewReason
 from message_lifecycle.model.rules import Either, Rule, holds
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import ACTS_ON_VIEW, Policy
@@ -255,14 +256,9 @@ class Folded:
 
 def rules_of(policy: Policy, *, as_of: Instant, tombstones_until: Instant | None) -> FoldRules:
     """The rules of a topic's settings."""
-    ages: tuple[tuple[ViewReason, Rule | None], ...] = (
-        ("expiry", expiry.expiry(policy)),
-        ("ttl", expiry.ttl(policy)),
-        ("retention_age", expiry.retention_age(policy)),
-    )
     return FoldRules(
         as_of=as_of,
-        ages=tuple((reason, rule) for reason, rule in ages if rule is not None),
+        ages=tuple(expiry.age_rules(policy).items()),
         empty_is_value=policy.empty_is_value,
         retain_null_key=policy.retain_null_key,
         tombstones_until=tombstones_until,

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import get_args
 
+from message_lifecycle.model import reasons
 from message_lifecycle.model.change import CommitView, RemoveRows, non_empty
 from message_lifecycle.model.facts import READERS, Facts, Lift, LogState, Progress, ReaderKind, Segment
 from message_lifecycle.model.hold import SparedOffsets
 from message_lifecycle.model.instants import INT64_MAX, MICROS_PER_SECOND, Instant, deadline, format_instant, newest
-from message_lifecycle.model.message import NOTHING, AgeReason, DueRows, Outlived, RowAnswer, ViewState, offsets_of, ranges_of, ranges_text
+from message_lifecycle.model.message import NOTHING, DueRows, Outlived, RowAnswer, ViewState, offsets_of, ranges_of, ranges_text
 from message_lifecycle.model.plan import Bound, Holder, Plan
+from message_lifecycle.model.reasons import AgeReason
 from message_lifecycle.model.rules import After, Both, Either, Known, Never, Not, Rule
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.planning import on_view
@@ -214,7 +215,7 @@ def waiting_of(made: Plan, view: ViewState, outlived: Outlived) -> Waiting:
             continue
         past = {offset for offset in offsets_of(action.offsets) if offset > view.horizon(action.partition)}
         # What an age takes is dead to the view, too. Any other limit bounds the log alone: what lives must be compacted first.
-        if action.reason not in get_args(AgeReason):
+        if not reasons.is_age(action.reason):
             rows.setdefault(action.partition, set()).update(past)
         elif action.reason != "expiry":
             single.setdefault(action.partition, set()).update(past)
@@ -285,8 +286,17 @@ def retention_age(policy: Policy) -> Rule | None:
 
 def hidden(policy: Policy) -> Rule:
     """What a logical read hides, though it may still be there."""
-    rules = (expiry(policy), ttl(policy), retention_age(policy))
-    return Either(tuple(rule for rule in rules if rule is not None))
+    return Either(tuple(age_rules(policy).values()))
+
+
+RULES: dict[AgeReason, Callable[[Policy], Rule | None]] = {"expiry": expiry, "ttl": ttl, "retention_age": retention_age}
+"""The rule of each reason of the family `age`, by the topic's settings."""
+
+
+def age_rules(policy: Policy, *, without: Collection[AgeReason] = ()) -> dict[AgeReason, Rule]:
+    """Return the rules of age that act, in the order in which the first that applies counts (CNT-1)."""
+    found = {reason: RULES[reason](policy) for reason in reasons.of_family("age") if reason not in without}
+    return {reason: rule for reason, rule in found.items() if rule is not None}
 
 
 def kept_by_own_ttl(policy: Policy) -> Never | Either | None:

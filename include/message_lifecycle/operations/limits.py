@@ -13,7 +13,8 @@ from typing import Literal, NamedTuple, TypeVar
 
 from message_lifecycle.model.facts import Progress
 from message_lifecycle.model.instants import INT64_MIN, Instant
-from message_lifecycle.model.message import LimitReason, Message, RowAnswer, ranges_of
+from message_lifecycle.model.message import Message, RowAnswer, ranges_of
+from message_lifecycle.model.reasons import LimitReason
 from message_lifecycle.model.rules import Limits, Scope, holds, predicate
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import expiry

@@ -8,8 +8,9 @@ from dataclasses import replace
 from message_lifecycle.model.change import CommitLog, non_empty
 from message_lifecycle.model.facts import Facts
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.message import REASONS, Marker, MarkerReason, Message, RemovalReason, causes_none
+from message_lifecycle.model.message import Marker, Message, causes_none
 from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.reasons import MarkerReason, RemovalReason, marker_of
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.planning import empty_plan_of_log
 
@@ -32,8 +33,8 @@ def markers(
             continue
         if message.key not in last or _place(message) > _place(last[message.key]):
             last[message.key] = message
-        if reason in REASONS and (message.key not in causes or _place(message) > _place(causes[message.key][0])):
-            causes[message.key] = message, REASONS[reason]
+        if (marker := marker_of(reason)) is not None and (message.key not in causes or _place(message) > _place(causes[message.key][0])):
+            causes[message.key] = message, marker
     return tuple(
         Marker(
             partition=message.partition,

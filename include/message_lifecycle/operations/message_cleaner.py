@@ -12,21 +12,9 @@ from message_lifecycle.model.change import CommitLog, SealSegment, non_empty
 from message_lifecycle.model.facts import READERS, Facts, Segment
 from message_lifecycle.model.hold import Spared, SparedBy, SparedOffsets
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.message import (
-    OF_LIMITS,
-    AgeReason,
-    AskRows,
-    Beyond,
-    DueRows,
-    LimitReason,
-    Place,
-    Reason,
-    RemovalReason,
-    RowAnswer,
-    RowQuestion,
-    offsets_of,
-)
+from message_lifecycle.model.message import AskRows, Beyond, DueRows, Place, Reason, RowAnswer, RowQuestion, offsets_of
 from message_lifecycle.model.plan import Bound, Held, Holder, Plan, Selection
+from message_lifecycle.model.reasons import RemovalReason, of_cleaner, of_limits
 from message_lifecycle.model.rules import Either
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import expiry
@@ -72,7 +60,6 @@ class Budget:
 # A plan of what rules take from a log: whole segments, then single messages, until the budget is spent (DEL-1, DEL-9, EXP-7).
 
 
-_REASONS: tuple[str, ...] = (*get_args(AgeReason), *get_args(LimitReason))
 _BUDGET = "the pass took as much as [message_cleaner] allows; the next pass goes on"
 
 
@@ -118,7 +105,7 @@ def removal(
         selection=Selection(files=tuple(sorted([*(name for entry in taken.whole for name in entry.segment.files), *whole_files]))),
         expected=replace(
             made.expected,
-            removed=tuple((reason, removed[reason]) for reason in _REASONS if removed[reason]),
+            removed=tuple((reason, removed[reason]) for reason in of_cleaner() if removed[reason]),
             removed_bytes=sum(entry.segment.size_bytes for entry in taken.whole) + sum(whole_files.values()),
             segments=len(going),
         ),
@@ -345,6 +332,7 @@ def _change(taken: _Taken, facts: Facts, keep: str | None) -> CommitLog:
     going = sorted(taken.whole + taken.by_row, key=lambda entry: place_of(entry.segment))
     # Segments that follow each other in the log go as one run: names stay exact, plans stay short.
     runs = groupby(enumerate(taken.whole), key=lambda entry: (entry[1].segment.partition, entry[1].position - entry[0]))
+    order = of_cleaner()
     return CommitLog(
         seal=tuple(
             SealSegment(partition=partition, base_offset=base, next_offset=facts.log.end_offsets[partition])
@@ -353,7 +341,7 @@ def _change(taken: _Taken, facts: Facts, keep: str | None) -> CommitLog:
         drop=tuple(drop([expired.segment for _, expired in group], "expiry") for _, group in runs),
         mark=tuple(
             removal_of(rows)
-            for rows in sorted(taken.rows, key=lambda due: (due.partition, due.base_offset, due.file, _REASONS.index(due.reason)))
+            for rows in sorted(taken.rows, key=lambda due: (due.partition, due.base_offset, due.file, order.index(due.reason)))
         ),
         keep=keep,
     )
@@ -399,7 +387,7 @@ def plan(facts: Facts, policy: Policy, *, as_of: Instant, ask: AskRows) -> Plan:
         walks=walks,
         bounded=policy.cleaner_enabled,
         warnings=warnings,
-        reasons=("expiry", "ttl", *OF_LIMITS) if policy.cleaner_enabled else (),
+        reasons=of_cleaner() if policy.cleaner_enabled else (),
     )
 
 
@@ -414,10 +402,8 @@ def _question(walks: Mapping[int, Walk], facts: Facts, readers: Barriers, policy
     if rule is not None and free:
         reasons.append(Reason(name="expiry", rule=rule, segments=free))
     partitions = facts.log.end_offsets
-    if (rule := expiry.ttl(policy)) is not None:
-        reasons.append(Reason(name="ttl", rule=rule, below=below(partitions, readers, of_ttl=True)))
-    if (rule := expiry.retention_age(policy)) is not None:
-        reasons.append(Reason(name="retention_age", rule=rule, below=below(partitions, readers, of_ttl=False)))
+    for name, of_rows in expiry.age_rules(policy, without=("expiry",)).items():
+        reasons.append(Reason(name=name, rule=of_rows, below=below(partitions, readers, of_ttl=name == "ttl")))
     if rule_of_held is not None and partly - free:
         # Counted last and never taken: what another reason takes of a segment that is held is not held.
         reasons.append(Reason(name="expiry", rule=rule_of_held, segments=partly - free, below=dict.fromkeys(partitions, 0)))
@@ -454,7 +440,7 @@ def plan_retention(facts: Facts, policy: Policy, *, as_of: Instant, ask: AskRows
     answer, warnings = RowAnswer(), [*silent(readers, policy), *expiry.future_times(facts.log)]
     if reasons or beyond is not None:
         answer = ask(RowQuestion(as_of=as_of, reasons=reasons, beyond=beyond, spared=facts.spared))
-    return removal("retention", facts, policy, readers, answer, as_of=as_of, walks={}, warnings=warnings, reasons=OF_LIMITS)
+    return removal("retention", facts, policy, readers, answer, as_of=as_of, walks={}, warnings=warnings, reasons=of_limits())
 
 
 def shown(policy: Policy, as_of: Instant) -> RowQuestion | None:

@@ -10,7 +10,6 @@ from message_lifecycle.model.change import (
     CommitChanges,
     CommitSnapshots,
     DocumentsBefore,
-    PurgeReason,
     RestoreDocument,
     SnapshotDocument,
     non_empty,
@@ -19,6 +18,7 @@ from message_lifecycle.model.document import DocumentState, DocumentTables, Sync
 from message_lifecycle.model.errors import later_plan, undo_source_gone
 from message_lifecycle.model.instants import Instant, deadline, is_dead
 from message_lifecycle.model.plan import Held, Operation, Plan, SnapshotRequirements
+from message_lifecycle.model.reasons import PurgeReason
 from message_lifecycle.model.setting_list import OWN_SETTINGS, Value
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.planning import empty_plan, required_of_documents, tightened_text

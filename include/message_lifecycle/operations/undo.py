@@ -16,11 +16,11 @@ from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.message import Message, ranges_of
 from message_lifecycle.model.outcome import OutcomeName
 from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.reasons import REASONS, is_age
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.planning import empty_plan_of_log, not_back
 
 _OF_AGES = ("message_expiry", "max_age_seconds", "allow_msg_ttl", "ttl_overrides_age", "zero_ttl")
-_IN_NO_VIEW = ("expiry", "ttl", "retention_age", "compacted")
 
 
 def check(
@@ -55,7 +55,7 @@ def check_later(plan: Plan, found: Returning, later: Iterable[Plan], policy: Pol
     what it took from the log, they may come back only before that: it would have hidden them for ever (P3). Raises LaterPlan."""
     then = dict(plan.policy)
     same_ages = all(then.get(name) == policy.values.get(name) for name in _OF_AGES)
-    in_no_view = all(reason in _IN_NO_VIEW and (same_ages or reason == "compacted") for reason, _ in plan.expected.removed)
+    in_no_view = all(not REASONS[reason].in_view and (same_ages or not is_age(reason)) for reason, _ in plan.expected.removed)
     if in_no_view and not plan.on_view.mark:
         return
     marked = [(action.partition, run.start, run.stop - 1) for action in found.markers for run in ranges_of(action.offsets)]

@@ -21,11 +21,12 @@ from message_lifecycle.model.errors import PlanConflict, not_in_a_backend
 from message_lifecycle.model.facts import Facts, LogState
 from message_lifecycle.model.hold import Hold, SparedBy, SparedOffsets
 from message_lifecycle.model.instants import Instant, deadline, is_dead
-from message_lifecycle.model.message import NONE_OUTLIVED, OF_LIMITS, AgeReason, LimitReason, RowAnswer, RowQuestion, ViewState, offsets_of
+from message_lifecycle.model.message import NONE_OUTLIVED, RowAnswer, RowQuestion, ViewState, offsets_of
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.obligation import Look, ObligationKind, Owed
 from message_lifecycle.model.outcome import DueState, Outcome, PlanRecord, Published, Staged
 from message_lifecycle.model.plan import Held, Plan
+from message_lifecycle.model.reasons import is_age, is_limit, of_obligation
 from message_lifecycle.model.request import PurgeKey, RemoveNullKeys, RemoveRanges, Request, TruncateLog, span_of
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import markers, message_cleaner, requests
@@ -133,8 +134,6 @@ def _view_differences(s: Services, plan: Plan, staged: Staged) -> list[str]:
 _TRIES = 4
 """How often what must wait is taken out of the plan: what stays may make more of it wait. Then everything waits."""
 
-_LIMITS = get_args(LimitReason)
-
 
 class Cleaning(OfMessages):
     """What removes by the topic's own rules. Nothing of what these take is left afterwards but what somebody holds (DEL-6)."""
@@ -170,19 +169,14 @@ class Cleaning(OfMessages):
         return replace(outcome, archived=plan.expected.removed_rows if plan.archives else 0)
 
 
-_KINDS: Mapping[ObligationKind, tuple[str, ...]] = {"expiry": ("expiry",), "ttl": ("ttl",), "limits": OF_LIMITS}
-"""By which reasons each kind of obligation removes."""
-
-
 def _of_plan(made: Plan, kind: ObligationKind) -> Owed:
+    reasons = of_obligation(kind)
     # What lies beyond a limit by number or size has no time of its own at which it came to: it is told as of now.
     held = tuple(
-        replace(entry, overdue_since=None) if entry.overdue_since == made.as_of else entry
-        for entry in made.held
-        if entry.reason in _KINDS[kind]
+        replace(entry, overdue_since=None) if entry.overdue_since == made.as_of else entry for entry in made.held if entry.reason in reasons
     )
-    removed = {reason: count for reason, count in made.expected.removed if reason in _KINDS[kind]}
-    exact = bool(removed) and removed.keys() <= set(get_args(AgeReason))
+    removed = {reason: count for reason, count in made.expected.removed if reason in reasons}
+    exact = bool(removed) and all(map(is_age, removed))
     return Owed(kind=kind, amount=sum(removed.values()), since=made.due_since if exact else None, exact=exact, held=held)
 
 
@@ -337,7 +331,7 @@ def _overdue_without_holder(plan: Plan, after: Plan) -> list[str]:
         for action in going
         if action.last_offset < ends.get(action.partition, 0)
         and not _was_held(plan, action)
-        and not (ranks_anew and action.reason in _LIMITS)
+        and not (ranks_anew and is_limit(action.reason))
     ]
     if not left or plan.more:
         return []

@@ -20,10 +20,11 @@ from message_lifecycle.model.errors import unknown_partition
 from message_lifecycle.model.facts import LogState, Segment
 from message_lifecycle.model.hold import HeldKey, HeldRange, HeldTopic, Hold
 from message_lifecycle.model.instants import Instant, deadline, format_instant
-from message_lifecycle.model.message import Message, Place, RemovalReason
+from message_lifecycle.model.message import Message, Place
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import PlanRecord
 from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.reasons import REASONS, text_of
 from message_lifecycle.model.rules import holds, holds_from
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import expiry
@@ -156,7 +157,7 @@ def _verdict(
         return "kept", "the message cleaner is disabled: [message_cleaner] enabled = false in the server file"
     action = plan.taking(partition, offset)
     if action is not None:
-        what = "its whole segment is expired" if isinstance(action, DropSegments) else _RULES[action.reason]
+        what = "its whole segment is expired" if isinstance(action, DropSegments) else REASONS[action.reason].due
         if asked is not None:
             return "held", f"{what}, and plan {asked} waits for a person's approval"
         return "due", f"{what} and nothing holds it: the next run removes it"
@@ -171,15 +172,6 @@ def _verdict(
     past = _past_expiry_since(message, policy, plan.as_of)
     why = _why_kept(message, segment, policy, plan.as_of)
     return "kept", why if past is None else f"it is past its expiry since {format_instant(past)}, and kept by its segment: {why}"
-
-
-_RULES = {
-    "expiry": "it is past its message_expiry, and its segment is expired",
-    "ttl": "it is past its own TTL",
-    "retention_age": "it is older than max_age_seconds",
-    "retention_count": "max_records newer messages are kept",
-    "retention_bytes": "it does not fit max_total_bytes with the newer messages",
-}
 
 
 def _why_kept(message: Message, segment: Segment, policy: Policy, as_of: Instant) -> str:
@@ -259,33 +251,9 @@ def _removal_view(record: PlanRecord, partition: int, offset: int) -> Document:
         "as_of": when(plan.as_of),
         "planned_at": when(record.recorded_at),
         "reason": action.reason,
-        "rule": _setting(action.reason, policy),
+        "rule": text_of(action.reason, policy),
         "newest_at": when(action.newest_at) if isinstance(action, DropSegments) else None,
         "snapshot_id": record.outcome.snapshot_id if record.outcome else None,
         "gate_id": record.report.gate_id if record.report else None,
         "approval": approval_view(record.approval) if record.approval else None,
     }
-
-
-def _setting(reason: RemovalReason, policy: Policy) -> str:
-    match reason:
-        case "expiry":
-            return f"message_expiry = {policy['message_expiry']} seconds"
-        case "ttl":
-            return "the message's own TTL (header Nats-TTL)"
-        case "retention_age":
-            return f"max_age_seconds = {policy['max_age_seconds']}"
-        case "retention_count":
-            return f"max_records = {policy['max_records']} of each {policy['retention_scope']}"
-        case "retention_bytes":
-            return f"max_total_bytes = {policy['max_total_bytes']} of each {policy['retention_scope']}"
-        case "erased" | "removed" | "purged":
-            return "a person's request"
-        case "superseded":
-            return "a newer marker of its key"
-        case "undone":
-            return "a person took back the plan that made it"
-        case "compacted":
-            return "the compacted view covers it (cleanup_policy = compact)"
-        case never:
-            assert_never(never)

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
 from message_lifecycle.app.services import Services
 from message_lifecycle.model.facts import LogState, Segment
 from message_lifecycle.model.instants import INT64_MAX, Instant, deadline, format_instant, is_dead
-from message_lifecycle.model.message import AgeReason, Beyond, DueRows, LimitReason, Place, Reason, RowQuestion, ranges_of
+from message_lifecycle.model.message import Beyond, DueRows, Place, Reason, RowQuestion, ranges_of
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.rules import Rule
+from message_lifecycle.model.reasons import is_limit
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import expiry
 
@@ -80,8 +80,7 @@ def _told(kept: Mapping[Place, KeptBySegment], first: Instant | None, last: Inst
 
 def _others(policy: Policy) -> tuple[Reason, ...]:
     """The rules of age that take single messages."""
-    rules: tuple[tuple[AgeReason, Rule | None], ...] = (("ttl", expiry.ttl(policy)), ("retention_age", expiry.retention_age(policy)))
-    return tuple(Reason(name=name, rule=rule) for name, rule in rules if rule is not None)
+    return tuple(Reason(name=name, rule=rule) for name, rule in expiry.age_rules(policy, without=("expiry",)).items())
 
 
 def _place(segment: Segment) -> Place:
@@ -113,7 +112,7 @@ def _beyond_limits(s: Services, log: LogState, policy: Policy, as_of: Instant) -
     )
     found: dict[int, list[range]] = {}
     for entry in s.reader.rows(log, question).due:
-        if entry.reason in get_args(LimitReason):
+        if is_limit(entry.reason):
             found.setdefault(entry.partition, []).extend(ranges_of(entry.taken))
     return found
 

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.hold import SparedOffsets
 from message_lifecycle.model.instants import INT64_MAX, Instant
-from message_lifecycle.model.message import DueRows, Kept, Place, Reason, RemovalReason, RowAnswer, RowQuestion, ranges_text
+from message_lifecycle.model.message import DueRows, Kept, Place, Reason, RowAnswer, RowQuestion, ranges_text
+from message_lifecycle.model.reasons import RemovalReason
 from message_lifecycle.model.request import PurgeKey, RemoveMessages, RemoveNullKeys, RemoveRanges, Request, TruncateLog, span_of
 from message_lifecycle.stores.iceberg import data_rows, segments
 from message_lifecycle.stores.iceberg.data_files import within

@@ -26,6 +26,7 @@ from message_lifecycle.stores.iceberg.evidence_rows import RowEvidence, limit_ev
 from message_lifecycle.stores.iceberg.marks import (
     CAUSES_NONE,
     IS_MARKER,
+    causes,
     find_owed,
     holds_new,
     new_offsets,
@@ -217,7 +218,7 @@ def marker_evidence(log: Table, plan: Plan, staged: Staged, policy: Policy) -> M
         if plan.on_log.sweep:
             find_owed(rows, log, plan)
         else:
-            rows.run(EMPTIED)
+            rows.run(EMPTIED.format(causes=causes()))
         rows.register("times", newest_times(rows, plan))
         text = JUDGED.format(new=new_offsets(ends), as_of=f"{int(plan.as_of)}::BIGINT", ttl=go_duration(policy.marker_ttl_us))
         answer = rows.ask(text)
@@ -262,7 +263,7 @@ EMPTIED = f"""
     WITH newest AS (
         -- What went by number or size makes no marker (DEL-9), but may be what speaks against one.
         SELECT key, max(struct_pack(partition := partition, "offset" := "offset", causes_none := causes_none)) AS last,
-               max(struct_pack(partition := partition, "offset" := "offset", reason := reason)) FILTER (reason NOT IN ('retention_count', 'retention_bytes')) AS cause
+               max(struct_pack(partition := partition, "offset" := "offset", reason := reason)) FILTER (reason IN ({{causes}})) AS cause
         FROM (
             -- What was there and is not, but for older markers that a new one replaces.
             SELECT b.partition, b."offset", b.key, {CAUSES_NONE} AS causes_none, coalesce(l.reason, 'expiry') AS reason

@@ -21,11 +21,12 @@ from pyiceberg.table import Table
 from message_lifecycle.model.change import RemoveRows
 from message_lifecycle.model.message import NOTHING, Beyond, DueRows, Place, Reason, RowQuestion
 from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.reasons import is_limit, is_request, of_family
 from message_lifecycle.model.rules import Either
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import expiry
 from message_lifecycle.stores.iceberg.data_files import within
-from message_lifecycle.stores.iceberg.data_rows import UNKNOWN, FileRows, Positions, Vectors, keys_at, read_rows
+from message_lifecycle.stores.iceberg.data_rows import UNKNOWN, FileRows, Positions, Vectors, begins, columns_of, keys_at, read_rows
 from message_lifecycle.stores.iceberg.due_rows import due_rows
 from message_lifecycle.stores.iceberg.evidence_files import rows_of, schema
 from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 
 
 LIMITS = schema("most_records", "most_bytes", "within", "beyond")
-BY_LIMIT = ("retention_count", "retention_bytes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ def limit_evidence(
     was = due_rows(table, before.snapshot_id, question)
     same = before.snapshot_id == after.snapshot_id
     now = was if same else due_rows(table, after.snapshot_id, question, ends=dict(plan.requirements.end_offsets))
-    beyond = [entry for entry in was.due if entry.reason in BY_LIMIT]
+    beyond = [entry for entry in was.due if is_limit(entry.reason)]
     left: dict[Place, tuple[int, int]] = {}
     prefix = location_prefix(table.location())
     for entry in beyond:
@@ -84,7 +84,7 @@ def limit_evidence(
             known = left.get((entry.partition, entry.base_offset), (NOTHING, 0))
             left[entry.partition, entry.base_offset] = max(last, known[0]), known[1] + rows
     count, stay = sum(entry.rows for entry in beyond), sum(rows for _, rows in left.values())
-    held = sum(entry.rows for entry in plan.held if entry.reason in BY_LIMIT)
+    held = sum(entry.rows for entry in plan.held if is_limit(entry.reason))
     row = {
         # What stays beyond the limits without a holder is kept against them.
         "most_records": now.limited.most_records + max(0, stay - held),
@@ -122,17 +122,16 @@ def _still(io: FileIO, path: str, entry: DueRows, was: Positions, now: Positions
 def _question(plan: Plan, policy: Policy, expired: frozenset[Place]) -> RowQuestion:
     """As the settings read, without anybody's bounds: what is held counts neither as left nor twice (DEL-9)."""
     assert policy.limits is not None
-    by_expiry, by_ttl, by_age = expiry.expiry(policy), expiry.ttl(policy), expiry.retention_age(policy)
-    reasons = [Reason(name="retention_age", rule=by_age)] if by_age is not None else []
-    lapsed = [rule for rule in (by_expiry, by_ttl) if rule is not None]
-    if "expiry" in plan.reasons:
-        reasons = [Reason(name="ttl", rule=by_ttl), *reasons] if by_ttl is not None else reasons
-        reasons = [Reason(name="expiry", rule=by_expiry, segments=expired), *reasons] if by_expiry is not None else reasons
-        lapsed = [by_expiry] if by_expiry is not None else []
+    rules, cleans = expiry.age_rules(policy), "expiry" in plan.reasons
+    named = {reason: rule for reason, rule in rules.items() if reason in plan.reasons}
+    reasons = [Reason(name=reason, rule=rule, segments=expired if reason == "expiry" else None) for reason, rule in named.items()]
+    lapsed = [rules[reason] for reason in (("expiry",) if cleans else ("expiry", "ttl")) if reason in rules]
     beyond = Beyond(limits=policy.limits, lapsed=Either(tuple(lapsed)) if lapsed else None)
     return RowQuestion(as_of=plan.as_of, reasons=tuple(reasons), beyond=beyond)
 
 
+_JUDGED_HERE = ("expiry", "ttl", "retention_age")
+"""Rules of age that the evidence judges by itself; it asks any other as planning does."""
 Flags = NDArray[np.bool_]
 _INT64_MAX = 2**63 - 1
 
@@ -206,9 +205,7 @@ class RowEvidence:
         for reason, offsets in named:
             mine = within(rows.offsets, offsets)
             due = (
-                within(rows.offsets, self.limits.beyond.get((name, reason), ""))
-                if reason in BY_LIMIT
-                else self._is_due(reason, rows, place)
+                within(rows.offsets, self.limits.beyond.get((name, reason), "")) if is_limit(reason) else self._is_due(reason, rows, place)
             )
             unjustified += int((mine & ~due).sum())
             expires = expires or (reason == "expiry" and bool(mine.any()))
@@ -241,7 +238,7 @@ class RowEvidence:
 
     def _still_due(self, path: str, rows: FileRows, place: Place) -> int:
         due = np.zeros(len(rows.offsets), np.bool_)
-        for reason in ("expiry", "ttl", "retention_age"):
+        for reason in of_family("age"):
             due |= self._is_due(reason, rows, place)
         return int((due & _alive(len(rows.offsets), self.after[path])).sum())
 
@@ -283,7 +280,7 @@ class RowEvidence:
     def _is_due(self, reason: str, rows: FileRows, place: Place) -> Flags:
         policy, as_of = self.policy, self.plan.as_of
         no = np.zeros(len(rows.offsets), np.bool_)
-        if reason in ("removed", "purged"):
+        if is_request(reason):
             return np.full(len(no), reason in self.plan.reasons)  # a person named it
         if reason == "superseded":
             return np.fromiter(((place[0], int(offset)) in self.renewed for offset in rows.offsets), np.bool_, len(rows.offsets))
@@ -294,10 +291,12 @@ class RowEvidence:
                 return no
             expires = self._times(rows, "expires_at")
             return np.asarray((expires != UNKNOWN) & (expires <= as_of) & (expires < _INT64_MAX), np.bool_)
+        if reason not in _JUDGED_HERE:
+            rule = expiry.RULES[reason](policy)
+            return no if rule is None else np.asarray(begins(rule, rows.columns, len(no)) <= as_of, np.bool_)
         span = policy.message_expiry_us if reason == "expiry" else policy.max_age_us
         if span is None or (reason == "expiry" and not self.is_expired(place)):
             return no
-        assert reason in ("expiry", "retention_age")
         appended = self._times(rows, "append_time")
         # Dead at its deadline, too old only after its age (CLK-2).
         old = appended <= as_of - span if reason == "expiry" else appended < as_of - span
@@ -314,6 +313,7 @@ class RowEvidence:
         columns = {"expires_at"} if self.policy.allow_msg_ttl else set()
         if self.policy.message_expiry_us or self.policy.max_age_us is not None:
             columns |= {"append_time", "never"}
+        columns |= {name for reason, rule in expiry.age_rules(self.policy, without=_JUDGED_HERE).items() for name in columns_of(rule)}
         return read_rows(self.table.io, path, np.empty(0, np.int64), columns)
 
     @staticmethod

@@ -21,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
-from message_lifecycle.model.message import Beyond, LimitReason, Reason
+from message_lifecycle.model.message import Beyond, Reason
+from message_lifecycle.model.reasons import LimitReason
 from message_lifecycle.model.rules import Limits
 from message_lifecycle.operations.limits import Walk
 from message_lifecycle.stores.iceberg import data_rows, segments

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.message import Beyond, LimitReason, Place, Reason
+from message_lifecycle.model.message import Beyond, Place, Reason
+from message_lifecycle.model.reasons import LimitReason
 from message_lifecycle.model.rules import Limits
 from message_lifecycle.stores.iceberg.data_rows import FileRows, Longs, Vectors
 from message_lifecycle.stores.iceberg.limit_rows import Files, Flags, Gone, Left, beyond_of_group, exact_span

@@ -15,9 +15,10 @@ from message_lifecycle.model.change import RemoveRows
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.facts import ActiveSegment
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.message import KV_HEADER, REASON_HEADER, REASONS, Marker, Place, digest, offsets_of, ranges_text
+from message_lifecycle.model.message import KV_HEADER, REASON_HEADER, Marker, Place, digest, offsets_of, ranges_text
 from message_lifecycle.model.outcome import Staged, StagedMarkers
 from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.reasons import making_markers, marker_of
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.admission import Lifetime, admit
 from message_lifecycle.operations.verdict import Verdict
@@ -87,7 +88,7 @@ def _start_over(session: SparkSession, plan: Plan, staged: Staged) -> Staged:
 def _emptied(log: Table, plan: Plan, staged: Staged) -> tuple[list[dict[str, Any]], Mapping[int, int | None]]:
     """The rows of `MARKED`, and the newest time of each partition that has one later than the plan's `as_of`."""
     # Where nothing that goes can cause a marker, the list, which may be most of a log, is not made (DEL-9).
-    caused = bool(plan.on_log.drop) or any(rows.reason in REASONS for rows in plan.on_log.mark)
+    caused = bool(plan.on_log.drop) or any(marker_of(rows.reason) is not None for rows in plan.on_log.mark)
     before_id = plan.requirements.snapshot_id
     with snapshot_rows(log, plan.plan_id) as rows:
         if plan.on_log.sweep:
@@ -99,7 +100,7 @@ def _emptied(log: Table, plan: Plan, staged: Staged) -> tuple[list[dict[str, Any
                 "before", before_id, lambda file: (file.partition, file.segment) in places or plan.drops(file.partition, file.segment)
             )
             rows.register("listed", removal_list(removals))
-            rows.run(EMPTIED.format(dropped=dropped_places(plan)))
+            rows.run(EMPTIED.format(dropped=dropped_places(plan), causes=causes()))
         # Where no message that had a key has gone, all that stays need not be looked through.
         if not rows.ask("SELECT 1 FROM emptied LIMIT 1").num_rows:
             return [], {}
@@ -109,11 +110,13 @@ def _emptied(log: Table, plan: Plan, staged: Staged) -> tuple[list[dict[str, Any
 
 
 def _marker(row: Mapping[str, Any], as_of: Instant, newest: int | None, ttl_us: int) -> Marker:
+    reason = marker_of(row["reason"])
+    assert reason is not None, "only a reason that makes a marker is asked for"
     return Marker(
         partition=row["partition"],
         replaces=row["offset"],
         key=row["key"],
-        reason=REASONS[row["reason"]],
+        reason=reason,
         append_time=Instant(max(as_of, newest or as_of)),
         ttl_us=ttl_us,
     )
@@ -222,7 +225,12 @@ def removal_list(removals: Sequence[RemoveRows]) -> pa.Table:
 
 IS_MARKER = f"coalesce(list_contains(list_transform(headers, lambda h: h.name), '{REASON_HEADER}'), false)"
 CAUSES_NONE = f"({IS_MARKER} OR coalesce(list_contains(headers, struct_pack(name := '{KV_HEADER}', value := 'PURGE'::BLOB)), false))"
-_CAUSES = ", ".join(f"'{reason}'" for reason in REASONS)
+
+
+def causes() -> str:
+    """The reasons that make a marker, as SQL writes a list."""
+    return ", ".join(f"'{reason}'" for reason in making_markers())
+
 
 # Per key the newest message that goes, and the newest that an age rule or a request takes (MRK-3). `dropped`: the segments that go whole.
 EMPTIED = f"""
@@ -230,7 +238,7 @@ EMPTIED = f"""
     SELECT last.partition AS partition, last."offset" AS "offset", key, cause.reason AS reason
     FROM (
         SELECT key, max(struct_pack(partition := partition, "offset" := "offset", causes_none := causes_none)) AS last,
-               max(struct_pack(partition := partition, "offset" := "offset", reason := reason)) FILTER (reason IN ({_CAUSES})) AS cause
+               max(struct_pack(partition := partition, "offset" := "offset", reason := reason)) FILTER (reason IN ({{causes}})) AS cause
         FROM (
             SELECT t.partition, t."offset", t.key, {CAUSES_NONE} AS causes_none, 'expiry' AS reason
             FROM before AS t WHERE t.key IS NOT NULL AND ({{dropped}})

@@ -13,19 +13,17 @@ from message_lifecycle.model.message import (
     NOTHING,
     REASON_HEADER,
     ROLLUP_HEADER,
-    LimitReason,
     Marker,
     Message,
-    RemovalReason,
     causes_none,
     digest,
     go_duration,
     is_marker,
     offsets_of,
 )
-from message_lifecycle.model.message import REASONS as MARKER_REASONS
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.reasons import LimitReason, RemovalReason, is_request, marker_of
 from message_lifecycle.model.rules import Limits, holds
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import expiry
@@ -79,7 +77,7 @@ class _Look:
         self._made = [m for m in in_order(found.came) if m.offset >= before.end_offsets[m.partition] and is_marker(m.headers)]
         self._marked = Counter(marker.key for marker in self._made)
         self._differs = [*found.came, *found.changed]
-        self._rules = {"expiry": expiry.expiry(policy), "ttl": expiry.ttl(policy), "retention_age": expiry.retention_age(policy)}
+        self._rules = expiry.age_rules(policy)
         # A request takes what a person names, and nothing by the rules.
         self._acts = "retention_age" in plan.reasons
         self._ages = [reason for reason in self._rules if reason in plan.reasons]
@@ -99,7 +97,7 @@ class _Look:
             self._beyond = _beyond(self._ranked, policy.limits)
 
     def _holds(self, reason: str, message: Message) -> bool:
-        rule = self._rules[reason]
+        rule = self._rules.get(reason)
         return rule is not None and holds(rule, message, self._plan.as_of)
 
     def _has_lapsed(self, message: Message) -> bool:
@@ -107,7 +105,7 @@ class _Look:
 
     def _is_due(self, message: Message, reason: str) -> bool:
         """Whether the reason takes the message, by the rule as it reads."""
-        if reason in ("removed", "purged"):
+        if is_request(reason):
             return reason in self._plan.reasons  # a person named it
         if reason == "superseded":
             return is_marker(message.headers) and message.key in self._marked
@@ -259,11 +257,9 @@ class _Look:
             if message.key is not None:
                 newest[message.key] = message
                 # What goes by number or size makes none (DEL-9).
-                if reason in MARKER_REASONS:
+                if marker_of(reason):
                     why[message.key] = reason
-        emptied = {
-            key: MARKER_REASONS[why[key]] for key, m in newest.items() if key in why and key not in live and not causes_none(m.headers)
-        }
+        emptied = {key: marker_of(why[key]) for key, m in newest.items() if key in why and key not in live and not causes_none(m.headers)}
         newest_at: dict[int, Instant] = {}
         for message in self._before.messages.values():
             if message.append_time is not None:

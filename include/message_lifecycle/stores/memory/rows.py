@@ -14,11 +14,9 @@ from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.message import (
     Beyond,
     DueRows,
-    LimitReason,
     Marker,
     Message,
     Reason,
-    RemovalReason,
     RowAnswer,
     RowQuestion,
     ViewRow,
@@ -27,6 +25,7 @@ from message_lifecycle.model.message import (
     ranges_text,
 )
 from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.reasons import LimitReason, RemovalReason
 from message_lifecycle.model.request import PurgeKey, RemoveMessages, RemoveNullKeys, RemoveRanges, Request, TruncateLog, span_of
 from message_lifecycle.model.rules import holds, holds_from
 from message_lifecycle.model.settings import Policy

@@ -15,9 +15,10 @@ from message_lifecycle.model.erasure import KeyMatch, TableKind
 from message_lifecycle.model.errors import PlanConflict, undo_source_gone
 from message_lifecycle.model.facts import ActiveSegment, CopyState, Segment
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.message import Marker, Message, NewMessage, ViewReason, ViewRow, offsets_of
+from message_lifecycle.model.message import Marker, Message, NewMessage, ViewRow, offsets_of
 from message_lifecycle.model.outcome import Published
 from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.reasons import ViewReason
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.admission import Refusal, admission, admit
 from message_lifecycle.ports import Topic

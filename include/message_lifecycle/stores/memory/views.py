@@ -4,26 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import cast
 
 from message_lifecycle.model.change import CompactPartition, ReturningView
 from message_lifecycle.model.errors import PlanConflict, topic_without_keys
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.instants import INT64_MIN, Instant
-from message_lifecycle.model.message import (
-    NOTHING,
-    Message,
-    Outlived,
-    StagedView,
-    Tail,
-    ViewReason,
-    ViewRow,
-    ViewState,
-    is_marker,
-)
+from message_lifecycle.model.message import NOTHING, Message, Outlived, StagedView, Tail, ViewRow, ViewState, is_marker
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.reasons import ViewReason
 from message_lifecycle.model.rules import Rule, holds, holds_from
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import expiry
@@ -181,7 +171,7 @@ def apply(before: ViewVersion, plan: Plan, tail: Sequence[Message], source: View
     if change.mark:
         reasons = {place: action.reason for action in change.mark for place in named_by([action])}
         going = {place for place, row in placed(rows).items() if place in reasons and not row.remembered}
-        removed = Counter(cast(ViewReason, reasons[place]) for place in going)
+        removed = Counter(reasons[place] for place in going)
         rows = tuple(row for place, row in placed(rows).items() if place not in going)
     elif change.back:
         assert source is not None, "what comes back to the view says where it lies"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from message_lifecycle.model.message import ViewReason
+from message_lifecycle.model.reasons import ViewReason
 from message_lifecycle.operations.compaction import FoldRules
 from message_lifecycle.stores.iceberg.tasks import HERE, InputFile, Store, Written
 

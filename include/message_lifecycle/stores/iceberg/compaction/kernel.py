@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 
 from message_lifecycle.model.errors import Unavailable
 from message_lifecycle.model.instants import INT64_MIN
-from message_lifecycle.model.message import REASON_HEADER, ViewReason
+from message_lifecycle.model.message import REASON_HEADER
+from message_lifecycle.model.reasons import ViewReason
 from message_lifecycle.operations.compaction import FoldRules
 from message_lifecycle.stores.iceberg import relations
 from message_lifecycle.stores.iceberg.compaction import CompactionJob, PartitionJob, PartitionResult

@@ -6,15 +6,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from secrets import token_hex
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from message_lifecycle.model.change import RemoveRows, RestoreRows, ReturningView
 from message_lifecycle.model.errors import PlanConflict, undo_source_gone
-from message_lifecycle.model.message import StagedView, ViewReason, ranges_of, ranges_text
+from message_lifecycle.model.message import StagedView, ranges_of, ranges_text
 from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.reasons import ViewReason
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.compaction.view_table import SCHEMA, columns_of, files_by_partition
 from message_lifecycle.stores.iceberg.data_files import copy_file, within, write_file
@@ -63,7 +64,7 @@ def staged(plan: Plan, results: Sequence[Written], *, engine: str) -> StagedView
     assert plan.view is not None
     removed: Counter[ViewReason] = Counter()
     for action, result in zip(plan.on_view.mark, results, strict=False):
-        removed[cast(ViewReason, action.reason)] += result.rows
+        removed[action.reason] += result.rows
     come = 0 if plan.on_view.mark else sum(result.rows for result in results)
     return StagedView(
         view_rows=plan.view.rows,

@@ -1,0 +1,251 @@
+"""The reasons for which something is removed: one declaration each (CNT-1).
+
+Planning, the gate, markers, undo, `explain` and the obligations read this table. A rule of age is a line here and a function in
+`operations.expiry.RULES`. docs/rules.md shows the table; a test compares them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal, Protocol
+
+RemovalReason = str
+"""A name in `REASONS`, of something that leaves the log."""
+AgeReason = str
+"""A name in `REASONS`, of the family `age`."""
+ViewReason = str
+"""A name in `REASONS`: why a message is not in the compacted view."""
+LimitReason = Literal["retention_count", "retention_bytes"]
+PurgeReason = Literal["purged_synced", "purged_age", "purged_count"]
+MarkerReason = Literal["MaxAge", "Remove", "Purge"]
+Family = Literal["request", "age", "limit", "marker", "compaction", "undo", "documents", "quarantine"]
+Obligation = Literal["expiry", "ttl", "limits", "purge", "compaction", "documents", "quarantine"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """A reason for removal.
+
+    Args:
+        rules: Ids in docs/rules.md.
+        text: By what the message went, with the settings in braces.
+        due: Why the message can go, while it is still there.
+        settings: The settings that ask for it; none: a person does, or another removal.
+        checks: Ids of the gate's checks that hold a removal to the reason.
+        obligation: The kind of obligation that it belongs to; None: it fulfils a person's word.
+        undoable: An undo brings it back (DEL-7).
+        in_view: The compacted view may show the message: an undo must then ask what was compacted since (CMP-8).
+        of_view: The compacted view counts it, too.
+        marker: What the marker of an emptied key says (MRK-3); None: it makes no marker.
+    """
+
+    family: Family
+    rules: tuple[str, ...]
+    text: str
+    checks: tuple[str, ...]
+    due: str = ""
+    settings: tuple[str, ...] = ()
+    obligation: Obligation | None = None
+    undoable: bool = True
+    in_view: bool = True
+    of_view: bool = False
+    marker: MarkerReason | None = None
+
+
+_OF_A_PERSON: Final = "a person's request"
+_OF_DOCUMENTS: Final = ("unproved", "unsynced")
+_OF_VIEW: Final = ("unwanted", "missing")
+
+REASONS: Final[dict[str, Declared]] = {
+    "erased": Declared(family="request", rules=("DEL-7",), text=_OF_A_PERSON, checks=("rewritten_rows",), undoable=False),
+    "removed": Declared(
+        family="request", rules=("MRK-2", "PRG-1"), text=_OF_A_PERSON, checks=("rows_justified",), of_view=True, marker="Remove"
+    ),
+    "purged": Declared(
+        family="request", rules=("PRG-1",), text=_OF_A_PERSON, checks=("rows_justified", "purged_key"), of_view=True, marker="Purge"
+    ),
+    "expiry": Declared(
+        family="age",
+        rules=("EXP-4", "EXP-5"),
+        text="message_expiry = {message_expiry} seconds",
+        due="it is past its message_expiry, and its segment is expired",
+        settings=("message_expiry",),
+        checks=("going_expired", "rows_justified"),
+        obligation="expiry",
+        in_view=False,
+        of_view=True,
+        marker="MaxAge",
+    ),
+    "ttl": Declared(
+        family="age",
+        rules=("TTL-5", "TTL-7"),
+        text="the message's own TTL (header Nats-TTL)",
+        due="it is past its own TTL",
+        settings=("allow_msg_ttl",),
+        checks=("rows_justified",),
+        obligation="ttl",
+        in_view=False,
+        of_view=True,
+        marker="MaxAge",
+    ),
+    "retention_age": Declared(
+        family="age",
+        rules=("RET-1", "RET-2"),
+        text="max_age_seconds = {max_age_seconds}",
+        due="it is older than max_age_seconds",
+        settings=("max_age_seconds",),
+        checks=("rows_justified",),
+        obligation="limits",
+        in_view=False,
+        of_view=True,
+        marker="MaxAge",
+    ),
+    "retention_count": Declared(
+        family="limit",
+        rules=("RET-1", "RET-4"),
+        text="max_records = {max_records} of each {retention_scope}",
+        due="max_records newer messages are kept",
+        settings=("max_records",),
+        checks=("rows_justified", "limits_records"),
+        obligation="limits",
+    ),
+    "retention_bytes": Declared(
+        family="limit",
+        rules=("RET-1", "RET-4"),
+        text="max_total_bytes = {max_total_bytes} of each {retention_scope}",
+        due="it does not fit max_total_bytes with the newer messages",
+        settings=("max_total_bytes",),
+        checks=("rows_justified", "limits_bytes"),
+        obligation="limits",
+    ),
+    "superseded": Declared(
+        family="marker", rules=("MRK-5", "CMP-1"), text="a newer marker of its key", checks=("rows_justified", *_OF_VIEW), of_view=True
+    ),
+    "compacted": Declared(
+        family="compaction",
+        rules=("CMP-9",),
+        text="the compacted view covers it (cleanup_policy = compact)",
+        settings=("cleanup_policy",),
+        checks=("going_compacted", "rows_justified"),
+        obligation="purge",
+        in_view=False,
+    ),
+    "undone": Declared(
+        family="undo", rules=("DEL-7",), text="a person took back the plan that made it", checks=("rows_named",), undoable=False
+    ),
+    "tombstoned": Declared(
+        family="compaction",
+        rules=("CMP-7",),
+        text="its key was deleted",
+        settings=("delete_retention",),
+        checks=_OF_VIEW,
+        obligation="compaction",
+        undoable=False,
+        of_view=True,
+    ),
+    "null_key": Declared(
+        family="compaction",
+        rules=("CMP-3",),
+        text="it has no key",
+        settings=("retain_null_key",),
+        checks=("null_keys_missing",),
+        obligation="compaction",
+        undoable=False,
+        of_view=True,
+    ),
+    "purged_synced": Declared(
+        family="documents",
+        rules=("SNP-4",),
+        text="every client has it",
+        settings=("snapshot_with_purging_changes",),
+        checks=_OF_DOCUMENTS,
+        obligation="documents",
+    ),
+    "purged_age": Declared(
+        family="documents",
+        rules=("SNP-9",),
+        text="changes_max_age = {changes_max_age}",
+        settings=("changes_max_age",),
+        checks=_OF_DOCUMENTS,
+        obligation="documents",
+    ),
+    "purged_count": Declared(
+        family="documents",
+        rules=("SNP-9",),
+        text="changes_keep_last = {changes_keep_last}",
+        settings=("changes_keep_last",),
+        checks=_OF_DOCUMENTS,
+        obligation="documents",
+    ),
+    "quarantine_age": Declared(
+        family="quarantine",
+        rules=("QUA-1",),
+        text="quarantine_max_age = {quarantine_max_age}",
+        settings=("quarantine_max_age",),
+        checks=("going_old",),
+        obligation="quarantine",
+    ),
+    "quarantine_replayed": Declared(
+        family="quarantine", rules=("QUA-2",), text="it was replayed", checks=("replayed_settled",), obligation="quarantine"
+    ),
+}
+"""In the order in which the first that applies counts (CNT-1)."""
+
+
+def of_family(*families: Family) -> tuple[str, ...]:
+    return tuple(name for name, declared in REASONS.items() if declared.family in families)
+
+
+def of_obligation(kind: str) -> tuple[str, ...]:
+    return tuple(name for name, declared in REASONS.items() if declared.obligation == kind)
+
+
+def of_cleaner() -> tuple[str, ...]:
+    """The reasons of the message cleaner."""
+    return of_family("age", "limit")
+
+
+def of_limits() -> tuple[str, ...]:
+    """The reasons of the operation `retention`, and the cleaner's last (RET-5)."""
+    return of_obligation("limits")
+
+
+def requested() -> tuple[str, ...]:
+    """The reasons of messages that a person named, and that leave by a plan of their own (PRG-1)."""
+    return tuple(name for name in of_family("request") if REASONS[name].marker is not None)
+
+
+def of_view() -> tuple[str, ...]:
+    """The reasons that the compacted view counts."""
+    return tuple(name for name, declared in REASONS.items() if declared.of_view)
+
+
+def marker_of(reason: str) -> MarkerReason | None:
+    """Return what the marker of a key says that the reason has emptied; None: it makes none (DEL-9, MRK-5)."""
+    return REASONS[reason].marker
+
+
+def making_markers() -> tuple[str, ...]:
+    return tuple(name for name, declared in REASONS.items() if declared.marker is not None)
+
+
+def is_age(reason: str) -> bool:
+    return REASONS[reason].family == "age"
+
+
+def is_limit(reason: str) -> bool:
+    return REASONS[reason].family == "limit"
+
+
+def is_request(reason: str) -> bool:
+    """Return True if a person named the messages."""
+    return reason in requested()
+
+
+class Settings(Protocol):
+    def __getitem__(self, name: str, /) -> object: ...
+
+
+def text_of(reason: str, settings: Settings) -> str:
+    """Say by what a message went."""
+    return REASONS[reason].text.format_map(settings)
