@@ -57,6 +57,7 @@ OTHER_LISTS = {
     "READER": "the reader for whose progress the log waits; compaction is one of them",
     "reason": "why a message goes (`model.reasons`); compacted is one of them",
     "reasons": "the same",
+    "family": "what kind of reason it is (`model.reasons.Family`); view is one of them",
     "on_remove": "the setting; archive is one of its values",
     "field_name": "a field that a scenario expects; changes is one of them",
     "op": "what a JSON Patch does to a document; move is one of its words",

@@ -18,8 +18,11 @@ from message_lifecycle.ledger.codec import (
     settings_from_json,
     to_json,
 )
-from message_lifecycle.model.outcome import Approval, Outcome, Staged
-from message_lifecycle.model.plan import PLAN_FORMAT, Plan
+from message_lifecycle.model.change import RemoveRows
+from message_lifecycle.model.message import StagedView
+from message_lifecycle.model.outcome import Approval, Outcome, Staged, StagedMarkers
+from message_lifecycle.model.plan import PLAN_FORMAT, Held, Plan
+from message_lifecycle.model.reasons import REASONS
 from tests import ledgers
 from tests.errors import raises
 from tests.ledgers import approval_of, plan_of
@@ -72,6 +75,46 @@ def test_a_plan_that_is_not_exactly_known_is_not_read(path: tuple[str | int, ...
     document = _changed(plan_of(), *path, to=value)
     with raises("CorruptRecord"):
         plan_from_json(document, plan_id_of(document))
+
+
+_ROWS = RemoveRows(partition=0, offsets="1", rows=1, file="a.parquet", reason="ttl")
+_HELD = Held(partition=0, first_base=0, last_offset=9, rows=1, overdue_since=None, holder="budget", detail="", reason="ttl")
+_OF_VIEW = StagedView(view_rows=1, tail_rows=0, rows=0, removed=(("ttl", 1),), bytes_read=0, bytes_written=0, engine="kernel")
+
+
+@pytest.mark.parametrize("reason", ["tll", "", "tombstoned", "quarantine_age"])
+@pytest.mark.parametrize("path", [("changes", 0, "mark", 0, "reason"), ("held", 0, "reason"), ("reasons", 0)])
+def test_a_plan_with_a_reason_that_takes_nothing_from_the_log_is_not_read(path: tuple[str | int, ...], reason: str) -> None:
+    plan = replace(plan_of(actions=(_ROWS,)), held=(_HELD,), reasons=("ttl",))
+    assert plan_from_json(plan.to_json(), plan.plan_id) == plan
+    text = _changed(plan, *path, to=reason)
+    with raises("CorruptRecord", match=f"reason.*'{reason}' is no reason that this program knows here. Allowed: erased, removed"):
+        plan_from_json(text, plan_id_of(text))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        replace(ledgers.outcome_of(plan_of()), held=(_HELD,)),
+        Staged(plan_id="p", branch=None, snapshot_id=1, markers=StagedMarkers(count=0, digest="", superseded=(_ROWS,))),
+        Staged(plan_id="p", branch=None, snapshot_id=1, view=_OF_VIEW),
+    ],
+)
+def test_a_record_with_a_reason_that_the_table_lacks_is_not_read(value: Outcome | Staged) -> None:
+    text = to_json(value)
+    assert from_json(type(value), text) == value
+    with raises("CorruptRecord", match="'tll' is no reason that this program knows here. Allowed: .*ttl"):
+        from_json(type(value), text.replace('"ttl"', '"tll"'))
+
+
+@pytest.mark.parametrize("name", REASONS)
+def test_a_view_counts_the_reasons_of_the_view_alone(name: str) -> None:
+    staged = Staged(plan_id="p", branch=None, snapshot_id=1, view=replace(_OF_VIEW, removed=((name, 1),)))
+    if REASONS[name].of_view:
+        assert from_json(Staged, to_json(staged)) == staged
+    else:
+        with raises("CorruptRecord", match=f"'{name}' is no reason that this program knows here"):
+            from_json(Staged, to_json(staged))
 
 
 def test_a_plan_whose_text_was_changed_is_not_read() -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import ast
+import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.operations.registry import named
 from message_lifecycle.app.views.explanation import explain_message
-from message_lifecycle.model.reasons import REASONS, Declared
+from message_lifecycle.model.reasons import REASONS, Declared, LimitReason, PurgeReason, of_family
 from message_lifecycle.model.request import UndoPlan
 from message_lifecycle.model.rules import After
 from message_lifecycle.model.setting_list import SETTINGS
@@ -19,6 +23,9 @@ from tests.unit.test_steps_again import NAME, append, one, world
 
 ROOT = Path(__file__).parents[2]
 GATES = "".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "include/message_lifecycle/gates").glob("*.py")))
+
+OTHERS = frozenset({"stores/iceberg/evidence.py:value", "stores/iceberg/evidence.py:name", "stores/iceberg/marks.py:reason"})
+"""Names of columns that stand where the names of reasons do."""
 
 
 def table() -> str:
@@ -53,6 +60,53 @@ def test_a_reason_names_what_is_there(name: str) -> None:
     assert declared.checks
     assert (name in expiry.RULES) == (declared.family == "age")
     assert bool(declared.due) == (declared.family in ("age", "limit")), "what the rules find due is explained"
+
+
+def test_the_lists_that_types_name_are_families_of_the_table() -> None:
+    assert get_args(LimitReason) == of_family("limit")
+    assert get_args(PurgeReason) == of_family("documents")
+
+
+def _names_reason(node: ast.expr) -> bool:
+    return getattr(node, "attr", getattr(node, "id", "")) in ("reason", "reasons")
+
+
+def named_as_reasons(tree: ast.AST) -> Iterator[str]:
+    """Each single word that a module compares with a reason, gives as one, or looks up among reasons."""
+    for node in ast.walk(tree):
+        places: list[ast.expr] = []
+        match node:
+            case ast.Compare(left=left, comparators=others) if any(map(_names_reason, (left, *others))):
+                places = [side for side in (left, *others) if not isinstance(side, ast.Call)]
+            case ast.keyword(arg="reason" | "reasons", value=ast.Constant() | ast.IfExp() | ast.Tuple() as value):
+                places = [value]
+            case ast.Assign(targets=[target], value=value) | ast.AnnAssign(target=target, value=ast.expr() as value) if _names_reason(
+                target
+            ):
+                places = [value]
+        for place in places:
+            for part in ast.walk(place):
+                if isinstance(part, ast.Constant) and isinstance(part.value, str) and re.fullmatch(r"[a-z_]+", part.value):
+                    yield part.value
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["x.reason == 'tll'", "'tll' in plan.reasons", "R(reason='tll')", "reason: str = 'a' if b else 'tll'", "reason in ('ttl', 'tll')"],
+)
+def test_a_misspelt_reason_is_found(text: str) -> None:
+    assert "tll" in set(named_as_reasons(ast.parse(text)))
+
+
+def test_the_product_names_no_reason_that_the_table_lacks() -> None:
+    product = ROOT / "include/message_lifecycle"
+    found = {
+        f"{path.relative_to(product).as_posix()}:{name}": name
+        for path in sorted(product.rglob("*.py"))
+        for name in named_as_reasons(ast.parse(path.read_text(encoding="utf-8")))
+    }
+    assert {place for place, name in found.items() if name not in REASONS} == OTHERS
+    assert len(found) > 30, "the search still finds where reasons are named"
 
 
 @pytest.mark.parametrize(

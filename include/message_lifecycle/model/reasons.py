@@ -1,4 +1,4 @@
-"""The reasons for which something is removed: one declaration each (CNT-1).
+"""The reasons for removal: one declaration each (CNT-1).
 
 Planning, the gate, markers, undo, `explain` and the obligations read this table. A rule of age is a line here and a function in
 `operations.expiry.RULES`. docs/rules.md shows the table; a test compares them.
@@ -6,19 +6,39 @@ Planning, the gate, markers, undo, `explain` and the obligations read this table
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Literal, Protocol
+from typing import Annotated, Any, Final, Literal, Protocol
 
-RemovalReason = str
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """Marks a text that names a reason of the table. The ledger asks it of each record that it reads: pydantic calls the method below."""
+
+    fits: Callable[[Declared], bool]
+
+    def __get_pydantic_core_schema__(self, source: object, handler: Callable[[object], Any]) -> object:
+        from pydantic_core.core_schema import no_info_after_validator_function  # only the reader of records needs it
+
+        return no_info_after_validator_function(self._checked, handler(source))
+
+    def _checked(self, reason: str) -> str:
+        if reason not in REASONS or not self.fits(REASONS[reason]):
+            allowed = ", ".join(known for known, declared in REASONS.items() if self.fits(declared))
+            raise ValueError(f"{reason!r} is no reason that this program knows here. Allowed: {allowed}")
+        return reason
+
+
+RemovalReason = Annotated[str, _Known(lambda declared: declared.family not in ("view", "documents", "quarantine"))]
 """A name in `REASONS`, of something that leaves the log."""
-AgeReason = str
+AgeReason = Annotated[str, _Known(lambda declared: declared.family == "age")]
 """A name in `REASONS`, of the family `age`."""
-ViewReason = str
+ViewReason = Annotated[str, _Known(lambda declared: declared.of_view)]
 """A name in `REASONS`: why a message is not in the compacted view."""
 LimitReason = Literal["retention_count", "retention_bytes"]
 PurgeReason = Literal["purged_synced", "purged_age", "purged_count"]
 MarkerReason = Literal["MaxAge", "Remove", "Purge"]
-Family = Literal["request", "age", "limit", "marker", "compaction", "undo", "documents", "quarantine"]
+Family = Literal["request", "age", "limit", "marker", "compaction", "view", "undo", "documents", "quarantine"]
 Obligation = Literal["expiry", "ttl", "limits", "purge", "compaction", "documents", "quarantine"]
 
 
@@ -134,7 +154,7 @@ REASONS: Final[dict[str, Declared]] = {
         family="undo", rules=("DEL-7",), text="a person took back the plan that made it", checks=("rows_named",), undoable=False
     ),
     "tombstoned": Declared(
-        family="compaction",
+        family="view",
         rules=("CMP-7",),
         text="its key was deleted",
         settings=("delete_retention",),
@@ -144,7 +164,7 @@ REASONS: Final[dict[str, Declared]] = {
         of_view=True,
     ),
     "null_key": Declared(
-        family="compaction",
+        family="view",
         rules=("CMP-3",),
         text="it has no key",
         settings=("retain_null_key",),

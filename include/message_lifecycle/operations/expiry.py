@@ -294,7 +294,7 @@ RULES: dict[AgeReason, Callable[[Policy], Rule | None]] = {"expiry": expiry, "tt
 
 
 def age_rules(policy: Policy, *, without: Collection[AgeReason] = ()) -> dict[AgeReason, Rule]:
-    """Return the rules of age that act, in the order in which the first that applies counts (CNT-1)."""
+    """Return the rules of age that act, in the order of the table: the first that applies counts (CNT-1)."""
     found = {reason: RULES[reason](policy) for reason in reasons.of_family("age") if reason not in without}
     return {reason: rule for reason, rule in found.items() if rule is not None}
 
