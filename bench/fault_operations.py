@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pyspark.sql import SparkSession
-from tests.head_lake.cases import CASES, ERASED, Case, Maker, grant
-from tests.head_lake.world import SECOND, SECRET, STREAM, record_logs, services
 from tests.ledgers import StandingClock
 
+from bench.fault_cases import CASES, ERASED, Case, Maker, grant
+from bench.fault_lake import SECOND, SECRET, STREAM, record_logs, services
 from message_lifecycle.app import steps
 from message_lifecycle.app.erasures import carry_out
 from message_lifecycle.app.intake import IngestOptions, Intake, take_files
@@ -35,7 +35,7 @@ from message_lifecycle.stores.iceberg.writer import IcebergWriter
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """`case`: of `tests/head_lake/cases.py`, says how the topic comes about, and what is asked of it. `on_records`: it is a log of single
+    """`case`: of `bench/fault_cases.py`, says how the topic comes about, and what is asked of it. `on_records`: it is a log of single
     records in files. `by_sql`: it is made with Spark's, which lasts."""
 
     case: str

@@ -19,11 +19,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from tests.head_lake.cases import FAR
-from tests.head_lake.world import SECOND, record_logs, seen, work_of, work_text
 from tests.ledgers import StandingClock
 from tests.spark.documents import typed
 
+from bench.fault_cases import FAR
+from bench.fault_lake import SECOND, record_logs, seen, work_of, work_text
 from bench.fault_operations import INGEST, OPERATIONS, OnLake, carried_out, case_of, ingest, name_of, services_of
 from lifecycle_local import postgres
 from lifecycle_local.layout import Layout

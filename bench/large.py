@@ -168,7 +168,7 @@ def measured(layout: Layout, s: Services, size: float) -> tuple[float, dict[str,
     real = fill(s, name, shape) / _GB
     print(f"{real:.2f} GB in {PARTITIONS * shape.segments} files, {PARTITIONS * shape.rows:,} messages, made in "
           f"{time.perf_counter() - began:.0f} s; load average {os.getloadavg()[0]:.1f}", flush=True)  # fmt: skip
-    word, as_of = ["--by", "bench", "--output", "json"], ["--as-of", format_instant(AS_OF), "--yes", "measured"]
+    word, as_of = ["--by", "bench", "--output", "json"], ["--as-of", format_instant(AS_OF), "--why", "measured"]
     held = np.random.default_rng((0, shape.segments - 1)).integers(0, shape.rows // VERSIONS, SEGMENT_ROWS)[0] * PARTITIONS
     deeds = {
         "compaction": (["compact", str(name), *as_of, *word], b""),

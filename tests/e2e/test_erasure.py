@@ -95,7 +95,7 @@ def asked(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Asked:
     assert stack.agent("remove", SPACE, list(range(90))) == "published"
     land(stack, key, tmp_path_factory.mktemp("source"))
     before, topics = places_with(stack, key), ["--topic", PEOPLE, "--topic", MIRROR]
-    words = ["--later", "--base64", "--by", "ada", "--text", "a letter"]
+    words = ["--later", "--base64", "--by", "ada", "--why", "a letter"]
     request = stack.lifecycle("erase", *topics, *words, stdin=b64encode(key))
     # Past the undo window of what was removed first.
     space, now = stack.agent("files", SPACE), datetime.now(UTC).isoformat()

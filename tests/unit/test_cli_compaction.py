@@ -217,7 +217,7 @@ def test_begin_anew_only_where_the_view_is_gone(lake: Lake, orders: TopicName) -
     assert read(lake, "--compacted") == ["b:1", "a:2"]
 
 
-@pytest.mark.parametrize("arguments", [("--status", "--dry-run"), ("--anew", "--dry-run"), ("--yes", "why"), ("--by", "ada")])
+@pytest.mark.parametrize("arguments", [("--status", "--dry-run"), ("--anew", "--dry-run"), ("--why", "why"), ("--by", "ada")])
 def test_what_does_not_go_together_is_refused(lake: Lake, orders: TopicName, arguments: tuple[str, ...]) -> None:
     assert lake.say("compact", "shop.eu/orders", *arguments).status == 2
     assert lake.services.ledger.plans(orders) == []
@@ -267,7 +267,7 @@ def test_a_question_about_the_view_is_answered_and_carried_out_by_the_same_comma
     assert "lifecycle compact shop.eu/orders" in asked.out
     assert (status(lake)["status"], "waits for a person" in status(lake)["message"]) == ("RUNNING", True)
     assert lake.say("status", "shop.eu/orders", "-o", "json").document[0]["waiting"]["messages"] is None
-    approved = lake.say("approve", waiting.plan_id, "--by", "ada", "--text", "old prices")
+    approved = lake.say("approve", waiting.plan_id, "--by", "ada", "--why", "old prices")
     assert "Next: lifecycle compact shop.eu/orders" in approved.out
     assert lake.say("compact", "shop.eu/orders", "-o", "json").document["removed"] == {"expiry": 2}
     assert read(lake, "--compacted", "--raw") == []
@@ -277,6 +277,6 @@ def test_a_word_given_in_advance_is_recorded(lake: Lake, orders: TopicName) -> N
     lake.say("compact", "shop.eu/orders")
     lake.say("topic", "alter", "shop.eu/orders", "--set", f"message_expiry={DAY}")
     lake.world.set_now(Instant(NOW + 24 * HOUR))
-    done = lake.say("compact", "shop.eu/orders", "--yes", "old prices", "--by", "ada", "-o", "json")
+    done = lake.say("compact", "shop.eu/orders", "--why", "old prices", "--by", "ada", "-o", "json")
     assert (done.status, done.document["outcome"]) == (0, "published")
     assert lake.say("explain", done.document["plan_id"], "-o", "json").document["approval"]["by"] == "ada"

@@ -330,18 +330,18 @@ def test_a_purge_that_was_turned_on_is_asked_about(lake: Lake, file: Path) -> No
     assert asked.status == 5
     (waiting,) = lake.services.ledger.waiting()
     assert f"lifecycle run {LETTERS}" in asked.out
-    lake.say("approve", waiting.plan_id, "--by", "ada", "--text", "history is not needed")
+    lake.say("approve", waiting.plan_id, "--by", "ada", "--why", "history is not needed")
     assert run(lake).lines[0]["removed"] == {"purged_synced": 17}
 
 
 def test_a_purge_is_taken_back(lake: Lake, letters: TopicName, file: Path) -> None:
     purged(lake, file)
     (purge,) = [plan.plan_id for plan in lake.services.ledger.plans(letters)]
-    told = lake.say("undo", purge[:10], "--by", "ada", "--text", "a slip")
+    told = lake.say("undo", purge[:10], "--by", "ada", "--why", "a slip")
     assert told.status == 0, told.err
     assert "17 change(s) and 0 snapshot(s) came back" in " ".join(told.out.split())
     assert "brought back 17 changes" in told.out
-    again = lake.say("undo", purge, "--by", "ada", "--text", "a slip", "-o", "json")
+    again = lake.say("undo", purge, "--by", "ada", "--why", "a slip", "-o", "json")
     assert (again.status, again.document["outcome"]) == (0, "no_op")
     shown = lake.say("explain", again.document["first_plan_id"], "-o", "json").document
     (action,) = shown["actions"]
@@ -357,15 +357,15 @@ def test_a_purge_is_taken_back(lake: Lake, letters: TopicName, file: Path) -> No
     assert f"{purge}: 17 changes come back" in page and "letter" in page and "1..17" in page
     held = run(lake).document["held"]
     assert [(entry["holder"], entry["messages"]) for entry in held] == [("undone_plan", 17)]
-    assert lake.say("undo", purge, "--release", "--by", "ada", "--text", "it may go").status == 0
+    assert lake.say("undo", purge, "--release", "--by", "ada", "--why", "it may go").status == 0
     assert run(lake).document["removed"] == {"purged_synced": 17}
 
 
 def test_a_topic_of_documents_goes_and_comes_back_by_changes(lake: Lake, letters: TopicName, file: Path) -> None:
     assert add(lake, file, 1, 30).status == 0
-    told = lake.say("topic", "delete", LETTERS, "--by", "ada", "--text", "not needed")
+    told = lake.say("topic", "delete", LETTERS, "--by", "ada", "--why", "not needed")
     assert "deleted, with 30 changes" in told.out
     (deleted,) = lake.say("topic", "list", "--deleted", "-o", "json").document
     page = " ".join(lake.say("explain", deleted["plan_id"]).out.split())
     assert "its log of 30 changes" in page and "30 of 30 changes" in page and "messages" not in page
-    assert "brought back 30 changes" in lake.say("undo", deleted["plan_id"], "--by", "ada", "--text", "still read").out
+    assert "brought back 30 changes" in lake.say("undo", deleted["plan_id"], "--by", "ada", "--why", "still read").out

@@ -21,7 +21,7 @@ from message_lifecycle.model.names import TopicName
 from tests.worlds import NOW, Lake, Told, make_lake
 
 KEY = "customer-17"
-WORD = ("--by", "ada", "--text", "a letter of 3 May")
+WORD = ("--by", "ada", "--why", "a letter of 3 May")
 
 
 @pytest.fixture
@@ -104,11 +104,11 @@ def test_a_key_on_the_command_line_is_refused_with_the_way_that_there_is_and_not
 def test_what_stands_against_it_is_told_once_and_what_checks_it_when_it_is_done(lake: Lake, give: Any) -> None:
     topic = lake.topic("one")
     append(lake, topic, KEY.encode())
-    hold = lake.say("hold", "add", "one", "--by", "ada", "--text", "case 7", "-o", "json").document["hold_id"]
+    hold = lake.say("hold", "add", "one", "--by", "ada", "--why", "case 7", "-o", "json").document["hold_id"]
     give(KEY.encode())
     told = lake.say("erase", *WORD)
     assert (told.status, told.out.count("HeldByLegalHold"), "receipt" in told.out) == (3, 1, False)
-    assert lake.say("hold", "release", hold, "--by", "ada", "--text", "case closed").status == 0
+    assert lake.say("hold", "release", hold, "--by", "ada", "--why", "case closed").status == 0
     (request,) = lake.services.ledger.erasures()
     done = lake.say("erase", "run", request.request_id, *WORD)
     assert (done.status, f"lifecycle receipt verify {request.request_id[:12]}" in done.out) == (0, True)
@@ -141,7 +141,7 @@ def test_it_is_recorded_now_and_carried_out_later(lake: Lake, give: Any) -> None
     assert f"lifecycle erase run {request.request_id[:12]}" in told.out
     assert f'"request_id": "{request.request_id}"' in told.out
     assert (request.topics, request.forbid, request.requested_by, request.why) == ((topic,), False, "ada", "a letter of 3 May")
-    assert lake.say("erase", "run", request.request_id[:6], "--by", "bob", "--text", "yes").status == 0
+    assert lake.say("erase", "run", request.request_id[:6], "--by", "bob", "--why", "yes").status == 0
     assert keys(lake, topic) == []
 
 
@@ -159,9 +159,9 @@ def test_what_is_forbidden_may_be_allowed_again(lake: Lake, give: Any) -> None:
     lake.topic("one")
     give(KEY.encode())
     request_id = lake.say("erase", *WORD, "--forbid", "--output", "json").document["request_id"]
-    told = lake.say("erase", "allow", request_id, "--by", "bob", "--text", "a new contract", "--output", "json")
+    told = lake.say("erase", "allow", request_id, "--by", "bob", "--why", "a new contract", "--output", "json")
     assert (told.document["forbids"], told.document["lifted"]["by"]) == (False, "bob")
-    again = lake.say("erase", "allow", request_id, "--by", "bob", "--text", "again", "--output", "json")
+    again = lake.say("erase", "allow", request_id, "--by", "bob", "--why", "again", "--output", "json")
     assert (again.status, again.document["error"]) == (3, "NothingForbidden")
 
 
@@ -195,14 +195,14 @@ def test_a_reason_that_tells_the_key_is_refused_before_it_is_kept(lake: Lake, gi
     lake.topic("one")
     give(KEY.encode())
     told = lake.say(
-        "erase", "--by", "ada", "--text", f"because {spelling.upper() if spelling == KEY else spelling} asked", "--output", "json"
+        "erase", "--by", "ada", "--why", f"because {spelling.upper() if spelling == KEY else spelling} asked", "--output", "json"
     )
     assert refused(told) == "UnusableKey"
     assert KEY not in told.out
     assert KEY not in ledger_text(lake)
 
 
-@pytest.mark.parametrize("arguments", [(), ("--by", "ada"), ("--by", " ", "--text", "x"), (KEY, *WORD)])
+@pytest.mark.parametrize("arguments", [(), ("--by", "ada"), ("--by", " ", "--why", "x"), (KEY, *WORD)])
 def test_there_is_a_name_a_reason_and_no_argument_for_the_key(lake: Lake, give: Any, arguments: tuple[str, ...]) -> None:
     lake.topic("one")
     give(KEY.encode())
@@ -289,7 +289,7 @@ def test_receipts_are_listed_with_what_went(lake: Lake, give: Any) -> None:
 def test_the_reason_of_a_request_and_what_stands_against_it_are_told_apart(lake: Lake, give: Any) -> None:
     topic = lake.topic("one")
     append(lake, topic, KEY.encode())
-    assert lake.say("hold", "add", "one", "--by", "ada", "--text", "case 7").status == 0
+    assert lake.say("hold", "add", "one", "--by", "ada", "--why", "case 7").status == 0
     give(KEY.encode())
     request_id = lake.say("erase", *WORD, "--output", "json").document["request_id"]
     head, row = lake.say("erase", "list").out.splitlines()

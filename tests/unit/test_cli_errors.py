@@ -112,17 +112,13 @@ def test_a_wrong_server_file_is_named(capsys: pytest.CaptureFixture[str], monkey
         assert "lifecycle.toml" in told.err
 
 
-@pytest.mark.parametrize(
-    ("command", "before"), [(("approve", "abc"), "--text"), (("run", "shop/none"), "--yes"), (("hold", "release", "abc"), "--text")]
-)
-def test_a_reason_has_one_name_and_what_it_was_called_before_is_still_taken(lake: Lake, command: tuple[str, ...], before: str) -> None:
-    told = [lake.say(*command, "--by", "ada", word, "because") for word in ("--why", before)]
-    assert told[0] == told[1]
-    assert told[0].status == 2
-    assert told[0].err.startswith("Unknown") or "Unknown" in told[0].out
-    said = lake.say(*command[:-1], "--help").out
-    assert "--why" in said
-    assert before not in said
+@pytest.mark.parametrize("command", [("approve", "abc"), ("run", "shop/none"), ("hold", "release", "abc")])
+def test_a_reason_has_one_name(lake: Lake, command: tuple[str, ...]) -> None:
+    told = lake.say(*command, "--by", "ada", "--why", "because")
+    assert (told.status, "Unknown" in told.err + told.out) == (2, True)
+    for other in ("--text", "--yes"):
+        assert "No such option" in lake.say(*command, "--by", "ada", other, "because").err
+    assert "--why" in lake.say(*command[:-1], "--help").out
 
 
 @pytest.mark.parametrize(
@@ -163,7 +159,7 @@ def test_errors_are_json_where_json_was_asked_for(lake: Lake, option: tuple[str,
 
 
 def test_a_word_that_merely_looks_like_the_option_changes_nothing(lake: Lake) -> None:
-    told = lake.say("approve", "abc", "--by", "ada", "--text", "--output json")
+    told = lake.say("approve", "abc", "--by", "ada", "--why", "--output json")
     assert (told.status, told.out, told.err.split(":")[0]) == (2, "", "UnknownPlan")
 
 

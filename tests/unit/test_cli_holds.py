@@ -12,7 +12,7 @@ from message_lifecycle.model.names import TopicName
 from tests.worlds import NOW, Lake, make_lake
 
 DAY = 86_400
-WORD = ("--by", "ada", "--text", "case 7")
+WORD = ("--by", "ada", "--why", "case 7")
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def orders(lake: Lake) -> TopicName:
 
 
 def test_a_hold_on_a_deleted_topic_is_listed(lake: Lake, orders: TopicName) -> None:
-    assert lake.say("topic", "delete", "shop/orders", "--by", "ada", "--text", "not needed").status == 0
+    assert lake.say("topic", "delete", "shop/orders", "--by", "ada", "--why", "not needed").status == 0
     assert lake.say("hold", "add", "shop/orders", *WORD).status == 0
     (view,) = lake.say("hold", "list", "shop/orders", "-o", "json").document
     assert view["holds"] == "topic"
@@ -55,7 +55,7 @@ def test_a_hold_is_placed_listed_and_released(lake: Lake, orders: TopicName) -> 
     assert f"legal hold {view['hold_id']} by ada: case 7" in lake.say("explain", "shop/orders", "0:0").out
     (status,) = lake.say("status", "shop/orders", "-o", "json").document
     assert [(held["holder"], held["messages"]) for held in status["held"]] == [("hold", 1)]
-    assert lake.say("hold", "release", view["hold_id"][:6], "--by", "bob", "--text", "over").status == 0
+    assert lake.say("hold", "release", view["hold_id"][:6], "--by", "bob", "--why", "over").status == 0
     assert "no legal hold stands" in lake.say("hold", "list").out
     assert "bob" in lake.say("hold", "list", "--all").out
     assert lake.say("run", "shop/orders").status == 0
@@ -93,7 +93,7 @@ def test_a_key_is_read_from_standard_input_and_shown_on_demand_alone(
 
 def test_a_refused_request_says_who_holds_and_ends_with_3(lake: Lake, orders: TopicName) -> None:
     lake.say("hold", "add", "shop/orders", *WORD)
-    told = lake.say("message", "delete", "shop/orders", "0:0", "--by", "eve", "--text", "please")
+    told = lake.say("message", "delete", "shop/orders", "0:0", "--by", "eve", "--why", "please")
     assert told.status == 3
     assert "by ada: case 7" in told.err
     assert lake.stored(orders) == [0, 1, 2]
@@ -124,7 +124,7 @@ def test_what_holds_nothing_is_named(lake: Lake, orders: TopicName, arguments: t
 def test_unknown_topics_holds_and_nobody_are_named(lake: Lake, orders: TopicName) -> None:
     assert "does not exist" in lake.say("hold", "add", "shop/none", *WORD).err
     assert "hold 'abc' is not in the ledger" in lake.say("hold", "release", "abc", *WORD).err
-    assert lake.say("hold", "add", "shop/orders", "--by", " ", "--text", "case 7").status == 2
+    assert lake.say("hold", "add", "shop/orders", "--by", " ", "--why", "case 7").status == 2
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,7 @@ def test_an_undone_plan_is_undone_in_every_list(lake: Lake, orders: TopicName) -
 def test_a_consumer_that_holds_is_named_and_past_the_bound_a_failure(lake: Lake, orders: TopicName, hours: int, status: int) -> None:
     lake.services.ledger.commit(orders, "billing", 0, 0, None)
     lake.world.set_now(Instant(NOW + hours * HOUR))
-    assert lake.say("run", "shop/orders", "--yes", "test", "--by", "ada").status == 0
+    assert lake.say("run", "shop/orders", "--why", "test", "--by", "ada").status == 0
     found = lake.say("status", "shop/orders", "-o", "json")
     assert found.status == status
     assert {held["holder"] for held in found.document[0]["held"]} == {"consumer"}
@@ -171,7 +171,7 @@ def test_a_refusal_holds_for_as_long_as_it_stands(lake: Lake) -> None:
     topic = lake.topic("shop/audit", message_expiry=DAY, max_overdue=17 * 3600)
     lake.append(topic, 40, 35, 30, 26, 1)
     lake.say("run", "shop/audit")
-    lake.say("refuse", lake.services.ledger.waiting()[0].plan_id, "--by", "ada", "--text", "wait for the trial")
+    lake.say("refuse", lake.services.ledger.waiting()[0].plan_id, "--by", "ada", "--why", "wait for the trial")
     assert lake.say("status").status == 0
     assert "ada refused: wait for the trial" in lake.say("status").out
     # Who keeps it is told, and for how long: past the bound a person must look at it again.
@@ -243,7 +243,7 @@ def test_explain_a_message_that_is_due_then_gone(lake: Lake, orders: TopicName) 
 def test_explain_tells_who_approved(lake: Lake) -> None:
     topic = lake.topic("shop/audit", message_expiry=DAY)
     lake.append(topic, 40, 35, 30, 25, 1)
-    lake.say("run", "shop/audit", "--yes", "old audit", "--by", "ada")
+    lake.say("run", "shop/audit", "--why", "old audit", "--by", "ada")
     assert explained(lake, "0:0", "shop/audit")["removed_by"]["approval"]["by"] == "ada"
     assert "ada at 2026-11-21T12:00:00Z: old audit" in lake.say("explain", "shop/audit", "0:0").out
 
@@ -389,5 +389,5 @@ def test_a_table_of_another_ledger_refuses_deletions_until_it_is_accepted(lake: 
     assert "lifecycle ledger accept" in refused.lines[0]["message"]
     assert lake.stored(orders) == [0, 1, 2, 3, 4]
     assert moved.say("ledger", "accept", "shop/orders").status == 0
-    assert moved.say("run", "shop/orders", "--yes", "moved here", "--by", "ada").status == 0
+    assert moved.say("run", "shop/orders", "--why", "moved here", "--by", "ada").status == 0
     assert lake.stored(orders) == [2, 3, 4]

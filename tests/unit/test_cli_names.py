@@ -85,7 +85,7 @@ def test_a_topic_from_before_stays_readable_alterable_and_deletable_by_exactly_i
     assert lake.say("read", "-o", "json", "--", name).lines[0]["offset"] == 0
     assert told(lake.say("topic", "alter", "--set", "message_expiry=60", "-o", "json", "--", name)) == str(topic)
     assert lake.say("consumer", "commit", "-o", "json", "--", name, "billing", "0:0").status == 0
-    assert lake.say("topic", "delete", "--by", "ann", "--text", "not needed", "--", name).status == 0
+    assert lake.say("topic", "delete", "--by", "ann", "--why", "not needed", "--", name).status == 0
     assert lake.say("topic", "list", "-o", "json").document == []
     # What is left of it in the ledger has its name still.
     assert [run["topic"] for run in lake.say("ledger", "list", "-o", "json", "--", name).document] == [str(topic)]
@@ -98,7 +98,7 @@ def test_of_two_that_look_alike_each_is_found_by_its_own_spelling_and_none_by_a_
         found = lake.say("topic", "describe", name.topic, "-o", "json").document
         (expiry,) = (entry["value"] for entry in found["settings"] if entry["setting"] == "message_expiry")
         assert (found["topic"], expiry) == (str(name), number)
-    for command in (["topic", "describe"], ["run"], ["status"], ["topic", "delete", "--by", "ann", "--text", "why"]):
+    for command in (["topic", "describe"], ["run"], ["status"], ["topic", "delete", "--by", "ann", "--why", "why"]):
         said = lake.say(*command, TWO[2])
         assert refused(said) == (2, "AmbiguousName")
         assert r"$'default/\u00e9t\u00e9'" in said.err
@@ -151,7 +151,7 @@ def test_a_copy_follows_its_origin_however_that_is_spelled(lake: Lake) -> None:
 
 def test_a_topic_that_is_gone_is_known_by_every_spelling(lake: Lake) -> None:
     lake.topic(ONE)
-    assert lake.say("topic", "delete", APART, "--by", "ann", "--text", "why").status == 0
+    assert lake.say("topic", "delete", APART, "--by", "ann", "--why", "why").status == 0
     assert [run["topic"] for run in lake.say("ledger", "list", APART, "-o", "json").document] == [f"default/{ONE}"]
     assert refused(lake.say("topic", "describe", APART)) == (2, "UnknownTopic")
 
@@ -232,7 +232,7 @@ def test_a_document_is_one_in_every_spelling(lake: Lake) -> None:
     altered = lake.say("document", "alter", "letters", "--document", APART, "--owner", APART, "snapshot_interval=20", "-o", "json").document
     assert (altered["name"], altered["owner"]) == (ONE, ONE)
     assert lake.say("document", "alter", "letters", "--user", APART, "snapshot_interval=30", "-o", "json").document["name"] == ONE
-    held = lake.say("hold", "add", "letters", "--key", APART, "--by", "ann", "--text", "a claim", "-o", "json")
+    held = lake.say("hold", "add", "letters", "--key", APART, "--by", "ann", "--why", "a claim", "-o", "json")
     assert held.status == 0
     (shown,) = lake.say("hold", "list", "letters", "--keys", "-o", "json").document
     assert shown["key"] == ONE
@@ -248,7 +248,7 @@ def test_a_document_from_before_goes_on_by_exactly_its_name(lake: Lake, name: st
     assert lake.say("document", "sync", "-o", "json", "--", "letters", name, "ada", "2").document["document"] == name
     assert lake.say("document", "describe", "-o", "json", "--", "letters", name).document["document"] == name
     assert lake.say("document", "alter", "letters", "--document", name, "snapshot_interval=20", "-o", "json").document["name"] == name
-    assert lake.say("hold", "add", "letters", "--key", name, "--by", "ann", "--text", "a claim").status == 0
+    assert lake.say("hold", "add", "letters", "--key", name, "--by", "ann", "--why", "a claim").status == 0
 
 
 def test_two_documents_that_look_alike_are_never_one(lake: Lake) -> None:
@@ -261,7 +261,7 @@ def test_two_documents_that_look_alike_are_never_one(lake: Lake) -> None:
     assert r"$'e\u0301te\u0301'" in said.document["message"]
     for command in (("describe", "letters", TWO[2]), ("pull", "letters", TWO[2]), ("alter", "letters", "--document", TWO[2], "--no-owner")):
         assert refused(lake.say("document", *command)) == (2, "AmbiguousName")
-    assert refused(lake.say("hold", "add", "letters", "--key", TWO[2], "--by", "ann", "--text", "w")) == (2, "AmbiguousName")
+    assert refused(lake.say("hold", "add", "letters", "--key", TWO[2], "--by", "ann", "--why", "w")) == (2, "AmbiguousName")
     assert changes(lake, TWO[1], 2).document["newest"] == {TWO[1]: 2}
 
 
@@ -278,7 +278,7 @@ def test_a_forbidden_document_comes_in_by_no_spelling(lake: Lake, monkeypatch: p
     topic = lake.topic("letters", **LETTERS)
     older_document(lake, topic, APART)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(APART.encode())))
-    assert lake.say("erase", "--forbid", "--by", "ann", "--text", "asked").status == 0
+    assert lake.say("erase", "--forbid", "--by", "ann", "--why", "asked").status == 0
     for spelled in (APART, ONE):
         said = changes(lake, spelled, 1).document
         assert (said["newest"], said["erased"]) == ({}, 1)

@@ -10,7 +10,7 @@ from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
 from tests.worlds import NOW, Lake, make_lake
 
-WORD = ("--by", "ada", "--text", "please")
+WORD = ("--by", "ada", "--why", "please")
 
 
 @pytest.fixture

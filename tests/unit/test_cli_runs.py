@@ -196,7 +196,7 @@ def test_run_leaves_a_large_plan_waiting_and_says_how_to_answer(lake: Lake, audi
     assert waiting.status == 5
     assert f"lifecycle approve {plan_id[:12]} --by NAME --why WHY" in waiting.out
     assert lake.stored(audit) == [0, 1, 2, 3, 4]
-    assert lake.say("approve", plan_id[:12], "--by", "ada", "--text", "old audit").status == 0
+    assert lake.say("approve", plan_id[:12], "--by", "ada", "--why", "old audit").status == 0
     assert lake.say("run", "shop/audit").status == 0
     assert lake.stored(audit) == [4]
     approval = lake.say("explain", plan_id, "-o", "json").document["approval"]
@@ -204,12 +204,12 @@ def test_run_leaves_a_large_plan_waiting_and_says_how_to_answer(lake: Lake, audi
 
 
 def test_run_with_yes_records_who_said_so(lake: Lake, audit: TopicName) -> None:
-    done = lake.say("run", "shop/audit", "--yes", "old audit", "--by", "ada", "-o", "json")
+    done = lake.say("run", "shop/audit", "--why", "old audit", "--by", "ada", "-o", "json")
     assert (done.status, done.lines[0]["outcome"]) == (0, "published")
     assert lake.say("explain", done.lines[0]["plan_id"], "-o", "json").document["approval"]["by"] == "ada"
 
 
-@pytest.mark.parametrize("arguments", [("--yes", "why"), ("--by", "ada"), ("--yes", " ", "--by", "ada"), ("--yes", "why", "--by", "")])
+@pytest.mark.parametrize("arguments", [("--why", "why"), ("--by", "ada"), ("--why", " ", "--by", "ada"), ("--why", "why", "--by", "")])
 def test_a_word_without_name_or_reason_is_none(lake: Lake, audit: TopicName, arguments: tuple[str, ...]) -> None:
     assert lake.say("run", "shop/audit", *arguments).status == 2
     assert lake.services.ledger.open_plan(audit) is None
@@ -218,14 +218,14 @@ def test_a_word_without_name_or_reason_is_none(lake: Lake, audit: TopicName, arg
 def test_a_refusal_closes_the_plan_and_removes_nothing(lake: Lake, audit: TopicName) -> None:
     lake.say("run", "shop/audit")
     plan_id = lake.services.ledger.waiting()[0].plan_id
-    assert lake.say("refuse", plan_id, "--by", "ada", "--text", "needed for the trial").status == 0
+    assert lake.say("refuse", plan_id, "--by", "ada", "--why", "needed for the trial").status == 0
     assert lake.stored(audit) == [0, 1, 2, 3, 4]
-    assert lake.say("approve", plan_id, "--by", "bob", "--text", "no matter").status == 3
+    assert lake.say("approve", plan_id, "--by", "bob", "--why", "no matter").status == 3
     assert lake.say("publish", plan_id, "-o", "json").document["detail"] == "ada refused: needed for the trial"
     assert lake.say("due", "shop/audit", "-o", "json").document["topics"][0]["due"] is False
 
 
-@pytest.mark.parametrize("arguments", [("--by", "ada"), ("--text", "why"), ("--by", "", "--text", "why"), ("--by", "ada", "--text", " ")])
+@pytest.mark.parametrize("arguments", [("--by", "ada"), ("--why", "why"), ("--by", "", "--why", "why"), ("--by", "ada", "--why", " ")])
 def test_an_answer_needs_name_and_reason(lake: Lake, audit: TopicName, arguments: tuple[str, ...]) -> None:
     lake.say("run", "shop/audit")
     plan_id = lake.services.ledger.waiting()[0].plan_id

@@ -7,7 +7,7 @@ import pytest
 from message_lifecycle.model.names import TopicName
 from tests.worlds import Lake, make_lake
 
-WORD = ("--by", "ada", "--text", "not needed")
+WORD = ("--by", "ada", "--why", "not needed")
 
 
 @pytest.fixture
@@ -51,12 +51,12 @@ def test_a_topic_is_deleted_listed_and_brought_back(lake: Lake, orders: TopicNam
 
 
 def test_a_deletion_has_a_name_and_a_reason(lake: Lake, orders: TopicName) -> None:
-    assert lake.say("topic", "delete", "shop/orders", "--by", " ", "--text", "why").status == 2
+    assert lake.say("topic", "delete", "shop/orders", "--by", " ", "--why", "why").status == 2
     assert lake.stored(orders) == [0, 1, 2]
 
 
 def test_a_hold_refuses_and_the_refusal_is_told(lake: Lake, orders: TopicName) -> None:
-    assert lake.say("hold", "add", "shop/orders", "--from", "2", "--to", "2", "--by", "ada", "--text", "case 7").status == 0
+    assert lake.say("hold", "add", "shop/orders", "--from", "2", "--to", "2", "--by", "ada", "--why", "case 7").status == 0
     refused = lake.say("topic", "delete", "shop/orders", *WORD)
     assert refused.err.startswith("HeldByLegalHold: ")
     assert refused.status != 0
@@ -70,7 +70,7 @@ def test_an_approver_who_asked_waits_for_another(lake: Lake) -> None:
     lake.append(topic, 30)
     told = lake.say("topic", "delete", "shop/two", *WORD, "-o", "json").document
     assert told["outcome"] == "needs_approval"
-    assert lake.say("approve", told["plan_id"], "--by", "bob", "--text", "agreed").status == 0
+    assert lake.say("approve", told["plan_id"], "--by", "bob", "--why", "agreed").status == 0
     assert lake.say("publish", told["plan_id"]).status == 0
     assert lake.say("verify", told["plan_id"]).status == 0
     assert lake.say("topic", "list", "-o", "json").document == []

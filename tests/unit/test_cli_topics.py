@@ -304,8 +304,8 @@ def test_a_topic_that_another_program_dropped_is_missed_until_a_person_says_that
     assert (told.status, "TopicMissing" in told.out, "lifecycle topic forget shop/gone" in " ".join(told.out.split())) == (1, True, True)
     due = lake.say("due", "-o", "json")
     assert (due.status, [answer["topic"] for answer in due.document["topics"]]) == (4, ["shop/gone", "shop/here"])
-    forgotten = lake.say("topic", "forget", "shop/gone", "--by", "ada", "--text", "dropped in May")
+    forgotten = lake.say("topic", "forget", "shop/gone", "--by", "ada", "--why", "dropped in May")
     assert forgotten.status == 0, forgotten.err
     assert lake.say("topic", "list").out.splitlines() == ["shop/here"]
     assert (lake.say("status").status, lake.say("due").status) == (0, 0)
-    assert lake.say("topic", "forget", "shop/gone", "--by", "ada", "--text", "again").status == 2
+    assert lake.say("topic", "forget", "shop/gone", "--by", "ada", "--why", "again").status == 2

@@ -8,7 +8,7 @@ from message_lifecycle.model.names import TopicName
 from tests.worlds import Lake, make_lake
 
 DAY = 86_400
-WORD = ("--by", "ada", "--text", "a slip")
+WORD = ("--by", "ada", "--why", "a slip")
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_what_came_back_is_kept_until_it_is_released(lake: Lake, orders: TopicNa
 def test_what_cannot_be_undone_says_why(lake: Lake, orders: TopicName) -> None:
     assert lake.say("undo", "feed", *WORD).status == 2
     plan_id = cleaned(lake)
-    assert lake.say("undo", plan_id, "--by", " ", "--text", "a slip").status == 2
+    assert lake.say("undo", plan_id, "--by", " ", "--why", "a slip").status == 2
     undo_id = lake.say("undo", plan_id, *WORD, "-o", "json").document["plan_id"]
     refused = lake.say("undo", undo_id, *WORD)
     assert (refused.status, "it is an undo itself" in refused.err) == (3, True)
@@ -76,7 +76,7 @@ def test_where_the_setting_says_so_another_person_approves(lake: Lake, orders: T
     assert (waiting.status, waiting.document["outcome"]) == (5, "needs_approval")
     undo_id = waiting.document["plan_id"]
     assert lake.say("approve", undo_id, *WORD).status == 3, "whoever asked does not approve"
-    assert lake.say("approve", undo_id, "--by", "bert", "--text", "yes").status == 0
+    assert lake.say("approve", undo_id, "--by", "bert", "--why", "yes").status == 0
     again = lake.say("undo", plan_id, *WORD, "-o", "json").document
     assert (again["outcome"], again["plan_id"], again["restored"]) == ("published", undo_id, 2)
     assert lake.stored(orders) == [0, 1, 2]

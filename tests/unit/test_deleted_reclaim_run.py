@@ -31,7 +31,7 @@ def plan_id(lake: Lake) -> str:
     """Of the deletion; its window has passed."""
     topic = lake.topic("shop/orders", max_removed_fraction=1.0)
     lake.append(topic, 3, 2)
-    lake.say("topic", "delete", "shop/orders", "--by", "ada", "--text", "not needed")
+    lake.say("topic", "delete", "shop/orders", "--by", "ada", "--why", "not needed")
     lake.world.set_now(LATER)
     (found,) = deleted_topics(lake.services)
     return found.plan_id
@@ -86,7 +86,7 @@ def test_a_run_whose_publish_died_half_way_is_finished_by_its_verify(lake: Lake,
 
 
 def test_a_reclaim_that_the_ledger_does_not_know_is_ended_by_its_own_name(lake: Lake, plan_id: str) -> None:
-    done = lake.say("reclaim", "run", "--deleted", plan_id, "--by", "ada", "--yes", "it may go", "-o", "json").document
+    done = lake.say("reclaim", "run", "--deleted", plan_id, "--by", "ada", "--why", "it may go", "-o", "json").document
     reclaimer: Any = lake.services.stores.gone
     reclaimer._begun[done["plan_id"]] = lake.services.ledger.record(done["plan_id"]).plan
     assert list(lost(lake.services)) == [done["plan_id"]]
@@ -104,7 +104,7 @@ def _dies(_plan: object) -> None:
 
 def test_a_person_calls_it_by_the_plan_that_deleted(lake: Lake, plan_id: str) -> None:
     lake.world.set_now(NOW)
-    early = lake.say("reclaim", "run", "--deleted", plan_id, "--by", "ada", "--yes", "it may go")
+    early = lake.say("reclaim", "run", "--deleted", plan_id, "--by", "ada", "--why", "it may go")
     assert (early.status, early.err.split(":")[0]) == (3, "UndoWindowOpen")
     (listed,) = lake.say("topic", "list", "--deleted", "-o", "json").document
     assert listed["undoable"] is True
@@ -118,10 +118,10 @@ def test_a_person_calls_it_by_the_plan_that_deleted(lake: Lake, plan_id: str) ->
     assert lake.say("reclaim", "plan", "--deleted", plan_id).status == 0
     waits = lake.say("reclaim", "run", "--deleted", plan_id)
     assert waits.status == 5, waits.err
-    done = lake.say("reclaim", "run", "--deleted", plan_id[:12], "--by", "ada", "--yes", "it may go", "-o", "json").document
+    done = lake.say("reclaim", "run", "--deleted", plan_id[:12], "--by", "ada", "--why", "it may go", "-o", "json").document
     assert (done["outcome"], done["operation"]) == ("published", "reclaim")
     assert "no deleted topics" in lake.say("topic", "list", "--deleted").out
-    undo = lake.say("undo", plan_id, "--by", "ada", "--text", "too late")
+    undo = lake.say("undo", plan_id, "--by", "ada", "--why", "too late")
     assert (undo.status, undo.err.split(":")[0]) == (3, "UndoWindowPassed")
 
 

@@ -437,7 +437,7 @@ def obliged(lake: Lake, kind: str) -> dict[str, Any]:
 def test_what_a_legal_hold_keeps_is_held_with_since_and_no_failure(lake: Lake) -> None:
     topic = lake.topic(NAME, message_expiry=DAY, max_removed_fraction=1.0)
     lake.append(topic, 3, 2)
-    assert lake.say("hold", "add", NAME, "--by", "ada", "--text", "a trial").status == 0
+    assert lake.say("hold", "add", NAME, "--by", "ada", "--why", "a trial").status == 0
     later(lake, 10)
     run(lake, topic)
     assert told(lake).status == 0
@@ -450,7 +450,7 @@ def test_what_an_undo_brought_back_is_held_until_a_person_releases_it(lake: Lake
     topic = lake.topic(NAME, message_expiry=DAY, max_removed_fraction=1.0, undo_window=30 * DAY)
     lake.append(topic, 30, 26, 1)
     plan_id = run(lake, topic).plan_id
-    assert lake.say("undo", str(plan_id), "--by", "ada", "--text", "too much").status == 0
+    assert lake.say("undo", str(plan_id), "--by", "ada", "--why", "too much").status == 0
     later(lake, 0.9)
     run(lake, topic)
     later(lake, 1.8)
@@ -610,7 +610,7 @@ def test_a_topic_that_takes_the_name_of_another_is_judged_by_itself(lake: Lake) 
     lake.append(topic, 30)
     run(lake, topic)
     later(lake, 60)
-    assert lake.say("topic", "delete", NAME, "--by", "ada", "--text", "not needed").status == 0
+    assert lake.say("topic", "delete", NAME, "--by", "ada", "--why", "not needed").status == 0
     lake.topic(NAME, message_expiry=DAY)
     assert (told(lake).status, obliged(lake, "expiry")["last_run"]) == (0, None)
 
@@ -618,9 +618,9 @@ def test_a_topic_that_takes_the_name_of_another_is_judged_by_itself(lake: Lake) 
 def test_a_topic_that_came_back_is_not_late_for_the_time_it_was_away(lake: Lake) -> None:
     topic = lake.topic(NAME, message_expiry=365 * DAY, undo_window=90 * DAY)
     run(lake, topic)
-    deleted = lake.say("topic", "delete", NAME, "--by", "ada", "--text", "not needed", "-o", "json").document
+    deleted = lake.say("topic", "delete", NAME, "--by", "ada", "--why", "not needed", "-o", "json").document
     later(lake, 60)
-    assert lake.say("undo", deleted["plan_id"], "--by", "ada", "--text", "needed").status == 0
+    assert lake.say("undo", deleted["plan_id"], "--by", "ada", "--why", "needed").status == 0
     assert told(lake).status == 0
 
 

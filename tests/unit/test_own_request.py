@@ -43,14 +43,14 @@ def topic_of(lake: Lake, *, apart: bool) -> TopicName:
 
 def test_the_requester_is_asked_for_another_name(lake: Lake) -> None:
     name = topic_of(lake, apart=True)
-    told = lake.say("message", "delete", "shop/orders", "0:0", "--by", "Ada", "--text", "please", "-o", "json")
+    told = lake.say("message", "delete", "shop/orders", "0:0", "--by", "Ada", "--why", "please", "-o", "json")
     assert (told.status, told.document["outcome"]) == (5, "needs_approval")
     plan_id = told.document["plan_id"]
     assert lake.services.ledger.record(plan_id).requested_by == "Ada"
-    own = lake.say("approve", plan_id, "--by", " ada ", "--text", "fine")
+    own = lake.say("approve", plan_id, "--by", " ada ", "--why", "fine")
     assert own.status == 3
     assert "somebody else approves it" in own.err
-    assert lake.say("approve", plan_id, "--by", "bob", "--text", "fine").status == 0
+    assert lake.say("approve", plan_id, "--by", "bob", "--why", "fine").status == 0
     assert lake.say("publish", plan_id).status == 0
     assert lake.stored(name) == []
 
@@ -58,7 +58,7 @@ def test_the_requester_is_asked_for_another_name(lake: Lake) -> None:
 @pytest.mark.parametrize("name", SAME.values(), ids=SAME)
 def test_no_other_spelling_of_the_requester_approves(lake: Lake, name: str) -> None:
     topic_of(lake, apart=True)
-    plan_id = lake.say("message", "delete", "shop/orders", "0:0", "--by", "ada", "--text", "please", "-o", "json").document["plan_id"]
+    plan_id = lake.say("message", "delete", "shop/orders", "0:0", "--by", "ada", "--why", "please", "-o", "json").document["plan_id"]
     with raises("OwnRequest"):
         steps.approve(lake.services, plan_id, granted=True, by=name, text="fine")
     assert lake.services.ledger.record(plan_id).approval is None
@@ -73,38 +73,38 @@ def test_no_other_spelling_of_the_requester_approves(lake: Lake, name: str) -> N
 def test_a_request_below_every_limit_waits_for_a_second_person(lake: Lake, request_: tuple[str, ...], by: str) -> None:
     name = lake.topic("shop/orders", approver_is_not_requester=True, max_removed_fraction=1.0)
     lake.append(name, *range(9, 0, -1))
-    told = lake.say(*request_, "--by", by, "--text", "please", "-o", "json")
+    told = lake.say(*request_, "--by", by, "--why", "please", "-o", "json")
     assert (told.status, told.document["outcome"]) == (5, "needs_approval"), told.err
     assert "somebody else approves it" in told.out
     assert len(lake.stored(name)) == 9
     plan_id = told.document["plan_id"]
     assert lake.say("publish", plan_id).status == 5
-    assert lake.say("approve", plan_id, "--by", "bob", "--text", "fine").status == 0
+    assert lake.say("approve", plan_id, "--by", "bob", "--why", "fine").status == 0
     assert lake.say("publish", plan_id).status == 0
     assert len(lake.stored(name)) < 9
 
 
 def test_an_undo_is_asked_of_a_second_person(lake: Lake) -> None:
     name = topic_of(lake, apart=True)
-    lake.say("message", "delete", "shop/orders", "0:0", "--by", "ada", "--text", "please")
+    lake.say("message", "delete", "shop/orders", "0:0", "--by", "ada", "--why", "please")
     plan_id = lake.services.ledger.open_plan(name).plan.plan_id  # type: ignore[union-attr]
-    lake.say("approve", plan_id, "--by", "bob", "--text", "fine")
+    lake.say("approve", plan_id, "--by", "bob", "--why", "fine")
     lake.say("publish", plan_id)
-    undone = lake.say("undo", plan_id, "--by", "bob", "--text", "a mistake", "-o", "json")
+    undone = lake.say("undo", plan_id, "--by", "bob", "--why", "a mistake", "-o", "json")
     assert (undone.status, lake.stored(name)) == (5, [])
-    assert lake.say("approve", undone.document["plan_id"], "--by", "Bob", "--text", "fine").status == 3
+    assert lake.say("approve", undone.document["plan_id"], "--by", "Bob", "--why", "fine").status == 3
 
 
 def test_the_requester_may_withdraw(lake: Lake) -> None:
     name = topic_of(lake, apart=True)
-    plan_id = lake.say("message", "delete", "shop/orders", "0:0", "--by", "ada", "--text", "please", "-o", "json").document["plan_id"]
-    assert lake.say("refuse", plan_id, "--by", "ada", "--text", "a mistake").status == 0
+    plan_id = lake.say("message", "delete", "shop/orders", "0:0", "--by", "ada", "--why", "please", "-o", "json").document["plan_id"]
+    assert lake.say("refuse", plan_id, "--by", "ada", "--why", "a mistake").status == 0
     assert lake.stored(name) == [0]
 
 
 def test_elsewhere_a_persons_word_is_enough(lake: Lake) -> None:
     name = topic_of(lake, apart=False)
-    assert lake.say("message", "delete", "shop/orders", "0:0", "--by", "ada", "--text", "please").status == 0
+    assert lake.say("message", "delete", "shop/orders", "0:0", "--by", "ada", "--why", "please").status == 0
     assert lake.stored(name) == []
 
 
@@ -129,7 +129,7 @@ def test_the_verb_itself_refuses(lake: Lake) -> None:
 
 def test_who_asks_for_an_undo_is_kept(lake: Lake) -> None:
     name = topic_of(lake, apart=False)
-    removed = lake.say("message", "delete", "shop/orders", "0:0", "--by", "ada", "--text", "please", "-o", "json").document
-    undone = lake.say("undo", removed["plan_id"], "--by", "eve", "--text", "a mistake", "-o", "json")
+    removed = lake.say("message", "delete", "shop/orders", "0:0", "--by", "ada", "--why", "please", "-o", "json").document
+    undone = lake.say("undo", removed["plan_id"], "--by", "eve", "--why", "a mistake", "-o", "json")
     assert (undone.status, lake.stored(name)) == (0, [0]), undone.err
     assert lake.services.ledger.record(undone.document["plan_id"]).requested_by == "eve"

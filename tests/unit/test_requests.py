@@ -28,7 +28,7 @@ def lake(capsys: pytest.CaptureFixture[str]) -> Lake:
     return lake
 
 
-WORD = ("--by", "ann", "--text", "why")
+WORD = ("--by", "ann", "--why", "why")
 
 
 @pytest.mark.parametrize(

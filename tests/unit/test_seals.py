@@ -145,7 +145,7 @@ def test_a_forged_report_is_not_approved_and_a_refusal_ends_it(lake: Lake, name:
     rewrite(lake, plan_id, another_stage)
     with raises("LedgerTampered"):
         steps.approve(lake.services, plan_id, granted=True, by="bob", text="fine")
-    assert lake.say("refuse", plan_id, "--by", "bob", "--text", "forged").status == 0
+    assert lake.say("refuse", plan_id, "--by", "bob", "--why", "forged").status == 0
     assert lake.stored(name) == [0]
 
 

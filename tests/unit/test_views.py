@@ -102,7 +102,7 @@ def test_a_question_takes_others_words_as_words(lake: Lake) -> None:
     topic = lake.topic("shop/audit", message_expiry=DAY)
     lake.append(topic, 40, 35, 30, 25, 1)
     evil = "see\n# ![x](https://elsewhere.example/p) [yes](https://elsewhere.example) <img src=x> \\[no](x)"
-    assert lake.say("hold", "add", "shop/audit", "--from", "0", "--to", "0", "--by", "ada", "--text", evil).status == 0
+    assert lake.say("hold", "add", "shop/audit", "--from", "0", "--to", "0", "--by", "ada", "--why", evil).status == 0
     lake.say("run", "shop/audit")
     record = lake.services.ledger.open_plan(topic)
     assert record is not None

@@ -17,10 +17,9 @@ class _Known:
 
     fits: Callable[[Declared], bool]
 
-    def __get_pydantic_core_schema__(self, source: object, handler: Callable[[object], Any]) -> object:
-        from pydantic_core.core_schema import no_info_after_validator_function  # only the reader of records needs it
-
-        return no_info_after_validator_function(self._checked, handler(source))
+    def __get_pydantic_core_schema__(self, source: object, handler: Callable[[object], Any]) -> dict[str, object]:
+        # A schema of pydantic is a plain dictionary, so the model needs no import of pydantic.
+        return {"type": "function-after", "function": {"type": "no-info", "function": self._checked}, "schema": handler(source)}
 
     def _checked(self, reason: str) -> str:
         if reason not in REASONS or not self.fits(REASONS[reason]):

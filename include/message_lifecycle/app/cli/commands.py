@@ -48,7 +48,7 @@ def as_process() -> int:
 
 def main(arguments: Sequence[str] | None = None, *, wiring: Wiring | None = None) -> int:
     """Run one command and return its exit status; `wiring`: other services than the configured ones, for tests."""
-    given = [_of_today(word) for word in (sys.argv[1:] if arguments is None else arguments)]
+    given = list(sys.argv[1:] if arguments is None else arguments)
     as_json = wants_json(given)
     try:
         status = _run(given, wiring or Wiring())
@@ -66,12 +66,6 @@ def main(arguments: Sequence[str] | None = None, *, wiring: Wiring | None = None
         said = f"{type(error).__name__}: {_beginning(error)}. This is a fault of the program; `lifecycle status` tells what was done.{hint}"
         status = _tell(error, "InternalError", said, EXIT_INTERNAL, as_json=as_json)
     return status
-
-
-def _of_today(word: str) -> str:
-    """A reason is `--why` everywhere; what it was called before is still taken."""
-    name, equals, value = word.partition("=")
-    return f"--why{equals}{value}" if name in ("--text", "--yes") else word
 
 
 def _run(given: list[str], wiring: Wiring) -> int:

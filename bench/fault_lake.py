@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
+from tests.spark.lake import tables
 
 from message_lifecycle.app.backends import record_log
 from message_lifecycle.app.operations.registry import Work, on_records, undoable
@@ -38,7 +39,6 @@ from message_lifecycle.stores.iceberg.topic_delete import IcebergDeleter
 from message_lifecycle.stores.json_file import JsonFiles
 from message_lifecycle.stores.record_log.eraser import RecordLogEraser
 from message_lifecycle.stores.record_log.store import RecordLogStore
-from tests.spark.lake import tables
 
 STREAM = "head"
 SECOND = 1_000_000

@@ -11,7 +11,11 @@ from pathlib import Path
 from typing import Protocol
 
 from pyspark.sql import SparkSession
+from tests.ledgers import StandingClock
+from tests.spark.documents import SETTINGS as OF_DOCUMENTS
+from tests.spark.documents import typed
 
+from bench.fault_lake import SECOND, SECRET, archive_of
 from message_lifecycle.app import steps
 from message_lifecycle.app.operations.registry import Work
 from message_lifecycle.app.services import Services, policy_of
@@ -24,10 +28,6 @@ from message_lifecycle.model.request import DeleteTopic, EraseKey, PurgeKey, Rec
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.ports import MessageWriter
 from message_lifecycle.stores.iceberg.append import quarantine
-from tests.head_lake.world import SECOND, SECRET, archive_of
-from tests.ledgers import StandingClock
-from tests.spark.documents import SETTINGS as OF_DOCUMENTS
-from tests.spark.documents import typed
 
 AS_OF = Instant(100 * SECOND)
 LATER = Instant(200 * SECOND)
