@@ -122,7 +122,7 @@ def measuring(scratch: Path) -> Iterator[Callable[[int], Measured]]:
         session = spark_session("bench")
         session.sparkContext.setLogLevel("ERROR")
         # Found now: at the block's end the environment may be that of another lake.
-        services, stream, catalog = wired(app_name="bench"), f"bench-{token_hex(4)}", Tables().catalog
+        services, stream, catalog = wired(), f"bench-{token_hex(4)}", Tables().catalog
         made = list[Measured]()
 
         def make(partitions: int) -> Measured:

@@ -24,9 +24,10 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.stores.iceberg import view_file
 from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import COMPACTED, LATEST, LIVE, LogSummary
-from message_lifecycle.stores.iceberg.session import forget_cached, java_table, sql_table
+from message_lifecycle.stores.iceberg.session import sql_table
 from message_lifecycle.stores.iceberg.table_files import delete_files, listed
 from message_lifecycle.stores.iceberg.table_folder import is_local, local_path
 from message_lifecycle.stores.iceberg.tasks import Store
@@ -54,8 +55,8 @@ class Measured:
 
     def append(self, log: Log, folder: Path) -> None:
         """Links to the log's files, or in a store copies of them, in one commit that carries the log's state."""
-        table, store = java_table(self.session, self.name), Store.of(Tables().load(self.name))
-        jvm: Java = self.session._jvm
+        table, store = engine_of_process().table(self.name), Store.of(Tables().load(self.name))
+        jvm: Java = engine_of_process().jvm
         iceberg = jvm.org.apache.iceberg
         metrics, update = iceberg.MetricsConfig.forTable(table), table.newAppend()
         for file in sorted(folder.glob("*/*.parquet")):
@@ -97,7 +98,7 @@ class Measured:
         assert record is not None and record.staged is not None and record.staged.view is not None, "nothing was staged"
         after = self._head()
         assert after not in (None, before), "nothing was published"
-        forget_cached(self.session, self.name, kind=COMPACTED)
+        engine_of_process().forget(self.name, kind=COMPACTED)
         made = self.session.sql(f"SELECT count(*), sum(offset) FROM {sql_table(self.name, kind=COMPACTED)} VERSION AS OF {after}").collect()
         self._put_back(record.plan, before)
         return cost, list(made[0]), judged[0] if gate else None
@@ -139,7 +140,7 @@ class Measured:
         if before is None:
             self._drop(COMPACTED)
             return
-        java_table(self.session, self.name, kind=COMPACTED).manageSnapshots().setCurrentSnapshot(before).commit()
+        engine_of_process().table(self.name, kind=COMPACTED).manageSnapshots().setCurrentSnapshot(before).commit()
         # As another engine's rollback it stops the topic until a person accepts it; the next run begins from there.
         witness.repair(self.services, self.name, by="bench", text="it was measured", accept_rollback=True)
         assert self._head() is not None

@@ -47,11 +47,13 @@ from message_lifecycle.stores.iceberg.data_files import data_file
 from message_lifecycle.stores.iceberg.documents import DocumentFile, FoldBucket, Folder, FoldJob
 from message_lifecycle.stores.iceberg.documents.fold import fold_bucket
 from message_lifecycle.stores.iceberg.documents.store import write_changes
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.lake_io import LakeFileIO
 from message_lifecycle.stores.iceberg.layout import SNAPSHOTS
-from message_lifecycle.stores.iceberg.session import java_table, spark_session, sql_table
+from message_lifecycle.stores.iceberg.session import spark_session, sql_table
+from message_lifecycle.stores.iceberg.shares import MEBIBYTE, Resources
 from message_lifecycle.stores.iceberg.table_folder import local_path
-from message_lifecycle.stores.iceberg.tasks import MEBIBYTE, InputFile, NewFile, Resources
+from message_lifecycle.stores.iceberg.tasks import InputFile, NewFile
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -159,7 +161,7 @@ def many_documents(documents: int, repeats: int) -> int:
         for number in range(repeats):
             name = TopicName(stream=lake.stream, topic=f"documents-{number}")
             lake.topics.create(name, partitions=1, settings=SETTINGS, ledger=("ledger", 1))
-            fill(session, name, documents)
+            fill(name, documents)
             before = stored_bytes(name)
             groups.append(timed(partial(by_groups, session, name)))
             made, proved = run(lake, name, documents)
@@ -236,9 +238,9 @@ def names(documents: int) -> list[str]:
     return [f"document-{number:07}" for number in range(documents)]
 
 
-def fill(session: SparkSession, name: TopicName, documents: int) -> None:
+def fill(name: TopicName, documents: int) -> None:
     """One file for each bucket, in one commit."""
-    table, update = java_table(session, name), None
+    table, update = engine_of_process().table(name), None
     buckets: dict[int, list[str]] = {}
     for document in names(documents):
         buckets.setdefault(bucket_of(document), []).append(document)
@@ -258,7 +260,7 @@ def fill(session: SparkSession, name: TopicName, documents: int) -> None:
         ]
         pq.write_table(pa.Table.from_arrays(columns, schema=schema), path, compression="zstd")
         new = NewFile(path=str(path), rows=rows, bytes=path.stat().st_size)
-        update.appendFile(data_file(session, table, f"{BUCKET}={bucket}", new))
+        update.appendFile(data_file(engine_of_process(), table, f"{BUCKET}={bucket}", new))
     update.commit()
 
 

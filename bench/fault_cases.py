@@ -28,6 +28,7 @@ from message_lifecycle.model.request import DeleteTopic, EraseKey, PurgeKey, Rec
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.ports import MessageWriter
 from message_lifecycle.stores.iceberg.append import quarantine
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 
 AS_OF = Instant(100 * SECOND)
 LATER = Instant(200 * SECOND)
@@ -225,7 +226,7 @@ def _quarantine(m: Maker, name: TopicName) -> Work:
         rows = [("f", at, "unreadable_line", None, f"raw {second} {at}") for at in (1, 2)]
         frame = m.session.createDataFrame(rows, "file string, position bigint, code string, reason string, raw string")
         at, batch = Instant(second * SECOND), f"{name.topic} {second}"
-        quarantine(m.session, name, frame, batch_id=batch.replace(name.topic, "batch"), at=at, may_commit=lambda: None)
+        quarantine(engine_of_process(), name, frame, batch_id=batch.replace(name.topic, "batch"), at=at, may_commit=lambda: None)
     return "quarantine"
 
 

@@ -7,7 +7,6 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
 from tests.spark.lake import tables
 
 from message_lifecycle.app.backends import record_log
@@ -28,6 +27,7 @@ from message_lifecycle.stores.iceberg.compaction.store import IcebergViews
 from message_lifecycle.stores.iceberg.copying import IcebergCopier
 from message_lifecycle.stores.iceberg.deleted_reclaim import IcebergDeletedReclaimer
 from message_lifecycle.stores.iceberg.documents.store import IcebergChanges, IcebergDocuments, IcebergSnapshots
+from message_lifecycle.stores.iceberg.engine import Engine
 from message_lifecycle.stores.iceberg.erasure.store import IcebergEraser
 from message_lifecycle.stores.iceberg.layout import FOLD_PROPERTY, QUARANTINE
 from message_lifecycle.stores.iceberg.quarantine import IcebergQuarantine
@@ -59,7 +59,7 @@ _REQUESTS = {
 
 
 def services(
-    session: Callable[[], SparkSession], ledger: Ledger, *, of_lake: Tables | None = None, steps: Callable[[str], None] | None = None
+    engine: Callable[[], Engine], ledger: Ledger, *, of_lake: Tables | None = None, steps: Callable[[str], None] | None = None
 ) -> Services:
     """`steps` is told every step of every store by its name; of the compacted view as `view:STEP`."""
 
@@ -68,23 +68,23 @@ def services(
             steps(f"view:{step}")
 
     of_lake = of_lake or tables()
-    views = IcebergViews(session, tables=of_lake, steps=of_view)
-    documents = IcebergDocuments(session, tables=of_lake, steps=steps)
+    views = IcebergViews(engine, tables=of_lake, steps=of_view)
+    documents = IcebergDocuments(engine, tables=of_lake, steps=steps)
     return Services(
         topics=IcebergTopics(of_lake),
         reader=IcebergReader(of_lake),
         stores=Stores(
-            log=IcebergStore(session, tables=of_lake, steps=steps),
+            log=IcebergStore(engine, tables=of_lake, steps=steps),
             view=views,
-            snapshots=IcebergSnapshots(session, tables=of_lake, steps=steps),
-            changes=IcebergChanges(session, tables=of_lake, steps=steps),
-            quarantine=IcebergQuarantine(session, tables=of_lake, steps=steps),
+            snapshots=IcebergSnapshots(engine, tables=of_lake, steps=steps),
+            changes=IcebergChanges(engine, tables=of_lake, steps=steps),
+            quarantine=IcebergQuarantine(engine, tables=of_lake, steps=steps),
             rewrite=IcebergEraser(of_lake, undoable=undoable, steps=steps),
             forget=IcebergReclaimer(of_lake, steps=steps),
             move=IcebergDeleter(of_lake, steps=steps),
             gone=IcebergDeletedReclaimer(of_lake, steps=steps),
         ),
-        copier=IcebergCopier(session, own_lifetimes=with_own_lifetimes, tables=of_lake),
+        copier=IcebergCopier(engine, own_lifetimes=with_own_lifetimes, tables=of_lake),
         documents=documents,
         gate=GreatExpectationsGate(),
         ledger=ledger,

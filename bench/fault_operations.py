@@ -27,9 +27,10 @@ from message_lifecycle.model.request import DeleteTopic, EraseKey, ReclaimDelete
 from message_lifecycle.ports import MessageWriter
 from message_lifecycle.sources.mapping import FieldMapping
 from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.log_repair import IcebergWitnesses
 from message_lifecycle.stores.iceberg.read import newest_state
-from message_lifecycle.stores.iceberg.session import engine, spark_session
+from message_lifecycle.stores.iceberg.session import spark_session
 from message_lifecycle.stores.iceberg.writer import IcebergWriter
 
 
@@ -83,7 +84,7 @@ TOPIC_GOES = ("topic_delete", "reclaim_deleted", "undo_topic_delete")
 def services_of(asked: Asked, warehouse: Path, ledger: Ledger) -> Services:
     if asked.on_records:
         return replace(record_logs(warehouse, ledger)[0], key_secret=lambda _: SECRET)
-    return services(lambda: spark_session("faults"), ledger, of_lake=Tables())
+    return services(engine_of_process, ledger, of_lake=Tables())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +108,7 @@ class OnLake:
     def writer(self) -> MessageWriter:
         if self.asked.on_records:
             return record_logs(self.folder, self.ledger)[1]
-        return IcebergWriter(lambda: self.session if self.asked.by_sql else engine())
+        return IcebergWriter(engine_of_process)
 
 
 def _landing(m: Maker, name: TopicName) -> Work:
@@ -123,9 +124,9 @@ def _landing(m: Maker, name: TopicName) -> Work:
 
 def ingest(s: Services, landing: Path) -> str:
     intake = Intake(
-        topics=s.topics, ledger=s.ledger, server={}, session=lambda: spark_session("faults"),
+        topics=s.topics, ledger=s.ledger, server={}, engine=engine_of_process,
         end_offsets=lambda name: newest_state(Tables().load(name)).end_offsets,
-        witnesses=IcebergWitnesses(Tables(), lambda: spark_session("faults")),
+        witnesses=IcebergWitnesses(Tables(), engine_of_process),
     )  # fmt: skip
     mapping = FieldMapping(key="key", value="value", append_time="at", append_time_unit="s")
     options = IngestOptions(mapping=mapping, allow_implausible_times=True)

@@ -339,14 +339,15 @@ def start_java() -> None:
     """One that every process below this one asks which is not watched, and so need not start its own: a third of a point's time. It keeps
     nothing from one to the next, as each opens the catalog anew."""
     global _java
-    _java = java._start(java.settings())
+    _java = java.Jvm(java.settings())
+    _ = _java.gateway
 
 
 def _ask_that_one() -> None:
     if _java is not None:
         told = _java.gateway.gateway_parameters
         given = GatewayParameters(port=told.port, auth_token=told.auth_token, auto_convert=True, read_timeout=java.DEADLINE_SECONDS)
-        java._start = lambda found: java.Jvm(JavaGateway(gateway_parameters=given), found)
+        java.start = lambda _: (JavaGateway(gateway_parameters=given), None)
 
 
 class Beside:

@@ -38,8 +38,8 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.ports import MessageWriter
 from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.layout import KINDS, SNAPSHOTS
-from message_lifecycle.stores.iceberg.session import engine
 from message_lifecycle.stores.iceberg.table_folder import local_path
 from message_lifecycle.stores.iceberg.writer import IcebergWriter
 
@@ -147,7 +147,7 @@ class World:
             if OPERATIONS[operation].on_records:
                 writer: MessageWriter = record_logs(self.warehouse, s.ledger)[1]
             else:
-                writer = IcebergWriter(engine)
+                writer = IcebergWriter(engine_of_process)
             if not policy_of(s, name).fold:
                 writer.append(name, [NewMessage(append_time=Instant(at - 1), key=b"beside", value=b"v")], policy_of(s, name))
             else:

@@ -41,9 +41,9 @@ from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.columns import SCHEMA
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import LogSummary
-from message_lifecycle.stores.iceberg.session import engine, java_table
 from message_lifecycle.stores.iceberg.tasks import Store
 
 PARTITIONS = 4
@@ -132,7 +132,7 @@ def main() -> int:
     print(f"{gateway.name()}; {os.cpu_count()} cores; {shutil.disk_usage(project_root()).free / _GB:.0f} GB of disk free", flush=True)
     try:
         start(layout)
-        s = wired(app_name="bench")
+        s = wired()
         found = {size: measured(layout, s, size) for size in given.gb}
     finally:
         if not given.keep:
@@ -191,9 +191,9 @@ def fill(s: Services, name: TopicName, shape: Shape) -> int:
         settings={"message_expiry": expiry, "cleanup_policy": "compact,delete"},
         ledger=s.ledger.next_identity(name),
     )
-    jvm = engine()
-    table, store, schema = java_table(jvm, name), Store.of(Tables().load(name)), SCHEMA.as_arrow()
-    java: Java = jvm._jvm
+    jvm = engine_of_process()
+    table, store, schema = engine_of_process().table(name), Store.of(Tables().load(name)), SCHEMA.as_arrow()
+    java: Java = jvm.jvm
     iceberg, whole = java.org.apache.iceberg, 0
     metrics, update = iceberg.MetricsConfig.forTable(table), table.newAppend()
     columns = [field.name for field in schema if field.name != "value"]

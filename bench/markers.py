@@ -22,6 +22,7 @@ from message_lifecycle.app.topics import create_topic
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.session import spark_session
 from message_lifecycle.stores.iceberg.writer import IcebergWriter
 
@@ -37,7 +38,7 @@ def main() -> int:
     session.sparkContext.setLogLevel("ERROR")
     lake, clock = Lake(session, stream=f"bench-{token_hex(4)}"), StandingClock()
     s, name = lake.services(clock), TopicName(stream=lake.stream, topic="markers")
-    writer = IcebergWriter(lambda: session)
+    writer = IcebergWriter(engine_of_process)
     print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores: above that, read CPU")
     missed = []
     try:

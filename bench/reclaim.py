@@ -27,9 +27,10 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg import layout
 from message_lifecycle.stores.iceberg.catalog import Tables, ledger_text
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.history import NamedFile, inventory
 from message_lifecycle.stores.iceberg.layout import CATALOG, LogSummary
-from message_lifecycle.stores.iceberg.session import forget_cached, java_table, spark_session, sql_table
+from message_lifecycle.stores.iceberg.session import spark_session, sql_table
 from message_lifecycle.stores.iceberg.table_files import ListedFile
 from message_lifecycle.stores.iceberg.table_folder import local_path
 
@@ -97,7 +98,7 @@ def main() -> int:
 
 def _with_past(lake: Lake, session: SparkSession, snapshots: int) -> TopicName:
     name = lake.topic(undo_window=1)
-    jvm: Any = session._jvm
+    jvm: Any = engine_of_process().jvm
     gateway: Any = session.sparkContext._gateway
     run = jvm.org.codehaus.janino.ScriptEvaluator()
     object_class = jvm.Class.forName("java.lang.Object")
@@ -108,13 +109,13 @@ def _with_past(lake: Lake, session: SparkSession, snapshots: int) -> TopicName:
     properties = jvm.java.util.HashMap()
     for key, value in {**LogSummary(end_offsets={0: 1}).to_properties(), layout.LEDGER: ledger_text(LEDGER)}.items():
         properties.put(key, value)
-    run.evaluate(_array(gateway, jvm.Object, [java_table(session, name), snapshots, FILES, properties]))
+    run.evaluate(_array(gateway, jvm.Object, [engine_of_process().table(name), snapshots, FILES, properties]))
     folder = local_path(str(Tables().document(name).content["location"])) / "data/partition=0/segment=0"
     folder.mkdir(parents=True, exist_ok=True)
     for snapshot in range(snapshots):
         for file in range(FILES):
             Path(folder, f"{snapshot}-{file}.parquet").touch()
-    forget_cached(session, name)
+    engine_of_process().forget(name)
     return name
 
 

@@ -37,9 +37,10 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.ports import Given
 from message_lifecycle.stores.iceberg.columns import SCHEMA
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import LogSummary
-from message_lifecycle.stores.iceberg.session import java_table, spark_session
+from message_lifecycle.stores.iceberg.session import spark_session
 from message_lifecycle.stores.iceberg.table_folder import local_path
 
 PARTITIONS, SEGMENTS, ROWS = 4, size.of(80), 62_500
@@ -238,8 +239,8 @@ def _rows(partition: int, base: int, schema: pa.Schema, later: int) -> pa.Table:
 def prepared(lake: Lake, data: Path, **settings: Value) -> TopicName:
     """A topic of its own with links to the files, appended in one commit. `settings`: those of the topic, by default TTL."""
     name = lake.topic(partitions=PARTITIONS, message_expiry=0, **(settings or {"allow_msg_ttl": True}))
-    table = java_table(lake.session, name)
-    _append(lake.session, table, _linked(data, local_path(str(table.location()))))
+    table = engine_of_process().table(name)
+    _append(table, _linked(data, local_path(str(table.location()))))
     return name
 
 
@@ -252,8 +253,8 @@ def _linked(data: Path, location: Path) -> Iterator[tuple[int, int, Path]]:
             yield partition, base, to
 
 
-def _append(session: SparkSession, table: Java, files: Iterator[tuple[int, int, Path]]) -> None:
-    jvm: Java = session._jvm
+def _append(table: Java, files: Iterator[tuple[int, int, Path]]) -> None:
+    jvm: Java = engine_of_process().jvm
     iceberg = jvm.org.apache.iceberg
     spec, metrics = table.spec(), iceberg.MetricsConfig.forTable(table)
     append = table.newAppend()

@@ -82,7 +82,7 @@ class PlainApplication(BaseOperator):
         self._process = SubprocessHook()
         # In the project's folder, as Spark's applications run: a relative path in a variable means the same to both.
         done = self._process.run_command(
-            [sys.executable, self.application, *self.arguments], env=dict(os.environ), cwd=str(APPLICATIONS.parent)
+            [sys.executable, self.application, "--without-spark", *self.arguments], env=dict(os.environ), cwd=str(APPLICATIONS.parent)
         )
         if done.exit_code:
             raise AirflowFailException(f"{self.application} ended with status {done.exit_code}; its log above says why")

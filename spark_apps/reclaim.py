@@ -1,4 +1,4 @@
-"""Plan the reclaim of topics' space for one run. What goes is seen by no reader: no Spark starts, and Python runs this by itself."""
+"""Application: plan the reclaim of topics' space for one run. No reader sees what goes, so Airflow runs this with `--without-spark`."""
 
 from message_lifecycle.app.applications import planning, run_application
 

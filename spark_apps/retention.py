@@ -1,4 +1,4 @@
-"""Plan and stage the retention of backends' topics for one run. They are no tables: no Spark starts, and Python runs this by itself."""
+"""Application: plan and stage the retention of backends' topics for one run. They are no tables, so Airflow runs this with `--without-spark`."""
 
 from message_lifecycle.app.applications import planning, run_application
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
 
@@ -15,9 +15,9 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.operations.admission import Lifetime
 from message_lifecycle.stores.iceberg.branches import branch_of
 from message_lifecycle.stores.iceberg.columns import SCHEMA
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.java import Java, Jvm, each, entries, identifier
 from message_lifecycle.stores.iceberg.layout import WITNESS
-from message_lifecycle.stores.iceberg.session import engine, java_table
 from message_lifecycle.stores.iceberg.writer import row_of, write_rows
 
 LATER_S = 580
@@ -34,24 +34,24 @@ class Other:
 
     @property
     def table(self) -> Java:
-        return java_table(engine(), self.name)
+        return engine_of_process().table(self.name)
 
     @property
     def jvm(self) -> Jvm:
-        return cast(Jvm, engine())
+        return engine_of_process()
 
     def files(self, *, of: int | None = None) -> list[tuple[Java, list[Java]]]:
         """Data files of main, each with its deletion vectors; `of`: those of one segment."""
         tasks = self.table.newScan().includeColumnStats().planFiles()
         found = [(task.file(), list(each(task.deletes()))) for task in each(tasks)]
         tasks.close()
-        jvm = self.jvm._jvm
+        jvm = self.jvm.jvm
         long = jvm.java.lang.Class.forName("java.lang.Object")
         return [(file, vectors) for file, vectors in found if of is None or int(file.partition().get(1, long)) == of]
 
     def write(self, messages: Iterable[Message]) -> list[Java]:
         rows = [_row(message) for message in messages]
-        return write_rows(engine(), self.table, pa.Table.from_pylist(rows, schema=SCHEMA.as_arrow()))
+        return write_rows(engine_of_process(), self.table, pa.Table.from_pylist(rows, schema=SCHEMA.as_arrow()))
 
     def stored(self) -> list[Message]:
         return list(self.world.services.reader.messages(self.name))
@@ -178,7 +178,7 @@ def remove_our_witness(by: Other) -> None:
 
 
 def add_a_column(by: Other) -> None:
-    by.table.updateSchema().addColumn("note", by.jvm._jvm.org.apache.iceberg.types.Types.StringType.get()).commit()
+    by.table.updateSchema().addColumn("note", by.jvm.jvm.org.apache.iceberg.types.Types.StringType.get()).commit()
 
 
 def _places(by: Other) -> tuple[Java, Java]:

@@ -21,7 +21,8 @@ from message_lifecycle.stores.iceberg.columns import SCHEMA as TOPIC_SCHEMA
 from message_lifecycle.stores.iceberg.compaction import PartitionJob, PartitionResult
 from message_lifecycle.stores.iceberg.compaction.kernel import compact
 from message_lifecycle.stores.iceberg.puffin import marked, puffin_file
-from message_lifecycle.stores.iceberg.tasks import InputFile, Resources, Vector
+from message_lifecycle.stores.iceberg.shares import Resources
+from message_lifecycle.stores.iceberg.tasks import InputFile, Vector
 
 Row = dict[str, Any]
 _TIMES = ("append_time", "event_time", "expires_at", "delete_horizon")

@@ -138,7 +138,7 @@ def lake_in(folder: Path, ledger: Ledger) -> Lake:
             snapshots=IcebergSnapshots(_no_engine, tables=tables),
             changes=IcebergChanges(_no_engine, tables=tables),
             quarantine=IcebergQuarantine(_no_engine, tables=tables),
-            rewrite=IcebergEraser(tables, undoable=lambda *_: False, session=_no_engine),
+            rewrite=IcebergEraser(tables, undoable=lambda *_: False, engine=_no_engine),
             forget=IcebergReclaimer(tables),
             move=IcebergDeleter(tables, scratch=True),
             gone=IcebergDeletedReclaimer(tables, scratch=True),

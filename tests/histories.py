@@ -17,9 +17,9 @@ from pyiceberg.utils.config import Config
 from sqlalchemy import NullPool, create_engine, text, update
 
 from message_lifecycle.stores.iceberg import table_metadata
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.java import PROPERTIES, Jvm
 from message_lifecycle.stores.iceberg.layout import CATALOG
-from message_lifecycle.stores.iceberg.session import engine
 from message_lifecycle.stores.iceberg.table_folder import local_path
 from message_lifecycle.stores.iceberg.table_metadata import change_metadata
 
@@ -42,9 +42,9 @@ def uri_in(folder: Path) -> str:
     schema = named.read_text()
     jvm = _jvm()
     _forget_lake(jvm)
-    settings = jvm._settings
+    settings = jvm.settings
     own = {f"{PROPERTIES}.uri": f"{settings[f'{PROPERTIES}.uri']}?currentSchema={schema}", f"{PROPERTIES}.warehouse": f"{folder}/warehouse"}
-    jvm.__dict__["lake"] = Jvm(jvm.gateway, {**settings, **own}).lake
+    jvm.__dict__["lake"] = Jvm({**settings, **own}, lambda _: (jvm.gateway, None)).lake
     return f"{uri}?options=-csearch_path%3D{schema}"
 
 
@@ -63,7 +63,7 @@ def _embedded() -> str:
 
 
 def _jvm() -> Jvm:
-    found = engine()
+    found = engine_of_process()
     assert isinstance(found, Jvm)
     return found
 

@@ -32,7 +32,7 @@ from lifecycle_local.processes import only_one
 from lifecycle_local.rest_server import RestCatalog, serving
 from lifecycle_local.s3_server import S3Server
 from message_lifecycle.app.private_files import write_private
-from message_lifecycle.stores.iceberg import java, session
+from message_lifecycle.stores.iceberg import engine, java, session
 from message_lifecycle.stores.iceberg.java import PROPERTIES
 from message_lifecycle.stores.iceberg.layout import CATALOG
 
@@ -58,7 +58,7 @@ class Lake:
                 patched.setenv(name, value)
             for place, name in _ENGINES:
                 patched.setattr(place, name, self.engines.get(_named(place, name)))
-            for name in (session._SUBMITTED, session._ARGUMENTS):
+            for name in (session.SUBMITTED, session.ARGUMENTS):
                 patched.delenv(name, raising=False)
             # Where a test before has started Spark, PySpark asks Spark's Java about each error, also about one of another Java.
             patched.setattr(java_gateway, "get_return_value", protocol.get_return_value)
@@ -85,7 +85,7 @@ class Lake:
     def end(self) -> None:
         """Java and Spark of its own."""
         with self.entered():
-            java.end()
+            engine.end_engine()
             if SparkContext._active_spark_context is not None:
                 SparkContext._active_spark_context.stop()
             if SparkContext._gateway is not None:
@@ -100,7 +100,7 @@ class RestLake(Lake):
 
 # Where a process keeps the Java, and the Spark, that it has started.
 _ENGINES: tuple[tuple[Any, str], ...] = (
-    (java, "_of_process"),
+    (engine, "_of_process"),
     (session, "_of_process"),
     (session, "_watch"),
     *((SparkContext, name) for name in ("_gateway", "_jvm", "_active_spark_context")),
@@ -120,7 +120,7 @@ def rest_lake(layout: Layout, folder: Path, s3: S3Server | None = None) -> Itera
         jars = "" if s3 is None else _store_jars(layout)
         of_server = {**found, _CLASS_PATH: ":".join(filter(None, (found[_CLASS_PATH], jars)))}
         own = {"warehouse": str(folder / "lake")} if s3 is None else {**_bucket(s3), **store_settings(s3.uri, s3.root), **_IO}
-        jvm = java._start({**of_server, **_of_catalog({"uri": address.jdbc(database), **own})})
+        jvm = java.Jvm({**of_server, **_of_catalog({"uri": address.jdbc(database), **own})})
         try:
             door = RestCatalog if s3 is None else partial(GivesKeys, s3=s3)
             token = token_hex(16)

@@ -108,7 +108,7 @@ def afterwards_failed(text: str) -> LifecycleError:
 def main() -> int:
     """Run the demo; 0 when all came out as it must."""
     from message_lifecycle.app.wiring import lake
-    from message_lifecycle.stores.iceberg.session import end_session
+    from message_lifecycle.stores.iceberg.engine import end_engine
 
     started = time.monotonic()
     progress = Progress(announced=False)
@@ -132,7 +132,7 @@ def main() -> int:
         _erase_one(lake(), progress, WITH_TTL)
     finally:
         if not (ran_before.address or any(ran_before.cluster.values())):  # whose store keeps its objects as long as it runs
-            end_session()  # else it misses its cluster, in many lines
+            end_engine()  # else it misses its cluster, in many lines
             kept = "what was in the store is gone" if layout.is_cluster else "the data stays"
             with progress.step(f"Everything that was started is stopped; {kept}"):
                 stack.down(layout)

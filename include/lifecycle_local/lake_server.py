@@ -70,7 +70,7 @@ def serve(layout: Layout, store: Store) -> int:
     if address is None:
         raise Unavailable("the embedded PostgreSQL does not run: it keeps what the catalog says. Run `make up STACK=cluster`.")
     jars = ensure_jars(layout, find_java(layout), jars=(*JARS, *STORE_JARS))
-    jvm = java._start({**session_settings(layout, jars, ""), **cluster.served(layout, address, store.uri)})
+    jvm = java.Jvm({**session_settings(layout, jars, ""), **cluster.served(layout, address, store.uri)})
     try:
         catalog = GivesKeys(jvm, s3=store, token=cluster.token(layout), database=partial(address.connect, cluster.DATABASE))
         catalog.at_once = "all or none"

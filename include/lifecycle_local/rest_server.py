@@ -112,7 +112,7 @@ class RestCatalog:
         self.around: Around = lambda asked, serve: serve(asked)
         self.at_once: Literal["all or none", "one after the other", "the last one first"] | None = None
         self.between: Callable[[], None] = lambda: None
-        self._handlers: Java = jvm._jvm.org.apache.iceberg.rest.CatalogHandlers
+        self._handlers: Java = jvm.jvm.org.apache.iceberg.rest.CatalogHandlers
 
     def serve(self, asked: Asked) -> Answer:
         try:
@@ -244,7 +244,7 @@ class RestCatalog:
 
     @property
     def _iceberg(self) -> Java:
-        return self._jvm._jvm.org.apache.iceberg
+        return self._jvm.jvm.org.apache.iceberg
 
     def _namespace(self, joined: str) -> Java:
         return self._iceberg.catalog.Namespace.of(texts(self._jvm, *(part for part in joined.split(_JOINED) if part)))
@@ -264,7 +264,7 @@ class RestCatalog:
         return mapper
 
     def _read(self, asked: Asked, of: str) -> Java:
-        return self._mapper.readValue(asked.body, self._jvm._jvm.java.lang.Class.forName(f"org.apache.iceberg.rest.requests.{of}"))
+        return self._mapper.readValue(asked.body, self._jvm.jvm.java.lang.Class.forName(f"org.apache.iceberg.rest.requests.{of}"))
 
     def _told(self, response: Java) -> Answer:
         return Answer(HTTPStatus.OK, self._text(response))

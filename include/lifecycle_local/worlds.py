@@ -17,7 +17,7 @@ from lifecycle_local.layout import Layout, find_layout, project_root
 from message_lifecycle.app import wiring
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.topic import NO_OPTIONS, Backend, StoreOptions
-from message_lifecycle.stores.iceberg.session import end_session
+from message_lifecycle.stores.iceberg.engine import end_engine
 
 if TYPE_CHECKING:
     from message_lifecycle.app.scenario import MakeWorld, World  # pydantic comes with it: only where a scenario runs
@@ -37,7 +37,7 @@ def _enter_scratch_lake() -> None:
     ending = ExitStack()
     atexit.register(ending.close)
     ending.enter_context(stopped_after(stack.remove_scratch, layout))
-    ending.callback(end_session)
+    ending.callback(end_engine)
     enter(stack.start_scratch(layout))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
@@ -39,9 +39,7 @@ from message_lifecycle.ports import MessageWriter
 from message_lifecycle.stores.archive import ParquetArchive
 from message_lifecycle.stores.iceberg import deleted_reclaim
 from message_lifecycle.stores.iceberg.catalog import Tables, documents
-from message_lifecycle.stores.iceberg.compaction import kernel
 from message_lifecycle.stores.iceberg.layout import DELETED
-from message_lifecycle.stores.iceberg.tasks import in_tasks
 from tests.archives import archive_of
 from tests.contract.conftest import FAR_LAKES, REST_LAKES
 from tests.contract.test_deleted_reclaim import named, reclaim
@@ -50,6 +48,7 @@ from tests.contract.test_topic_delete import deleted
 from tests.contract.test_undo_after_erasure import erased
 from tests.contract.test_undo_view import compacted, view
 from tests.effort import hunt, sample
+from tests.engines import change_tasks
 from tests.errors import raises
 from tests.lakes import Lake, RestLake
 from tests.undone import published, run, sealed_segments, stored, undone
@@ -122,12 +121,12 @@ def test_keys_that_end_within_a_stage_are_renewed(rest_s3: RestLake, ends: str, 
     store, catalog = rest_s3.s3, rest_s3.catalog
     assert store is not None and isinstance(catalog, GivesKeys)
     monkeypatch.setattr(catalog, "seconds", 1.0)  # each is about to end
-    work, ended = in_tasks, []
+    ended = []
 
-    def ending(*args: Any, **given: Any) -> Any:
+    def ending(run: Callable[..., Any], items: Sequence[Any], work: Callable[..., Any]) -> Any:
         if ends == "while they are read":
             ended.append(store.end_keys())
-        found = work(*args, **given)
+        found = run(items, work)
         ended.append(store.end_keys())
         return found
 
@@ -135,8 +134,9 @@ def test_keys_that_end_within_a_stage_are_renewed(rest_s3: RestLake, ends: str, 
         world = WORLDS["iceberg"]({}, NO_OPTIONS)
         name = compacted(world, b"a", b"b", b"a")
         append(world, name, 8, b"a", b"c")
-        monkeypatch.setattr(kernel, "in_tasks", ending)
-        published(world, name, 9, "compaction")
+        with monkeypatch.context() as patched:
+            change_tasks(patched, ending)
+            published(world, name, 9, "compaction")
         assert ended and [m.offset for m in read_compacted(world.services, name)] == [1, 3, 4]
         world.close()
 

@@ -18,7 +18,7 @@ from message_lifecycle.app import doctor
 from message_lifecycle.model.errors import LifecycleError
 from message_lifecycle.model.request import RemoveMessages
 from message_lifecycle.model.topic import NO_OPTIONS
-from message_lifecycle.stores.iceberg.java import jvm_of_process
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.transaction import SETTING
 from tests.contract.conftest import REST_LAKES
 from tests.contract.test_rest_faults import OF_CATALOG
@@ -197,9 +197,9 @@ def test_one_that_does_not_offer_it_is_refused_before_anything_is_published(topi
 @contextmanager
 def _asked_anew() -> Iterator[None]:
     """What a catalog offers a client asks once, when it opens it."""
-    vars(jvm_of_process()).pop("lake", None)
+    vars(engine_of_process()).pop("lake", None)
     yield
-    vars(jvm_of_process()).pop("lake", None)
+    vars(engine_of_process()).pop("lake", None)
 
 
 @hunt

@@ -31,8 +31,9 @@ from message_lifecycle.model.request import RemoveMessages
 from message_lifecycle.ports import MessageWriter
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.columns import APPEND_TIME
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.java import Java
-from message_lifecycle.stores.iceberg.session import forget_cached, java_table, spark_session, sql_table
+from message_lifecycle.stores.iceberg.session import spark_session, sql_table
 from message_lifecycle.stores.iceberg.table_files import listed
 from tests.spark.lake import Lake, Rows
 
@@ -70,7 +71,7 @@ class Agent:
         for key, value in self.lake._state_with(name, rows).to_properties().items():
             writer = writer.option(f"snapshot-property.{key}", value)
         writer.option("fanout-enabled", "true").append()
-        forget_cached(self.session, name)
+        engine_of_process().forget(name)
 
     def fill(self, topic: str, count: int) -> None:
         """Messages in a topic of the backend."""
@@ -85,7 +86,7 @@ class Agent:
     def ingest(self, topic: str, folder: str) -> dict[str, Any]:
         """The files of a folder, with the fields `k`, `v` and `at`; which rows were refused, by code."""
         taken = ingest(topic, landed(Path(folder)), key="k", value="v", append_time="at")
-        forget_cached(self.session, TopicName.parse(topic))
+        engine_of_process().forget(TopicName.parse(topic))
         return {"rows": taken.rows, "quarantined": taken.quarantined}
 
     def copy(self, topic: str) -> int:
@@ -118,8 +119,8 @@ class Agent:
 
         As a writer with a fault would: planning believes metadata, and it is the gate that must not.
         """
-        table = java_table(self.session, TopicName.parse(topic))
-        jvm: Java = self.session._jvm
+        table = engine_of_process().table(TopicName.parse(topic))
+        jvm: Java = engine_of_process().jvm
         iceberg = jvm.org.apache.iceberg
         expressions = iceberg.expressions.Expressions
         found = table.newScan().includeColumnStats().filter(expressions.equal("segment", segment)).planFiles().iterator()
@@ -133,7 +134,7 @@ class Agent:
         counts = file.recordCount(), file.columnSizes(), file.valueCounts(), file.nullValueCounts(), file.nanValueCounts()
         stated = iceberg.DataFiles.builder(table.spec()).copy(file).withMetrics(iceberg.Metrics(*counts, *bounds)).build()
         table.newOverwrite().deleteFile(file).addFile(stated).commit()
-        forget_cached(self.session, TopicName.parse(topic))
+        engine_of_process().forget(TopicName.parse(topic))
 
     def look(self, topic: str) -> dict[str, Any]:
         """What a reader sees, by PyIceberg; `digest`: over the bytes of every file that the table's newest state names."""

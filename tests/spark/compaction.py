@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from secrets import token_hex
 
-from pyspark.sql import SparkSession
-
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.operations.compaction import FoldRules
 from message_lifecycle.stores.iceberg import new_table
@@ -14,7 +12,7 @@ from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.compaction import CompactionJob, PartitionResult, kernel
 from message_lifecycle.stores.iceberg.compaction.view_table import SHAPE, TABLE_PROPERTIES, partition_job, sources
 from message_lifecycle.stores.iceberg.data_files import commit
-from message_lifecycle.stores.iceberg.session import forget_cached, java_table
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 
 KIND = "compacted"
 
@@ -38,9 +36,15 @@ def job_of(
     return CompactionJob(run=token_hex(8), data_folder=f"{view.location()}/data", rules=rules, partitions=tuple(partitions))
 
 
-def compact_topic(session: SparkSession, name: TopicName, job: CompactionJob) -> list[PartitionResult]:
+def compact_topic(name: TopicName, job: CompactionJob) -> list[PartitionResult]:
     """Tasks and commit, on main."""
-    results = kernel.run(session, job)
-    commit(session, java_table(session, name, kind=KIND), results, branch="main", properties={"lifecycle.operation": "compaction"})
-    forget_cached(session, name, kind=KIND)
+    results = kernel.run(engine_of_process(), job)
+    commit(
+        engine_of_process(),
+        engine_of_process().table(name, kind=KIND),
+        results,
+        branch="main",
+        properties={"lifecycle.operation": "compaction"},
+    )
+    engine_of_process().forget(name, kind=KIND)
     return results

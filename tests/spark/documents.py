@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from itertools import count
 from secrets import token_hex
 
@@ -22,8 +21,8 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.stores.iceberg.columns import bucket_of
 from message_lifecycle.stores.iceberg.documents.store import IcebergChanges, IcebergSnapshots
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.layout import PLAN_ID, SNAPSHOTS
-from message_lifecycle.stores.iceberg.session import spark_session
 
 SECOND = 1_000_000
 AS_OF, LATER = Instant(100 * SECOND), Instant(200 * SECOND)
@@ -79,8 +78,7 @@ class Documents:
         return cls(lake.services(), lake.stream, **settings)
 
     def stepping(self, step: Callable[[str], None]) -> Services:
-        session = partial(spark_session, "tests")
-        snapshots, changes = (kind(session, tables=tables(), steps=step) for kind in (IcebergSnapshots, IcebergChanges))
+        snapshots, changes = (kind(engine_of_process, tables=tables(), steps=step) for kind in (IcebergSnapshots, IcebergChanges))
         return replace(self.s, stores=replace(self.s.stores, snapshots=snapshots, changes=changes))
 
     def add(self, *changes: Change) -> None:

@@ -11,6 +11,7 @@ from tests import forked
 from tests.forked import Forked
 
 from message_lifecycle.app.applications import run_application
+from message_lifecycle.stores.iceberg import session
 from message_lifecycle.stores.iceberg.session import spark_session
 
 
@@ -29,4 +30,5 @@ def _run(arguments: list[str]) -> int:
     gateway = launch_gateway()  # type: ignore[no-untyped-call]  # PySpark gives it no types
     of_java = gateway.jvm.JavaSparkContext.fromSparkContext(gateway.jvm.org.apache.spark.SparkContext.getOrCreate())
     SparkContext(gateway=gateway, jsc=of_java)
+    session.end_session = lambda: None  # the context is the tests'
     run_application(lambda: main(arguments))

@@ -17,8 +17,8 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg import append, writer
 from message_lifecycle.stores.iceberg import append as appending
 from message_lifecycle.stores.iceberg.catalog import IcebergTopics, Tables
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.log_repair import IcebergWitnesses
-from message_lifecycle.stores.iceberg.session import spark_session
 
 FILE_LIMIT = 1_000_000
 
@@ -47,9 +47,9 @@ def main(point: str, ledger: str, topic: str, folder: str, few_bytes: str) -> No
         topics=IcebergTopics(Tables()),
         ledger=open_ledger(ledger),
         server={},
-        session=lambda: spark_session("dying"),
+        engine=engine_of_process,
         end_offsets=lambda _: {},
-        witnesses=IcebergWitnesses(Tables(), lambda: spark_session("dying")),
+        witnesses=IcebergWitnesses(Tables(), engine_of_process),
         few_bytes=int(few_bytes),
     )
     try:

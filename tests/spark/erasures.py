@@ -19,7 +19,8 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.request import EraseKey, RemoveMessages
 from message_lifecycle.model.setting_list import Value
-from message_lifecycle.stores.iceberg.session import forget_cached, sql_table
+from message_lifecycle.stores.iceberg.engine import engine_of_process
+from message_lifecycle.stores.iceberg.session import sql_table
 from message_lifecycle.stores.iceberg.table_folder import local_path
 from message_lifecycle.stores.iceberg.writer import IcebergWriter
 
@@ -69,14 +70,14 @@ class Topic:
 
     def sql(self, statement: str) -> None:
         self.session.sql(statement.format(t=sql_table(self.name)))
-        forget_cached(self.session, self.name)
+        engine_of_process().forget(self.name)
 
     def location(self, kind: str = "") -> str:
         return tables().load(self.name, kind=kind).location()
 
     def rows(self, ref: str | None = None, kind: str = "") -> list[Row]:
         """As Spark reads them."""
-        forget_cached(self.session, self.name, kind=kind)
+        engine_of_process().forget(self.name, kind=kind)
         place = sql_table(self.name, kind=kind)
         self.session.sql(f"REFRESH TABLE {place}")
         frame = self.session.sql(f"SELECT * FROM {place}" + (f" VERSION AS OF '{ref}'" if ref else ""))
@@ -99,6 +100,6 @@ def topics_of(lake: Lake, spark: SparkSession) -> Callable[..., Topic]:
         s = replace(lake.services(), key_secret=lambda _: secret)
         name = TopicName.parse(f"{lake.stream}/e {token_hex(4)}")
         s.topics.create(name, partitions=partitions, settings=settings, ledger=s.ledger.next_identity())
-        return Topic(s=s, session=spark, name=name, writer=IcebergWriter(lambda: spark), key=token_bytes(32))
+        return Topic(s=s, session=spark, name=name, writer=IcebergWriter(engine_of_process), key=token_bytes(32))
 
     return made

@@ -33,6 +33,7 @@ from message_lifecycle.stores.iceberg.columns import SCHEMA
 from message_lifecycle.stores.iceberg.compaction.store import IcebergViews
 from message_lifecycle.stores.iceberg.copying import IcebergCopier
 from message_lifecycle.stores.iceberg.documents.store import IcebergChanges, IcebergDocuments, IcebergSnapshots
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.erasure.store import IcebergEraser
 from message_lifecycle.stores.iceberg.fence import Walk, fenced_commit
 from message_lifecycle.stores.iceberg.java import Java
@@ -40,7 +41,7 @@ from message_lifecycle.stores.iceberg.layout import LogSummary
 from message_lifecycle.stores.iceberg.log_repair import IcebergWitnesses
 from message_lifecycle.stores.iceberg.read import IcebergReader, newest_state
 from message_lifecycle.stores.iceberg.reclaiming import IcebergReclaimer
-from message_lifecycle.stores.iceberg.session import forget_cached, java_table, sql_table
+from message_lifecycle.stores.iceberg.session import sql_table
 from message_lifecycle.stores.iceberg.store import IcebergStore
 from message_lifecycle.stores.iceberg.view_file import drop_stream
 from message_lifecycle.stores.iceberg.writer import write_rows
@@ -79,30 +80,30 @@ class Lake:
         self.reader = IcebergReader(tables())
 
     def store(self, steps: Callable[[str], None] | None = None) -> IcebergStore:
-        return IcebergStore(lambda: self.session, tables=tables(), server={}, steps=steps)
+        return IcebergStore(engine_of_process, tables=tables(), server={}, steps=steps)
 
     def copier(self) -> IcebergCopier:
-        return IcebergCopier(lambda: self.session, own_lifetimes=with_own_lifetimes, tables=tables())
+        return IcebergCopier(engine_of_process, own_lifetimes=with_own_lifetimes, tables=tables())
 
     def documents(self, steps: Callable[[str], None] | None = None) -> IcebergDocuments:
-        return IcebergDocuments(lambda: self.session, tables=tables(), steps=steps)
+        return IcebergDocuments(engine_of_process, tables=tables(), steps=steps)
 
     def services(self, clock: Clock | None = None) -> Services:
         """What the verbs work with, over this lake and a ledger of its own in memory."""
-        views, documents = IcebergViews(lambda: self.session, tables=tables()), self.documents()
+        views, documents = IcebergViews(engine_of_process, tables=tables()), self.documents()
         return Services(
             topics=self.topics,
             reader=self.reader,
             stores=Stores(
                 log=self.store(),
                 view=views,
-                snapshots=IcebergSnapshots(lambda: self.session, tables=tables()),
-                changes=IcebergChanges(lambda: self.session, tables=tables()),
+                snapshots=IcebergSnapshots(engine_of_process, tables=tables()),
+                changes=IcebergChanges(engine_of_process, tables=tables()),
                 rewrite=IcebergEraser(tables(), undoable=undoable),
                 forget=IcebergReclaimer(tables()),
             ),
             copier=self.copier(),
-            witnesses=IcebergWitnesses(tables(), lambda: self.session),
+            witnesses=IcebergWitnesses(tables(), engine_of_process),
             documents=documents,
             gate=PlainGateOfTables(),
             ledger=open_ledger("sqlite://", clock=clock) if clock else open_ledger("sqlite://"),
@@ -128,8 +129,8 @@ class Lake:
             for rows in segments
             for offset, time in enumerate(rows.times, start=rows.base)
         ]  # fmt: skip
-        table = java_table(self.session, name)
-        files = write_rows(self.session, table, pa.Table.from_pylist(written, schema=SCHEMA.as_arrow()))
+        table = engine_of_process().table(name)
+        files = write_rows(engine_of_process(), table, pa.Table.from_pylist(written, schema=SCHEMA.as_arrow()))
         ours = {**self._state_with(name, segments).to_properties(), layout.LEDGER: ledger_text(LEDGER)} if with_state else {}
 
         def make(on: Java, _walk: Walk) -> Iterator[Java]:
@@ -141,7 +142,7 @@ class Lake:
             yield update
 
         fenced_commit(table, lambda _: None, make, what="appending")
-        forget_cached(self.session, name)
+        engine_of_process().forget(name)
 
     def _state_with(self, name: TopicName, segments: Iterable[Rows]) -> LogSummary:
         state = newest_state(tables().load(name))
@@ -155,7 +156,7 @@ class Lake:
     def delete(self, name: TopicName, where: str) -> None:
         """A delete by another writer."""
         self.session.sql(f"DELETE FROM {sql_table(name)} WHERE {where}")
-        forget_cached(self.session, name)
+        engine_of_process().forget(name)
 
     def plan(self, name: TopicName, as_of: float, **facts: Any) -> Plan:
         policy = self.policy(name)

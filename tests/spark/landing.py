@@ -21,10 +21,11 @@ from message_lifecycle.model.setting_list import Value
 from message_lifecycle.sources.mapping import FieldMapping
 from message_lifecycle.sources.selection import EVERY_FILE, Patterns
 from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.layout import LogSummary
 from message_lifecycle.stores.iceberg.log_repair import IcebergWitnesses
 from message_lifecycle.stores.iceberg.read import newest_state
-from message_lifecycle.stores.iceberg.session import java_table, sql_table
+from message_lifecycle.stores.iceberg.session import sql_table
 
 KEYED = FieldMapping(key="k", value="v", append_time="at")
 
@@ -41,9 +42,9 @@ class Landing:
             topics=lake.topics,
             ledger=self.ledger,
             server=server or {},
-            session=lambda: lake.session,
+            engine=engine_of_process,
             end_offsets=lambda name: newest_state(Tables().load(name)).end_offsets,
-            witnesses=IcebergWitnesses(Tables(), lambda: lake.session),
+            witnesses=IcebergWitnesses(Tables(), engine_of_process),
             few_bytes=few_bytes,
         )
 
@@ -94,7 +95,7 @@ class Landing:
         return newest_state(Tables().load(name))
 
     def branches(self, name: TopicName) -> list[str]:
-        return [str(ref) for ref in java_table(self.lake.session, name).refs() if str(ref) != "main"]
+        return [str(ref) for ref in engine_of_process().table(name).refs() if str(ref) != "main"]
 
     def quarantine(self, name: TopicName) -> list[tuple[str, int, str, str | None]]:
         rows = self.lake.session.table(sql_table(name, kind="quarantine"))

@@ -23,7 +23,8 @@ from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.request import RemoveMessages
 from message_lifecycle.sources.mapping import FieldMapping
 from message_lifecycle.stores.iceberg.columns import SCHEMA
-from message_lifecycle.stores.iceberg.session import forget_cached, java_table, sql_table
+from message_lifecycle.stores.iceberg.engine import engine_of_process
+from message_lifecycle.stores.iceberg.session import sql_table
 from message_lifecycle.stores.iceberg.writer import write_rows
 
 MAPPING = FieldMapping(key="key", value="value", append_time="at", append_time_unit="s")
@@ -60,7 +61,7 @@ class Topic(Landing):
         """Run a statement of another engine; `{t}` is the table with its catalog, `{p}` without."""
         table = sql_table(self.name, kind=kind)
         found = self.lake.session.sql(text.format(t=table, p=table.removeprefix("`lake`."))).collect()
-        forget_cached(self.lake.session, self.name, kind=kind)
+        engine_of_process().forget(self.name, kind=kind)
         return list(found)
 
     def rewrite(self, kind: str = "") -> None:
@@ -107,7 +108,7 @@ class Topic(Landing):
     def raw(self, text: str) -> None:
         """Run a statement of another engine as it stands."""
         self.lake.session.sql(text)
-        forget_cached(self.lake.session, self.name)
+        engine_of_process().forget(self.name)
 
     @property
     def place(self) -> str:
@@ -148,12 +149,12 @@ class Topic(Landing):
             return
         row = {"partition": partition, "append_time": at * 1_000_000, "key": key.encode(), "value": b"v", "headers": [], "size_bytes": 2}
         rows_of = [{**row, "segment": segment, "offset": offset} for offset in offsets]
-        table = java_table(self.lake.session, self.name)
+        table = engine_of_process().table(self.name)
         append = table.newAppend()
-        for file in write_rows(self.lake.session, table, pa.Table.from_pylist(rows_of, schema=SCHEMA.as_arrow())):
+        for file in write_rows(engine_of_process(), table, pa.Table.from_pylist(rows_of, schema=SCHEMA.as_arrow())):
             append.appendFile(file)
         append.commit()
-        forget_cached(self.lake.session, self.name)
+        engine_of_process().forget(self.name)
 
     def clear_inbox(self) -> None:
         for file in self.inbox.iterdir():

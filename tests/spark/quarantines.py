@@ -15,8 +15,9 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.stores.iceberg.append import quarantine
 from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.layout import QUARANTINE
-from message_lifecycle.stores.iceberg.session import forget_cached, spark_session, sql_table
+from message_lifecycle.stores.iceberg.session import spark_session, sql_table
 
 SECOND = 1_000_000
 AGE = 10
@@ -39,11 +40,11 @@ class Refused:
         session = spark_session("tests")
         rows = [("f", 1, "unreadable_line", None, f"raw {second}"), ("f", 2, "unreadable_line", None, f"more {second}")]
         frame = session.createDataFrame(rows, "file string, position bigint, code string, reason string, raw string")
-        quarantine(session, self.name, frame, batch_id=f"b{second}", at=Instant(second * SECOND), may_commit=lambda: None)
+        quarantine(engine_of_process(), self.name, frame, batch_id=f"b{second}", at=Instant(second * SECOND), may_commit=lambda: None)
 
     def left(self) -> list[str]:
         session = spark_session("tests")
-        forget_cached(session, self.name, kind=QUARANTINE)
+        engine_of_process().forget(self.name, kind=QUARANTINE)
         return sorted(row["batch"] for row in session.table(sql_table(self.name, kind=QUARANTINE)).select("batch").distinct().collect())
 
     def run(self) -> Outcome:

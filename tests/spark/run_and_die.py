@@ -11,7 +11,6 @@ import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.applications import run_application
@@ -22,9 +21,9 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.request import EraseKey, UndoPlan
 from message_lifecycle.stores.iceberg.compaction.store import IcebergViews
 from message_lifecycle.stores.iceberg.documents.store import IcebergChanges, IcebergSnapshots
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.erasure.store import IcebergEraser
 from message_lifecycle.stores.iceberg.quarantine import IcebergQuarantine
-from message_lifecycle.stores.iceberg.session import spark_session
 from message_lifecycle.stores.iceberg.store import IcebergStore
 
 
@@ -39,16 +38,15 @@ def main(arguments: Sequence[str]) -> int:
         die(step)
         die(f"view:{step}")
 
-    session = partial(spark_session, "run_and_die")
     services = lake()
     stores = replace(
         services.stores,
-        log=IcebergStore(session, steps=die),
-        view=IcebergViews(session, steps=die_of_view),
-        snapshots=IcebergSnapshots(session, steps=die),
-        changes=IcebergChanges(session, steps=die),
+        log=IcebergStore(engine_of_process, steps=die),
+        view=IcebergViews(engine_of_process, steps=die_of_view),
+        snapshots=IcebergSnapshots(engine_of_process, steps=die),
+        changes=IcebergChanges(engine_of_process, steps=die),
         rewrite=IcebergEraser(undoable=undoable, steps=die),
-        quarantine=IcebergQuarantine(session, steps=die),
+        quarantine=IcebergQuarantine(engine_of_process, steps=die),
     )
     services = replace(services, stores=stores)
     works: dict[str, Work] = {"compaction": "compaction", "snapshot_with_purge": "snapshot_with_purge", "quarantine": "quarantine"}

@@ -11,8 +11,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.layout import LogSummary
-from message_lifecycle.stores.iceberg.session import java_table
 
 _APPEND = """
 org.apache.iceberg.Table t = (org.apache.iceberg.Table) table;
@@ -70,7 +70,7 @@ class Shape:
 
 def append_segments(session: SparkSession, name: TopicName, shape: Shape) -> None:
     """Append a log of that shape to a topic that ends at its first offset, in one commit."""
-    jvm: Any = session._jvm
+    jvm: Any = engine_of_process().jvm
     gateway: Any = session.sparkContext._gateway
     run = jvm.org.codehaus.janino.ScriptEvaluator()
     long_class, int_class, object_class = jvm.Long.TYPE, jvm.Integer.TYPE, jvm.Class.forName("java.lang.Object")
@@ -83,7 +83,7 @@ def append_segments(session: SparkSession, name: TopicName, shape: Shape) -> Non
     for key, value in end_state(shape).to_properties().items():
         properties.put(key, value)
     values = [
-        java_table(session, name),
+        engine_of_process().table(name),
         shape.partitions,
         shape.segments,
         *map(jvm.Long.valueOf, (shape.rows, shape.start_us, shape.step_us, shape.first, shape.file_bytes)),

@@ -7,10 +7,10 @@ from functools import cache
 from secrets import token_hex
 from typing import Any
 
-from pyspark.sql import SparkSession
 from tests.histories import set_properties
 
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.stores.iceberg.engine import Engine, engine_of_process
 from message_lifecycle.stores.iceberg.java import Java
 
 
@@ -62,15 +62,15 @@ public class Unheard implements org.apache.iceberg.TableOperations {
 """
 
 
-def unheard(session: SparkSession, table: Java, *, made: bool, by: str) -> Java:
+def unheard(table: Java, *, made: bool, by: str) -> Java:
     """The table on a catalog that loses every answer."""
-    return session._jvm.org.apache.iceberg.BaseTable(unheard_operations(session, table.operations(), made=made, by=by), table.name())
+    return engine_of_process().jvm.org.apache.iceberg.BaseTable(unheard_operations(table.operations(), made=made, by=by), table.name())
 
 
-def unheard_operations(session: SparkSession, real: Java, *, made: bool, by: str) -> Java:
+def unheard_operations(real: Java, *, made: bool, by: str) -> Java:
     """Iceberg's TableOperations of such a table: each commit ends with the exception `by`, after it was `made` or without."""
-    jvm: Java = session._jvm
-    gateway: Java = session.sparkContext._gateway
+    jvm: Java = engine_of_process().jvm
+    gateway: Java = engine_of_process().gateway
     lost = jvm.java.lang.RuntimeException("the line went dead")
     none = gateway.new_array(jvm.Object, 0)
     error = {
@@ -81,13 +81,13 @@ def unheard_operations(session: SparkSession, real: Java, *, made: bool, by: str
     }[by]()
     given = gateway.new_array(jvm.Object, 3)
     given[0], given[1], given[2] = real, made, error
-    return _unheard(session).getConstructors()[0].newInstance(given)
+    return _unheard(engine_of_process()).getConstructors()[0].newInstance(given)
 
 
 @cache
-def _unheard(session: SparkSession) -> Java:
-    """The class, once a session: py4j keeps a class's methods by its name."""
-    compiler = session._jvm.org.codehaus.janino.SimpleCompiler()
-    compiler.setParentClassLoader(session._jvm.java.lang.Class.forName("org.apache.iceberg.TableOperations").getClassLoader())
+def _unheard(engine: Engine) -> Java:
+    """The class, once an engine: py4j keeps a class's methods by its name."""
+    compiler = engine.jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.setParentClassLoader(engine.jvm.java.lang.Class.forName("org.apache.iceberg.TableOperations").getClassLoader())
     compiler.cook(_UNHEARD)
     return compiler.getClassLoader().loadClass("Unheard")

@@ -6,12 +6,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 from tests.contract.test_requests import append, topic_of
 from tests.contract.test_undo_view import compacted
 from tests.effort import hunt
+from tests.engines import change_tasks
 from tests.errors import raises
+from tests.events import described_jobs, event_log
 from tests.lakes import RestLake, rest_lake
 from tests.undone import published, run
 from tests.undone_documents import made, purged
@@ -28,10 +31,8 @@ from message_lifecycle.app.scenario import World
 from message_lifecycle.app.wiring import iceberg_world
 from message_lifecycle.model.topic import NO_OPTIONS
 from message_lifecycle.stores.iceberg import cluster_watch
-from message_lifecycle.stores.iceberg.compaction import kernel
 from message_lifecycle.stores.iceberg.executors import pack
 from message_lifecycle.stores.iceberg.session import spark_session
-from message_lifecycle.stores.iceberg.tasks import in_tasks
 
 MACHINES = 3
 pytestmark = [hunt, pytest.mark.spark, pytest.mark.postgres]
@@ -58,7 +59,8 @@ def lake(embedded: Path, machines: Layout, tmp_path_factory: pytest.TempPathFact
     layout, folder = find_layout(), tmp_path_factory.mktemp("cluster")
     archive = folder / "packages.tar.gz"
     pack(archive)
-    packages = {"spark.archives": f"{archive}#env", "spark.pyspark.python": "./env/bin/python"}
+    (folder / "events").mkdir()
+    packages = {**event_log(folder / "events"), "spark.archives": f"{archive}#env", "spark.pyspark.python": "./env/bin/python"}
     (folder / "rest").mkdir()
     with s3_server() as store, rest_lake(layout, folder / "rest", store) as rest, stopped_after(_stop, machines):
         settings = start(machines)
@@ -140,11 +142,13 @@ def test_a_python_that_runs_no_task_is_told_with_what_to_do(lake: RestLake, tmp_
     assert parts["nothing left"].ok, parts["nothing left"].found
 
 
-def test_a_view_is_compacted(world: World) -> None:
+def test_a_view_is_compacted_by_a_job_that_names_it(world: World, lake: RestLake) -> None:
     name = compacted(world, b"a", b"b", b"a", b"c")
     append(world, name, 8, b"a")
     published(world, name, 9, "compaction")
     assert [(m.offset, m.key) for m in read_compacted(world.services, name)] == [(1, b"b"), (3, b"c"), (4, b"a")]
+    events = Path(lake.environment["SPARK_CONF_DIR"]).parent / "events"
+    assert [job for job in described_jobs(events) if job.startswith(f"compaction of {name}: 1 partitions, plan ")]
 
 
 def test_a_view_is_compacted_by_event_time(world: World) -> None:
@@ -173,7 +177,7 @@ def test_what_a_machine_that_is_lost_in_a_stage_was_at_is_done_by_another(
     append(world, name, 8, b"a")
     met, levels = str(tmp_path / "met"), 1 if lost == "executor" else 2
 
-    def dying(session: object, items: Sequence[object], work: Callable[..., object], **given: object) -> object:
+    def dying(run: Callable[..., Any], items: Sequence[Any], work: Callable[..., Any]) -> Any:
         def first_dies(item: object, share: object) -> object:
             import os
             import signal
@@ -191,9 +195,9 @@ def test_what_a_machine_that_is_lost_in_a_stage_was_at_is_done_by_another(
                 time.sleep(60)  # it never wakes: what it runs under has ended
             return work(item, share)
 
-        return in_tasks(session, items, first_dies, **given)  # type: ignore[arg-type]  # as it was given
+        return run(items, first_dies)
 
-    monkeypatch.setattr(kernel, "in_tasks", dying)
+    change_tasks(monkeypatch, dying)
     published(world, name, 9, "compaction")
     assert Path(met).exists()
     assert [(m.offset, m.key) for m in read_compacted(world.services, name)] == [(1, b"b"), (3, b"c"), (4, b"a")]
@@ -207,7 +211,7 @@ def test_a_run_whose_cluster_goes_away_ends_with_what_to_do_and_the_next_goes_on
     monkeypatch.setattr(cluster_watch, "LOST_SECONDS", 3.0)
     met = tmp_path / "met"
 
-    def waiting(session: object, items: Sequence[object], work: Callable[..., object], **given: object) -> object:
+    def waiting(run: Callable[..., Any], items: Sequence[Any], work: Callable[..., Any]) -> Any:
         def waits(item: object, share: object) -> object:
             import time
             from pathlib import Path
@@ -216,7 +220,7 @@ def test_a_run_whose_cluster_goes_away_ends_with_what_to_do_and_the_next_goes_on
             time.sleep(600)  # the cluster goes first
             return work(item, share)
 
-        return in_tasks(session, items, waits, **given)  # type: ignore[arg-type]  # as it was given
+        return run(items, waits)
 
     def goes() -> None:
         while not met.exists():
@@ -229,7 +233,7 @@ def test_a_run_whose_cluster_goes_away_ends_with_what_to_do_and_the_next_goes_on
         name = compacted(world, b"a", b"b", b"a", b"c")
         append(world, name, 8, b"a")
         with monkeypatch.context() as patched:
-            patched.setattr(kernel, "in_tasks", waiting)
+            change_tasks(patched, waiting)
             ending.start()
             with raises("ClusterLost", match="has gone.*run the same command again"):
                 run(world, name, 9, "compaction")

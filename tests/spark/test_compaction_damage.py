@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from tests.compacted import Log, Topic
+from tests.engines import change_tasks
 from tests.errors import raises
 from tests.logs import AS_OF, SECOND
 
@@ -24,16 +25,13 @@ from message_lifecycle.model.errors import CompactedTableMissing, Unavailable
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.setting_list import Value
-from message_lifecycle.stores.iceberg import tasks
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.columns import KEY
-from message_lifecycle.stores.iceberg.compaction import evidence as compaction_evidence
-from message_lifecycle.stores.iceberg.compaction import store as compaction_store
 from message_lifecycle.stores.iceberg.compaction.view_table import UnreadableDeletes
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.layout import COMPACTED
-from message_lifecycle.stores.iceberg.session import forget_cached, java_table, sql_table
+from message_lifecycle.stores.iceberg.session import sql_table
 from message_lifecycle.stores.iceberg.table_folder import local_path
-from message_lifecycle.stores.iceberg.tasks import Resources
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
@@ -69,14 +67,12 @@ def in_tasks_of_a_cluster(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """However little there is to judge. What is given back: a word for each question asked so."""
     asked: list[str] = []
 
-    def in_tasks(session: SparkSession, items: Sequence[Any], work: Callable[[Any, Resources], Any]) -> list[Any]:
+    def run(run: Callable[..., list[Any]], items: Sequence[Any], work: Callable[..., Any]) -> list[Any]:
         asked.append(f"{len(items)} partitions")
         items = [pickle.loads(pickle.dumps(item)) for item in items]
-        return [pickle.loads(pickle.dumps(answer)) for answer in tasks.in_tasks(session, items, work)]
+        return [pickle.loads(pickle.dumps(answer)) for answer in run(items, work)]
 
-    monkeypatch.setattr(compaction_store, "tasks_here", lambda: False)
-    monkeypatch.setattr(compaction_evidence, "FAR_BYTES", 0)
-    monkeypatch.setattr(compaction_evidence, "in_tasks", in_tasks)
+    change_tasks(monkeypatch, run)
     return asked
 
 
@@ -141,8 +137,8 @@ def test_a_damaged_view_is_seen_and_not_published(topic: Topic, spark: SparkSess
         rows = spark.createDataFrame(spark.sql(f"SELECT * FROM ({query}) ORDER BY {order}").toArrow()).coalesce(1)
         writer = rows.writeTo(sql_table(topic.name, kind=COMPACTED, branch=branch)).option("use-table-distribution-and-ordering", "false")
         writer.option("check-nullability", "false").overwrite(_all(rows))
-        forget_cached(spark, topic.name, kind=COMPACTED)
-        damaged = replace(staged, snapshot_id=int(java_table(spark, topic.name, kind=COMPACTED).snapshot(branch).snapshotId()))
+        engine_of_process().forget(topic.name, kind=COMPACTED)
+        damaged = replace(staged, snapshot_id=int(engine_of_process().table(topic.name, kind=COMPACTED).snapshot(branch).snapshotId()))
         report = s.gate.judge(plan, damaged, suite_of(plan, damaged, policy), s.stores.view.evidence(plan, damaged, policy))
         assert report.judgement == "blocked", name
         assert wanted in {check.id for check in report.blocking}, name
@@ -249,7 +245,7 @@ def test_a_first_view_that_a_catalog_of_before_has_lost_is_made_anew(spark: Spar
 
 
 def test_equality_deletes_in_the_log_are_refused_by_name(topic: Topic, spark: SparkSession) -> None:
-    table, jvm, gateway = java_table(spark, topic.name), spark._jvm, spark.sparkContext._gateway
+    table, jvm, gateway = engine_of_process().table(topic.name), spark._jvm, spark.sparkContext._gateway
     before, horizons = topic.view(), dict(topic.horizons)
     path = local_path(str(table.location())) / "data" / "equality-deletes.parquet"
     key = pa.field("key", pa.binary(), metadata={"PARQUET:field_id": str(KEY)})
@@ -260,7 +256,7 @@ def test_equality_deletes_in_the_log_are_refused_by_name(topic: Topic, spark: Sp
     file = jvm.org.apache.iceberg.FileMetadata.deleteFileBuilder(table.spec()).ofEqualityDeletes(ids).withFormat("parquet")
     file = file.withPath(f"{table.location()}/data/{path.name}").withFileSizeInBytes(path.stat().st_size).withRecordCount(1)
     table.newRowDelta().addDeletes(file.withPartitionPath("partition=0/segment=0").build()).commit()
-    forget_cached(spark, topic.name)
+    engine_of_process().forget(topic.name)
     with pytest.raises(UnreadableDeletes):
         topic.run(LATER)
     assert (topic.view(), dict(topic.horizons)) == (before, horizons)

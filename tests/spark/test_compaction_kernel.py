@@ -22,7 +22,8 @@ from message_lifecycle.stores.iceberg.columns import SCHEMA
 from message_lifecycle.stores.iceberg.compaction import kernel
 from message_lifecycle.stores.iceberg.compaction.view_table import UnreadableDeletes
 from message_lifecycle.stores.iceberg.data_files import commit
-from message_lifecycle.stores.iceberg.session import forget_cached, java_table, sql_table
+from message_lifecycle.stores.iceberg.engine import engine_of_process
+from message_lifecycle.stores.iceberg.session import sql_table
 from message_lifecycle.stores.iceberg.table_folder import local_path
 from message_lifecycle.stores.iceberg.tasks import InputFile
 
@@ -42,7 +43,7 @@ def append(lake: Lake, name: TopicName, rows: list[Row]) -> None:
     plain = pa.schema([pa.field(f.name, pa.int64() if f.name in times else f.type) for f in schema])
     frame = lake.session.createDataFrame(pa.Table.from_pylist(rows, schema=plain).cast(schema, safe=False))
     frame.coalesce(1).sortWithinPartitions("partition", "segment", "offset").writeTo(sql_table(name)).append()
-    forget_cached(lake.session, name)
+    engine_of_process().forget(name)
 
 
 def generated(chance: random.Random, first: int) -> list[Row]:
@@ -80,7 +81,7 @@ def test_tables_hold_what_plain_python_finds(lake: Lake, rewrite: bool) -> None:
         lake.delete(name, f"offset % 7 = 3 AND offset >= {step * 2_000}")
         left = [row for row in rows if row["offset"] % 7 != 3]
         through = {partition: max(row["offset"] for row in of(rows, partition)) for partition in range(PARTITIONS)}
-        results = compact_topic(lake.session, name, job_of(name, rules, after=after, through=through, rewrite=rewrite))
+        results = compact_topic(name, job_of(name, rules, after=after, through=through, rewrite=rewrite))
         after, before, expected = through, expected, []
         for result in results:
             kept, removed = compacted(of(before, result.partition), of(left, result.partition), rules)
@@ -98,7 +99,7 @@ def test_bounds_and_sort_order_stand_in_the_metadata(lake: Lake) -> None:
     chance, name = random.Random(1), topic(lake)
     rows = generated(chance, first=0)
     append(lake, name, rows)
-    compact_topic(lake.session, name, job_of(name, RULES, after={}, through={0: 10_000}))
+    compact_topic(name, job_of(name, RULES, after={}, through={0: 10_000}))
     shown = view_of(name)
     task = next(iter(Tables().load(name, kind=KIND).scan().plan_files()))
     assert task.file.sort_order_id == 1
@@ -110,10 +111,10 @@ def test_bounds_and_sort_order_stand_in_the_metadata(lake: Lake) -> None:
 def test_a_branch_leaves_main_as_it_is(lake: Lake) -> None:
     chance, name = random.Random(2), topic(lake)
     append(lake, name, generated(chance, first=0))
-    table = java_table(lake.session, name, kind=KIND)
+    table = engine_of_process().table(name, kind=KIND)
     table.manageSnapshots().createBranch("staged").commit()
-    results = kernel.run(lake.session, job_of(name, RULES, after={}, through={0: 10_000, 1: 10_000}))
-    commit(lake.session, table, results, branch="staged", properties={"lifecycle.plan-id": "p"})
+    results = kernel.run(engine_of_process(), job_of(name, RULES, after={}, through={0: 10_000, 1: 10_000}))
+    commit(engine_of_process(), table, results, branch="staged", properties={"lifecycle.plan-id": "p"})
     assert view_of(name) == []
     assert table.snapshot("staged").summary()["lifecycle.plan-id"] == "p"
     assert table.snapshot("staged").summary()["added-records"] == str(sum(result.rows_out for result in results))
@@ -122,19 +123,19 @@ def test_a_branch_leaves_main_as_it_is(lake: Lake) -> None:
 def test_a_view_that_changed_meanwhile_is_not_overwritten(lake: Lake) -> None:
     chance, name = random.Random(3), topic(lake)
     append(lake, name, generated(chance, first=0))
-    compact_topic(lake.session, name, job_of(name, RULES, after={}, through={0: 10_000}))
-    again = kernel.run(lake.session, job_of(name, RULES, after={0: 10_000}, through={0: 20_000}, rewrite=True))
-    compact_topic(lake.session, name, job_of(name, RULES, after={0: 10_000}, through={0: 20_000}, rewrite=True))
+    compact_topic(name, job_of(name, RULES, after={}, through={0: 10_000}))
+    again = kernel.run(engine_of_process(), job_of(name, RULES, after={0: 10_000}, through={0: 20_000}, rewrite=True))
+    compact_topic(name, job_of(name, RULES, after={0: 10_000}, through={0: 20_000}, rewrite=True))
     before = view_of(name)
     with pytest.raises(PlanConflict, match="not in the table any more"):
-        commit(lake.session, java_table(lake.session, name, kind=KIND), again, branch="main", properties={})
+        commit(engine_of_process(), engine_of_process().table(name, kind=KIND), again, branch="main", properties={})
     assert view_of(name) == before
 
 
 def test_equality_deletes_are_refused(lake: Lake) -> None:
     chance, name = random.Random(4), topic(lake)
     append(lake, name, generated(chance, first=0))
-    table, jvm = java_table(lake.session, name), lake.session._jvm
+    table, jvm = engine_of_process().table(name), engine_of_process().jvm
     ids = lake.session.sparkContext._gateway.new_array(jvm.int, 1)
     ids[0] = 5
     file = jvm.org.apache.iceberg.FileMetadata.deleteFileBuilder(table.spec()).ofEqualityDeletes(ids).withFormat("parquet")
@@ -150,5 +151,5 @@ def test_a_task_that_fails_leaves_no_file(lake: Lake) -> None:
     job = job_of(name, RULES, after={}, through={0: 10_000, 1: 10_000})
     broken = replace(job.partitions[1], tail=(InputFile(path="/no/such.parquet"),))
     with raises("CompactionFailed", match="partition 1 failed"):
-        kernel.run(lake.session, replace(job, partitions=(job.partitions[0], broken)))
+        kernel.run(engine_of_process(), replace(job, partitions=(job.partitions[0], broken)))
     assert list(local_path(job.data_folder).rglob("*.parquet")) == []

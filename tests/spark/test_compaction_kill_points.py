@@ -9,8 +9,8 @@ from pathlib import Path
 from secrets import token_hex
 
 import pytest
-from pyspark.sql import SparkSession
 from tests.effort import hunt, sample
+from tests.engines import change_tables
 from tests.logs import SECOND
 from tests.spark.kill_points import Run, dies, is_killed, next_run_finishes, published, start_dying, two_at_once_publish_once, with_ledger
 from tests.spark.lake import LEDGER
@@ -31,12 +31,12 @@ from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.stores.iceberg import change
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.compaction.store import IcebergViews
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import COMPACTED, PLAN_ID
-from message_lifecycle.stores.iceberg.session import java_table, spark_session
+from message_lifecycle.stores.iceberg.session import spark_session
 from message_lifecycle.stores.iceberg.writer import IcebergWriter
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
@@ -55,7 +55,7 @@ class Topic:
     def __init__(self, ledger_url: str) -> None:
         self.ledger_url = ledger_url
         self.s = replace(configured_lake(), ledger=open_ledger(ledger_url))
-        self.writer = IcebergWriter(lambda: spark_session("tests"))
+        self.writer = IcebergWriter(engine_of_process)
         self.name = TopicName(stream=f"kill-{token_hex(4)}", topic="messages")
         create_topic(self.s, self.name, partitions=1, settings={"message_expiry": 500, "max_removed_fraction": 1.0})
         self.append(message(b"a", b"1", segment=0), message(b"a", b"2", segment=1), message(b"b", b"1", segment=1))
@@ -144,9 +144,9 @@ def test_a_commit_on_the_view_inside_the_commit_refuses_it(topic: Topic) -> None
         if reached == "inside_commit":
             asked.append(reached)
             if len(asked) == 1:
-                java_table(spark_session("tests"), topic.name, kind=COMPACTED).newAppend().commit()
+                engine_of_process().table(topic.name, kind=COMPACTED).newAppend().commit()
 
-    s = replace(topic.s, stores=replace(topic.s.stores, view=IcebergViews(lambda: spark_session("tests"), steps=step)))
+    s = replace(topic.s, stores=replace(topic.s.stores, view=IcebergViews(engine_of_process, steps=step)))
     with pytest.raises(PlanConflict, match="the compacted view was changed first"):
         steps.publish(s, plan.plan_id)
     assert len(asked) == 2
@@ -154,16 +154,16 @@ def test_a_commit_on_the_view_inside_the_commit_refuses_it(topic: Topic) -> None
     topic.s.stores.view.discard(plan)
 
 
-def losing(session: SparkSession, name: TopicName, *, kind: str = "", made: bool) -> Java:
+def losing(table: Java, _kind: str, *, made: bool) -> Java:
     """The topic's table, whose answers to commits are lost."""
-    return unheard(session, java_table(session, name, kind=kind), made=made, by="CommitStateUnknownException")
+    return unheard(table, made=made, by="CommitStateUnknownException")
 
 
 @pytest.mark.parametrize("made", [True, False], ids=["made", "not made"])
 def test_a_commit_of_unknown_result_is_looked_for_and_never_repeated(topic: Topic, made: bool) -> None:  # DEL-4
     plan = topic.judged()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(change, "java_table", partial(losing, made=made))
+        change_tables(patched, partial(losing, made=made))
         if made:
             assert steps.publish(topic.s, plan.plan_id) is not None
         else:

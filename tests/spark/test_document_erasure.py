@@ -21,8 +21,9 @@ from message_lifecycle.model.erasure import KeySecret
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.request import EraseKey
 from message_lifecycle.stores.iceberg.branches import undo_ref
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.puffin import puffin_file
-from message_lifecycle.stores.iceberg.session import forget_cached, sql_table
+from message_lifecycle.stores.iceberg.session import sql_table
 from message_lifecycle.stores.iceberg.table_folder import local_path
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
@@ -69,7 +70,7 @@ class Topic(Documents):
 
     def rows(self, kind: str, ref: str) -> list[Row]:
         """As Spark reads them."""
-        forget_cached(self.session, self.name, kind=kind)
+        engine_of_process().forget(self.name, kind=kind)
         place = sql_table(self.name, kind=kind)
         self.session.sql(f"REFRESH TABLE {place}")
         return sorted(map(tuple, self.session.sql(f"SELECT * FROM {place} VERSION AS OF '{ref}'").collect()), key=lambda row: row[:3])

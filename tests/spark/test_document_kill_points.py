@@ -10,8 +10,8 @@ from pathlib import Path
 from secrets import token_hex
 
 import pytest
-from pyspark.sql import SparkSession
 from tests.effort import hunt, sample
+from tests.engines import change_tables
 from tests.spark.documents import AS_OF, KINDS, LATER, Documents, text_at, typed
 from tests.spark.kill_points import Run, dies, next_run_finishes, published, start_dying, two_at_once_publish_once, with_ledger
 from tests.spark.lake import LEDGER, tables
@@ -23,15 +23,12 @@ from message_lifecycle.app.operations.registry import preview
 from message_lifecycle.app.wiring import lake as configured_lake
 from message_lifecycle.ledger import open_ledger
 from message_lifecycle.model.errors import CommitUnknown, LifecycleError, PlanConflict
-from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.operations.verdict import Verdict
-from message_lifecycle.stores.iceberg import change
-from message_lifecycle.stores.iceberg.documents import store as publishing
 from message_lifecycle.stores.iceberg.documents.store import IcebergDocuments
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import PLAN_ID, SNAPSHOTS
-from message_lifecycle.stores.iceberg.session import java_table, spark_session
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
@@ -150,7 +147,7 @@ def test_nothing_goes_when_a_client_turns_up_that_needs_it(topic: Topic) -> None
 
 def other_snapshots(topic: Topic, plan_id: str | None = None) -> None:
     """Another writer's commit on the snapshots, or another plan's."""
-    commit = java_table(spark_session("tests"), topic.name, kind=SNAPSHOTS).newAppend()
+    commit = engine_of_process().table(topic.name, kind=SNAPSHOTS).newAppend()
     (commit if plan_id is None else commit.set(PLAN_ID, plan_id)).commit()
 
 
@@ -188,10 +185,9 @@ def test_what_a_purge_rests_on_is_asked_in_each_attempt(topic: Topic, happens: C
     topic.s.stores.snapshots.discard(plan)
 
 
-def losing(session: SparkSession, name: TopicName, *, kind: str = "", lost: str, made: bool) -> Java:
+def losing(table: Java, kind: str, *, lost: str, made: bool) -> Java:
     """The topic's tables; of one of them the answers to commits are lost."""
-    table = java_table(session, name, kind=kind)
-    return unheard(session, table, made=made, by="CommitStateUnknownException") if kind == lost else table
+    return unheard(table, made=made, by="CommitStateUnknownException") if kind == lost else table
 
 
 @pytest.mark.parametrize("made", [True, False], ids=["made", "not made"])
@@ -199,8 +195,7 @@ def losing(session: SparkSession, name: TopicName, *, kind: str = "", lost: str,
 def test_a_commit_of_unknown_result_is_looked_for_and_never_repeated(topic: Topic, lost: str, made: bool) -> None:  # DEL-4
     plan = topic.judged()
     with pytest.MonkeyPatch.context() as patched:
-        for module in (publishing, change):
-            patched.setattr(module, "java_table", partial(losing, lost=lost, made=made))
+        change_tables(patched, partial(losing, lost=lost, made=made))
         if made:
             assert steps.publish(topic.s, plan.plan_id) is not None
         else:
@@ -225,7 +220,7 @@ def test_two_writers_never_give_the_same_number(topic: Topic) -> None:  # SNP-1
             looked.set()
             assert go_on.wait(120)
 
-    slow = IcebergDocuments(lambda: spark_session("tests"), tables=tables(), steps=wait)
+    slow = IcebergDocuments(engine_of_process, tables=tables(), steps=wait)
 
     def write() -> None:
         try:
@@ -251,6 +246,6 @@ def test_a_writer_of_another_document_is_numbered_again(topic: Topic) -> None:
         if len(times) == 1:
             topic.add(*typed("two", 10, 10))
 
-    IcebergDocuments(lambda: spark_session("tests"), tables=tables(), steps=overtake).add(topic.name, typed("one", 13, 13), ledger=LEDGER)
+    IcebergDocuments(engine_of_process, tables=tables(), steps=overtake).add(topic.name, typed("one", 13, 13), ledger=LEDGER)
     assert times == ["numbered", "numbered"]
     assert (topic.stored("one"), topic.stored("two")) == (list(range(1, 14)), list(range(1, 11)))

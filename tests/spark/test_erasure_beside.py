@@ -27,9 +27,10 @@ from message_lifecycle.model.errors import HeldByLegalHold
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.request import EraseKey, UndoPlan
 from message_lifecycle.stores.iceberg.append import quarantine
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.erasure.publish import metadata_name
 from message_lifecycle.stores.iceberg.quarantine import IcebergQuarantine
-from message_lifecycle.stores.iceberg.session import forget_cached, sql_table
+from message_lifecycle.stores.iceberg.session import sql_table
 from message_lifecycle.stores.iceberg.table_folder import local_path
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
@@ -76,7 +77,7 @@ def test_the_quarantine_loses_the_rows_whose_text_tells_the_key(make: Callable[.
     ]
     rows = [("in.csv", at, "10165", reason, raw) for at, (reason, raw) in enumerate(raws)]
     frame = topic.session.createDataFrame(rows, "file string, position bigint, code string, reason string, raw string")
-    quarantine(topic.session, topic.name, frame, batch_id=token_hex(16), at=AS_OF, may_commit=lambda: None)
+    quarantine(engine_of_process(), topic.name, frame, batch_id=token_hex(16), at=AS_OF, may_commit=lambda: None)
     assert files_with(topic.location("quarantine"), topic.key)
     outcome = topic.erase()
     assert outcome.name == "published", outcome.detail
@@ -120,7 +121,7 @@ def test_refused_rows_that_came_before_the_gate_stay(make: Callable[..., Topic])
     steps.approve(topic.s, plan_id, granted=True, by="tester", text="as expected")
     steps.publish(topic.s, plan_id)
     assert steps.verify(topic.s, plan_id).name == "published"
-    forget_cached(topic.session, topic.name, kind="quarantine")
+    engine_of_process().forget(topic.name, kind="quarantine")
     left = topic.session.sql(f"SELECT raw FROM {sql_table(topic.name, kind='quarantine')}").collect()
     assert sorted(row[0] for row in left) == ["late", "other"]
 
@@ -129,7 +130,7 @@ def refuse(topic: Topic, *raws: str) -> None:
     """One batch of refused rows."""
     rows = [("in.csv", at, "10165", "bad", raw) for at, raw in enumerate(raws)]
     frame = topic.session.createDataFrame(rows, "file string, position bigint, code string, reason string, raw string")
-    quarantine(topic.session, topic.name, frame, batch_id=token_hex(16), at=AS_OF, may_commit=lambda: None)
+    quarantine(engine_of_process(), topic.name, frame, batch_id=token_hex(16), at=AS_OF, may_commit=lambda: None)
 
 
 @pytest.mark.parametrize("name", ["published", "failed"])
@@ -137,7 +138,7 @@ def test_refused_rows_come_back_after_an_erasure_without_the_key(
     make: Callable[..., Topic], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:  # DEL-7
     topic = make(quarantine_max_age=10, max_removed_fraction=1.0)
-    stores = replace(topic.s.stores, quarantine=IcebergQuarantine(lambda: topic.session, tables=tables()))
+    stores = replace(topic.s.stores, quarantine=IcebergQuarantine(engine_of_process, tables=tables()))
     topic.s = replace(topic.s, stores=stores)
     topic.key = token_hex(16).encode()
     refused = {"old": [topic.key.decode(), "one"], "older": ["two"], "young": ["three"]}
@@ -145,10 +146,10 @@ def test_refused_rows_come_back_after_an_erasure_without_the_key(
         rows = [("in.csv", line, "10165", None, raw) for line, raw in enumerate(raws)]
         frame = topic.session.createDataFrame(rows, "file string, position bigint, code string, reason string, raw string")
         since = Instant(AS_OF - SECOND if batch == "young" else at * SECOND)
-        quarantine(topic.session, topic.name, frame, batch_id=batch, at=since, may_commit=lambda: None)
+        quarantine(engine_of_process(), topic.name, frame, batch_id=batch, at=since, may_commit=lambda: None)
 
     def left() -> list[str]:
-        forget_cached(topic.session, topic.name, kind="quarantine")
+        engine_of_process().forget(topic.name, kind="quarantine")
         return sorted(row[0] for row in topic.session.sql(f"SELECT raw FROM {sql_table(topic.name, kind='quarantine')}").collect())
 
     with monkeypatch.context() as patched:
@@ -180,7 +181,7 @@ def test_a_hold_on_a_key_that_the_same_refused_row_tells_refuses_the_erasure(mak
     raws = (f"{word};x;y", "beside;it", f"{word};held;z")
     rows = [("in.csv", at, "10165", "bad", raw) for at, raw in enumerate(raws)]
     frame = topic.session.createDataFrame(rows, "file string, position bigint, code string, reason string, raw string").coalesce(1)
-    quarantine(topic.session, topic.name, frame, batch_id=token_hex(16), at=AS_OF, may_commit=lambda: None)
+    quarantine(engine_of_process(), topic.name, frame, batch_id=token_hex(16), at=AS_OF, may_commit=lambda: None)
     beside = place_hold(topic.s, topic.name, key=b"beside", by="ada", why="case 6")
     in_the_row = place_hold(topic.s, topic.name, key=b"held", by="ada", why="case 7")
     with pytest.raises(HeldByLegalHold, match="case 7"):
@@ -261,7 +262,7 @@ def test_the_receipt_of_a_key_that_was_nowhere_does_not_hold_where_a_table_made_
     request_id = topic.request()
     assert topic.erase(request_id).name == "no_op"
     row = f"SELECT 'a.jsonl' AS file, 1L AS position, 'unreadable_line' AS code, 'torn' AS reason, '{topic.key.decode()}, torn' AS raw"
-    quarantine(topic.session, topic.name, topic.session.sql(row), batch_id=token_hex(16), at=AS_OF, may_commit=lambda: None)
+    quarantine(engine_of_process(), topic.name, topic.session.sql(row), batch_id=token_hex(16), at=AS_OF, may_commit=lambda: None)
     (wrong,) = receipts.verify(topic.s, request_id)
     assert "of the quarantine hold the key" in wrong
 
@@ -279,7 +280,7 @@ def test_a_stream_that_died_before_its_own_log_writes_nothing_again(make: Callab
         options = {"checkpointLocation": str(checkpoint), "fanout-enabled": "true", "check-nullability": "false"}
         query = read.writeStream.format("iceberg").options(**options).trigger(availableNow=True).toTable(table)
         assert query.awaitTermination(120)
-        forget_cached(topic.session, topic.name)
+        engine_of_process().forget(topic.name)
 
     def flink(job: str) -> None:
         options = {"job-id": job, "operator-id": "o", "max-committed-checkpoint-id": "1"}
@@ -287,7 +288,7 @@ def test_a_stream_that_died_before_its_own_log_writes_nothing_again(make: Callab
         for key, value in options.items():
             frame = frame.option(f"snapshot-property.flink.{key}", value)
         frame.append()
-        forget_cached(topic.session, topic.name)
+        engine_of_process().forget(topic.name)
 
     stream()
     shutil.rmtree(checkpoint / "commits")  # its epoch is in the table, and the query does not know

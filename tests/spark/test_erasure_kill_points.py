@@ -35,8 +35,8 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.request import EraseKey
 from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.layout import ERASING
-from message_lifecycle.stores.iceberg.session import spark_session
 from message_lifecycle.stores.iceberg.table_folder import erased_copy, local_path
 from message_lifecycle.stores.iceberg.writer import IcebergWriter
 
@@ -51,7 +51,7 @@ class Topic:
     def __init__(self, ledger_url: str) -> None:
         self.ledger_url = ledger_url
         self.s = replace(configured_lake(), ledger=open_ledger(ledger_url))
-        self.writer = IcebergWriter(lambda: spark_session("tests"))
+        self.writer = IcebergWriter(engine_of_process)
         self.name = TopicName(stream=f"kill-{token_hex(4)}", topic="messages")
         self.key = token_bytes(32)
         create_topic(self.s, self.name, partitions=1, settings={})

@@ -8,8 +8,9 @@ import pytest
 from tests.spark.lake import Lake, Rows
 
 from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.evidence_files import FILES, files_of_both
-from message_lifecycle.stores.iceberg.session import forget_cached, sql_table
+from message_lifecycle.stores.iceberg.session import sql_table
 
 pytestmark = pytest.mark.spark
 
@@ -37,7 +38,7 @@ def test_two_implementations_read_the_same(lake: Lake) -> None:
     lake.append(name, Rows(base=4, times=(6, 7, 8)), Rows(base=7, times=(9,)))
     lake.session.sql(f"UPDATE {sql_table(name)} SET never = true, expires_at = timestamp_micros(-5) WHERE offset = 4 AND partition = 0")
     lake.session.sql(f"UPDATE {sql_table(name)} SET never = false WHERE offset = 0 AND partition = 1")
-    forget_cached(lake.session, name)
+    engine_of_process().forget(name)
     was = Tables().load(name).current_snapshot()
     lake.delete(name, "segment = 3")
     lake.delete(name, "offset IN (0, 5)")

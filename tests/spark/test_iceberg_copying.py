@@ -19,9 +19,9 @@ from message_lifecycle.operations.admission import Lifetime
 from message_lifecycle.ports import Copied
 from message_lifecycle.stores.iceberg import copying
 from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.layout import LogSummary
 from message_lifecycle.stores.iceberg.read import newest_state
-from message_lifecycle.stores.iceberg.session import forget_cached, java_table
 from message_lifecycle.stores.iceberg.table_folder import local_path
 from message_lifecycle.stores.iceberg.writer import IcebergWriter, row_of
 
@@ -53,7 +53,7 @@ class Copies:
         copied = self.messages(self.replica)
         assert [replace(message, origin_offset=None) for message in copied] == self.messages(self.origin)
         assert [message.origin_offset for message in copied] == [message.offset for message in copied]
-        assert [str(ref) for ref in java_table(self.lake.session, self.replica).refs()] == ["main"]
+        assert [str(ref) for ref in engine_of_process().table(self.replica).refs()] == ["main"]
 
 
 class Meanwhile:
@@ -98,7 +98,7 @@ def test_a_copy_takes_lifetimes_from_headers_whatever_the_origin_has_made_of_the
     for role in ("mirror", "source"):
         made = Copies(lake, role)
         rows = [row_of(message, offset, 0, Lifetime()) for offset, message in enumerate(messages)]
-        IcebergWriter(lambda: lake.session)._commit(made.origin, rows, LogSummary(end_offsets={0: len(rows)}))
+        IcebergWriter(engine_of_process)._commit(made.origin, rows, LogSummary(end_offsets={0: len(rows)}))
         assert made.copy().rows == len(values)
         found = made.messages(made.replica)
         assert [message.headers for message in found] == headers
@@ -177,7 +177,7 @@ def test_an_origin_that_was_made_anew_and_is_longer_is_not_copied_with_a_hole(la
     assert made.state().copied_from == uuid, "every later commit repeats it"
     Tables().catalog.drop_table((made.origin.namespace, made.origin.table()))
     lake.topics.create(made.origin, partitions=1, settings={}, ledger=("ledger", 1))
-    forget_cached(lake.session, made.origin)
+    engine_of_process().forget(made.origin)
     lake.append(made.origin, Rows(base=0, times=(1, 2, 3)))
     assert lake.log(made.origin).table_uuid != uuid
     with raises("AnotherOrigin", match=uuid):

@@ -8,7 +8,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
 from tests.changes import named
 from tests.evidence import SCHEMAS
 from tests.spark.lake import EXPIRY_S, SECOND, Lake, Rows
@@ -21,7 +20,8 @@ from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import resolve
-from message_lifecycle.stores.iceberg.session import forget_cached, sql_table
+from message_lifecycle.stores.iceberg.engine import Engine, engine_of_process
+from message_lifecycle.stores.iceberg.session import sql_table
 from message_lifecycle.stores.iceberg.store import IcebergStore
 
 pytestmark = pytest.mark.spark
@@ -79,8 +79,8 @@ def test_no_session_is_asked_for(lake: Lake, markers: Mapping[str, Value]) -> No
         assert staged.markers is not None
         assert staged.markers.count == 5
 
-    def none() -> SparkSession:
-        raise AssertionError("a Spark session was asked for")
+    def none() -> Engine:
+        raise AssertionError("an engine was asked for")
 
     by_itself = IcebergStore(none, server={}).evidence(plan, staged, policy)
     assert {frame: rows.to_pylist() for frame, rows in by_itself.items()} == evidence(lake, plan, staged)
@@ -128,7 +128,7 @@ def tampered(lake: Lake, plan: Plan, statement: str) -> Frames:
     staged = store.stage(plan)
     assert staged.branch is not None
     lake.session.sql(statement.format(table=sql_table(plan.topic, branch=staged.branch)))
-    forget_cached(lake.session, plan.topic)
+    engine_of_process().forget(plan.topic)
     branch = lake.session.sql(f"SELECT snapshot_id FROM {sql_table(plan.topic, metadata='refs')} WHERE name = '{staged.branch}'").collect()
     return evidence(lake, plan, replace(staged, snapshot_id=branch[0][0]))
 
@@ -166,7 +166,7 @@ def test_a_file_that_should_have_gone_is_seen(lake: Lake) -> None:
 def test_never_is_seen_in_the_bounds(lake: Lake) -> None:
     name = topic(lake)
     lake.session.sql(f"UPDATE {sql_table(name)} SET never = true WHERE offset = 4")
-    forget_cached(lake.session, name)
+    engine_of_process().forget(name)
     plan = lake.plan(name, AS_OF)
     store = lake.store()
     staged = store.stage(plan)

@@ -11,7 +11,8 @@ from tests.spark.synthetic import Shape, append_segments
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.stores.iceberg.session import forget_cached, sql_table
+from message_lifecycle.stores.iceberg.engine import engine_of_process
+from message_lifecycle.stores.iceberg.session import sql_table
 
 pytestmark = pytest.mark.spark
 
@@ -24,7 +25,7 @@ def same(lake: Lake, name: TopicName, late_after: Instant | None = None) -> LogS
     log = lake.reader.log(name, late_after=late_after)
     assert lake.store().log(name, late_after=late_after) == log
     table, files = sql_table(name), sql_table(name, metadata="files")
-    forget_cached(lake.session, name)
+    engine_of_process().forget(name)
     found = {
         (row["partition"], row["segment"]): row
         for row in lake.session.sql(
@@ -110,7 +111,7 @@ def test_a_file_without_metrics_keeps_its_segment(lake: Lake) -> None:
     lake.append(name, Rows(base=0, times=(1, 2)))
     for column in ("append_time", "offset"):
         lake.session.sql(f"ALTER TABLE {sql_table(name)} SET TBLPROPERTIES ('write.metadata.metrics.column.{column}' = 'none')")
-    forget_cached(lake.session, name)
+    engine_of_process().forget(name)
     lake.append(name, Rows(base=2, times=(3, 4)), with_state=False)
     known, unknown = same(lake, name).segments
     assert (known.newest_at, known.last_offset) == (Instant(2 * SECOND), 1)

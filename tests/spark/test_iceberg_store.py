@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tests.engines import change_tables
 from tests.errors import raises
 from tests.spark.lake import EXPIRY_S, SECOND, Lake, Rows
 from tests.spark.tables import Overtaken, touch
@@ -15,10 +16,8 @@ from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published
-from message_lifecycle.stores.iceberg import store as stage_module
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.read import newest_state
-from message_lifecycle.stores.iceberg.session import java_table
 from message_lifecycle.stores.iceberg.table_folder import local_path
 
 pytestmark = pytest.mark.spark
@@ -94,7 +93,7 @@ def test_a_commit_of_another_process_while_the_branch_is_made_is_no_conflict(lak
     lake.append(name, Rows(base=0, times=(1, 2)), Rows(base=2, times=(AS_OF,)))
     plan = lake.plan(name, AS_OF)
     with monkeypatch.context() as patched:
-        patched.setattr(stage_module, "java_table", lambda session, topic: Overtaken(java_table(session, topic), lambda: touch(topic)))
+        change_tables(patched, lambda table, _kind: Overtaken(table, lambda: touch(name)))
         staged = lake.store().stage(plan)
     lake.store().publish(lake.verdict(plan, staged), by(("ledger", 2)))
     assert lake.offsets(name) == [2]

@@ -23,9 +23,10 @@ from message_lifecycle.ledger import migrate_ledger
 from message_lifecycle.model.errors import CatalogUnavailable, ForeignTable, InvalidSetting, UnknownTopic
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg.catalog import IcebergTopics, Tables
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.layout import TABLE_PROPERTIES
 from message_lifecycle.stores.iceberg.pointers import SqlPointers
-from message_lifecycle.stores.iceberg.session import java_table, sql_table
+from message_lifecycle.stores.iceberg.session import sql_table
 from message_lifecycle.stores.iceberg.table_folder import TableDocument
 
 pytestmark = pytest.mark.spark
@@ -167,10 +168,10 @@ def test_a_look_at_what_is_not_due_loads_nothing_that_reads_data(lake: Lake, tmp
 
 
 def test_a_table_is_found_by_whichever_line_to_java(lake: Lake) -> None:
-    """A thread here has a line of its own; so has what comes after a line that broke. The session has not met the catalog yet."""
-    name, session = lake.topic(), lake.session.newSession()
+    """A thread here has a line of its own; so has what comes after a line that broke."""
+    name = lake.topic()
     with ThreadPoolExecutor(1) as other:
-        found = other.submit(java_table, session, name).result()
+        found = other.submit(engine_of_process().table, name).result()
     assert str(found.uuid()) == lake.topics.describe(name).uuid
 
 
@@ -178,12 +179,12 @@ def test_a_table_that_another_engine_made_again_is_the_one_that_is_loaded(lake: 
     """Spark keeps a session's tables in a cache, and its library refuses to refresh one table to another."""
     name = lake.topic()
     lake.append(name, Rows(base=0, times=(1, 2)))
-    before = java_table(lake.session, name)
+    before = engine_of_process().table(name)
     catalog, place = Tables().catalog, (name.namespace, name.table())
     schema = catalog.load_table(place).schema()
     catalog.drop_table(place)
     made = catalog.create_table(place, schema, properties={"format-version": "2"})
-    assert str(java_table(lake.session, name).uuid()) == str(made.metadata.table_uuid) != str(before.uuid())
+    assert str(engine_of_process().table(name).uuid()) == str(made.metadata.table_uuid) != str(before.uuid())
     catalog.drop_table(place)
     with pytest.raises(UnknownTopic):
-        java_table(lake.session, name)
+        engine_of_process().table(name)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from tests.effort import sample
+from tests.engines import change_tables
 from tests.errors import raises
 from tests.spark.lake import EXPIRY_S, Lake, Rows
 from tests.spark.landing import Landing, by_the_rule, json_lines
@@ -27,7 +28,6 @@ from message_lifecycle.stores.iceberg import append as appending
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.fence import fenced_commit
 from message_lifecycle.stores.iceberg.layout import DELETED_BY
-from message_lifecycle.stores.iceberg.session import java_table
 from message_lifecycle.stores.iceberg.table_metadata import change_metadata, set_properties
 
 pytestmark = pytest.mark.spark
@@ -213,7 +213,7 @@ def overtaken(monkeypatch: pytest.MonkeyPatch, deed: Callable[[], object], *, ti
             left -= 1
             deed()
 
-    monkeypatch.setattr(append, "java_table", lambda session, name, **kind: Overtaken(java_table(session, name, **kind), once, times=times))
+    change_tables(monkeypatch, lambda table, _kind: Overtaken(table, once, times=times))
 
 
 @pytest.mark.parametrize("times", [1, 3])

@@ -35,11 +35,12 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.request import UndoPlan
 from message_lifecycle.model.settings import resolve
-from message_lifecycle.stores.iceberg import java, session, view_file
+from message_lifecycle.stores.iceberg import engine, java, session, view_file
 from message_lifecycle.stores.iceberg.compaction.store import IcebergViews
 from message_lifecycle.stores.iceberg.documents.store import IcebergChanges, IcebergDocuments, IcebergSnapshots
+from message_lifecycle.stores.iceberg.engine import Engine, end_engine, engine_of_process
 from message_lifecycle.stores.iceberg.fence import Walk, fenced_commit
-from message_lifecycle.stores.iceberg.session import engine, java_table, sql_table
+from message_lifecycle.stores.iceberg.session import sql_table
 from message_lifecycle.stores.iceberg.store import IcebergStore
 from message_lifecycle.stores.iceberg.writer import IcebergWriter
 
@@ -51,25 +52,26 @@ ENDS_WITHIN_SECONDS = 30.0
 
 
 @pytest.fixture
-def no_spark(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Iterator[SparkSession]:
+def no_spark(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
     """This process as one in which nobody has started Spark; the session is another's, and is for making topics."""
     monkeypatch.setattr(session, "_of_process", None)
-    monkeypatch.setattr(java, "_of_process", None)
-    for name in (session._SUBMITTED, session._ARGUMENTS):
+    monkeypatch.setattr(engine, "_of_process", None)
+    for name in (session.SUBMITTED, session.ARGUMENTS):
         monkeypatch.delenv(name, raising=False)
-    yield engine(_nobody)
-    java.end()
+    monkeypatch.setattr(engine, "spark_session", _nobody)
+    yield engine_of_process()
+    end_engine()
 
 
-def _nobody() -> SparkSession:
+def _nobody(_name: str) -> SparkSession:
     raise AssertionError("Spark was asked for")
 
 
 def store() -> IcebergStore:
-    return IcebergStore(_nobody, tables=tables(), server={})
+    return IcebergStore(engine_of_process, tables=tables(), server={})
 
 
-def test_whole_files_go_without_spark(lake: Lake, no_spark: SparkSession) -> None:
+def test_whole_files_go_without_spark(lake: Lake, no_spark: Engine) -> None:
     name = lake.topic()
     lake.append(name, Rows(base=0, times=(1, 2, 3)), Rows(base=3, times=(YOUNG,)))
     plan = lake.plan(name, AS_OF)
@@ -81,7 +83,7 @@ def test_whole_files_go_without_spark(lake: Lake, no_spark: SparkSession) -> Non
     assert lake.reader.published(plan) == store().publish(judged, by(LEDGER))
 
 
-def test_what_another_process_staged_is_published_without_spark(lake: Lake, no_spark: SparkSession) -> None:
+def test_what_another_process_staged_is_published_without_spark(lake: Lake, no_spark: Engine) -> None:
     name = lake.topic()
     lake.append(name, Rows(base=0, times=(1, 2, 3)), Rows(base=3, times=(YOUNG,)))
     plan = lake.plan(name, AS_OF)
@@ -90,7 +92,7 @@ def test_what_another_process_staged_is_published_without_spark(lake: Lake, no_s
     assert lake.offsets(name) == [3]
 
 
-def test_the_fence_is_asked_without_spark(lake: Lake, no_spark: SparkSession) -> None:
+def test_the_fence_is_asked_without_spark(lake: Lake, no_spark: Engine) -> None:
     name = lake.topic()
     lake.append(name, Rows(base=0, times=(1, 2, 3)), Rows(base=3, times=(YOUNG,)))
     plan = lake.plan(name, AS_OF)
@@ -101,11 +103,11 @@ def test_the_fence_is_asked_without_spark(lake: Lake, no_spark: SparkSession) ->
     assert lake.offsets(name) == [0, 2, 3]
 
 
-def test_a_topic_is_compacted_without_spark(lake: Lake, no_spark: SparkSession) -> None:
+def test_a_topic_is_compacted_without_spark(lake: Lake, no_spark: Engine) -> None:
     name = lake.topic(cleanup_policy="compact", message_expiry=0)
     lake.append(name, Rows(base=0, times=(1, 2)), Rows(base=2, times=(3,)))
     s = lake.services()
-    s = replace(s, stores=replace(s.stores, log=store(), view=IcebergViews(_nobody, tables=tables())))
+    s = replace(s, stores=replace(s.stores, log=store(), view=IcebergViews(engine_of_process, tables=tables())))
     s.ledger.accept(name, LEDGER)
     outcome = steps.run(
         s, name, as_of=Instant(int(AS_OF * SECOND)), work="compaction", approver=lambda _plan, _report: (True, "tester", "yes")
@@ -114,7 +116,7 @@ def test_a_topic_is_compacted_without_spark(lake: Lake, no_spark: SparkSession) 
     assert [message.offset for message in read_compacted(s, name)] == [0, 1, 2]
 
 
-def test_single_messages_go_are_marked_and_come_back_without_spark(lake: Lake, no_spark: SparkSession) -> None:
+def test_single_messages_go_are_marked_and_come_back_without_spark(lake: Lake, no_spark: Engine) -> None:
     clock = StandingClock(Instant(SECOND))
     s, name = lake.services(clock), TopicName.parse(f"{lake.stream}/marked by Java alone")
     s = replace(s, stores=replace(s.stores, log=store()))
@@ -123,7 +125,7 @@ def test_single_messages_go_are_marked_and_come_back_without_spark(lake: Lake, n
     made = [
         NewMessage(append_time=Instant(SECOND), key=key, value=b"v", headers=own) for key, own in ((b"a", ttl), (b"b", ()), (b"a", ttl))
     ]
-    IcebergWriter(lambda: no_spark).append(name, made, policy_of(s, name))
+    IcebergWriter(engine_of_process).append(name, made, policy_of(s, name))
 
     def run(work: Work) -> Outcome:
         clock.now = Instant(clock.now + 100 * SECOND)
@@ -136,10 +138,10 @@ def test_single_messages_go_are_marked_and_come_back_without_spark(lake: Lake, n
     assert lake.offsets(name) == [0, 1, 2]
 
 
-def test_documents_are_added_folded_proved_and_purged_without_spark(lake: Lake, no_spark: SparkSession) -> None:
+def test_documents_are_added_folded_proved_and_purged_without_spark(lake: Lake, no_spark: Engine) -> None:
     topic, of = Documents.on(lake), {"tables": tables()}
-    stores = replace(topic.s.stores, snapshots=IcebergSnapshots(_nobody, **of), changes=IcebergChanges(_nobody, **of))
-    topic.s = replace(topic.s, stores=stores, documents=IcebergDocuments(_nobody, **of))
+    stores = replace(topic.s.stores, snapshots=IcebergSnapshots(engine_of_process, **of), changes=IcebergChanges(engine_of_process, **of))
+    topic.s = replace(topic.s, stores=stores, documents=IcebergDocuments(engine_of_process, **of))
     topic.add(*typed("one", 1, 12))
     topic.sync("one", a=8)
     outcome = topic.run()
@@ -147,13 +149,30 @@ def test_documents_are_added_folded_proved_and_purged_without_spark(lake: Lake, 
     assert topic.snapshots("one") == [(12, 1, text_at(12))]
 
 
-def test_where_arguments_may_name_the_catalog_a_session_is_asked_for(no_spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(session._ARGUMENTS, "--conf spark.sql.catalog.lake=a.b.Catalog pyspark-shell")
+def test_where_arguments_may_name_the_catalog_spark_starts(no_spark: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(session.ARGUMENTS, "--conf spark.sql.catalog.lake=a.b.Catalog pyspark-shell")
     monkeypatch.setenv("SPARK_CONF_DIR", "/nowhere")
-    assert engine(lambda: no_spark, tasks=True) is no_spark
+    with pytest.raises(AssertionError, match="Spark was asked for"):
+        engine_of_process()
 
 
-def test_views_are_written_without_spark(lake: Lake, no_spark: SparkSession) -> None:
+@pytest.mark.parametrize("master", ["spark://a-cluster:7077", "yarn", "k8s://https://a-cluster"])
+def test_on_a_cluster_the_command_has_spark(no_spark: Engine, monkeypatch: pytest.MonkeyPatch, master: str) -> None:
+    found = java.settings() | {"spark.master": master}
+    monkeypatch.setattr(java, "settings", lambda: found)
+    with pytest.raises(AssertionError, match="Spark was asked for"):
+        engine_of_process()
+
+
+def test_an_application_has_spark(no_spark: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "_application", None)
+    with pytest.raises(AssertionError, match="Spark was asked for"):
+        engine.start_application("compaction")
+    with pytest.raises(AssertionError, match="Spark was asked for"):
+        engine_of_process()
+
+
+def test_views_are_written_without_spark(lake: Lake, no_spark: Engine) -> None:
     name, settings = lake.topic(), {"max_age_seconds": 60.0}
     for at, policy in enumerate((lake.policy(name), resolve(topic=settings, server={}))):
         assert lake.topics.live_view(name, policy) == f"lake.{name.namespace}.{name.table('live')}"
@@ -163,7 +182,7 @@ def test_views_are_written_without_spark(lake: Lake, no_spark: SparkSession) -> 
     assert lake.session.sql(f"SHOW VIEWS IN lake.{name.namespace} LIKE '{name.table('live')}'").count() == 0
 
 
-def test_a_view_that_cannot_be_told_to_the_catalog_says_so(lake: Lake, no_spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_view_that_cannot_be_told_to_the_catalog_says_so(lake: Lake, no_spark: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     name = lake.topic()
     monkeypatch.setenv("SPARK_CONF_DIR", "/nowhere")
     with pytest.raises(CatalogUnavailable, match="SPARK_CONF_DIR"):
@@ -191,35 +210,35 @@ def appending(on: java.Java, _walk: Walk) -> Iterator[java.Java]:
     yield on.newAppend()
 
 
-def test_a_commit_that_is_not_back_by_the_deadline_is_unknown(lake: Lake, no_spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_that_is_not_back_by_the_deadline_is_unknown(lake: Lake, no_spark: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(java, "DEADLINE_SECONDS", 3)
-    java.end()
-    impatient = engine(_nobody)
-    jvm: java.Java = impatient._jvm
-    hangs = Catalog(java_table(impatient, lake.topic()), lambda: jvm.java.lang.Thread.sleep(6000))  # past its deadline
+    end_engine()
+    impatient = engine_of_process()
+    jvm: java.Java = impatient.jvm
+    hangs = Catalog(engine_of_process().table(lake.topic()), lambda: jvm.java.lang.Thread.sleep(6000))  # past its deadline
     with pytest.raises(CommitUnknown, match="a deed"):
         fenced_commit(hangs, lambda _walk: None, appending, what="a deed")
 
 
-def test_a_commit_whose_java_dies_is_unknown(lake: Lake, no_spark: SparkSession) -> None:
-    dies = Catalog(java_table(no_spark, lake.topic()), lambda: os.kill(_pid(no_spark), signal.SIGKILL))
+def test_a_commit_whose_java_dies_is_unknown(lake: Lake, no_spark: Engine) -> None:
+    dies = Catalog(engine_of_process().table(lake.topic()), lambda: os.kill(_pid(no_spark), signal.SIGKILL))
     with pytest.raises(CommitUnknown, match="a deed"):
         fenced_commit(dies, lambda _walk: None, appending, what="a deed")
 
 
-def test_a_java_that_has_ended_is_told_nothing_more(no_spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
-    jvm: java.Java = no_spark._jvm
+def test_a_java_that_has_ended_is_told_nothing_more(no_spark: Engine, caplog: pytest.LogCaptureFixture) -> None:
+    jvm: java.Java = no_spark.jvm
     kept = [jvm.java.lang.Object() for _ in range(3)]
     port = _port(no_spark)
-    java.end()
+    end_engine()
     with caplog.at_level("DEBUG", logger="py4j"):
         del kept
         gc.collect()
     assert f":{port}" not in caplog.text, "nobody may have called at its door"
 
 
-def test_a_list_of_java_that_dies_is_no_shorter_list(no_spark: SparkSession) -> None:
-    jvm: java.Java = no_spark._jvm
+def test_a_list_of_java_that_dies_is_no_shorter_list(no_spark: Engine) -> None:
+    jvm: java.Java = no_spark.jvm
     made = jvm.java.util.ArrayList()
     for one in ("a", "b", "c"):
         made.add(one)
@@ -237,13 +256,13 @@ def test_a_list_of_java_that_dies_is_no_shorter_list(no_spark: SparkSession) -> 
     dies = True
     with pytest.raises(Py4JError, check=java.line_broke):
         listed(iter)
-    java.end()
+    end_engine()
 
 
-def test_what_was_asked_and_not_answered_is_not_asked_again(no_spark: SparkSession) -> None:
-    jvm: java.Java = no_spark._jvm
+def test_what_was_asked_and_not_answered_is_not_asked_again(no_spark: Engine) -> None:
+    jvm: java.Java = no_spark.jvm
     told = jvm.java.util.ArrayList()
-    client = no_spark.gateway._gateway_client  # type: ignore[attr-defined]  # it is typed as a session, and is ours
+    client = no_spark.gateway._gateway_client
 
     class Breaks:
         def __init__(self, stream: BinaryIO) -> None:
@@ -263,7 +282,7 @@ def test_what_was_asked_and_not_answered_is_not_asked_again(no_spark: SparkSessi
     assert list(told) == ["once"]
 
 
-def test_the_rest_of_a_long_answer_is_not_waited_for(no_spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rest_of_a_long_answer_is_not_waited_for(no_spark: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Java writes 8 kB, and more once these are acknowledged, which the kernel of whoever asks and answers in turn puts off."""
     at_once: list[int] = []
 
@@ -273,14 +292,14 @@ def test_the_rest_of_a_long_answer_is_not_waited_for(no_spark: SparkSession, mon
             return super().recv_into(*given, **more)
 
     monkeypatch.setattr(socket, "socket", Watched)
-    no_spark._jvm.java.lang.System.nanoTime()  # the class is known from here on
+    no_spark.jvm.java.lang.System.nanoTime()  # the class is known from here on
     no_spark.gateway._gateway_client.deque.clear()  # the next call makes a line of its own
     for _ in range(3):
-        assert no_spark._jvm.java.lang.String("long" * 5_000).strip() == "long" * 5_000
+        assert no_spark.jvm.java.lang.String("long" * 5_000).strip() == "long" * 5_000
     assert len(at_once) > 6 and all(at_once), at_once
 
 
-def test_nobody_without_the_secret_is_heard(no_spark: SparkSession) -> None:
+def test_nobody_without_the_secret_is_heard(no_spark: Engine) -> None:
     from py4j.java_gateway import GatewayParameters, JavaGateway
     from py4j.protocol import Py4JError
 
@@ -293,7 +312,7 @@ def test_nobody_without_the_secret_is_heard(no_spark: SparkSession) -> None:
 
 def test_it_dies_with_its_process(lake: Lake) -> None:
     program = (
-        "import os, signal; from message_lifecycle.stores.iceberg.java import jvm_of_process; jvm = jvm_of_process()._jvm\n"
+        "import os, signal; from message_lifecycle.stores.iceberg.engine import engine_of_process; jvm = engine_of_process().jvm\n"
         "print(jvm.java.lang.ProcessHandle.current().pid(), flush=True); os.kill(os.getpid(), signal.SIGKILL)"
     )
     killed = subprocess.run([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True)
@@ -308,24 +327,25 @@ def test_what_needs_no_spark_does_not_import_it(lake: Lake) -> None:
     name = lake.topic()
     program = (
         "import sys\nfrom message_lifecycle.model.names import TopicName\n"
-        "from message_lifecycle.stores.iceberg.session import engine, java_table\n"
-        f"print(java_table(engine(), TopicName.parse({str(name)!r})).name(), 'pyspark' in sys.modules)\n"
+        "from message_lifecycle.stores.iceberg.engine import engine_of_process\n"
+        f"print(engine_of_process().table(TopicName.parse({str(name)!r})).name(), 'pyspark' in sys.modules)\n"
     )
     told = subprocess.run([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout
     assert told.strip().endswith(f"{name.table()} False"), told
 
 
-def test_what_spark_has_submitted_takes_its_jvm_and_starts_no_engine(lake: Lake, tmp_path: Path) -> None:
+def test_what_spark_has_submitted_runs_its_tasks_on_spark(lake: Lake, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(
-        "import os\nfrom pyspark import SparkContext\nfrom message_lifecycle.stores.iceberg import java\n"
-        "from message_lifecycle.stores.iceberg.session import engine\n"
-        "print('found', engine().lake.name(), engine()._jvm.java.lang.ProcessHandle.current().pid() == os.getppid(),\n"
-        "      SparkContext._active_spark_context, java._of_process)\n"
+        "import os\nfrom message_lifecycle.stores.iceberg.engine import engine_of_process\n"
+        "found = engine_of_process()\npid = lambda _item, _share: os.getppid()\n"
+        "worker = found.run([1], pid, description='a test')[0]\n"
+        "print('found', type(found).__name__, found.lake.name(),\n"
+        "      found.jvm.java.lang.ProcessHandle.current().pid() == os.getppid(), worker != os.getppid())\n"
     )
     submit = Path(os.environ["SPARK_HOME"]) / "bin" / "spark-submit"
     told = subprocess.run([submit, program], stdout=subprocess.PIPE, text=True, check=True).stdout
-    assert "found lake True None None" in told
+    assert "found Spark lake True True" in told
 
 
 def test_a_configuration_without_the_catalog_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,18 +377,18 @@ def test_a_commit_starts_no_process_for_its_files(lake: Lake, tmp_path: Path, mo
         said.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     topic = lake.topic()
-    found = java._start(java.settings())
+    found = java.Jvm(java.settings())
     try:
         table = found.lake.loadTable(java.identifier(found, (topic.namespace, topic.table())))
         table.updateProperties().set("a.test.asks", "yes").commit()
     finally:
         found.end()
-    assert java_table(lake.session, topic).properties().get("a.test.asks") == "yes"
+    assert engine_of_process().table(topic).properties().get("a.test.asks") == "yes"
     assert not asked.exists()
 
 
 def test_a_class_is_asked_for_once() -> None:
-    found = java.jvm_of_process()._jvm
+    found = engine_of_process().jvm
     texts = found.java.lang.String
     assert found.java.lang.String is texts
     assert found.java.lang.String.valueOf is texts.valueOf
@@ -378,19 +398,19 @@ def test_a_class_is_asked_for_once() -> None:
 
 @pytest.mark.parametrize("told", [{}, {"a": "b", "é \n": '"\\ü\u2028', "": ""}], ids=["empty", "any signs"])
 def test_a_map_of_texts_comes_over_whole(told: dict[str, str]) -> None:
-    found = java.jvm_of_process()._jvm.java.util.HashMap()
+    found = engine_of_process().jvm.java.util.HashMap()
     for key, value in told.items():
         found.put(key, value)
     assert java.entries(found) == told
 
 
-def _port(found: SparkSession) -> int:
+def _port(found: Engine) -> int:
     of_process: java.Java = found
     return int(of_process.gateway.gateway_parameters.port)
 
 
-def _pid(found: SparkSession) -> int:
-    jvm: java.Java = found._jvm
+def _pid(found: Engine) -> int:
+    jvm: java.Java = found.jvm
     return int(jvm.java.lang.ProcessHandle.current().pid())
 
 

@@ -24,8 +24,8 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.layout import PLAN_ID
-from message_lifecycle.stores.iceberg.session import spark_session
 from message_lifecycle.stores.iceberg.writer import IcebergWriter
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
@@ -40,7 +40,7 @@ class Topic:
     def __init__(self, ledger_url: str) -> None:
         self.ledger_url = ledger_url
         self.s = replace(configured_lake(), ledger=open_ledger(ledger_url))
-        self.writer = IcebergWriter(lambda: spark_session("tests"))
+        self.writer = IcebergWriter(engine_of_process)
         self.name = TopicName(stream=f"kill-{token_hex(4)}", topic="messages")
         create_topic(self.s, self.name, partitions=1, settings={"message_expiry": 10, "max_removed_fraction": 1.0})
         times = [(1, 0), (2, 0), (3, 2), (99, 3), (100, 3)]

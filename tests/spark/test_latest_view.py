@@ -13,6 +13,7 @@ from message_lifecycle.app.topics import alter_topic, create_topic
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.session import sql_table
 from message_lifecycle.stores.iceberg.writer import IcebergWriter
 
@@ -36,7 +37,7 @@ class Topic:
             NewMessage(append_time=time, key=key.encode(), value=value.encode(), partition=partition, headers=headers)
             for key, value, partition in messages
         ]
-        IcebergWriter(lambda: self.lake.session).append(self.name, made, policy_of(self.s, self.name))
+        IcebergWriter(engine_of_process).append(self.name, made, policy_of(self.s, self.name))
 
     def run(self, work: Scheduled = "compaction") -> str:
         return steps.run(self.s, self.name, as_of=Instant((FAR + 1) * SECOND), work=work, approver=lambda *_: (True, "tester", "")).name
@@ -69,7 +70,7 @@ def test_sql_reads_the_view_and_then_the_log(lake: Lake, s: Services) -> None:
 def test_a_purge_of_the_log_leaves_no_hole(lake: Lake, s: Services) -> None:
     topic = Topic(lake, s, "purged", cleanup_policy="compact", max_removed_fraction=1.0)
     topic.append(("a", "a1", 0), ("b", "b1", 0))
-    IcebergWriter(lambda: lake.session).seal(topic.name, 0)
+    IcebergWriter(engine_of_process).seal(topic.name, 0)
     topic.append(("a", "a2", 0))
     assert topic.run() == "published"
     assert topic.run("purge_compacted") == "published"

@@ -16,6 +16,7 @@ from message_lifecycle.model.message import REASON_HEADER, NewMessage
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import GateReport
 from message_lifecycle.model.plan import Plan
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.session import sql_table
 from message_lifecycle.stores.iceberg.writer import IcebergWriter
 
@@ -54,7 +55,7 @@ def test_every_message_and_every_marker_arrives_once(lake: Lake, tmp_path: Path)
     s = lake.services(clock)
     name = TopicName.parse(f"{lake.stream}/streamed")
     create_topic(s, name, partitions=2, settings={"subject_delete_marker_ttl": 90, "max_removed_fraction": 1.0})
-    writer, stream = IcebergWriter(lambda: lake.session), Stream(lake, name, tmp_path)
+    writer, stream = IcebergWriter(engine_of_process), Stream(lake, name, tmp_path)
     told, markers, removed = 0, [], 0
 
     def append(minute: int, *keys: str, partition: int = 0, ttl: bytes | None = b"60s") -> None:

@@ -23,6 +23,7 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.request import RemoveMessages
 from message_lifecycle.stores.iceberg import fence, table_metadata
 from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.history import reachable, snapshot_ids
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.session import spark_session
@@ -62,10 +63,9 @@ class Syncs:
 @contextmanager
 def recorded(folder: Path) -> Iterator[Syncs]:
     """Python's calls are watched, Java's told by its flight recorder."""
-    session: Any = spark_session("tests")
-    jvm = session._jvm
+    jvm = engine_of_process().jvm
     # Java 17 dies where it takes PostgreSQL's driver out of a class archive while it records.
-    _ = session.lake
+    _ = engine_of_process().lake
     syncs, fsync, swap = Syncs(), os.fsync, table_metadata.compare_and_swap
 
     def watched(descriptor: int) -> None:
@@ -150,4 +150,4 @@ def test_the_metadata_are_on_disk_before_the_catalog_names_them(lake: Lake, tmp_
 
 
 def test_the_jar_is_what_its_source_says(lake: Lake) -> None:
-    assert in_jar(DURABLE_FILES) == compiled(lake.session._jvm), "run `python -m tests.spark.durable_files`"
+    assert in_jar(DURABLE_FILES) == compiled(engine_of_process().jvm), "run `python -m tests.spark.durable_files`"

@@ -24,8 +24,9 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.request import UndoPlan
 from message_lifecycle.stores.iceberg.catalog import UNDO_PROPERTY, Tables
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.layout import QUARANTINE, UNDOES
-from message_lifecycle.stores.iceberg.session import forget_cached, spark_session, sql_table
+from message_lifecycle.stores.iceberg.session import spark_session, sql_table
 from message_lifecycle.stores.iceberg.table_folder import local_path
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
@@ -47,7 +48,7 @@ class Topic(Refused):
     def rows(self) -> list[Any]:
         """As Spark reads them, with every column."""
         session = spark_session("tests")
-        forget_cached(session, self.name, kind=QUARANTINE)
+        engine_of_process().forget(self.name, kind=QUARANTINE)
         return sorted(tuple(row) for row in session.table(sql_table(self.name, kind=QUARANTINE)).collect())
 
     def age(self) -> Outcome:

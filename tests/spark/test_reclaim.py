@@ -15,9 +15,10 @@ from message_lifecycle.app.services import Services
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.history import snapshot_ids
 from message_lifecycle.stores.iceberg.layout import CATALOG
-from message_lifecycle.stores.iceberg.session import forget_cached, sql_table
+from message_lifecycle.stores.iceberg.session import sql_table
 from message_lifecycle.stores.iceberg.table_files import owner_of
 from message_lifecycle.stores.iceberg.table_folder import local_path
 
@@ -57,7 +58,7 @@ def sizes(name: TopicName) -> dict[str, int]:
 
 def by_metadata_tables(lake: Lake, name: TopicName, plan: Plan) -> set[str]:
     """What `expire_snapshots` would remove of data and delete files, as Iceberg's own metadata tables tell."""
-    forget_cached(lake.session, name)
+    engine_of_process().forget(name)
     table = sql_table(name)
     kept = set(snapshot_ids(tables().document(name).content)).difference(*(action.snapshots for action in plan.forgets))
     reach = " UNION ".join(f"SELECT file_path FROM {table}.files VERSION AS OF {snapshot_id}" for snapshot_id in sorted(kept))
@@ -92,7 +93,7 @@ def test_what_goes_is_what_iceberg_itself_finds_unneeded(lake: Lake) -> None:
     assert outcome.reclaimed_bytes == sum(before[file] for file in gone)
     assert gone >= {file for file in listed if not file.endswith(("metadata.json", "metadata.json.crc"))}
     assert sorted(row[0] for row in pinned.collect()) == [0, 2, 3, 4, 6, 7]
-    forget_cached(lake.session, name)
+    engine_of_process().forget(name)
     assert rows_at(lake, name, "'release'") == list(range(8))
     assert rows_at(lake, name, "'audit'") == [0, 2, 3, 4, 6, 7]
     assert lake.offsets(name) == [0, 10, 11, 12]
@@ -104,7 +105,7 @@ def test_expire_snapshots_finds_nothing_more_to_remove(lake: Lake) -> None:
     name, s = topic_with_a_past(lake), lake.services()
     s.ledger.accept(name, LEDGER)
     assert reclaim(s, name, soon()).name == "published"
-    forget_cached(lake.session, name)
+    engine_of_process().forget(name)
     before = sizes(name)
     done = lake.session.sql(
         f"CALL {CATALOG}.system.expire_snapshots(table => '{sql_table(name)}', older_than => TIMESTAMP '2100-01-01 00:00:00', retain_last => 1)"

@@ -19,6 +19,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.request import UndoPlan
 from message_lifecycle.sources.mapping import FieldMapping
 from message_lifecycle.stores.iceberg.append import end_of_batch
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 
 pytestmark = pytest.mark.spark
 
@@ -59,7 +60,7 @@ def test_a_batch_with_refused_rows_is_taken_again_and_can_be_undone(landing: Lan
     (batch_id,) = first.batch_ids
     assert landing.ledger.taken_batch(topic, batch_id).ranges == ((0, 1, 1), (1, 0, 0))
     landing.take(topic, landing.source(y_jsonl=row("after", 0)), replace(KEYED, partition="p"))
-    appended = end_of_batch(landing.lake.session, topic, batch_id)
+    appended = end_of_batch(engine_of_process(), topic, batch_id)
     assert appended is not None and appended.ranges == ((0, 1, 1), (1, 0, 0)), "the table's history says the same"
 
     found = again(landing, topic, folder, replace(KEYED, key="k"))

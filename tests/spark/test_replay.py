@@ -18,6 +18,7 @@ from message_lifecycle.app.wiring import lake as configured_lake
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.sources.mapping import FieldMapping
 from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.quarantine import IcebergQuarantine
 
 pytestmark = pytest.mark.spark
@@ -48,7 +49,7 @@ def test_refused_rows_come_in_once_and_rows_refused_again_stay(landing: Landing,
     assert (first.rows, first.quarantined) == (1, {"invalid_partition": 3, "unreadable_line": 1})
     assert first.refused_whole == ("b.jsonl", "c.csv")
     (batch,) = first.batch_ids
-    store = IcebergQuarantine(lambda: landing.lake.session, tables=Tables())
+    store = IcebergQuarantine(engine_of_process, tables=Tables())
     assert [(one.file, one.code, one.rows) for one in store.refused_counts(topic)] == [
         ("a.jsonl", "invalid_partition", 1), ("a.jsonl", "unreadable_line", 1), ("b.jsonl", "invalid_partition", 1), ("c.csv", "invalid_partition", 1),
     ]  # fmt: skip

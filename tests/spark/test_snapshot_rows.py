@@ -13,8 +13,8 @@ from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg import relations
 from message_lifecycle.stores.iceberg.columns import KEY
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.relations import Names, literal, scratch_database
-from message_lifecycle.stores.iceberg.session import java_table
 from message_lifecycle.stores.iceberg.snapshot_rows import SnapshotRows, snapshot_rows
 from message_lifecycle.stores.iceberg.table_folder import local_path
 from message_lifecycle.stores.iceberg.tasks import HERE
@@ -77,8 +77,8 @@ def test_a_snapshot_that_is_gone_is_told(name: TopicName) -> None:
 
 def test_deletes_of_another_kind_are_refused(lake: Lake, name: TopicName) -> None:
     """Passed over, they would make a message live that is not."""
-    table, session = java_table(lake.session, name), lake.session
-    jvm, gateway = session._jvm, session.sparkContext._gateway
+    table, session = engine_of_process().table(name), lake.session
+    jvm, gateway = engine_of_process().jvm, session.sparkContext._gateway
     path: Path = local_path(str(table.location())) / "data" / "equality-deletes.parquet"
     key = pa.field("key", pa.binary(), metadata={"PARQUET:field_id": str(KEY)})
     pq.write_table(pa.table({"key": [b"k0"]}, schema=pa.schema([key])), path)

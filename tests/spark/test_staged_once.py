@@ -27,10 +27,11 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import UndoPlan
 from message_lifecycle.stores.iceberg.branches import branch_of
 from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.layout import CATALOG, PLAN_ID, REMOVED, STAGED_AS, of_plan, summary_of
 from message_lifecycle.stores.iceberg.manifests import files_of
 from message_lifecycle.stores.iceberg.reclaiming import hidden_bytes
-from message_lifecycle.stores.iceberg.session import forget_cached, java_table, sql_table
+from message_lifecycle.stores.iceberg.session import sql_table
 
 pytestmark = pytest.mark.spark
 
@@ -75,7 +76,7 @@ def expire(lake: Lake, name: TopicName) -> None:
     lake.session.sql(
         f"CALL {CATALOG}.system.expire_snapshots(table => '{sql_table(name)}', older_than => TIMESTAMP '2100-01-01 00:00:00', retain_last => 1)"
     ).collect()
-    forget_cached(lake.session, name)
+    engine_of_process().forget(name)
 
 
 @WAYS
@@ -161,7 +162,7 @@ def test_what_another_writer_adds_to_the_branch_after_the_gate_is_not_published(
     """The verdict is on the staged snapshot, and not on what the branch's name stands for."""
     name, plan, made = staged(lake)
     lake.session.sql(f"DELETE FROM {sql_table(name, branch=branch_of(plan.plan_id))} WHERE offset = 4")
-    forget_cached(lake.session, name)
+    engine_of_process().forget(name)
     publish(lake, plan, made)
     assert lake.offsets(name) == [4]
     assert STAGED_AS not in head_of(name)[2]
@@ -208,8 +209,8 @@ def test_what_is_staged_is_not_published_where_the_first_of_its_snapshots_is_gon
     name, plan, made = make(lake)
     was, head = lake.offsets(name), Tables().load(name).snapshot_by_id(made.snapshot_id or 0)
     assert head is not None and head.parent_snapshot_id not in (None, plan.requirements.snapshot_id)
-    java_table(lake.session, name).expireSnapshots().expireSnapshotId(head.parent_snapshot_id).commit()
-    forget_cached(lake.session, name)
+    engine_of_process().table(name).expireSnapshots().expireSnapshotId(head.parent_snapshot_id).commit()
+    engine_of_process().forget(name)
     with pytest.raises(PlanConflict, match=f"snapshot {head.parent_snapshot_id} is gone"):
         publish(lake, plan, made)
     assert lake.offsets(name) == was

@@ -14,7 +14,7 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg.catalog import Tables
-from message_lifecycle.stores.iceberg.session import java_table
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.writer import IcebergWriter
 
 pytestmark = pytest.mark.spark
@@ -23,7 +23,7 @@ AS_OF = 1000.0
 
 def updated_in(lake: Lake, name: TopicName, hours: int) -> None:
     """A commit by a machine whose clock is that many hours ahead."""
-    operations, parser = java_table(lake.session, name).operations(), lake.session._jvm.org.apache.iceberg.TableMetadataParser
+    operations, parser = engine_of_process().table(name).operations(), engine_of_process().jvm.org.apache.iceberg.TableMetadataParser
     base = operations.refresh()
     content = json.loads(parser.toJson(base))
     content["last-updated-ms"] += hours * 3_600_000
@@ -41,7 +41,7 @@ def test_a_commit_on_a_table_that_is_ahead_is_refused_by_name(lake: Lake) -> Non
     with raises("TableAhead"):
         lake.store().stage(plan)
     with raises("TableAhead"):
-        IcebergWriter(lambda: lake.session).append(name, [NewMessage(append_time=Instant(1), key=None, value=b"v")], policy_of(s, name))
+        IcebergWriter(engine_of_process).append(name, [NewMessage(append_time=Instant(1), key=None, value=b"v")], policy_of(s, name))
     assert Tables().document(name).content["metadata-log"] == before
     found = topic_status(s, name)
     assert not found["ok"]

@@ -1,36 +1,48 @@
-"""Tasks come to the same on Spark's executors as in this process, in order, and what one could not do is told (CMP-11)."""
+"""Tasks give the same on Spark as in threads of this process, in order, and a failed task is reported (CMP-11)."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from threading import Event
-from typing import cast
 
 import pytest
 from pyspark.sql import SparkSession
 
 from message_lifecycle.model.errors import invalid_append
-from message_lifecycle.stores.iceberg import tasks
-from message_lifecycle.stores.iceberg.session import LazySession, local_cores
-from message_lifecycle.stores.iceberg.tasks import Failed, Resources, in_tasks
+from message_lifecycle.stores.iceberg import engine as engine_module
+from message_lifecycle.stores.iceberg import shares
+from message_lifecycle.stores.iceberg.engine import Bare, Engine, Spark, engine_of_process
+from message_lifecycle.stores.iceberg.shares import Failed, Rates, Resources, local_cores
 
 pytestmark = pytest.mark.spark
 
 CLUSTER = "spark://a-cluster:7077"
 
 
-@pytest.fixture(params=["executors", "this process"])
-def session(request: pytest.FixtureRequest, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> SparkSession:
-    """Spark's own executors are those of this machine in both."""
-    if request.param == "executors":
-        monkeypatch.setitem(cast(LazySession, spark)._settings, "spark.master", CLUSTER)
-        monkeypatch.setitem(cast(LazySession, spark)._settings, "spark.cores.max", "2")
-        monkeypatch.setattr(tasks, "registered", lambda _: [2])
-    return spark
+@pytest.fixture(params=[Spark, Bare], ids=["spark", "this process"])
+def engine(request: pytest.FixtureRequest, spark: SparkSession) -> Engine:
+    if request.param is Spark:
+        return Spark(spark)
+    found = engine_of_process()
+    assert isinstance(found, Bare)
+    return found
 
 
-def test_each_item_is_done_within_its_share_and_failures_keep_their_place(session: SparkSession, request: pytest.FixtureRequest) -> None:
+@pytest.fixture
+def cluster(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable[[Mapping[str, str], list[int]], Engine]:
+    """An engine whose settings name a cluster with executors. Spark's own executor of this machine does the work."""
+
+    def made(settings: Mapping[str, str], executors: list[int]) -> Engine:
+        monkeypatch.setattr(shares, "registered", lambda _: executors)
+        given = {"spark.master": CLUSTER, **settings}
+        monkeypatch.setattr(engine_module, "settings_of", lambda context: {**dict(context.getConf().getAll()), **given})
+        return Spark(spark)
+
+    return made
+
+
+def test_each_item_is_done_within_its_share_and_failures_keep_their_place(engine: Engine) -> None:
     driver = os.getpid()
 
     def work(item: int, share: Resources) -> tuple[int, int, int, int, bool]:
@@ -38,14 +50,14 @@ def test_each_item_is_done_within_its_share_and_failures_keep_their_place(sessio
             raise invalid_append("the item is not done")
         return item * item, share.memory_bytes, share.read_bytes_per_second, share.write_bytes_per_second, os.getpid() == driver
 
-    found = in_tasks(session, [1, 2, 3], work, memory_bytes=1000, read_bytes_per_second=3)
+    found = engine.run([1, 2, 3], work, description="a test", rates=Rates(memory_bytes=1000, read_bytes_per_second=3))
 
-    here = session.__dict__["_settings"]["spark.master"] != CLUSTER
+    here = isinstance(engine, Bare)
     assert found[0] == (1, 500, 2, 0, here)
     assert found[2] == (9, 500, 2, 0, here)
     assert isinstance(found[1], Failed)
     assert "is not done" in found[1].reason
-    assert in_tasks(session, [], work) == []
+    assert engine.run([], work, description="a test") == []
 
 
 @pytest.mark.parametrize(
@@ -54,16 +66,17 @@ def test_each_item_is_done_within_its_share_and_failures_keep_their_place(sessio
     ids=["none yet", "of one each", "unlike", "one", "large ones"],
 )
 def test_memory_and_threads_are_those_of_the_largest_executor(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, executors: list[int], threads: int, memory: int, rate: int
+    cluster: Callable[[Mapping[str, str], list[int]], Engine], executors: list[int], threads: int, memory: int, rate: int
 ) -> None:
     """Four items for any number of executors: rates are shared by all that run at once."""
-    monkeypatch.setitem(cast(LazySession, spark)._settings, "spark.master", CLUSTER)
-    monkeypatch.setattr(tasks, "registered", lambda _: executors)
+    engine = cluster({}, executors)
 
     def work(_item: int, share: Resources) -> tuple[int, int, int]:
         return share.threads, share.memory_bytes, share.read_bytes_per_second
 
-    assert set(in_tasks(spark, [1, 2, 3, 4], work, memory_bytes=1000, read_bytes_per_second=6)) == {(threads, memory, rate)}
+    assert set(engine.run([1, 2, 3, 4], work, description="a test", rates=Rates(memory_bytes=1000, read_bytes_per_second=6))) == {
+        (threads, memory, rate)
+    }
 
 
 @pytest.mark.parametrize(
@@ -89,24 +102,24 @@ def test_memory_and_threads_are_those_of_the_largest_executor(
     ids=["cores", "large tasks", "one executor", "a setting that Standalone does not take", "up to three", "two cores"],
 )
 def test_what_settings_say_of_executors_counts_before_one_has_come(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, settings: Mapping[str, str], threads: int, memory: int, rate: int
+    cluster: Callable[[Mapping[str, str], list[int]], Engine], settings: Mapping[str, str], threads: int, memory: int, rate: int
 ) -> None:
-    for key, value in {"spark.master": CLUSTER, **settings}.items():
-        monkeypatch.setitem(cast(LazySession, spark)._settings, key, value)
-    monkeypatch.setattr(tasks, "registered", lambda _: [])
+    engine = cluster(settings, [])
 
     def work(_item: int, share: Resources) -> tuple[int, int, int]:
         return share.threads, share.memory_bytes, share.read_bytes_per_second
 
-    assert set(in_tasks(spark, [1, 2, 3, 4], work, memory_bytes=1000, read_bytes_per_second=6)) == {(threads, memory, rate)}
+    assert set(engine.run([1, 2, 3, 4], work, description="a test", rates=Rates(memory_bytes=1000, read_bytes_per_second=6))) == {
+        (threads, memory, rate)
+    }
 
 
-def test_what_no_task_may_meet_is_raised(session: SparkSession) -> None:
+def test_what_no_task_may_meet_is_raised(engine: Engine) -> None:
     def work(_item: int, _share: Resources) -> None:
         raise ZeroDivisionError("a fault of the program")
 
     with pytest.raises(Exception, match="a fault of the program"):
-        in_tasks(session, [1], work)
+        engine.run([1], work, description="a test")
 
 
 def test_nothing_is_still_at_work_when_a_fault_is_raised(spark: SparkSession) -> None:
@@ -122,7 +135,7 @@ def test_nothing_is_still_at_work_when_a_fault_is_raised(spark: SparkSession) ->
         ended.set()
 
     with pytest.raises(ZeroDivisionError):
-        in_tasks(spark, [0, 1], work)
+        engine_of_process().run([0, 1], work, description="a test")
     assert ended.is_set()
 
 

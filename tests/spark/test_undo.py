@@ -7,7 +7,6 @@ from dataclasses import replace
 from secrets import token_bytes
 
 import pytest
-from pyspark.sql import SparkSession
 from tests.errors import raises
 from tests.spark.lake import LEDGER, SECOND, Lake, Rows, tables
 
@@ -27,9 +26,10 @@ from message_lifecycle.stores.iceberg import undo as undo_module
 from message_lifecycle.stores.iceberg.branches import undo_ref
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.data_rows import Positions
+from message_lifecycle.stores.iceberg.engine import Engine, engine_of_process
 from message_lifecycle.stores.iceberg.layout import PLAN_ID, UNDOES, of_plan
 from message_lifecycle.stores.iceberg.manifests import DELETED, entries, files_of
-from message_lifecycle.stores.iceberg.session import forget_cached, java_table, sql_table
+from message_lifecycle.stores.iceberg.session import sql_table
 from message_lifecycle.stores.iceberg.store import IcebergStore
 from message_lifecycle.stores.iceberg.table_folder import local_path
 
@@ -96,9 +96,9 @@ def test_no_live_path_is_one_that_the_table_ever_let_go(lake: Lake) -> None:
     assert list(lake.reader.messages(name)) == was
     assert paths(name, live=False) and not paths(name, live=True) & paths(name, live=False)
 
-    table = java_table(lake.session, name)
+    table = engine_of_process().table(name)
     table.expireSnapshots().expireOlderThan(2**62).retainLast(1).commit()
-    forget_cached(lake.session, name)
+    engine_of_process().forget(name)
 
     assert list(Tables().load(name).snapshots()) and len(Tables().load(name).snapshots()) == 1
     assert list(lake.reader.messages(name)) == was, "every live file is there still"
@@ -109,7 +109,7 @@ def test_tags_and_other_branches_are_as_they_were(lake: Lake) -> None:
     s = services(lake)
     name = topic(lake, s)
     lake.append(name, Rows(base=0, times=(1, 2, 3)), Rows(base=3, times=(999,)))
-    table = java_table(lake.session, name)
+    table = engine_of_process().table(name)
     table.manageSnapshots().createTag("audit", table.currentSnapshot().snapshotId()).createBranch("work").commit()
     lake.session.sql(f"DELETE FROM {sql_table(name, branch='work')} WHERE offset = 3")
     plan_id = run(s, name).plan_id or ""
@@ -122,15 +122,15 @@ def test_tags_and_other_branches_are_as_they_were(lake: Lake) -> None:
     assert lake.offsets(name) == [0, 1, 2, 3, 4]
 
 
-def test_asked_again_it_needs_no_spark(lake: Lake) -> None:
+def test_asked_again_it_needs_no_engine(lake: Lake) -> None:
     s = services(lake)
     name, was, plan_id = cleaned(lake, s)
     first = back(s, name, plan_id)
 
-    def no_session() -> SparkSession:
+    def no_engine() -> Engine:
         raise AssertionError("nothing is to do, and a JVM takes seconds to start")
 
-    without = replace(s, stores=replace(s.stores, log=IcebergStore(no_session, tables=tables(), server={})))
+    without = replace(s, stores=replace(s.stores, log=IcebergStore(no_engine, tables=tables(), server={})))
     again = run(without, name, UndoPlan(plan_id=plan_id))
     assert (again.name, again.first_plan_id, again.restored) == ("no_op", first.plan_id, 0)
     assert list(lake.reader.messages(name)) == was
@@ -161,7 +161,7 @@ def test_a_file_that_is_lost_is_found_before_anything_is_changed(lake: Lake, kin
 def test_after_the_snapshot_was_expired_nothing_comes_back(lake: Lake) -> None:
     s = services(lake)
     name, _, plan_id = cleaned(lake, s)
-    table = java_table(lake.session, name)
+    table = engine_of_process().table(name)
     table.expireSnapshots().expireOlderThan(2**62).retainLast(1).cleanExpiredFiles(False).commit()
     with raises("UndoSourceGone", match="expired"):
         run(s, name, UndoPlan(plan_id=plan_id))
@@ -174,11 +174,11 @@ def test_after_main_was_rolled_back_to_what_was_staged_it_comes_back(lake: Lake,
     secret = KeySecret(token_bytes(32))
     s = replace(services(lake), key_secret=lambda _: secret)
     name, was, plan_id = cleaned(lake, s)
-    table = java_table(lake.session, name)
+    table = engine_of_process().table(name)
     word = table.currentSnapshot()
     rolled = table.manageSnapshots()
     (rolled.rollbackToTime(word.timestampMillis()) if by == "time" else rolled.rollbackTo(word.parentId())).commit()
-    forget_cached(lake.session, name)
+    engine_of_process().forget(name)
     assert lake.offsets(name) == [5], "what was staged is on main, and the plan's word is not"
     with raises("LogRolledBack"):
         run(s, name, UndoPlan(plan_id=plan_id))
@@ -195,14 +195,14 @@ def test_where_an_erasure_has_kept_a_branch_of_it_rows_come_from_there(lake: Lak
     """An erasure ends the history; what it leaves of the plan's own messages is in a branch, without what was erased."""
     s = services(lake)
     name, was, plan_id = cleaned(lake, s)
-    table = java_table(lake.session, name)
+    table = engine_of_process().table(name)
     commit = table.currentSnapshot()
     source, _ = of_plan(commit.snapshotId(), commit.parentId(), dict(commit.summary()))
     table.manageSnapshots().createBranch(undo_ref(plan_id), source).commit()
     lake.session.sql(f"DELETE FROM {sql_table(name, branch=undo_ref(plan_id))} WHERE offset = 3")
     table.refresh()
     table.expireSnapshots().expireOlderThan(2**62).retainLast(1).cleanExpiredFiles(False).commit()
-    forget_cached(lake.session, name)
+    engine_of_process().forget(name)
     outcome = back(s, name, plan_id)
     assert outcome.restored == 3
     assert any("1 message(s)" in warning for warning in outcome.warnings), "what was erased is told"
@@ -220,7 +220,7 @@ def test_single_messages_come_back_though_their_file_was_rewritten_since(lake: L
     lake.session.sql(
         f"CALL {catalog}.system.rewrite_data_files(table => '{table}', options => map('rewrite-all', 'true', 'delete-file-threshold', '1'))"
     )
-    forget_cached(lake.session, name)
+    engine_of_process().forget(name)
     assert lake.offsets(name) == [0, 2, 3, 5]
     outcome = back(s, name, plan_id)
     assert outcome.restored == 2

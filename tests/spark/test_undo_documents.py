@@ -27,9 +27,10 @@ from message_lifecycle.stores.iceberg.branches import undo_ref
 from message_lifecycle.stores.iceberg.compaction import removals
 from message_lifecycle.stores.iceberg.compaction.removals import Holding
 from message_lifecycle.stores.iceberg.documents import files_at, stage
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.layout import SNAPSHOTS
 from message_lifecycle.stores.iceberg.manifests import DELETED, entries
-from message_lifecycle.stores.iceberg.session import forget_cached, java_table, sql_table
+from message_lifecycle.stores.iceberg.session import sql_table
 from message_lifecycle.stores.iceberg.table_folder import local_path
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
@@ -119,8 +120,8 @@ def test_of_files_that_the_table_let_go_copies_come_back(topic: Purged, spark: S
     live = topic.files().keys() | topic.files(SNAPSHOTS).keys()
     assert not live & topic.let_go(), "no live path is one that a table ever let go"
     for kind in KINDS:
-        java_table(spark, topic.name, kind=kind).expireSnapshots().expireOlderThan(2**62).retainLast(1).commit()
-        forget_cached(spark, topic.name, kind=kind)
+        engine_of_process().table(topic.name, kind=kind).expireSnapshots().expireOlderThan(2**62).retainLast(1).commit()
+        engine_of_process().forget(topic.name, kind=kind)
     assert topic.shown() == [typed(ONE, 1, 36), typed(BESIDE, 1, 36)], "every live file is there still"
 
 
@@ -131,7 +132,7 @@ def test_what_another_engine_wrote_anew_is_no_hindrance(topic: Purged, spark: Sp
         catalog, name = table.split(".", 1)
         options = "map('rewrite-all', 'true', 'delete-file-threshold', '1')"
         spark.sql(f"CALL {catalog}.system.rewrite_data_files(table => '{name}', options => {options})")
-        forget_cached(spark, topic.name, kind=kind)
+        engine_of_process().forget(topic.name, kind=kind)
     topic.undo(topic.ids[2])
     assert topic.shown() == topic.shown_before[2]
     assert [seq for seq, _, _ in topic.snapshots(ONE)] == [12, 24, 36]
@@ -206,8 +207,8 @@ def test_a_lost_file_is_named_and_nothing_is_changed(topic: Purged, kind: str) -
 
 
 def test_an_expired_snapshot_is_named(topic: Purged, spark: SparkSession) -> None:
-    java_table(spark, topic.name).expireSnapshots().expireOlderThan(2**62).retainLast(1).commit()
-    forget_cached(spark, topic.name)
+    engine_of_process().table(topic.name).expireSnapshots().expireOlderThan(2**62).retainLast(1).commit()
+    engine_of_process().forget(topic.name)
     with raises("UndoSourceGone", match="has been expired"):
         topic.work(UndoPlan(plan_id=topic.ids[2]))
 

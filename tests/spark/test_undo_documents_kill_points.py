@@ -10,6 +10,7 @@ from secrets import token_hex
 
 import pytest
 from tests.effort import hunt, sample
+from tests.engines import change_tables
 from tests.spark.documents import KINDS, LATER, Documents, text_at, typed
 from tests.spark.kill_points import Run, dies, next_run_finishes, start_dying, two_at_once_publish_once, with_ledger
 from tests.spark.lake import tables
@@ -21,8 +22,6 @@ from message_lifecycle.ledger import open_ledger
 from message_lifecycle.model.errors import CommitUnknown
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.request import UndoPlan
-from message_lifecycle.stores.iceberg import change
-from message_lifecycle.stores.iceberg.documents import store as publishing
 from message_lifecycle.stores.iceberg.layout import SNAPSHOTS, UNDOES
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
@@ -126,8 +125,7 @@ def test_two_undos_at_once_publish_once(topic: Topic) -> None:
 @pytest.mark.parametrize("lost", sample(KINDS, KINDS[1]), ids=["changes", "snapshots"])
 def test_a_commit_of_unknown_result_is_looked_for_and_never_repeated(topic: Topic, lost: str, made: bool) -> None:  # DEL-4
     with pytest.MonkeyPatch.context() as patched:
-        for module in (publishing, change):
-            patched.setattr(module, "java_table", partial(losing, lost=lost, made=made))
+        change_tables(patched, partial(losing, lost=lost, made=made))
         if made:
             assert topic.undo().name == "published"
         else:

@@ -23,8 +23,8 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.request import UndoPlan
 from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.layout import UNDOES
-from message_lifecycle.stores.iceberg.session import spark_session
 from message_lifecycle.stores.iceberg.writer import IcebergWriter
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
@@ -38,7 +38,7 @@ class Topic:
     def __init__(self, ledger_url: str) -> None:
         self.ledger_url = ledger_url
         self.s = replace(configured_lake(), ledger=open_ledger(ledger_url))
-        writer = IcebergWriter(lambda: spark_session("tests"))
+        writer = IcebergWriter(engine_of_process)
         self.name = TopicName(stream=f"undo-{token_hex(4)}", topic="messages")
         settings = {"message_expiry": 10, "allow_msg_ttl": True, "subject_delete_marker_ttl": 600, "max_removed_fraction": 1.0}
         create_topic(self.s, self.name, partitions=1, settings=settings)

@@ -29,10 +29,11 @@ from message_lifecycle.stores.iceberg.branches import undo_ref
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.compaction import removals
 from message_lifecycle.stores.iceberg.compaction.view_table import files_by_partition
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.layout import COMPACTED
 from message_lifecycle.stores.iceberg.manifests import DELETED, entries
 from message_lifecycle.stores.iceberg.puffin import Positions
-from message_lifecycle.stores.iceberg.session import forget_cached, java_table, sql_table
+from message_lifecycle.stores.iceberg.session import sql_table
 from message_lifecycle.stores.iceberg.table_folder import local_path
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
@@ -110,8 +111,8 @@ def test_of_a_file_that_the_view_let_go_a_copy_comes_back(taken: Taken, spark: S
     taken.undo()
     assert taken.old_rows() == taken.rows
     assert not files(taken.name).keys() & let_go(taken.name), "no live path is one that the table ever let go"
-    java_table(spark, taken.name, kind=COMPACTED).expireSnapshots().expireOlderThan(2**62).retainLast(1).commit()
-    forget_cached(spark, taken.name, kind=COMPACTED)
+    engine_of_process().table(taken.name, kind=COMPACTED).expireSnapshots().expireOlderThan(2**62).retainLast(1).commit()
+    engine_of_process().forget(taken.name, kind=COMPACTED)
     assert taken.old_rows() == taken.rows, "every live file is there still"
     assert spark.table(sql_table(taken.name, kind=COMPACTED)).count() == 13, "and Spark reads them"
 
@@ -180,7 +181,7 @@ def test_an_outcome_that_came_late_keeps_the_undo_open_through_an_erasure() -> N
 
 
 def test_after_the_view_s_snapshot_was_expired_nothing_comes_back(taken: Taken, spark: SparkSession) -> None:
-    table = java_table(spark, taken.name, kind=COMPACTED)
+    table = engine_of_process().table(taken.name, kind=COMPACTED)
     table.expireSnapshots().expireOlderThan(2**62).retainLast(1).cleanExpiredFiles(False).commit()
     with raises("UndoSourceGone", match="expired"):
         run(taken.world, taken.name, 8, UndoPlan(plan_id=taken.plan_id))
@@ -188,12 +189,12 @@ def test_after_the_view_s_snapshot_was_expired_nothing_comes_back(taken: Taken, 
 
 def test_where_an_erasure_has_kept_a_branch_of_the_view_rows_come_from_there(taken: Taken, spark: SparkSession) -> None:
     """What an erasure leaves of the plan's own messages, without what was erased."""
-    table = java_table(spark, taken.name, kind=COMPACTED)
+    table = engine_of_process().table(taken.name, kind=COMPACTED)
     table.manageSnapshots().createBranch(undo_ref(taken.plan_id), table.currentSnapshot().parentId()).commit()
     spark.sql(f"DELETE FROM {sql_table(taken.name, branch=undo_ref(taken.plan_id), kind=COMPACTED)} WHERE offset = 2")
     table.refresh()
     table.expireSnapshots().expireOlderThan(2**62).retainLast(1).cleanExpiredFiles(False).commit()
-    forget_cached(spark, taken.name, kind=COMPACTED)
+    engine_of_process().forget(taken.name, kind=COMPACTED)
     outcome = undone(taken.world, taken.name, 8, taken.plan_id)
     assert any("1 message(s) that the plan took from the compacted view" in warning for warning in outcome.warnings)
     assert [row.message.offset for row in view(taken.world, taken.name)] == [0, 1, 3]

@@ -26,6 +26,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.request import PurgeKey, UndoPlan
 from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.layout import COMPACTED, PLAN_ID, UNDOES
 from message_lifecycle.stores.iceberg.session import spark_session
 from message_lifecycle.stores.iceberg.writer import IcebergWriter
@@ -42,7 +43,7 @@ class Topic:
     def __init__(self, ledger_url: str) -> None:
         self.ledger_url = ledger_url
         self.s = replace(configured_lake(), ledger=open_ledger(ledger_url))
-        self.writer = IcebergWriter(lambda: spark_session("tests"))
+        self.writer = IcebergWriter(engine_of_process)
         self.name = TopicName(stream=f"undo-{token_hex(4)}", topic="messages")
         create_topic(self.s, self.name, partitions=1, settings={"max_removed_fraction": 1.0})
         self.append(b"a", b"b")

@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from secrets import token_hex
-from types import ModuleType
 from typing import Any
 
 import pytest
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
+from tests.engines import change_tables
 from tests.errors import raises
 from tests.ledgers import StandingClock
 from tests.spark.documents import Documents, typed
@@ -32,13 +32,11 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import UndoPlan
 from message_lifecycle.operations.verdict import Verdict
-from message_lifecycle.stores.iceberg import append, branches, change, new_table
-from message_lifecycle.stores.iceberg import store as of_log
+from message_lifecycle.stores.iceberg import append, branches, new_table
 from message_lifecycle.stores.iceberg.catalog import IcebergTopics, Tables
-from message_lifecycle.stores.iceberg.documents import store as of_documents
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import COMPACTED, PLAN_ID, QUARANTINE, SNAPSHOTS
-from message_lifecycle.stores.iceberg.session import java_table
 from message_lifecycle.stores.iceberg.table_folder import local_path
 from message_lifecycle.stores.iceberg.writer import IcebergWriter
 
@@ -53,12 +51,10 @@ EACH = pytest.mark.parametrize("word", [UNKNOWN, LOST])
 
 
 @contextmanager
-def losing(module: ModuleType, *, made: bool, by: str) -> Iterator[None]:
-    """The answers to commits on the module's tables are lost."""
+def losing(*, made: bool, by: str) -> Iterator[None]:
+    """The answers to commits of stores are lost."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(
-            module, "java_table", lambda session, name, **of: unheard(session, java_table(session, name, **of), made=made, by=by)
-        )
+        change_tables(patched, lambda table, _kind: unheard(table, made=made, by=by))
         yield
 
 
@@ -90,7 +86,7 @@ def test_a_publish_that_was_made_is_found(lake: Lake, word: str, came: tuple[int
     judged = verdict(lake, plan)
     for offset in came:
         lake.append(name, Rows(base=offset, times=(YOUNG,)))
-    with losing(of_log, made=True, by=word):
+    with losing(made=True, by=word):
         published = lake.store().publish(judged, by(LEDGER))
     assert published.removed == (("expiry", 3),)
     assert published == lake.reader.published(plan) == lake.store().publish(judged, by(LEDGER))
@@ -102,7 +98,7 @@ def test_a_publish_that_was_made_is_found(lake: Lake, word: str, came: tuple[int
 def test_a_stage_of_which_no_answer_is_heard_is_whole(lake: Lake, word: str) -> None:
     """A catalog that is asked again after its first answer was lost refuses what it has done."""
     name, plan = planned(lake)
-    with losing(of_log, made=True, by=word):
+    with losing(made=True, by=word):
         staged = lake.store().stage(plan)
     assert staged.branch is not None and len(Tables().load(name).refs()) == 2
     assert lake.store().publish(lake.verdict(plan, staged), by(LEDGER)).removed == (("expiry", 3),)
@@ -114,7 +110,7 @@ def test_a_publish_that_was_not_made_says_so_and_leaves_all_for_the_next_run(lak
     name, plan = planned(lake)
     judged = verdict(lake, plan)
     log, branches, there = lake.log(name), Tables().load(name).refs(), files(name)
-    with losing(of_log, made=False, by=word), pytest.raises(CommitUnknown, match=plan.plan_id):
+    with losing(made=False, by=word), pytest.raises(CommitUnknown, match=plan.plan_id):
         lake.store().publish(judged, by(LEDGER))
     assert (lake.log(name), Tables().load(name).refs()) == (log, branches)
     assert files(name) > there, "what the attempt wrote stays as well: it may be named by a commit that is still on its way"
@@ -127,7 +123,7 @@ def test_a_publish_that_was_not_made_says_so_and_leaves_all_for_the_next_run(lak
 def test_an_append_after_a_publish_of_unknown_result_does_not_hide_it(lake: Lake) -> None:
     name, plan = planned(lake)
     judged = verdict(lake, plan)
-    with losing(of_log, made=True, by=UNKNOWN):
+    with losing(made=True, by=UNKNOWN):
         first = lake.store().publish(judged, by(LEDGER))
     lake.append(name, Rows(base=4, times=(1, 2)))
     assert lake.store().publish(judged, by(LEDGER)) == first
@@ -137,7 +133,7 @@ def test_an_append_after_a_publish_of_unknown_result_does_not_hide_it(lake: Lake
 @EACH
 def test_a_branch_that_nobody_knows_of_and_is_not_there_is_named_and_made_anew(lake: Lake, word: str) -> None:
     name, plan = planned(lake)
-    with losing(of_log, made=False, by=word), pytest.raises(CommitUnknown, match=f"staging plan {plan.plan_id}"):
+    with losing(made=False, by=word), pytest.raises(CommitUnknown, match=f"staging plan {plan.plan_id}"):
         lake.store().stage(plan)
     assert lake.publish(plan).removed == (("expiry", 3),)
     assert lake.offsets(name) == [3]
@@ -171,7 +167,7 @@ def test_a_publish_that_meets_its_own_commit_leaves_the_table_whole(lake: Lake, 
     judged = verdict(lake, plan)
     for offset in came:
         lake.append(name, Rows(base=offset, times=(YOUNG,)))
-    with losing(of_log, made=True, by=REFUSED):
+    with losing(made=True, by=REFUSED):
         published = lake.store().publish(judged, by(LEDGER))
     assert is_whole(name)
     assert (published.removed, commits_of(name, plan)) == ((("expiry", 3),), 1)
@@ -185,7 +181,7 @@ def test_markers_that_meet_their_own_commit_leave_the_table_whole(lake: Lake, sw
     s, name = lake.services(clock), TopicName.parse(f"{lake.stream}/marked {sweep}")
     create_topic(s, name, partitions=1, settings={"subject_delete_marker_ttl": 90, "max_removed_fraction": 1.0})
     made = [NewMessage(append_time=Instant(MINUTE), key=key, value=b"v", headers=(("Nats-TTL", b"60s"),)) for key in (b"a", b"b")]
-    IcebergWriter(lambda: lake.session).append(name, made, policy_of(s, name))
+    IcebergWriter(engine_of_process).append(name, made, policy_of(s, name))
     if sweep:  # what another writer removes gets them later
         assert steps.run(s, name, as_of=Instant(MINUTE), work="marker_generation").name == "no_op"
         lake.delete(name, "true")
@@ -195,7 +191,7 @@ def test_markers_that_meet_their_own_commit_leave_the_table_whole(lake: Lake, sw
     steps.mark(s, plan.plan_id)
     if steps.gate(s, plan.plan_id).judgement == "needs_approval":
         steps.approve(s, plan.plan_id, granted=True, by="tester", text="as expected")
-    with losing(of_log, made=True, by=REFUSED):
+    with losing(made=True, by=REFUSED):
         steps.publish(s, plan.plan_id)
     assert is_whole(name)
     outcome = steps.verify(s, plan.plan_id)
@@ -207,12 +203,12 @@ def test_a_compaction_that_meets_its_own_commit_leaves_the_view_whole(lake: Lake
     s, name = lake.services(), TopicName.parse(f"{lake.stream}/compacted")
     create_topic(s, name, partitions=1, settings={"max_removed_fraction": 1.0})
     made = [NewMessage(append_time=Instant(SECOND), key=b"a", value=b"v", segment=segment) for segment in (0, 0, 2)]
-    IcebergWriter(lambda: lake.session).append(name, made, policy_of(s, name))
+    IcebergWriter(engine_of_process).append(name, made, policy_of(s, name))
     plan = steps.plan(s, name, as_of=Instant(100 * SECOND), work="compaction").plan
     steps.stage(s, plan.plan_id)
     if steps.gate(s, plan.plan_id).judgement == "needs_approval":
         steps.approve(s, plan.plan_id, granted=True, by="tester", text="as expected")
-    with losing(change, made=True, by=REFUSED):
+    with losing(made=True, by=REFUSED):
         steps.publish(s, plan.plan_id)
     assert is_whole(name, COMPACTED)
     assert steps.verify(s, plan.plan_id).name == "published"
@@ -230,13 +226,13 @@ ANSWERS = pytest.mark.parametrize("word", [UNKNOWN, LOST, REFUSED])
 
 
 @contextmanager
-def losing_stages(session: SparkSession, *, made: bool, by: str) -> Iterator[None]:
+def losing_stages(*, made: bool, by: str) -> Iterator[None]:
     """The answers to commits on branches are lost."""
     commit, asked = branches.commit_metadata, list[str]()
 
     def lost(operations: Java, change: Callable[[Java, Java], None], *, what: str) -> None:
         asked.append(what)
-        commit(unheard_operations(session, operations, made=made, by=by), change, what=what)
+        commit(unheard_operations(operations, made=made, by=by), change, what=what)
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(branches, "commit_metadata", lost)
@@ -250,7 +246,7 @@ def test_a_stage_that_was_made_is_found_and_published(lake: Lake, word: str, row
     name = lake.topic()
     lake.append(name, *rows)
     plan = lake.plan(name, AS_OF)
-    with losing_stages(lake.session, made=True, by=word):
+    with losing_stages(made=True, by=word):
         made = lake.store().stage(plan)
     assert is_whole(name)
     lake.store().publish(lake.verdict(plan, made), by(LEDGER))
@@ -261,7 +257,7 @@ def test_nothing_is_committed_to_a_branch_that_is_gone(lake: Lake) -> None:
     """It would be made anew at main, and without an age: nobody would ever end it."""
     name = lake.topic()
     lake.append(name, *WHOLE)
-    table = java_table(lake.session, name)
+    table = engine_of_process().table(name)
     with pytest.raises(PlanConflict, match="the branch lc_0123456789abcdef of its stage is gone"):
         branches.commit_to(table, "lc_0123456789abcdef", table.newAppend(), what="a test")
     assert set(Tables().load(name).refs()) == {"main"}
@@ -273,7 +269,7 @@ def test_a_stage_that_was_not_made_says_so_and_is_made_anew(lake: Lake, word: st
     name = lake.topic()
     lake.append(name, *rows)
     plan = lake.plan(name, AS_OF)
-    with losing_stages(lake.session, made=False, by=word), pytest.raises(CommitUnknown):
+    with losing_stages(made=False, by=word), pytest.raises(CommitUnknown):
         lake.store().stage(plan)
     assert is_whole(name)
     assert lake.publish(plan).removed == (("expiry", plan.expected.removed_rows),)
@@ -285,11 +281,11 @@ def test_the_stages_of_a_view_and_of_markers_that_were_made_are_found(lake: Lake
     s, name = lake.services(clock), TopicName.parse(f"{lake.stream}/staged {token_hex(4)}")
     create_topic(s, name, partitions=1, settings={"subject_delete_marker_ttl": 90, "max_removed_fraction": 1.0})
     made = [NewMessage(append_time=Instant(MINUTE), key=key, value=b"v", headers=(("Nats-TTL", b"60s"),)) for key in (b"a", b"b")]
-    IcebergWriter(lambda: lake.session).append(name, made, policy_of(s, name))
+    IcebergWriter(engine_of_process).append(name, made, policy_of(s, name))
     clock.now = Instant(MINUTE)
     for work, kind in (("compaction", COMPACTED), ("message_cleaner", "")):
         plan = steps.plan(s, name, as_of=clock.now, work=work).plan
-        with losing_stages(lake.session, made=True, by=word):
+        with losing_stages(made=True, by=word):
             steps.stage(s, plan.plan_id)
             steps.mark(s, plan.plan_id)
         assert is_whole(name, kind)
@@ -307,7 +303,7 @@ def test_the_stage_of_an_undo_that_was_made_is_found(lake: Lake, word: str) -> N
     as_of = Instant(round(AS_OF * SECOND))
     taken = steps.run(s, name, as_of=as_of, approver=lambda *_: (True, "tester", "as expected"))
     plan = steps.plan(s, name, as_of=as_of, work=UndoPlan(plan_id=taken.plan_id or "")).plan
-    with losing_stages(lake.session, made=True, by=word):
+    with losing_stages(made=True, by=word):
         steps.stage(s, plan.plan_id)
     assert is_whole(name)
     outcome = steps.run(
@@ -322,7 +318,7 @@ def test_the_stage_of_documents_that_was_made_is_found(lake: Lake, word: str) ->
     topic = Documents.on(lake, snapshot_interval=3, snapshot_threshold=2, snapshot_with_purging_changes=True)
     topic.add(*typed("one", 1, 6))
     topic.sync("one", a=5)
-    with losing_stages(lake.session, made=True, by=word):
+    with losing_stages(made=True, by=word):
         topic.staged()
     assert (is_whole(topic.name), is_whole(topic.name, SNAPSHOTS)) == (True, True)
     assert topic.run().name == "published"
@@ -340,7 +336,7 @@ def test_an_ingest_that_meets_its_own_commit_leaves_the_tables_whole(landing: La
     commit = append.commit_staged
 
     def lost(stage: append.Stage, written: append.Written, **named: Any) -> None:
-        commit(replace(stage, table=unheard(stage.session, stage.table, made=True, by=REFUSED)), written, **named)
+        commit(replace(stage, table=unheard(stage.table, made=True, by=REFUSED)), written, **named)
 
     with monkeypatch.context() as patched:
         patched.setattr(append, "commit_staged", lost)
@@ -352,7 +348,7 @@ def test_an_ingest_that_meets_its_own_commit_leaves_the_tables_whole(landing: La
 
 def test_changes_that_meet_their_own_commit_keep_their_files(lake: Lake) -> None:
     topic = Documents.on(lake)
-    with losing(of_documents, made=True, by=REFUSED):
+    with losing(made=True, by=REFUSED):
         topic.add(*typed("one", 1, 3))
     assert is_whole(topic.name)
     assert topic.stored("one") == [1, 2, 3]
@@ -372,7 +368,7 @@ class Begun:
         self._session, self._real, self._made, self._by = session, real, made, by
 
     def underlyingOps(self) -> Java:  # the name is Iceberg's
-        return unheard_operations(self._session, self._real.underlyingOps(), made=self._made, by=self._by)
+        return unheard_operations(self._real.underlyingOps(), made=self._made, by=self._by)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)

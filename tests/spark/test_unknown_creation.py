@@ -18,6 +18,7 @@ from message_lifecycle.stores.iceberg import append, new_table
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.compaction import view_table
 from message_lifecycle.stores.iceberg.documents import tables as of_documents
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.layout import COMPACTED, QUARANTINE, SNAPSHOTS
 from message_lifecycle.stores.iceberg.table_folder import local_path
 
@@ -36,7 +37,7 @@ TABLES: dict[str, tuple[str, Make | None, Make]] = {
     "documents": ("", None, DOCUMENTS),
     "view": (COMPACTED, topic(), lambda _, name: view_table.create(Tables(), name)),
     "snapshots": (SNAPSHOTS, DOCUMENTS, lambda _, name: of_documents.create(Tables(), name)),
-    "quarantine": (QUARANTINE, topic(), lambda lake, name: append._create(lake.session, name)),
+    "quarantine": (QUARANTINE, topic(), lambda _, name: append._create(engine_of_process(), name)),
 }
 """By title: the table's kind, what is made before it, how it is made."""
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -43,7 +44,7 @@ def ready(*tables: Table, steps: Callable[[str], None] = lambda _: None) -> list
     topic = TopicName.parse("s/t")
     return [
         Ready(
-            jvm=cast("Any", None),
+            jvm=MagicMock(),
             topic=topic,
             kind=kind,
             table=table,
@@ -78,7 +79,6 @@ def at_once(monkeypatch: pytest.MonkeyPatch, ends: LifecycleError | None, *table
     first, second, *made = tables
     monkeypatch.setattr(transaction, "swap_at_once", swap)
     monkeypatch.setattr(transaction, "attempt_of", lambda *_: None)
-    monkeypatch.setattr(transaction, "forget_cached", lambda *_, **__: None)
     one, other = ready(first, second, steps=told.append)
     one.commit_with([other])
     return told
@@ -147,7 +147,7 @@ class Catalog:
 
 def jvm(*, atomic: bool = True, server: bool = True, ends: Exception | None = None) -> Any:
     util = SimpleNamespace(ArrayList=list)
-    return SimpleNamespace(is_atomic=atomic, is_server=server, lake=Catalog(ends), _jvm=SimpleNamespace(java=SimpleNamespace(util=util)))
+    return SimpleNamespace(is_atomic=atomic, is_server=server, lake=Catalog(ends), jvm=SimpleNamespace(java=SimpleNamespace(util=util)))
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def jvm(*, atomic: bool = True, server: bool = True, ends: Exception | None = No
 )
 def test_the_setting_alone_says_that_a_server_is_atomic(settings: dict[str, str], atomic: bool) -> None:
     made = object.__new__(Jvm)
-    made._settings = {f"{PROPERTIES}.{name}": value for name, value in {"type": "rest", **settings}.items()}
+    made.settings = {f"{PROPERTIES}.{name}": value for name, value in {"type": "rest", **settings}.items()}
     assert (made.is_server, made.is_atomic) == (True, atomic)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -12,7 +13,7 @@ from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan, SnapshotRequirements
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.ports import NOTHING_GIVEN, Given
-from message_lifecycle.stores.iceberg import change, fence
+from message_lifecycle.stores.iceberg import fence
 from message_lifecycle.stores.iceberg.change import TableStore, Update, appends_pass, head_is, required_head, staged_change
 from message_lifecycle.stores.iceberg.fence import Ancestor, Judge, Walk, main_ancestors
 from message_lifecycle.stores.iceberg.layout import PLAN_ID
@@ -23,7 +24,7 @@ from tests.verdicts import by, let_pass
 
 PLAN = plan(file("a", 0))
 OURS = Snapshot(2, "delete", {PLAN_ID: PLAN.plan_id})
-SESSION, GIVEN = cast("Any", None), by(("ledger", 1))
+ENGINE, GIVEN = MagicMock(), by(("ledger", 1))
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +44,7 @@ class Store(TableStore):
 
     def commit(self, table: Table, make: Callable[[], Update], given: Given = GIVEN) -> Published:
         verdict = let_pass(PLAN, Staged(plan_id=PLAN.plan_id, branch=None, snapshot_id=2))
-        return self._commit(SESSION, table, verdict, given, make, of="deed")
+        return self._commit(ENGINE, table, verdict, given, make, of="deed")
 
 
 class Told(dict[str, str]):
@@ -60,7 +61,7 @@ def steps() -> list[str]:
 
 @pytest.fixture
 def store(steps: list[str]) -> Store:
-    return Store(lambda: SESSION, tables=cast("Any", None), steps=steps.append)
+    return Store(lambda: ENGINE, tables=cast("Any", None), steps=steps.append)
 
 
 def committing(monkeypatch: pytest.MonkeyPatch, table: Table, *before: Snapshot, ends: Exception | None = None) -> None:
@@ -76,7 +77,6 @@ def committing(monkeypatch: pytest.MonkeyPatch, table: Table, *before: Snapshot,
             table.comes(Snapshot(9, "delete", update))
 
     monkeypatch.setattr(fence, "fenced_commit", commit)
-    monkeypatch.setattr(change, "forget_cached", lambda *_, **__: None)
 
 
 def made(condition: Judge = lambda _walk: None) -> Update:
@@ -132,7 +132,7 @@ def test_a_catalog_that_has_gone_hides_no_unknown_commit(store: Store, monkeypat
     def gone(*_: object, **__: object) -> None:
         raise CatalogUnavailable("gone")
 
-    monkeypatch.setattr(change, "forget_cached", gone)
+    monkeypatch.setattr(ENGINE, "forget", gone)
     with pytest.raises(CommitUnknown):
         store.commit(table, made)
 
@@ -140,7 +140,7 @@ def test_a_catalog_that_has_gone_hides_no_unknown_commit(store: Store, monkeypat
 def test_nothing_is_committed_that_was_not_staged() -> None:
     for staged_id in (None, BASE):
         with pytest.raises(PlanConflict, match=f"nothing is staged for it .snapshot {staged_id}."):
-            staged_change(SESSION, Table(), PLAN.plan_id, staged_id, BASE)
+            staged_change(ENGINE, Table(), PLAN.plan_id, staged_id, BASE)
 
 
 class Beside(Table):

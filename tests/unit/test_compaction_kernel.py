@@ -24,7 +24,8 @@ from message_lifecycle.stores.iceberg.compaction import PartitionJob, PartitionR
 from message_lifecycle.stores.iceberg.compaction.kernel import compact
 from message_lifecycle.stores.iceberg.compaction.view_table import SCHEMA
 from message_lifecycle.stores.iceberg.lake_io import LakeFileIO
-from message_lifecycle.stores.iceberg.tasks import HERE, InputFile, Resources, Store, Vector
+from message_lifecycle.stores.iceberg.shares import Resources
+from message_lifecycle.stores.iceberg.tasks import HERE, InputFile, Store, Vector
 from tests.compaction import Row, Table, compacted, counted, log_file, messages, rows_in, run, vector
 from tests.effort import sample
 from tests.errors import raises

@@ -16,7 +16,8 @@ from message_lifecycle.stores.iceberg.columns import SCHEMA
 from message_lifecycle.stores.iceberg.compaction import PartitionJob
 from message_lifecycle.stores.iceberg.compaction.kernel import compact
 from message_lifecycle.stores.iceberg.lake_files import Pace
-from message_lifecycle.stores.iceberg.tasks import InputFile, Resources
+from message_lifecycle.stores.iceberg.shares import Resources
+from message_lifecycle.stores.iceberg.tasks import InputFile
 
 
 class Clock:

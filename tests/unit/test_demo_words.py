@@ -24,7 +24,7 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
-from message_lifecycle.stores.iceberg import session
+from message_lifecycle.stores.iceberg import engine
 from tests.worlds import HOUR, NOW, SECOND, Lake, make_lake
 
 
@@ -162,7 +162,7 @@ def whole(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setattr(demo.airflow, "connect", lambda _layout: None)
     monkeypatch.setattr(demo, "_run", ran)
     monkeypatch.setattr(demo.stack, "bytes_of_tables", lambda _layout: 61_000_000)
-    monkeypatch.setattr(session, "end_session", lambda: None)  # it is other tests'
+    monkeypatch.setattr(engine, "end_engine", lambda: None)  # it is other tests'
     monkeypatch.setattr(demo_data, "TRANSACTIONS", 2_000)
     monkeypatch.setattr(demo, "PHONE_HAS", 1_200)
     monkeypatch.setattr(demo_data, "editing_trace", typed)

@@ -245,7 +245,7 @@ def test_what_any_word_of_a_store_meets_has_a_name() -> None:
 
 def test_every_store_of_tables_names_what_it_meets() -> None:
     ledger = open_ledger("sqlite://")
-    made = wiring._iceberg({}, ledger, app_name="test", scratch=True)
+    made = wiring._iceberg({}, ledger, scratch=True)
     ledger.close()
     ports = [made.topics, made.reader, made.copier, made.documents, *(getattr(made.stores, one.name) for one in fields(made.stores))]
     # Most are made at their first use.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,8 @@ from message_lifecycle.model.errors import FileUnreadable
 from message_lifecycle.stores.iceberg.erasure import evidence, looking
 from message_lifecycle.stores.iceberg.erasure.looking import Looks
 from message_lifecycle.stores.iceberg.lake_io import LakeFileIO
-from message_lifecycle.stores.iceberg.tasks import HERE, Failed, Resources, _done
+from message_lifecycle.stores.iceberg.shares import Failed, Resources, done
+from message_lifecycle.stores.iceberg.tasks import HERE
 from tests.errors import raises
 
 SECRET = KeySecret(b"s" * 32)
@@ -26,10 +26,9 @@ KEY = b"erased"
 SHARE = Resources(spill_folder="/unused")
 
 
-def looks(cluster: Callable[[], Any] | None, key: bytes = KEY, far_rows: int = 1) -> Looks:
-    """By default any number of rows is many."""
+def looks(engine: Callable[[], Any] | None, key: bytes = KEY) -> Looks:
     matches = KeyMatch.of(SECRET, [SECRET.digest(key)]).matches
-    return Looks(io=LakeFileIO(), store=HERE, matches=matches, kind="log", cluster=cluster, far_rows=far_rows)
+    return Looks(io=LakeFileIO(), store=HERE, matches=matches, kind="log", engine=engine)
 
 
 def files(folder: Path, *, rows: int = 3) -> dict[str, int]:
@@ -42,46 +41,39 @@ def files(folder: Path, *, rows: int = 3) -> dict[str, int]:
     return made
 
 
-def in_tasks(asked: list[int], session: object, items: Sequence[Any], work: Callable[[Any, Resources], Any]) -> list[Any]:
-    """As on executors: what crosses over is pickled, and errors do not come back whole."""
-    assert session == "a session"
-    asked.append(len(items))
-    return [pickle.loads(pickle.dumps(_done(work, SHARE, pickle.loads(pickle.dumps(item))))) for item in items]
+class Tasks:
+    """As on executors: all values are pickled on their way, and errors do not come back whole."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    def run(self, items: Sequence[Any], work: Callable[[Any, Resources], Any], *, description: str) -> list[Any]:
+        self.asked.append(len(items))
+        return [pickle.loads(pickle.dumps(done(work, SHARE, pickle.loads(pickle.dumps(item))))) for item in items]
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many tasks each question was."""
-    found: list[int] = []
-    monkeypatch.setattr(looking, "in_tasks", partial(in_tasks, found))
-    return found
+def tasks() -> Tasks:
+    return Tasks()
 
 
-def test_tasks_find_what_is_found_here(tmp_path: Path, asked: list[int]) -> None:
-    there, here = looks(lambda: "a session"), looks(None)
+def test_tasks_find_what_is_found_here(tmp_path: Path, tasks: Tasks) -> None:
+    there, here = looks(lambda: tasks), looks(None)
     rows = files(tmp_path)
     there.ahead(rows)
     here.ahead(rows)
     found = {path: there.rows(path).tolist() for path in rows}
     assert found == {path: here.rows(path).tolist() for path in rows}
     assert sorted(map(len, found.values())) == [0] * 11 + [1] * 22
-    assert asked == [3]
+    assert tasks.asked == [3]
 
 
-def test_few_rows_are_searched_here(tmp_path: Path, asked: list[int]) -> None:
-    rows = files(tmp_path)
-    found = looks(lambda: pytest.fail("a session was asked for"), far_rows=sum(rows.values()) + 1)
-    found.ahead(rows)
-    assert not asked
-    assert found.rows(str(tmp_path / "1.parquet")).tolist() == [1]
-
-
-def test_a_file_that_is_gone_is_told_by_whoever_asks_for_it(tmp_path: Path, asked: list[int]) -> None:
+def test_a_file_that_is_gone_is_told_by_whoever_asks_for_it(tmp_path: Path, tasks: Tasks) -> None:
     """Some may be: history names them. The others count."""
     rows = files(tmp_path)
     gone = str(tmp_path / "1.parquet")
     Path(gone).unlink()
-    found = looks(lambda: "a session")
+    found = looks(lambda: tasks)
     found.ahead(rows)
     with raises("FileLost", match="1.parquet"):
         found.rows(gone)
@@ -90,7 +82,7 @@ def test_a_file_that_is_gone_is_told_by_whoever_asks_for_it(tmp_path: Path, aske
 
 @pytest.mark.parametrize(("content", "code"), [(b"PAR1 torn", "FileUnreadable"), (b"", "FileUnreadable"), (None, "FileLost")])
 def test_of_a_file_that_cannot_be_read_a_task_says_what_is_said_here(
-    tmp_path: Path, asked: list[int], content: bytes | None, code: str
+    tmp_path: Path, tasks: Tasks, content: bytes | None, code: str
 ) -> None:
     """It may hold the key: nothing is said to be clean."""
     rows = files(tmp_path)
@@ -99,25 +91,25 @@ def test_of_a_file_that_cannot_be_read_a_task_says_what_is_said_here(
     if content is not None:
         damaged.write_bytes(content)
     told = []
-    for found in (looks(lambda: "a session"), looks(None)):
+    for found in (looks(lambda: tasks), looks(None)):
         found.ahead(rows)
         with raises(code, match=r"1\.parquet: a table names this file, and it cannot be read", kind=FileUnreadable) as error:
             found.rows(str(damaged))
         told.append((type(error.value), error.value.filename, str(error.value)))
-    assert asked
+    assert tasks.asked
     assert told[0] == told[1]
 
 
-def test_neither_key_nor_secret_is_in_what_is_printed_of_a_task(tmp_path: Path, asked: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_neither_key_nor_secret_is_in_what_is_printed_of_a_task(tmp_path: Path, tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> None:
     printed: list[str] = []
 
-    def failing(_session: object, items: Sequence[object], _work: object) -> list[Failed]:
-        printed.extend(map(repr, items))
+    def failing(items: Sequence[object], _work: object, *, description: str) -> list[Failed]:
+        printed.extend([*map(repr, items), description])
         return [Failed(kind="Lost", reason="the executor is gone.")] * len(items)
 
-    monkeypatch.setattr(looking, "in_tasks", failing)
+    monkeypatch.setattr(tasks, "run", failing)
     with raises("SearchFailed", match="the executor is gone"):
-        looks(lambda: "a session").ahead(files(tmp_path))
+        looks(lambda: tasks).ahead(files(tmp_path))
     assert printed
     assert not any("ssss" in one or "erased" in one for one in printed)
 

@@ -11,13 +11,13 @@ from py4j.protocol import Py4JJavaError
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.erasure.evidence import history_left
 from message_lifecycle.stores.iceberg.erasure.metadata import Rewriting
 from message_lifecycle.stores.iceberg.erasure.search import UndoWindow, ancestors
 from message_lifecycle.stores.iceberg.history import progress_in
 from message_lifecycle.stores.iceberg.java import identifier
 from message_lifecycle.stores.iceberg.lake_io import LakeFileIO
-from message_lifecycle.stores.iceberg.session import engine
 from message_lifecycle.stores.iceberg.table_metadata import change_metadata, changed_metadata, current_metadata
 from message_lifecycle.stores.iceberg.table_metadata import document_of as in_java
 from tests.histories import ON_OWN_CATALOG, PLACE, append, catalog_in, document_of, new_table
@@ -131,9 +131,9 @@ def test_the_gate_counts_every_snapshot_that_still_reads_something(tmp_path: Pat
 
 def taken_up_by_a_server(base: Any, changed: Any) -> None:
     """As a REST catalog's server does it: the requirements and the single changes, on whatever the table is by then."""
-    jvm: Any = engine()
-    rest, changes = jvm._jvm.org.apache.iceberg.rest, changed.changes()
-    needed = jvm._jvm.org.apache.iceberg.UpdateRequirements.forUpdateTable(base, changes)
+    jvm: Any = engine_of_process()
+    rest, changes = jvm.jvm.org.apache.iceberg.rest, changed.changes()
+    needed = jvm.jvm.org.apache.iceberg.UpdateRequirements.forUpdateTable(base, changes)
     place = identifier(jvm, PLACE)
     rest.CatalogHandlers.updateTable(jvm.lake, place, rest.requests.UpdateTableRequest.create(place, needed, changes))
 

@@ -17,6 +17,7 @@ from packaging.utils import canonicalize_name
 from message_lifecycle.app.cli import main
 from message_lifecycle.stores.iceberg import session
 from message_lifecycle.stores.iceberg.executors import NEEDED, _with_theirs, pack, zip_package
+from message_lifecycle.stores.iceberg.java import PROPERTIES
 from tests.errors import raises
 
 SMALL = ("jsonpatch",)
@@ -147,19 +148,20 @@ def test_a_full_disk_leaves_no_half_of_an_archive(tmp_path: Path, monkeypatch: p
 
 def test_a_context_whose_executors_cannot_have_the_package_is_no_context(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever asks next would take it for whole."""
-    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
 
     stopped = []
-    conf = SimpleNamespace(getAll=lambda: [("spark.master", "spark://a-cluster:7077")])
-    half = SimpleNamespace(getConf=lambda: conf, stop=lambda: stopped.append(True))
+    conf = SimpleNamespace(getAll=lambda: [("spark.master", "spark://a-cluster:7077"), (PROPERTIES, "a.b.Catalog")])
+    half = SimpleNamespace(sparkContext=SimpleNamespace(getConf=lambda: conf), stop=lambda: stopped.append(True))
 
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(SparkContext, "getOrCreate", lambda _: half)
+    monkeypatch.setattr(session, "_start_java", lambda: None)
+    monkeypatch.setattr(SparkSession.Builder, "getOrCreate", lambda _: half)
     monkeypatch.setattr(session, "give_package", full)
     with raises("SparkUnavailable", match="cannot be given this package: .*No space left"):
-        session._context("tests")
+        session._started("tests")
     assert stopped
 
 

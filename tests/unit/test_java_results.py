@@ -30,7 +30,7 @@ of_either = pytest.mark.parametrize("made", [java_error, pyspark_error])
 def jvm(monkeypatch: pytest.MonkeyPatch) -> MagicMock:
     found = MagicMock()
     for module in (deleted_reclaim, new_table, topic_delete):
-        monkeypatch.setattr(module, "engine", lambda: found)
+        monkeypatch.setattr(module, "engine_of_process", lambda: found)
         monkeypatch.setattr(module, "identifier", lambda *_: None)
     monkeypatch.setattr(new_table, "texts", lambda *_: None)
     return found

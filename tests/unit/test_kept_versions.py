@@ -70,7 +70,7 @@ def bucket(
         yield files
 
     java.file_io = file_io
-    monkeypatch.setattr(table_files, "engine", lambda: java)
+    monkeypatch.setattr(table_files, "engine_of_process", lambda: java)
     monkeypatch.setattr(table_files, "_is_latest", lambda _: SimpleNamespace(negate=lambda: lambda one: not one.isLatest()))
     io: Any = SimpleNamespace(properties={})
     return "; ".join(kept_versions([(io, "s3://lake/t")], until_ms=until_ms))
@@ -136,7 +136,7 @@ def test_what_the_store_cannot_answer_is_no_answer(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_place_without_versions_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_files, "engine", MagicMock(side_effect=AssertionError("nobody is to be asked")))
+    monkeypatch.setattr(table_files, "engine_of_process", MagicMock(side_effect=AssertionError("nobody is to be asked")))
     io: Any = SimpleNamespace(properties={})
     assert kept_versions((io, place) for place in ("/lake/t", "file:///lake/t", "gs://lake/t")) == []
 
@@ -152,7 +152,7 @@ def uploads(monkeypatch: pytest.MonkeyPatch, client: Any) -> list[str]:
         yield MagicMock(**{"client.return_value": client})
 
     java.file_io = file_io
-    monkeypatch.setattr(table_files, "engine", lambda: java)
+    monkeypatch.setattr(table_files, "engine_of_process", lambda: java)
     io: Any = SimpleNamespace(properties={})
     return [upload.name for upload in table_files.unfinished_uploads(io, "s3://lake/t")]
 
@@ -208,7 +208,7 @@ def test_an_io_that_refuses_to_delete_is_a_store_that_refuses(monkeypatch: pytes
     java = MagicMock()
     java.settings_of = dict
     java.file_io().__enter__().deleteFiles.side_effect = error
-    monkeypatch.setattr(table_files, "engine", lambda: java)
+    monkeypatch.setattr(table_files, "engine_of_process", lambda: java)
     monkeypatch.setattr(table_files, "_listed_there", lambda *_: iter([table_files.ListedFile("a.parquet", 1, 1)]))
     io: Any = SimpleNamespace(properties={})
     with raises("StorageRefused", match="s3://lake/t: IllegalArgumentException: in its words"):
@@ -225,7 +225,7 @@ def test_a_task_gets_what_opens_files_and_not_what_opens_the_catalog() -> None:
 def test_a_view_that_another_is_at_is_named(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     java = MagicMock()
     java.lake.dropView.side_effect = java_error(name)
-    monkeypatch.setattr(view_file, "engine", lambda: java)
+    monkeypatch.setattr(view_file, "engine_of_process", lambda: java)
     monkeypatch.setattr(view_file, "identifier", lambda *_: None)
     with raises("CatalogUnavailable", match="in its words"):
         view_file.drop(("lake", "t__live"))

@@ -12,9 +12,9 @@ from message_lifecycle.sources.block import MESSAGE_BYTES
 from message_lifecycle.stores.iceberg import append, columns, new_table
 from message_lifecycle.stores.iceberg.catalog import _shape
 from message_lifecycle.stores.iceberg.compaction import view_table
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.java import identifier
 from message_lifecycle.stores.iceberg.new_table import TableShape
-from message_lifecycle.stores.iceberg.session import engine
 from tests.histories import ON_OWN_CATALOG, PLACE, catalog_in, document_of
 
 pytestmark = ON_OWN_CATALOG
@@ -36,8 +36,8 @@ def by_us(shape: TableShape, properties: dict[str, str]) -> None:
 
 def by_a_server(shape: TableShape, properties: dict[str, str]) -> None:
     """A REST catalog's server, told the requirements and the single changes; the format's version its client puts before them."""
-    jvm: Any = engine()
-    iceberg, place = jvm._jvm.org.apache.iceberg, identifier(jvm, PLACE)
+    jvm: Any = engine_of_process()
+    iceberg, place = jvm.jvm.org.apache.iceberg, identifier(jvm, PLACE)
     made = new_table._begun(jvm, PLACE, shape, properties, TOLD).currentMetadata()
     version = getattr(iceberg, "MetadataUpdate$UpgradeFormatVersion")(made.formatVersion())
     changes = [version, *made.changes()]

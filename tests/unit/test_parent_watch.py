@@ -29,7 +29,7 @@ PARENT = """
 import subprocess, sys
 from pathlib import Path
 with open(sys.argv[2], "wb") as log:
-    driver = subprocess.Popen([sys.executable, "-c", sys.argv[1], sys.argv[3]], stderr=log, start_new_session=True)
+    driver = subprocess.Popen([sys.executable, "-c", sys.argv[1], sys.argv[3], "--without-spark"], stderr=log, start_new_session=True)
 print(driver.pid, flush=True)
 driver.wait()
 """

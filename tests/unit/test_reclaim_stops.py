@@ -16,13 +16,13 @@ from message_lifecycle.model.change import Forget
 from message_lifecycle.model.errors import CatalogUnavailable, ForeignTable, PlanConflict, UnsafePath
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.settings import resolve
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.erasure.search import loose_with
 from message_lifecycle.stores.iceberg.erasure.store import IcebergEraser
 from message_lifecycle.stores.iceberg.java import PROPERTIES
 from message_lifecycle.stores.iceberg.lake_io import LakeFileIO
 from message_lifecycle.stores.iceberg.layout import ERASING, STAGED_AS
 from message_lifecycle.stores.iceberg.reclaim_evidence import named, reclaim_evidence
-from message_lifecycle.stores.iceberg.session import engine
 from message_lifecycle.stores.iceberg.table_folder import local_path
 from tests.histories import ON_OWN_CATALOG, append, document_of, folder_of, head, names_below, rewrite_document, set_properties
 from tests.ledgers import outcome_of, plan_of
@@ -256,8 +256,8 @@ def test_a_torn_file_that_no_snapshot_names_cannot_be_searched_and_counts_as_hel
 
 
 def test_a_catalog_that_does_not_answer_java_is_named(past: Past, monkeypatch: pytest.MonkeyPatch) -> None:
-    before, jvm = past.files(), engine()
-    monkeypatch.setattr(jvm, "_settings", {**jvm._settings, f"{PROPERTIES}.uri": "jdbc:postgresql://127.0.0.1:1/lake"})
+    before, jvm = past.files(), engine_of_process()
+    monkeypatch.setattr(jvm, "settings", {**jvm.settings, f"{PROPERTIES}.uri": "jdbc:postgresql://127.0.0.1:1/lake"})
     monkeypatch.delitem(jvm.__dict__, "lake")
     with pytest.raises(CatalogUnavailable, match="refused"):
         past.run()

@@ -49,11 +49,11 @@ class Sources:
     def intake(self) -> Intake:
         s = self.lake.services
 
-        def no_session() -> Any:
+        def no_engine() -> Any:
             raise AssertionError("files this small need no Spark")
 
         return Intake(
-            topics=s.topics, ledger=s.ledger, server=s.server, session=no_session, end_offsets=s.reader.end_offsets, witnesses=NoWitnesses()  # type: ignore[arg-type]
+            topics=s.topics, ledger=s.ledger, server=s.server, engine=no_engine, end_offsets=s.reader.end_offsets, witnesses=NoWitnesses()  # type: ignore[arg-type]
         )  # fmt: skip
 
     def put(self, name: str, *keys: str) -> None:
@@ -263,7 +263,7 @@ def test_a_batch_whose_offsets_nobody_knows_is_named(sources: Sources, monkeypat
     monkeypatch.setattr("message_lifecycle.stores.iceberg.append.end_of_batch", lambda *_: None)
     with raises("RemapUnknown", match="batch1"):
         remap(
-            sources.lake.services, replace(sources.intake, session=lambda: None), sources.name, str(sources.folder), IngestOptions(mapping=RIGHT), WORD,
+            sources.lake.services, replace(sources.intake, engine=lambda: None), sources.name, str(sources.folder), IngestOptions(mapping=RIGHT), WORD,
             bring=sources.bring,
         )  # fmt: skip
 

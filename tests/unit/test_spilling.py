@@ -31,7 +31,8 @@ from message_lifecycle.stores.iceberg.lake_io import LakeFileIO
 from message_lifecycle.stores.iceberg.limit_rows import Files, Left
 from message_lifecycle.stores.iceberg.limited import beyond_of_keys, offsets_of
 from message_lifecycle.stores.iceberg.segments import FileMetrics
-from message_lifecycle.stores.iceberg.tasks import MEBIBYTE, InputFile, NewFile, Resources
+from message_lifecycle.stores.iceberg.shares import MEBIBYTE, Resources
+from message_lifecycle.stores.iceberg.tasks import InputFile, NewFile
 
 ROWS, FILES, GROUP_ROWS, VALUE_BYTES = 1_100_000, 2, 125_000, 48
 MEMORY_BYTES = 80 * MEBIBYTE

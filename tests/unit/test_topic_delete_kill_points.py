@@ -24,9 +24,8 @@ from message_lifecycle.ports import TopicDeleter
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.compaction import view_table
 from message_lifecycle.stores.iceberg.documents import tables as document_tables
-from message_lifecycle.stores.iceberg.java import Jvm
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.layout import COMPACTED, DELETED
-from message_lifecycle.stores.iceberg.session import engine
 from message_lifecycle.stores.iceberg.topic_delete import place_of
 from tests.deleted_topics import OWN, names_in, offsets, topic_in
 from tests.effort import hunt, sample
@@ -150,7 +149,7 @@ def test_half_a_deletion_that_cannot_be_taken_back_yet_is_not_closed(tmp_path: P
         raise Py4JNetworkError("the line went dead")
 
     with monkeypatch.context() as patched, pytest.raises(CommitUnknown, match="moving the table"):
-        patched.setattr(cast(Jvm, engine()).lake, "renameTable", dead)
+        patched.setattr(engine_of_process().lake, "renameTable", dead)
         steps.close(past.services, first.plan, "superseded", "given up")
     assert past.ledger.open_plan(NAME) == first
     with pytest.raises(PlanConflict, match="changed since"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from py4j.protocol import Py4JNetworkError
@@ -20,10 +20,9 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.request import DeleteTopic, UndoPlan
 from message_lifecycle.stores.iceberg.catalog import IcebergTopics
 from message_lifecycle.stores.iceberg.compaction.view_table import HORIZONS, RAW_PROPERTY
-from message_lifecycle.stores.iceberg.java import Jvm
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.layout import COMPACTED, DELETED, LATEST, LIVE, SCRATCH_PROPERTY, by_partition
 from message_lifecycle.stores.iceberg.pointers import Place
-from message_lifecycle.stores.iceberg.session import engine
 from message_lifecycle.stores.iceberg.table_folder import local_path
 from message_lifecycle.stores.iceberg.topic_delete import IcebergDeleter, place_of
 from tests.deleted_topics import OWN, names_in, offsets, topic_in
@@ -226,7 +225,7 @@ def test_a_move_whose_answer_is_lost_is_looked_up(tmp_path: Path, monkeypatch: p
     past = topic_in(tmp_path)
     first = past.delete_whole().plan_id if operation == "undo" else None
     plan_id = judged(past, UndoPlan(plan_id=first) if first else DELETE)
-    before, lake = names_in(past, NAME.namespace), cast(Jvm, engine()).lake
+    before, lake = names_in(past, NAME.namespace), engine_of_process().lake
     rename = lake.renameTable
 
     def lost(*places: object) -> None:

@@ -9,12 +9,14 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import TypeVar
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.known import of_it_alone, topic_of
-from message_lifecycle.app.operations.registry import Scheduled, Work, again, named, of_plan, work_on
+from message_lifecycle.app.operations.registry import Scheduled, Work, again, of_plan, work_on
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.topics import copy_topic
 from message_lifecycle.app.wiring import lake
@@ -33,7 +35,7 @@ Subject = TypeVar("Subject", TopicName, PlanRecord)
 
 def copy_all(*, topics: list[str]) -> int:
     """Copy into every replica; exit status: 0 unless one failed, for nothing else tells that a replica falls behind."""
-    s = lake(app_name="topic_copy")
+    s = lake()
 
     def one(name: TopicName) -> None:
         done = copy_topic(s, name)
@@ -47,8 +49,7 @@ def copy_all(*, topics: list[str]) -> int:
 def plan_and_stage(*, run: str, as_of: str, topics: list[str], work: Scheduled | EraseKey = "message_cleaner") -> int:
     """Plan and stage every topic. A topic's error is written down as its outcome; exit status: 0 unless every topic failed."""
     asked = "erasure" if isinstance(work, EraseKey) else work
-    operation = named(asked)
-    s = lake(app_name=asked, spark_ahead=operation.wants_spark)
+    s = lake()
     instant = parse_instant(as_of)
 
     def work_of(name: TopicName) -> Work:
@@ -65,7 +66,7 @@ def plan_and_stage(*, run: str, as_of: str, topics: list[str], work: Scheduled |
 
 def mark_all(*, run: str) -> int:
     """Put the markers of every staged plan of the run beside it, where its topic makes any."""
-    s = lake(app_name="marker_generation")
+    s = lake()
 
     def one(record: PlanRecord) -> None:
         staged = steps.mark(s, record.plan.plan_id)
@@ -82,7 +83,7 @@ def _wants_markers(s: Services, record: PlanRecord) -> bool:
 
 def gate_all(*, run: str) -> int:
     """Judge every staged plan of the run that has no report yet."""
-    s = lake(app_name="quality_gate")
+    s = lake()
 
     def one(record: PlanRecord) -> None:
         try:
@@ -101,7 +102,7 @@ def gate_all(*, run: str) -> int:
 
 def publish_all(*, run: str, plan_id: str | None = None) -> int:
     """Publish what may be; a plan that waits for a person is left waiting and is no failure."""
-    s = lake(app_name="publish")
+    s = lake()
 
     def one(record: PlanRecord) -> None:
         try:
@@ -213,6 +214,8 @@ def planning(description: str | None, *, work: Scheduled) -> Callable[[], int]:
 
 _POLL_SECONDS = 0.5
 EXIT_ORPHANED = 137
+WITHOUT_SPARK = "--without-spark"
+"""Argument of every application: no row of a table is read, so there is no work for Spark."""
 
 
 def watch_parent(leave: Callable[[int], None] = os._exit, parent: Callable[[], int] = os.getppid) -> threading.Thread:
@@ -233,12 +236,21 @@ def watch_parent(leave: Callable[[int], None] = os._exit, parent: Callable[[], i
 
 
 def run_application(main: Callable[[], int]) -> None:
-    """Run a Spark application's main function and leave with its status; our errors print what to do, others their trace."""
+    """Run an application's main function and leave with its status. Our errors print what to do, others their trace.
+
+    Spark starts first, and runs all tasks of the application. With the argument `--without-spark` it does not start.
+    """
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     for noisy in ("py4j", "pyiceberg", "great_expectations"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     watch_parent()
     try:
+        if WITHOUT_SPARK in sys.argv:
+            sys.argv.remove(WITHOUT_SPARK)
+        else:
+            from message_lifecycle.stores.iceberg.engine import start_application
+
+            start_application(Path(sys.argv[0]).stem)
         status = main()
     except LifecycleError as error:
         log.error("%s: %s", error.code, error)
@@ -246,6 +258,10 @@ def run_application(main: Callable[[], int]) -> None:
     except Exception:  # the boundary: whatever it is, its trace is printed and the status says so
         log.exception("internal error; nothing is retried, the ledger and the table tell what was done")
         status = EXIT_INTERNAL
+    with suppress(Exception):  # of a cluster or a Java that has gone: the work is done, and the status says how it ended
+        from message_lifecycle.stores.iceberg.engine import end_application
+
+        end_application()
     sys.stdout.flush()
     sys.stderr.flush()
     # Not sys.exit: threads of the JVM gateway would keep the process for seconds after the work is done.

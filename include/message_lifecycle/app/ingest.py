@@ -95,18 +95,18 @@ def ingest(
 def lake_intake(ledger: Ledger, server: Mapping[str, Value]) -> Intake:
     """The Iceberg lake of this configuration."""
     from message_lifecycle.stores.iceberg.catalog import IcebergTopics, Tables
+    from message_lifecycle.stores.iceberg.engine import engine_of_process
     from message_lifecycle.stores.iceberg.log_repair import IcebergWitnesses
     from message_lifecycle.stores.iceberg.read import newest_state
-    from message_lifecycle.stores.iceberg.session import spark_session
 
     tables = Tables()
     return Intake(
         topics=IcebergTopics(tables, server=server),
         ledger=ledger,
         server=server,
-        session=lambda: spark_session("ingest"),
+        engine=engine_of_process,
         end_offsets=lambda name: newest_state(tables.load(name)).end_offsets,
-        witnesses=IcebergWitnesses(tables, lambda: spark_session("ingest")),
+        witnesses=IcebergWitnesses(tables, engine_of_process),
     )
 
 

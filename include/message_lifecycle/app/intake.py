@@ -41,11 +41,11 @@ if TYPE_CHECKING:
     from message_lifecycle.sources.mapping import FieldMapping
     from message_lifecycle.sources.messages import Few, TtlRules
     from message_lifecycle.stores.iceberg.append import Appended
+    from message_lifecycle.stores.iceberg.engine import Engine
 
 log = logging.getLogger("lifecycle")
 
 # Spark's own types stay behind `sources` and `stores`: here they are passed on, never looked into.
-Session = Any
 Frame = Any
 
 SHIFT_DAYS = "shift_days"
@@ -77,13 +77,13 @@ class IngestOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intake:
-    """What an ingest works with. The session is asked for only when there is something to take that needs it. `few_bytes`: of a batch's files,
+    """What an ingest works with. The engine is asked for only when there is something to take that needs it. `few_bytes`: of a batch's files,
     up to which it may do without."""
 
     topics: Topics
     ledger: Ledger
     server: Mapping[str, Value]
-    session: Callable[[], Session]
+    engine: Callable[[], Engine]
     end_offsets: Callable[[TopicName], Mapping[int, int]]
     witnesses: Witnesses
     key_secret: Callable[[bool], KeySecret] = secret_of_place
@@ -166,14 +166,15 @@ def take_known(
 def left_open(intake: Intake, name: TopicName, known: Sequence[SourceFile]) -> tuple[str, Sequence[SourceFile]] | None:
     """End the batch that a dead run left: it is in the table, or its files are not here. Else it is to be done again."""
     from message_lifecycle.stores.iceberg.append import end_of_batch, quarantined
+    from message_lifecycle.stores.iceberg.engine import engine_with_sql
 
     for batch in intake.ledger.open_batches(name):
-        session = intake.session()
-        appended = end_of_batch(session, name, batch.batch_id)
+        engine = engine_with_sql(intake.engine)
+        appended = end_of_batch(engine, name, batch.batch_id)
         if appended is not None:
             log.info("%s: batch %s of a run that died is in the table", name, batch.batch_id)
             # Nobody counted which files gave no message: they count as taken.
-            refused = sum(quarantined(session, name, batch.batch_id).values())
+            refused = sum(quarantined(engine, name, batch.batch_id).values())
             intake.ledger.finish_batch(
                 batch.batch_id, snapshot_id=appended.snapshot_id, rows=appended.rows, quarantined=refused, ranges=appended.ranges
             )
@@ -262,7 +263,9 @@ def messages_in(intake: Intake, name: TopicName, files: Sequence[InputFile], pol
         some = files[start : start + MAX_FILES]
         with engine_failures(), named_failures():
             rules = _ttl_rules(policy, topic)
-            found = survey(read_messages(intake.session(), some, options.mapping, partitions=topic.partitions, ttl=rules), options.mapping)
+            found = survey(
+                read_messages(intake.engine().session, some, options.mapping, partitions=topic.partitions, ttl=rules), options.mapping
+            )
         check_found(found, some, options.mapping, allow_implausible_times=options.allow_implausible_times)
         good += int(found["rows"]) - int(found["refused"])
     return good
@@ -272,12 +275,11 @@ def _append_few(intake: Intake, name: TopicName, batch_id: str, few: Few, policy
     """In this process: most of a small batch's time would be Spark's start."""
     from message_lifecycle.stores.iceberg.catalog import ledger_text
     from message_lifecycle.stores.iceberg.layout import LEDGER
-    from message_lifecycle.stores.iceberg.session import engine
     from message_lifecycle.stores.iceberg.writer import append_few
 
     properties = {LEDGER: ledger_text(intake.ledger.next_identity())}
     appended, _ = append_few(
-        engine(intake.session),
+        intake.engine(),
         name,
         few.messages,
         policy,
@@ -322,15 +324,16 @@ def _append_by_spark(
         with_deadlines,
     )
     from message_lifecycle.stores.iceberg.append import append_batch, quarantine, quarantined
+    from message_lifecycle.stores.iceberg.engine import engine_with_sql
     from message_lifecycle.stores.iceberg.incoming import CutRules, mark_forbidden
 
-    session, mapping, name = intake.session(), options.mapping, topic.name
+    engine, mapping, name = engine_with_sql(intake.engine), options.mapping, topic.name
     clock = policy.late_after(intake.ledger.now())
 
     def reading(*, for_quarantine: bool = False, late_after: Instant | None = None) -> Frame:
         rules = _ttl_rules(policy, topic)
         found = read_messages(
-            session, files, mapping, partitions=topic.partitions, ttl=rules, for_quarantine=for_quarantine, late_after=late_after
+            engine.session, files, mapping, partitions=topic.partitions, ttl=rules, for_quarantine=for_quarantine, late_after=late_after
         )
         return found if forbidden is None else mark_forbidden(found, forbidden, code=ERASED, keyless=UNREADABLE_LINE)
 
@@ -355,10 +358,10 @@ def _append_by_spark(
             intake.ledger.set_ingest_setting(name, SHIFT_DAYS, days)
         if found["refused"]:
             bad = refused(reading(for_quarantine=True))
-            quarantine(session, name, bad, batch_id=batch_id, at=intake.ledger.now(), may_commit=may_commit)
+            quarantine(engine, name, bad, batch_id=batch_id, at=intake.ledger.now(), may_commit=may_commit)
 
     appended = append_batch(
-        session,
+        engine,
         name,
         messages,
         batch_id=batch_id,
@@ -371,8 +374,8 @@ def _append_by_spark(
     any_refused = bool(found.get("refused", 1))
     return _Taken(
         appended=appended,
-        quarantined=quarantined(session, name, batch_id) if any_refused else {},
-        refused_whole=_refused_whole(session, name, batch_id, read, files, appended) if any_refused else {},
+        quarantined=quarantined(engine, name, batch_id) if any_refused else {},
+        refused_whole=_refused_whole(engine, name, batch_id, read, files, appended) if any_refused else {},
         unknown_times=unknown if isinstance(unknown, int) else None,
         shift_days=days,
         erased=erased if isinstance(erased, int) else None,
@@ -382,13 +385,13 @@ def _append_by_spark(
 
 
 def _refused_whole(
-    session: Session, name: TopicName, batch_id: str, read: Frame, files: Sequence[InputFile], appended: Appended | None
+    engine: Engine, name: TopicName, batch_id: str, read: Frame, files: Sequence[InputFile], appended: Appended | None
 ) -> Mapping[str, int]:
     """By file, the refused rows of each file that gave no message."""
     from message_lifecycle.sources.files import AT_BITS
     from message_lifecycle.stores.iceberg.append import files_with_messages, quarantined_files
 
-    refused = quarantined_files(session, name, batch_id)
+    refused = quarantined_files(engine, name, batch_id)
     # Files are read once more only where the batch has messages and refused rows.
     gave = files_with_messages(read, at_bits=AT_BITS) if appended is not None and refused else frozenset()
     return {file.name: refused[file.name] for number, file in enumerate(files) if file.name in refused and number not in gave}

@@ -150,7 +150,7 @@ def _with_ranges(intake: Intake, name: TopicName, batch: TakenBatch) -> TakenBat
         return batch
     from message_lifecycle.stores.iceberg.append import end_of_batch
 
-    appended = end_of_batch(intake.session(), name, batch.batch_id)
+    appended = end_of_batch(intake.engine(), name, batch.batch_id)
     if appended is None or appended.ranges is None:
         raise remap_unknown(name, batch.batch_id)
     return replace(batch, ranges=appended.ranges)

@@ -41,17 +41,11 @@ if TYPE_CHECKING:
     from message_lifecycle.stores.redis_streams.log import Server
 
 
-def lake(*, app_name: str = "lifecycle", spark_ahead: bool = False) -> Services:
-    """The Iceberg lake of this configuration. Only staging, gating and publishing start Java, and Spark where they need it, when they are called.
-
-    `spark_ahead`: it is started at once and beside, by a caller who knows that tasks will follow."""
+def lake() -> Services:
+    """Return the Iceberg lake of this configuration. Staging, gating and publishing start Java at their first need."""
     config = load_config()
-    if spark_ahead:
-        from message_lifecycle.stores.iceberg.session import start_ahead
-
-        start_ahead(app_name)
     ledger = _ledger(config.ledger_url, resolve(topic={}, server=config.server).clock_skew_us)
-    found = _iceberg(config.server, ledger, app_name=app_name, scratch=False)
+    found = _iceberg(config.server, ledger, scratch=False)
     if not config.backends:
         return found
     from message_lifecycle.app.backends import beside
@@ -59,47 +53,43 @@ def lake(*, app_name: str = "lifecycle", spark_ahead: bool = False) -> Services:
     return beside(found, config.backends)
 
 
-def _iceberg(server: Mapping[str, Value], ledger: Ledger, *, app_name: str, scratch: bool) -> Services:
+def _iceberg(server: Mapping[str, Value], ledger: Ledger, *, scratch: bool) -> Services:
     from message_lifecycle.stores.iceberg.catalog import IcebergTopics
+    from message_lifecycle.stores.iceberg.engine import engine_of_process
     from message_lifecycle.stores.iceberg.read import IcebergReader
 
     tables = _tables(os.environ.get(CATALOG_HOME))
 
-    def session() -> Any:
-        from message_lifecycle.stores.iceberg.session import spark_session
-
-        return spark_session(app_name)
-
     def log() -> IcebergStore:
         from message_lifecycle.stores.iceberg.store import IcebergStore
 
-        return IcebergStore(session, tables=tables)
+        return IcebergStore(engine_of_process, tables=tables)
 
     def view() -> IcebergViews:
         from message_lifecycle.stores.iceberg.compaction.store import IcebergViews
 
-        return IcebergViews(session, tables=tables)
+        return IcebergViews(engine_of_process, tables=tables)
 
     def snapshots() -> IcebergSnapshots:
         from message_lifecycle.stores.iceberg.documents.store import IcebergSnapshots
 
-        return IcebergSnapshots(session, tables=tables)
+        return IcebergSnapshots(engine_of_process, tables=tables)
 
     def changes() -> IcebergChanges:
         from message_lifecycle.stores.iceberg.documents.store import IcebergChanges
 
-        return IcebergChanges(session, tables=tables)
+        return IcebergChanges(engine_of_process, tables=tables)
 
     def quarantine() -> IcebergQuarantine:
         from message_lifecycle.stores.iceberg.quarantine import IcebergQuarantine
 
-        return IcebergQuarantine(session, tables=tables)
+        return IcebergQuarantine(engine_of_process, tables=tables)
 
     def rewrite() -> IcebergEraser:
         from message_lifecycle.app.operations.registry import undoable
         from message_lifecycle.stores.iceberg.erasure.store import IcebergEraser
 
-        return IcebergEraser(tables, undoable=undoable, session=session)
+        return IcebergEraser(tables, undoable=undoable)
 
     def forget() -> IcebergReclaimer:
         from message_lifecycle.stores.iceberg.reclaiming import IcebergReclaimer
@@ -119,12 +109,12 @@ def _iceberg(server: Mapping[str, Value], ledger: Ledger, *, app_name: str, scra
     def copier() -> IcebergCopier:
         from message_lifecycle.stores.iceberg.copying import IcebergCopier
 
-        return IcebergCopier(session, own_lifetimes=_own_lifetimes, tables=tables)
+        return IcebergCopier(engine_of_process, own_lifetimes=_own_lifetimes, tables=tables)
 
     def documents() -> IcebergDocuments:
         from message_lifecycle.stores.iceberg.documents.store import IcebergDocuments
 
-        return IcebergDocuments(session, tables=tables)
+        return IcebergDocuments(engine_of_process, tables=tables)
 
     def gate() -> GreatExpectationsGate:
         from message_lifecycle.gates.runner import GreatExpectationsGate
@@ -134,7 +124,7 @@ def _iceberg(server: Mapping[str, Value], ledger: Ledger, *, app_name: str, scra
     def witnesses() -> IcebergWitnesses:
         from message_lifecycle.stores.iceberg.log_repair import IcebergWitnesses
 
-        return IcebergWitnesses(tables, session)
+        return IcebergWitnesses(tables, engine_of_process)
 
     return Services(
         topics=IcebergTopics(tables, server=server, scratch=scratch),
@@ -244,18 +234,18 @@ def memory_world(server: Mapping[str, Value], options: StoreOptions = NO_OPTIONS
 
 
 def iceberg_world(server: Mapping[str, Value], options: StoreOptions = NO_OPTIONS) -> World:  # noqa: ARG001  # it has no options
-    """Scratch tables in the configured lake, with a scratch ledger. One Spark session serves all scenarios of a process."""
+    """Scratch tables in the configured lake, with a scratch ledger. One engine serves all scenarios of a process."""
     from message_lifecycle.app.scenario import World
     from message_lifecycle.ledger import open_ledger
-    from message_lifecycle.stores.iceberg.session import spark_session
+    from message_lifecycle.stores.iceberg.engine import engine_of_process
     from message_lifecycle.stores.iceberg.view_file import drop_deleted, drop_stream
     from message_lifecycle.stores.iceberg.writer import IcebergWriter
 
     load_config()
     clock = _Clock()
     ledger = open_ledger("sqlite://", clock=clock)
-    services = replace(_iceberg(server, ledger, app_name="scenario", scratch=True), key_secret=_scratch_secret())
-    writer = IcebergWriter(session=lambda: spark_session("scenario"))
+    services = replace(_iceberg(server, ledger, scratch=True), key_secret=_scratch_secret())
+    writer = IcebergWriter(engine_of_process)
     scratch = f"scenario-{token_hex(6)}"
 
     def close() -> None:

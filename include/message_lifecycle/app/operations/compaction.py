@@ -39,7 +39,6 @@ class Compaction(Operation):
     name = "compaction"
     command = "compact"
     interval = "compaction_interval"
-    wants_spark = True
     removes, takes_messages = False, False
     not_undone = "a compaction takes nothing from the log, which still has what the view leaves out"
 

@@ -71,7 +71,7 @@ class SnapshotWithPurge(OfDocuments):
     name = "snapshot_with_purge"
     command = "run"
     interval = "snapshots_interval"
-    wants_spark, undoable = True, True
+    undoable = True
 
     def owed(self, s: Services, name: TopicName, policy: Policy, made: Callable[[], Plan], look: Look) -> Sequence[Owed]:
         if not policy.of_documents:

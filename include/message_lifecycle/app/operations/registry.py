@@ -53,8 +53,6 @@ class Operation:
     """It takes nothing: once its first commit is there, nothing stops the others."""
     gives_way: ClassVar[bool] = False
     """It waits while a person is asked about the log as it stands."""
-    wants_spark: ClassVar[bool] = False
-    """A due topic nearly always has something to stage, so Java, and Spark on a cluster, may be started early."""
     marks: ClassVar[bool] = False
     """It may leave a key without a live message, and then makes the key's marker (MRK-1, MRK-2)."""
     removes: ClassVar[bool] = True

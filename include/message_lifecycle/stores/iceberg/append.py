@@ -16,14 +16,15 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg.branches import head_of, set_refs
 from message_lifecycle.stores.iceberg.catalog import beside, ledger_text
+from message_lifecycle.stores.iceberg.engine import Engine
 from message_lifecycle.stores.iceberg.fence import Ancestor, Walk, expired_batch, fenced_commit, main_ancestors, newest_state
 from message_lifecycle.stores.iceberg.incoming import CutRules, count_opened, number
 from message_lifecycle.stores.iceberg.java import Java, each, entries
 from message_lifecycle.stores.iceberg.layout import INGEST_ID, LEDGER, PARTITIONS_PROPERTY, QUARANTINE, ROW_GROUPS, SPAN_SECONDS, LogSummary
-from message_lifecycle.stores.iceberg.session import forget_cached, java_table, sql_table
+from message_lifecycle.stores.iceberg.session import sql_table
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 # A batch written to a branch, where no reader sees it, and put on main by one commit that is made at most once.
 #
@@ -128,14 +129,14 @@ class Base:
 class Stage(Base):
     """A branch of the table, made at `base_id`: an empty snapshot of its own where main had none."""
 
-    session: SparkSession
+    engine: Engine
     branch: str
 
     def written(self) -> Written:
         """What was written to the branch."""
         self.table.refresh()
         head = self.table.snapshot(self.branch)
-        jvm: Java = self.session._jvm
+        jvm: Java = self.engine.jvm
         changes = jvm.org.apache.iceberg.SnapshotChanges.builderFor(self.table).snapshot(head).build()
         files = [] if head.snapshotId() == self.base_id else list(each(changes.addedDataFiles()))
         segments: dict[tuple[int, int], int] = {}
@@ -148,9 +149,9 @@ class Stage(Base):
 
 
 @contextmanager
-def staging(session: SparkSession, name: TopicName, batch_id: str, *, kind: str = "") -> Iterator[Stage]:
+def staging(engine: Engine, name: TopicName, batch_id: str, *, kind: str = "") -> Iterator[Stage]:
     """A new branch for the batch; afterwards it is gone, and so are those that dead runs of the batch left."""
-    table = java_table(session, name, kind=kind)
+    table = engine.table(name, kind=kind)
     branch = f"in_{batch_id}_{secrets.token_hex(4)}"
     # On whatever is newest in the attempt that holds; a table without snapshots gets an empty one, on the branch alone.
     set_refs(
@@ -161,16 +162,16 @@ def staging(session: SparkSession, name: TopicName, batch_id: str, *, kind: str 
     )
     table.refresh()
     base_id = int(table.snapshot(branch).snapshotId())
-    forget_cached(session, name, kind=kind)
+    engine.forget(name, kind=kind)
     try:
-        yield Stage(session=session, table=table, branch=branch, base_id=base_id)
+        yield Stage(engine=engine, table=table, branch=branch, base_id=base_id)
     finally:
         remove_branches(table, batch_id)
 
 
-def end_of_batch(session: SparkSession, name: TopicName, batch_id: str) -> Appended | None:
+def end_of_batch(engine: Engine, name: TopicName, batch_id: str) -> Appended | None:
     """What a dead run left: its commit, if it got so far; its branches are taken away."""
-    table = java_table(session, name)
+    table = engine.table(name)
     remove_branches(table, batch_id)
     return find_appended(table, batch_id)
 
@@ -261,7 +262,7 @@ class MovedOn(LifecycleError):
 
 
 def append_batch(
-    session: SparkSession,
+    engine: Engine,
     name: TopicName,
     messages: Callable[[], DataFrame],
     *,
@@ -279,7 +280,7 @@ def append_batch(
     that is on main already is found, not repeated. Raises TableBusy when other writers came first every time, CommitUnknown.
     """
     for _ in range(TRIES):
-        with staging(session, name, batch_id) as stage:
+        with staging(engine, name, batch_id) as stage:
             if (found := stage.found(batch_id)) is not None:
                 return found
             base = newest_state(stage.table)
@@ -292,7 +293,7 @@ def append_batch(
             staged(written.rows)
             if not written.files:
                 return None
-            ours = state_after(session, name, stage.branch, base, written, late_after=rules.late_after)
+            ours = state_after(engine, name, stage.branch, base, written, late_after=rules.late_after)
             doubled = rules.doubled_seconds
             with suppress(MovedOn, AlreadyThere):
                 commit_staged(
@@ -303,7 +304,7 @@ def append_batch(
                     may_commit=may_commit,
                     state=partial(merged, base, ours),
                 )
-        forget_cached(session, name)
+        engine.forget(name)
     raise TableBusy(f"batch {batch_id} of topic {name}", TRIES)
 
 
@@ -336,17 +337,17 @@ def fitting(in_order: DataFrame, base: LogSummary, rules: CutRules) -> CutRules:
     return rules.fitting([row["opened"] for row in totals.collect()])
 
 
-def state_after(session: SparkSession, name: TopicName, branch: str, base: LogSummary, written: Written, *, late_after: int) -> LogSummary:
+def state_after(engine: Engine, name: TopicName, branch: str, base: LogSummary, written: Written, *, late_after: int) -> LogSummary:
     """The log's state of the partitions that got messages, from what was written: right however often a task was run."""
     rows: dict[int, int] = {}
     for (partition, _), count in written.segments.items():
         rows[partition] = rows.get(partition, 0) + count
     ends = {partition: base.end_offsets.get(partition, 0) + count for partition, count in rows.items()}
-    return LogSummary(end_offsets=ends, active=active_after(session, name, branch, base, written, late_after=late_after))
+    return LogSummary(end_offsets=ends, active=active_after(engine, name, branch, base, written, late_after=late_after))
 
 
 def active_after(
-    session: SparkSession, name: TopicName, branch: str, base: LogSummary, written: Written, *, late_after: int
+    engine: Engine, name: TopicName, branch: str, base: LogSummary, written: Written, *, late_after: int
 ) -> dict[int, ActiveSegment]:
     """The last segment of each partition that got messages, with its earlier messages and those on the branch.
 
@@ -371,7 +372,7 @@ def active_after(
     first = F.min(F.when(at <= late_after, F.struct("offset", at.alias("at"))))["at"]
     unknown = F.count_if(F.col("append_time").isNull())
     found = (
-        session.table(sql_table(name, branch=branch))
+        engine.session.table(sql_table(name, branch=branch))
         .where(wanted)
         .groupBy("partition", "segment")
         .agg(F.sum("size_bytes"), F.count(F.lit(1)), newest, first, unknown)
@@ -416,18 +417,18 @@ _PROPERTIES: Mapping[str, str] = {
 }
 
 
-def quarantine(session: SparkSession, name: TopicName, refused: DataFrame, *, batch_id: str, at: Instant, may_commit: MayCommit) -> None:
+def quarantine(engine: Engine, name: TopicName, refused: DataFrame, *, batch_id: str, at: Instant, may_commit: MayCommit) -> None:
     """Keep the refused rows of a batch, once: a batch that has been here changes nothing.
 
     `refused` has the columns file, position, code, reason, raw.
     """
     from pyspark.sql import functions as F
 
-    _create(session, name)
+    _create(engine, name)
     rows = refused.select(
         F.timestamp_micros(F.lit(at)).alias("at"), F.lit(batch_id).alias("batch"), "file", "position", "code", "reason", "raw"
     )
-    with staging(session, name, batch_id, kind=QUARANTINE) as stage:
+    with staging(engine, name, batch_id, kind=QUARANTINE) as stage:
         if stage.found(batch_id) is not None:
             return
         # Whether a column may hold nothing is known here, not to Spark's planner.
@@ -437,17 +438,17 @@ def quarantine(session: SparkSession, name: TopicName, refused: DataFrame, *, ba
         except AlreadyThere:
             return
         finally:
-            forget_cached(session, name, kind=QUARANTINE)
+            engine.forget(name, kind=QUARANTINE)
 
 
-def quarantined(session: SparkSession, name: TopicName, batch_id: str) -> dict[str, int]:
+def quarantined(engine: Engine, name: TopicName, batch_id: str) -> dict[str, int]:
     """How many rows of the batch are in quarantine, by code."""
-    return _quarantined_by(session, name, batch_id, "code")
+    return _quarantined_by(engine, name, batch_id, "code")
 
 
-def quarantined_files(session: SparkSession, name: TopicName, batch_id: str) -> dict[str, int]:
+def quarantined_files(engine: Engine, name: TopicName, batch_id: str) -> dict[str, int]:
     """How many rows of the batch are in quarantine, by file."""
-    return _quarantined_by(session, name, batch_id, "file")
+    return _quarantined_by(engine, name, batch_id, "file")
 
 
 def files_with_messages(read: DataFrame, *, at_bits: int) -> frozenset[int]:
@@ -462,21 +463,21 @@ def files_with_messages(read: DataFrame, *, at_bits: int) -> frozenset[int]:
     return frozenset(row["number"] for row in good.collect())
 
 
-def _quarantined_by(session: SparkSession, name: TopicName, batch_id: str, column: str) -> dict[str, int]:
+def _quarantined_by(engine: Engine, name: TopicName, batch_id: str, column: str) -> dict[str, int]:
     from pyspark.sql import functions as F
 
-    if not session.catalog.tableExists(sql_table(name, kind=QUARANTINE)):
+    if not engine.session.catalog.tableExists(sql_table(name, kind=QUARANTINE)):
         return {}
-    counts = session.table(sql_table(name, kind=QUARANTINE)).where(F.col("batch") == batch_id).groupBy(column).count()
+    counts = engine.session.table(sql_table(name, kind=QUARANTINE)).where(F.col("batch") == batch_id).groupBy(column).count()
     return {row[column]: row["count"] for row in counts.orderBy(column).collect()}
 
 
-def _create(session: SparkSession, name: TopicName) -> None:
+def _create(engine: Engine, name: TopicName) -> None:
     """Where there is none. Raises CommitUnknown where nobody knows whether it was made."""
     from message_lifecycle.stores.iceberg import columns, new_table
 
-    if session.catalog.tableExists(sql_table(name, kind=QUARANTINE)):
+    if engine.session.catalog.tableExists(sql_table(name, kind=QUARANTINE)):
         return
-    properties = {**_PROPERTIES, **beside(name, entries(java_table(session, name).properties()))}
+    properties = {**_PROPERTIES, **beside(name, entries(engine.table(name).properties()))}
     # False: another process made it meanwhile
     new_table.create((name.namespace, name.table(QUARANTINE)), columns.QUARANTINE_SHAPE, properties=properties, summary={})

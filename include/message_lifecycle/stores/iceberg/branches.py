@@ -22,13 +22,12 @@ from typing import TYPE_CHECKING
 
 from message_lifecycle.model.errors import CommitUnknown, PlanConflict, TableBusy
 from message_lifecycle.model.settings import Policy
+from message_lifecycle.stores.iceberg.engine import Engine
 from message_lifecycle.stores.iceberg.java import Java, each, java_class, java_message, result_unknown, thrown
 from message_lifecycle.stores.iceberg.layout import STAGED_PLAN_ID
 from message_lifecycle.stores.iceberg.table_metadata import TableGone, change_metadata, commit_metadata
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from message_lifecycle.model.plan import Plan
     from message_lifecycle.stores.iceberg.catalog import Tables
 
@@ -191,9 +190,9 @@ class StagedChange:
         return bool(self.vectors) or not self.dropped.isEmpty()
 
     @classmethod
-    def of(cls, session: SparkSession, table: Java, staged: list[Java]) -> StagedChange:
+    def of(cls, engine: Engine, table: Java, staged: list[Java]) -> StagedChange:
         """`staged`: the branch's snapshots, newest first. What one adds and a later one takes away cancels out."""
-        jvm: Java = session._jvm
+        jvm: Java = engine.jvm
         dropped = jvm.org.apache.iceberg.util.DataFileSet.create()
         vectors: dict[tuple[str, int], Java] = {}
         replaced: list[Java] = []
@@ -210,10 +209,10 @@ class StagedChange:
             added += each(changes.addedDataFiles())
         return cls(dropped=dropped, vectors=tuple(vectors.values()), replaced=tuple(replaced), added=tuple(added))
 
-    def update(self, session: SparkSession, on: Java, base_id: int) -> Java:
+    def update(self, engine: Engine, on: Java, base_id: int) -> Java:
         """The removals as one update of `on`, a table or a transaction; appends since the plan's snapshot pass, any other change of
         what goes refuses."""
-        jvm: Java = session._jvm
+        jvm: Java = engine.jvm
         if not self.vectors:
             drop = on.newOverwrite().deleteFiles(self.dropped, jvm.org.apache.iceberg.util.DeleteFileSet.create())
             # A second guard beside the fence: each file must still be there, with the same deletion vector.
@@ -224,10 +223,10 @@ class StagedChange:
         update = self._removals(on.newRowDelta().validateFromSnapshot(base_id))
         return update.validateDataFilesExist(referenced).validateDeletedFiles().validateNoConflictingDeleteFiles()
 
-    def restore(self, session: SparkSession, on: Java, base_id: int) -> Java:
+    def restore(self, engine: Engine, on: Java, base_id: int) -> Java:
         """All of an undo as one update of `on`; appends since the plan's snapshot pass, any other change of a file that it touches
         refuses."""
-        jvm: Java = session._jvm
+        jvm: Java = engine.jvm
         referenced = jvm.java.util.ArrayList()
         for vector in (*self.vectors, *self.replaced):
             referenced.add(vector.referencedDataFile())

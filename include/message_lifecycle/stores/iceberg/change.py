@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar
 
 from message_lifecycle.model.errors import LifecycleError, PlanConflict, Unavailable, UnknownTopic
 from message_lifecycle.model.outcome import Published
@@ -19,18 +19,17 @@ from message_lifecycle.ports import ChangeStore, Given, Prepared
 from message_lifecycle.stores.iceberg import fence
 from message_lifecycle.stores.iceberg.branches import StagedChange, branch_of, chain, make_branch, remove_branch, staged_on, undo_ref
 from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.engine import Engine
 from message_lifecycle.stores.iceberg.fence import Judge, Walk
-from message_lifecycle.stores.iceberg.java import Java, Jvm
+from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import AT_ONCE, PLAN_ID, UNDOES, commit_that_says, summary_of
 from message_lifecycle.stores.iceberg.named import NamesFailures
 from message_lifecycle.stores.iceberg.read import published_by
-from message_lifecycle.stores.iceberg.session import engine, forget_cached, java_table
 from message_lifecycle.stores.iceberg.transaction import Ready, commits_at_once
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
-    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,10 +52,8 @@ class TableStore(NamesFailures, ChangeStore):
     kinds: ClassVar[tuple[str, ...]]
     """Of the tables that get a branch of the plan."""
 
-    def __init__(
-        self, session: Callable[[], SparkSession], *, tables: Tables | None = None, steps: Callable[[str], None] | None = None
-    ) -> None:
-        self._session, self._tables, self._steps = session, tables or Tables(), steps or (lambda _: None)
+    def __init__(self, engine: Callable[[], Engine], *, tables: Tables | None = None, steps: Callable[[str], None] | None = None) -> None:
+        self._engine, self._tables, self._steps = engine, tables or Tables(), steps or (lambda _: None)
 
     def _table(self, plan: Plan, /) -> Table | None:
         """The table whose commit carries the plan, read without a JVM; None: it is not there."""
@@ -94,16 +91,16 @@ class TableStore(NamesFailures, ChangeStore):
         remove_branch(self._tables, plan, branch_of(plan.plan_id), self.kinds)
 
     def prepare(self, verdict: Verdict, given: Given) -> Prepared | None:
-        session = engine(self._session)
-        return self._prepared(session, verdict, given) if commits_at_once(cast(Jvm, session)) else None
+        engine = self._engine()
+        return self._prepared(engine, verdict, given) if commits_at_once(engine) else None
 
-    def _prepared(self, _session: SparkSession, _verdict: Verdict, _given: Given, /) -> Ready | None:
+    def _prepared(self, _engine: Engine, _verdict: Verdict, _given: Given, /) -> Ready | None:
         """As `prepare`, where the catalog commits several tables at once."""
         return None
 
     def _ready(
         self,
-        session: SparkSession,
+        engine: Engine,
         table: Java,
         verdict: Verdict,
         given: Given,
@@ -131,7 +128,7 @@ class TableStore(NamesFailures, ChangeStore):
             yield one
 
         return Ready(
-            jvm=cast(Jvm, session),
+            jvm=engine,
             topic=plan.topic,
             kind=kind,
             table=table,
@@ -145,7 +142,7 @@ class TableStore(NamesFailures, ChangeStore):
 
     def _commit(
         self,
-        session: SparkSession,
+        engine: Engine,
         table: Java,
         verdict: Verdict,
         given: Given,
@@ -156,7 +153,7 @@ class TableStore(NamesFailures, ChangeStore):
     ) -> Published:
         """The plan's one commit on main, the one that is there or the one that is ready, as `_ready` has it. Raises PlanConflict, TableBusy,
         CommitUnknown."""
-        plan_id, ready = verdict.plan.plan_id, self._ready(session, table, verdict, given, make, kind=kind, of=of)
+        plan_id, ready = verdict.plan.plan_id, self._ready(engine, table, verdict, given, make, kind=kind, of=of)
         if ready is None:
             found = fence.find(table, plan_id)
             assert found is not None, "it is ready, or it is there"
@@ -165,9 +162,9 @@ class TableStore(NamesFailures, ChangeStore):
                 found = ready.commit()
             except LifecycleError:
                 with suppress(Exception):  # of a catalog that has gone: how the commit ended is what counts
-                    forget_cached(session, verdict.plan.topic, kind=kind)
+                    engine.forget(verdict.plan.topic, kind=kind)
                 raise
-            forget_cached(session, verdict.plan.topic, kind=kind)
+            engine.forget(verdict.plan.topic, kind=kind)
         with suppress(Unavailable):  # whoever discards the plan takes it away as well
             remove_branch(self._tables, verdict.plan, branch_of(plan_id), (kind,))
         return self._tells(plan_id, found.snapshot_id, found.summary)
@@ -184,11 +181,11 @@ def snapshot_at(table: Table, snapshot_id: int | None, plan_id: str) -> Snapshot
     return snapshot
 
 
-def table_beside(session: SparkSession, plan: Plan, kind: str) -> Java:
+def table_beside(engine: Engine, plan: Plan, kind: str) -> Java:
     """The table beside the log that the plan changes. Raises PlanConflict where it is not there: somebody has dropped it, or a catalog from
     before has lost it, and what was staged there with it."""
     try:
-        return java_table(session, plan.topic, kind=kind)
+        return engine.table(plan.topic, kind=kind)
     except UnknownTopic as error:
         raise PlanConflict(
             plan.plan_id, f"the table {plan.topic.namespace}.{plan.topic.table(kind)} is not in the catalog any more"
@@ -209,9 +206,7 @@ def required_head(table: Java, plan_id: str, base: ViewRequirements | SnapshotRe
     return int(head.snapshotId())
 
 
-def stage(
-    session: SparkSession, table: Java, plan: Plan, base_id: int, make: Callable[[], Callable[[str], object]], *, kind: str = ""
-) -> Java:
+def stage(engine: Engine, table: Java, plan: Plan, base_id: int, make: Callable[[], Callable[[str], object]], *, kind: str = "") -> Java:
     """The snapshot that stands for the plan's work: an earlier call's, or what `make` gives, put on the plan's branch by its name. `make`
     comes before there is a branch: where it raises, nothing is staged. `kind`: of the table."""
     found = staged_on(table, plan.plan_id)
@@ -220,17 +215,17 @@ def stage(
     put = make()
     branch = make_branch(table, plan, base_id)
     put(branch)
-    forget_cached(session, plan.topic, kind=kind)
+    engine.forget(plan.topic, kind=kind)
     table.refresh()
     return table.snapshot(branch)
 
 
-def staged_change(session: SparkSession, table: Java, plan_id: str, staged_id: int | None, base_id: int) -> StagedChange:
+def staged_change(engine: Engine, table: Java, plan_id: str, staged_id: int | None, base_id: int) -> StagedChange:
     """What the plan's branch differs in from the plan's snapshot. Raises PlanConflict where there is no such branch."""
     staged = None if staged_id is None else table.snapshot(staged_id)
     if staged is None or staged_id == base_id:
         raise PlanConflict(plan_id, f"nothing is staged for it (snapshot {staged_id})")
-    return StagedChange.of(session, table, chain(table, staged, base_id, plan_id))
+    return StagedChange.of(engine, table, chain(table, staged, base_id, plan_id))
 
 
 def undoing(plan: Plan) -> dict[str, str]:

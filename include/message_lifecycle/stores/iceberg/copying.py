@@ -38,11 +38,12 @@ from message_lifecycle.stores.iceberg.append import (
     state_after,
 )
 from message_lifecycle.stores.iceberg.catalog import Tables, ledger_text
+from message_lifecycle.stores.iceberg.engine import Engine, engine_with_sql
 from message_lifecycle.stores.iceberg.fence import newest_state
 from message_lifecycle.stores.iceberg.incoming import CutRules, is_forbidden, number
 from message_lifecycle.stores.iceberg.layout import LEDGER, ROLE_PROPERTY, LogSummary
 from message_lifecycle.stores.iceberg.named import NamesFailures
-from message_lifecycle.stores.iceberg.session import forget_cached, sql_table
+from message_lifecycle.stores.iceberg.session import sql_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -61,13 +62,13 @@ Frames = Callable[["DataFrame"], "DataFrame"]
 
 
 class IcebergCopier(NamesFailures):
-    """`ports.Copier`. A session is asked for only when there is something to copy.
+    """`ports.Copier`. An engine is asked for only when there is something to copy.
 
     `own_lifetimes`: gives messages `expires_at` and `never` as their headers say, as ingest does, and refuses none.
     """
 
-    def __init__(self, session: Callable[[], SparkSession], *, own_lifetimes: Frames, tables: Tables | None = None) -> None:
-        self._session, self._own_lifetimes, self._tables = session, own_lifetimes, tables or Tables()
+    def __init__(self, engine: Callable[[], Engine], *, own_lifetimes: Frames, tables: Tables | None = None) -> None:
+        self._engine, self._own_lifetimes, self._tables = engine, own_lifetimes, tables or Tables()
 
     def copied(self, name: TopicName) -> CopyState:
         return read.newest_state(self._tables.load(name)).copy_state
@@ -82,13 +83,14 @@ class IcebergCopier(NamesFailures):
         late_after: Instant,
         forbidden: KeyMatch | None = None,
     ) -> Copied:
-        session = self._session()
-        forget_cached(session, origin.topic)
+        engine = engine_with_sql(self._engine)
+        session = engine.session
+        engine.forget(origin.topic)
         batch_id = secrets.token_hex(16)
         erased: int | None = None
         rules = CutRules.of(policy, late_after=late_after)
         for _ in range(TRIES):
-            with staging(session, name, _STAGE) as stage:
+            with staging(engine, name, _STAGE) as stage:
                 base = newest_state(stage.table)
                 found = stage.found(batch_id)
                 new = new_in_origin(name, origin, base.copy_state)
@@ -109,7 +111,7 @@ class IcebergCopier(NamesFailures):
                 ours = (
                     _mirror_after(stage, name, base, written, origin, new, late_after=late_after)
                     if mirror
-                    else state_after(session, name, stage.branch, base, written, late_after=late_after)
+                    else state_after(engine, name, stage.branch, base, written, late_after=late_after)
                 )
                 ours = replace(ours, copied={**base.copied, **new}, copied_from=origin.table_uuid)
                 with suppress(MovedOn, AlreadyThere):
@@ -121,7 +123,7 @@ class IcebergCopier(NamesFailures):
                         may_commit=lambda: None,
                         state=partial(_after, base, ours),
                     )
-            forget_cached(session, name)
+            engine.forget(name)
         raise TableBusy(f"copy of topic {origin.topic} into {name}", TRIES)
 
 
@@ -180,7 +182,7 @@ def _mirror_after(
 ) -> LogSummary:
     """The mirror's log ends where the origin's does, and its last segment is closed where the origin's is."""
     ends = {partition: max(last + 1, base.end_offsets.get(partition, 0)) for partition, last in new.items()}
-    active = active_after(stage.session, name, stage.branch, base, written, late_after=late_after)
+    active = active_after(stage.engine, name, stage.branch, base, written, late_after=late_after)
     closed = {(segment.partition, segment.base_offset) for segment in origin.segments if segment.sealed}
     for partition, state in active.items():
         if (partition, state.base_offset) in closed:

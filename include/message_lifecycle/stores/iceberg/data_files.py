@@ -6,7 +6,8 @@ import gzip
 import hashlib
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -15,21 +16,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from message_lifecycle.model.change import RemoveRows
-from message_lifecycle.model.errors import PlanConflict, undo_source_gone
+from message_lifecycle.model.errors import PlanConflict, Unavailable, undo_source_gone
 from message_lifecycle.model.message import Place, ranges_of
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.stores.iceberg.branches import commit_to
 from message_lifecycle.stores.iceberg.data_rows import Positions, read_rows, vectors_in
+from message_lifecycle.stores.iceberg.engine import Engine
 from message_lifecycle.stores.iceberg.java import Java, each
 from message_lifecycle.stores.iceberg.puffin import write_vectors as write_vectors_at
-from message_lifecycle.stores.iceberg.session import forget_cached, java_table
+from message_lifecycle.stores.iceberg.shares import Failed, Resources
 from message_lifecycle.stores.iceberg.table_folder import absolute, is_local, local_path, location_prefix, on_disk
-from message_lifecycle.stores.iceberg.tasks import NewFile, NewVector, Written
+from message_lifecycle.stores.iceberg.tasks import NewFile, NewVector, Store, Written
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
-    from pyspark.sql import SparkSession
 
 # Data files by name, as sets that live in the JVM.
 #
@@ -37,9 +38,9 @@ if TYPE_CHECKING:
 # one packed text, and the choosing is put together from what the JVM has.
 
 
-def planned_files(session: SparkSession, table: Java, snapshot: Java, plan: Plan) -> Java:
+def planned_files(engine: Engine, table: Java, snapshot: Java, plan: Plan) -> Java:
     """The DataFileSet of the plan's files as they stand in the snapshot; files that are not there are not in it."""
-    jvm: Java = session._jvm
+    jvm: Java = engine.jvm
     reach = _reach(jvm, plan)
     evaluator = jvm.org.apache.iceberg.expressions.ManifestEvaluator.forPartitionFilter(reach, table.spec(), True)
     named = _by_name(jvm, location_prefix(str(table.location())), plan.selection.files)
@@ -55,9 +56,9 @@ def planned_files(session: SparkSession, table: Java, snapshot: Java, plan: Plan
     return found
 
 
-def files_named(session: SparkSession, table: Java, snapshot: Java, paths: Iterable[str]) -> list[Java]:
+def files_named(engine: Engine, table: Java, snapshot: Java, paths: Iterable[str]) -> list[Java]:
     """The data files of these paths in the snapshot; one that is not there is not in the list."""
-    jvm: Java = session._jvm
+    jvm: Java = engine.jvm
     named, found = _one_of(jvm, "ContentFile", "location", paths), []
     for manifest in snapshot.dataManifests(table.io()):
         reader = jvm.org.apache.iceberg.ManifestFiles.read(manifest, table.io(), table.specs())
@@ -68,10 +69,10 @@ def files_named(session: SparkSession, table: Java, snapshot: Java, paths: Itera
     return found
 
 
-def vectors_of(session: SparkSession, table: Java, snapshot: Java, paths: Iterable[str]) -> list[Java]:
+def vectors_of(engine: Engine, table: Java, snapshot: Java, paths: Iterable[str]) -> list[Java]:
     """The deletion vectors of these data files in the snapshot. Raises PlanConflict where older kinds of marks may concern them: a
     vector takes the place of all of those, so they would be lost."""
-    jvm: Java = session._jvm
+    jvm: Java = engine.jvm
     predicates = _guava(jvm).base.Predicates
     named = _one_of(jvm, "DeleteFile", "referencedDataFile", paths)
     unnamed = predicates.compose(predicates.isNull(), _text_of(jvm, "DeleteFile", "referencedDataFile"))
@@ -185,15 +186,13 @@ def copied_from(path: str) -> int | None:
     return None if found is None else int(found[1])
 
 
-def originals(
-    session: SparkSession, io: FileIO, table: Java, source_id: int | None, wanted: Mapping[str, int], *, undone: str
-) -> dict[int, Java]:
+def originals(engine: Engine, io: FileIO, table: Java, source_id: int | None, wanted: Mapping[str, int], *, undone: str) -> dict[int, Java]:
     """The files by their place in the plan, which `wanted` gives by path: each described by the source, and each still there.
     Raises UndoSourceGone of the `undone` plan."""
     source = None if source_id is None else table.snapshot(source_id)
     if source is None:
         raise undo_source_gone(undone, "the snapshot that holds what it removed has been expired")
-    described = {wanted[str(file.location())]: file for file in files_named(session, table, source, wanted)} if wanted else {}
+    described = {wanted[str(file.location())]: file for file in files_named(engine, table, source, wanted)} if wanted else {}
     gone = sorted(path for path, at in wanted.items() if at not in described or not io.new_input(path).exists())
     if gone:
         raise undo_source_gone(undone, f"{len(gone)} of the {len(wanted)} files that it removed are not there any more, {gone[0]} first")
@@ -201,10 +200,10 @@ def originals(
 
 
 def copies(
-    session: SparkSession, io: FileIO, table: Java, originals: Mapping[int, Java], *, undone: str
+    engine: Engine, io: FileIO, table: Java, originals: Mapping[int, Java], *, undone: str
 ) -> Iterator[tuple[int, tuple[str, Java]]]:
     """Write them; by their place in the plan the path and the description of each copy. Raises UndoSourceGone."""
-    jvm: Java = session._jvm
+    jvm: Java = engine.jvm
     once = uuid.uuid4()
     for at, file in sorted(originals.items()):
         path = str(table.locationProvider().newDataLocation(f"{once}-undo-{at:06}.parquet"))
@@ -219,7 +218,7 @@ def copies(
 
 
 def commit(
-    session: SparkSession,
+    engine: Engine,
     table: Java,
     results: Sequence[Written],
     branch: str,
@@ -238,20 +237,20 @@ def commit(
     if head is not None:
         update.validateFromSnapshot(head.snapshotId())
     if replaced:
-        for vector in vectors_of(session, table, head, replaced):
+        for vector in vectors_of(engine, table, head, replaced):
             update.removeDeletes(vector)
     dropped = {path for result in results for path in result.dropped}
     if dropped:
-        old = files_named(session, table, head, dropped)
+        old = files_named(engine, table, head, dropped)
         if len(old) != len(dropped):
             raise PlanConflict("staged", f"{len(dropped) - len(old)} of its files are not in the table any more")
         for file in old:
             update.removeRows(file)
     for result in results:
         for new in result.files:
-            update.addRows(data_file(session, table, f"{partitioned_by}={result.partition}", new))
+            update.addRows(data_file(engine, table, f"{partitioned_by}={result.partition}", new))
     places = {vector.data_file: f"{partitioned_by}={result.partition}" for result in results for vector in result.vectors}
-    for _, described in vector_files(session, table, (vector for result in results for vector in result.vectors), places):
+    for _, described in vector_files(engine, table, (vector for result in results for vector in result.vectors), places):
         update.addDeletes(described)
     for key, value in properties.items():
         update.set(key, value)
@@ -260,10 +259,10 @@ def commit(
     return int(table.snapshot(branch).snapshotId())
 
 
-def data_file(session: SparkSession, table: Java, place: str, new: NewFile) -> Java:
+def data_file(engine: Engine, table: Java, place: str, new: NewFile) -> Java:
     """A file as Iceberg describes it. `place`: its partition, as `name=value`."""
     on_disk(new.path)
-    jvm: Java = session._jvm
+    jvm: Java = engine.jvm
     iceberg = jvm.org.apache.iceberg
     # Its footer gives counts and bounds in the units of the table's own settings.
     metrics = iceberg.parquet.ParquetUtil.fileMetrics(table.io().newInputFile(new.path), iceberg.MetricsConfig.forTable(table))
@@ -271,9 +270,9 @@ def data_file(session: SparkSession, table: Java, place: str, new: NewFile) -> J
     return described.withPartitionPath(place).withMetrics(metrics).withSortOrder(table.sortOrder()).build()
 
 
-def vector_files(session: SparkSession, table: Java, vectors: Iterable[NewVector], places: Mapping[str, str]) -> Iterator[tuple[str, Java]]:
+def vector_files(engine: Engine, table: Java, vectors: Iterable[NewVector], places: Mapping[str, str]) -> Iterator[tuple[str, Java]]:
     """The path of each data file, and its vector as Iceberg describes it. `places`: the partition of each data file, as a path."""
-    jvm: Java = session._jvm
+    jvm: Java = engine.jvm
     build = jvm.org.apache.iceberg.FileMetadata.deleteFileBuilder
     for puffin, group in groupby(vectors, key=lambda vector: vector.puffin):
         on_disk(puffin.path)
@@ -298,59 +297,122 @@ def written_files(results: Sequence[Written]) -> list[NewFile]:
 _NONE = np.empty(0, np.int64)
 
 
+FILES_OF_TASK = 16
+
+
+def marking_failed(kind: str, reason: str) -> Unavailable:
+    """A task could not find the rows that are to be marked, so none is marked."""
+    return Unavailable(
+        f"finding the rows to remove failed ({kind}): {reason} Nothing was changed; mend that and run again.", code="MarkingFailed"
+    )
+
+
 def delete_rows(
-    session: SparkSession,
+    engine: Engine,
     io: FileIO,
     name: TopicName,
     branch: str,
     removals: Sequence[RemoveRows],
     properties: Mapping[str, str] | None = None,
+    *,
+    description: Callable[[str], str],
 ) -> None:
-    """Mark the named messages as removed, in one commit on the branch; `properties` go to its summary.
+    """Mark the named messages as removed, in one commit on the branch. Tasks find their rows, this process commits.
 
-    `io` reaches the table's files. What is named and not there, or marked before, is passed over: the summary tells what was done.
+    A message that is named and not there, or marked before, is passed over: the summary counts the messages that were marked.
+
+    Args:
+        engine: Runs the tasks.
+        io: Reaches the table's files.
+        name: The topic.
+        branch: The branch of the commit.
+        removals: The messages, by file.
+        properties: Go to the commit's summary.
+        description: Gives the job's description, from the words for its tasks.
+
+    Raises:
+        MarkingFailed: A task failed.
     """
-    table = java_table(session, name)
+    table = engine.table(name)
     prefix = location_prefix(str(table.location()))
     by_file = {absolute(prefix, file): list(group) for file, group in groupby(sorted(removals, key=_file), key=_file)}
     head = table.snapshot(branch)
-    before = {str(vector.referencedDataFile()): vector for vector in vectors_of(session, table, head, by_file)}
+    before = {str(vector.referencedDataFile()): vector for vector in vectors_of(engine, table, head, by_file)}
     update = table.newRowDelta().validateFromSnapshot(head.snapshotId())
     places = {path: (group[0].partition, group[0].base_offset) for path, group in by_file.items()}
-    for path, vector in write_vectors(session, table, io, _vectors(io, by_file, before), places):
+    store = Store.of_io(io, str(table.location()))
+    found = _vectors(engine, store, by_file, before, description(f"finding rows in {len(by_file)} files"))
+    for path, vector in write_vectors(engine, table, io, found, places):
         update.addDeletes(vector)
         if path in before:
             update.removeDeletes(before[path])
     for key, value in (properties or {}).items():
         update.set(key, value)
     commit_to(table, branch, update, what=f"committing {len(by_file)} vectors to branch {branch}")
-    forget_cached(session, name)
+    engine.forget(name)
 
 
 def write_vectors(
-    session: SparkSession, table: Java, io: FileIO, vectors: Iterable[tuple[str, Positions]], places: Mapping[str, Place]
+    engine: Engine, table: Java, io: FileIO, vectors: Iterable[tuple[str, Positions]], places: Mapping[str, Place]
 ) -> Iterator[tuple[str, Java]]:
     """One small file of vectors: the path of each data file, and Iceberg's description of its vector. `places`: the segment of each
     data file by its path."""
     path = str(table.locationProvider().newDataLocation(f"{uuid.uuid4()}-deletes.puffin"))
     written = write_vectors_at(path, vectors, partial(write_file, io))
-    yield from vector_files(session, table, written, {path: f"partition={at[0]}/segment={at[1]}" for path, at in places.items()})
+    yield from vector_files(engine, table, written, {path: f"partition={at[0]}/segment={at[1]}" for path, at in places.items()})
 
 
-def _vectors(io: FileIO, by_file: Mapping[str, Sequence[RemoveRows]], before: Mapping[str, Java]) -> Iterator[tuple[str, Positions]]:
-    """A data file has one vector: it marks what was marked before as well."""
+@dataclass(frozen=True, slots=True)
+class _Removals:
+    """Messages to remove from some files.
+
+    Attributes:
+        store: The way to the files.
+        offsets: By file, the offsets of the messages, as `ranges_text` writes them.
+        marked: By file, the file of vectors that has its vector.
+    """
+
+    store: Store
+    offsets: Mapping[str, Sequence[str]]
+    marked: Mapping[str, str]
+
+
+def _vectors(
+    engine: Engine, store: Store, by_file: Mapping[str, Sequence[RemoveRows]], before: Mapping[str, Java], description: str
+) -> Iterator[tuple[str, Positions]]:
+    marked = {path: str(vector.location()) for path, vector in before.items()}
+    paths = list(by_file)
+    items = [
+        _Removals(
+            store=store,
+            offsets={path: [removal.offsets for removal in by_file[path]] for path in some},
+            marked={path: marked[path] for path in some if path in marked},
+        )
+        for at in range(0, len(paths), FILES_OF_TASK)
+        for some in [paths[at : at + FILES_OF_TASK]]
+    ]
+    for found in engine.run(items, _marked_rows, description=description):
+        if isinstance(found, Failed):
+            raise marking_failed(found.kind, found.reason)
+        yield from found
+
+
+def _marked_rows(removals: _Removals, _share: Resources) -> list[tuple[str, Positions]]:
+    """Return the positions of each file's new vector. A data file has one vector: it marks also the rows that were marked before."""
+    io, found = removals.store.io, []
     read: dict[str, Mapping[str, Positions]] = {}
-    for path, removals in by_file.items():
+    for path, offsets in removals.offsets.items():
         rows = read_rows(io, path, _NONE, ())
         marked = np.zeros(len(rows.offsets), np.bool_)
-        for removal in removals:
-            marked |= within(rows.offsets, removal.offsets)
-        if path in before:
-            puffin = str(before[path].location())
+        for text in offsets:
+            marked |= within(rows.offsets, text)
+        if path in removals.marked:
+            puffin = removals.marked[path]
             if puffin not in read:
                 read[puffin] = vectors_in(io, puffin)
             marked[read[puffin][path]] = True
-        yield path, np.flatnonzero(marked)
+        found.append((path, np.flatnonzero(marked)))
+    return found
 
 
 def within(offsets: NDArray[np.int64], text: str) -> NDArray[np.bool_]:

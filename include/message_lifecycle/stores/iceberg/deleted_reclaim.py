@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from heapq import nsmallest
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
@@ -31,6 +31,7 @@ from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
 from message_lifecycle.stores.iceberg import catalog
 from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.history import NamedFile, all_named, inventory
 from message_lifecycle.stores.iceberg.java import Java, Jvm, identifier, java_class, result_unknown, texts, thrown
 from message_lifecycle.stores.iceberg.layout import DELETED
@@ -38,7 +39,7 @@ from message_lifecycle.stores.iceberg.named import NamesFailures
 from message_lifecycle.stores.iceberg.new_table import uuid_at
 from message_lifecycle.stores.iceberg.pointers import Place, reaching_catalog
 from message_lifecycle.stores.iceberg.reclaim_evidence import lies_below, named
-from message_lifecycle.stores.iceberg.session import engine, engine_failures
+from message_lifecycle.stores.iceberg.session import engine_failures
 from message_lifecycle.stores.iceberg.table_files import Deleted, delete_files, kept_of_removed, listed
 from message_lifecycle.stores.iceberg.table_folder import TableDocument, Within, is_absolute, location_prefix
 from message_lifecycle.stores.iceberg.topic_delete import place_of
@@ -343,7 +344,7 @@ def _look(tables: Tables, plan: Plan, policy: Policy, action: MovedTable, wrong:
 
 def forget(place: Place) -> None:
     """Take the table out of the catalog; one that is not there is success, also where nobody said that it has gone. No file is touched."""
-    jvm = cast(Jvm, engine())
+    jvm = engine_of_process()
     with engine_failures():
         try:
             jvm.lake.dropTable(identifier(jvm, place), False)
@@ -356,7 +357,7 @@ def forget(place: Place) -> None:
 def know_again(place: Place, metadata_location: str) -> bool:
     """Tell the catalog of a table that it has forgotten; another that has the name by now stays. Whether it has taken it: a catalog may not
     offer that, and the metadata may be gone."""
-    jvm = cast(Jvm, engine())
+    jvm = engine_of_process()
     with engine_failures():
         try:
             jvm.lake.registerTable(identifier(jvm, place), metadata_location)
@@ -378,7 +379,7 @@ def words(catalog: Catalog) -> Mapping[str, str]:
 
 def tell(words: Mapping[str, str]) -> None:
     """Text by name; what is told already is changed."""
-    jvm = cast(Jvm, engine())
+    jvm = engine_of_process()
     with engine_failures():
         jvm.lake.setProperties(_namespace(jvm), dict(words))
 
@@ -387,10 +388,10 @@ def unsay(catalog: Catalog, names: Collection[str]) -> None:
     """Drop words; one that is not there is success."""
     there = words(catalog).keys() & set(names)
     if there:
-        jvm = cast(Jvm, engine())
+        jvm = engine_of_process()
         with engine_failures():
             jvm.lake.removeProperties(_namespace(jvm), there)
 
 
 def _namespace(jvm: Jvm) -> Java:
-    return jvm._jvm.org.apache.iceberg.catalog.Namespace.of(texts(jvm, DELETED))
+    return jvm.jvm.org.apache.iceberg.catalog.Namespace.of(texts(jvm, DELETED))

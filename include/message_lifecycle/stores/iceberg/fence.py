@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from message_lifecycle.model.errors import CommitRefused, CommitUnknown, LifecycleError, LogStateLost, PlanConflict
 from message_lifecycle.model.instants import format_instant
@@ -18,7 +18,8 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import Policy, resolve
 from message_lifecycle.stores.iceberg.catalog import ledger_text
-from message_lifecycle.stores.iceberg.java import Java, Jvm, each, entries, java_class, java_message, thrown
+from message_lifecycle.stores.iceberg.engine import engine_of_process
+from message_lifecycle.stores.iceberg.java import Java, each, entries, java_class, java_message, thrown
 from message_lifecycle.stores.iceberg.layout import (
     AS_OF,
     COUNTS,
@@ -31,7 +32,6 @@ from message_lifecycle.stores.iceberg.layout import (
     LogSummary,
     settings_of,
 )
-from message_lifecycle.stores.iceberg.session import engine
 from message_lifecycle.stores.iceberg.table_metadata import Attempt, compare_and_swap
 from message_lifecycle.stores.iceberg.witness import Commit, Standing, Witness, find_state, next_witness
 
@@ -145,7 +145,7 @@ class Walk:
 
     def _earlier(self) -> Iterator[Commit]:
         """Yield the snapshots of earlier metadata documents, newest first, as far as they are there."""
-        jvm = cast(Jvm, engine())._jvm
+        jvm = engine_of_process().jvm
         for entry in reversed(list(each(self._current.previousFiles()))):
             try:
                 found = jvm.org.apache.iceberg.TableMetadataParser.read(self._table.io(), entry.file())

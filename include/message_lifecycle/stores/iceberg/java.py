@@ -1,10 +1,10 @@
-"""Iceberg's own Java library without Spark: a JVM of this process's own, for what a catalog is told and no engine is needed for.
+"""Iceberg's own Java library, in a JVM that needs no Spark.
 
 It runs with the class path, options and catalog of the folder that SPARK_CONF_DIR names, as Spark's driver does: the same files, so the
 driver's class archive serves it as well. One a process, started at its first use. It listens on the loopback alone, for those who know a
 secret that it tells this process by a pipe; the other pipe, which nobody writes to, breaks when this process dies, and the JVM with it.
 
-Which JVM a deed takes is said by `session.engine`: where the process has Spark's, there is no second one.
+`engine.engine_of_process` decides which JVM a process has. A process that runs Spark has no second one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property, wraps
 from io import BufferedReader, RawIOBase
@@ -33,6 +33,8 @@ from message_lifecycle.stores.iceberg.layout import CATALOG
 
 # Java objects seen through py4j have no types that Python could check.
 Java = Any
+Connection = tuple[Java, "subprocess.Popen[bytes] | None"]
+Connect = Callable[[Mapping[str, str]], Connection]
 
 START_SECONDS = 120
 DEADLINE_SECONDS = 3600
@@ -46,16 +48,37 @@ ANY_IO = "org.apache.iceberg.io.ResolvingFileIO"
 
 
 class Jvm:
-    """A JVM that knows Iceberg, and its catalog `lake`. `settings`: Spark's, which name the catalog."""
+    """A JVM that knows Iceberg, and its catalog `lake`. It starts at the first use.
 
-    def __init__(self, gateway: Java, settings: Mapping[str, str], process: subprocess.Popen[bytes] | None = None) -> None:
+    Args:
+        settings: Spark's settings, which name the catalog.
+        connect: Gives py4j's gateway to the JVM, and the JVM's process if this process may end it. By default it starts a JVM without Spark.
+    """
+
+    def __init__(self, settings: Mapping[str, str], connect: Connect | None = None) -> None:
+        self.settings, self._connect = settings, start if connect is None else connect
+        self._process: subprocess.Popen[bytes] | None = None
+        self._owner, self._starting = os.getpid(), threading.Lock()
+
+    @property
+    def gateway(self) -> Java:
+        """py4j's gateway. Raises SparkUnavailable."""
+        with self._starting:
+            return self._gateway
+
+    @cached_property
+    def _gateway(self) -> Java:
+        gateway, self._process = self._connect(self.settings)
+        atexit.register(self.end)
         _iterate_to_the_end()
         _ask_once(gateway._gateway_client)
         _hear_at_once(gateway._gateway_client)
-        self.gateway = gateway
-        self._process, self._owner = process, os.getpid()
-        self._jvm: Java = _Known(gateway.jvm)
-        self._settings = settings
+        return gateway
+
+    @cached_property
+    def jvm(self) -> Java:
+        """Packages of Java. Raises SparkUnavailable."""
+        return _Known(self.gateway.jvm)
 
     def end(self) -> None:
         """It keeps nothing that would be lost: what is committed is in the catalog."""
@@ -63,10 +86,6 @@ class Jvm:
             _leave(self.gateway)
             self._process.kill()
             self._process.wait()
-
-    @property
-    def knows_sql(self) -> bool:
-        return False
 
     @property
     def warehouse(self) -> str | None:
@@ -88,8 +107,8 @@ class Jvm:
 
     @cached_property
     def hadoop(self) -> Java:
-        found = self._jvm.org.apache.hadoop.conf.Configuration()
-        for key, value in self._settings.items():
+        found = self.jvm.org.apache.hadoop.conf.Configuration()
+        for key, value in self.settings.items():
             if key.startswith(_HADOOP):
                 found.set(key.removeprefix(_HADOOP), value)
         return found
@@ -97,7 +116,7 @@ class Jvm:
     @cached_property
     def lake(self) -> Java:
         """Iceberg's own catalog, as Spark's configuration describes it."""
-        return self._jvm.org.apache.iceberg.CatalogUtil.buildIcebergCatalog(CATALOG, self._of_catalog(), self.hadoop)
+        return self.jvm.org.apache.iceberg.CatalogUtil.buildIcebergCatalog(CATALOG, self._of_catalog(), self.hadoop)
 
     def settings_of(self, properties: Mapping[str, object]) -> dict[str, str]:
         """Of an I/O: of a table, before those of the catalog. PyIceberg keeps an object of its own among them."""
@@ -106,7 +125,7 @@ class Jvm:
     @contextmanager
     def file_io(self, given: Mapping[str, str]) -> Iterator[Java]:
         """Iceberg's own way to files, by the scheme of each path. `given`: as `settings_of`."""
-        found = self._jvm.org.apache.iceberg.CatalogUtil.loadFileIO(given.get("io-impl", ANY_IO), dict(given), self.hadoop)
+        found = self.jvm.org.apache.iceberg.CatalogUtil.loadFileIO(given.get("io-impl", ANY_IO), dict(given), self.hadoop)
         try:
             yield found
         finally:
@@ -114,12 +133,12 @@ class Jvm:
 
     def _of_catalog(self) -> dict[str, str]:
         prefix = f"{PROPERTIES}."
-        return {key.removeprefix(prefix): value for key, value in self._settings.items() if key.startswith(prefix)}
+        return {key.removeprefix(prefix): value for key, value in self.settings.items() if key.startswith(prefix)}
 
     def list_of(self, values: Sequence[str]) -> Java:
         """A Java list, told at once: py4j would tell it text by text."""
-        wanted = self._jvm.java.lang.Class.forName("java.util.List")
-        return self._jvm.org.apache.iceberg.util.JsonUtil.mapper().readValue(json.dumps(values), wanted)
+        wanted = self.jvm.java.lang.Class.forName("java.util.List")
+        return self.jvm.org.apache.iceberg.util.JsonUtil.mapper().readValue(json.dumps(values), wanted)
 
 
 class _Known:
@@ -151,12 +170,12 @@ def entries(java_map: Java) -> dict[str, str]:
 
 
 def identifier(engine: Jvm, place: tuple[str, str]) -> Java:
-    return engine._jvm.org.apache.iceberg.catalog.TableIdentifier.of(texts(engine, *place))
+    return engine.jvm.org.apache.iceberg.catalog.TableIdentifier.of(texts(engine, *place))
 
 
 def texts(engine: Jvm, *values: str) -> Java:
     """A Java array, as a method with any number of arguments takes it."""
-    array = engine.gateway.new_array(engine._jvm.java.lang.String, len(values))
+    array = engine.gateway.new_array(engine.jvm.java.lang.String, len(values))
     for at, value in enumerate(values):
         array[at] = value
     return array
@@ -244,21 +263,6 @@ def said(java_object: Java, method: str) -> Java | None:
         return None
 
 
-_of_process: tuple[int, Mapping[str, str], Jvm] | None = None
-_starting = threading.Lock()
-
-
-def jvm_of_process() -> Jvm:
-    """The JVM of this process; made on the first call, anew after a fork, and for another configuration. Raises SparkUnavailable."""
-    global _of_process
-    with _starting:
-        found = settings()
-        if _of_process is None or _of_process[:2] != (os.getpid(), found):
-            end()
-            _of_process = os.getpid(), found, _start(found)
-        return _of_process[2]
-
-
 _launched: list[tuple[int, subprocess.Popen[bytes]]] = []
 """Java processes that this process has started, each with the id of its parent: after a fork they are not the child's to kill."""
 
@@ -274,14 +278,6 @@ def kill() -> None:
         if parent == os.getpid() and process.poll() is None:
             process.kill()
             process.wait()
-
-
-def end() -> None:
-    """End the JVM of this process, where one was started."""
-    global _of_process
-    if _of_process is not None:
-        _of_process[2].end()
-        _of_process = None
 
 
 def settings() -> dict[str, str]:
@@ -339,7 +335,8 @@ def command(found: Mapping[str, str]) -> list[str]:
     ]
 
 
-def _start(found: Mapping[str, str]) -> Jvm:
+def start(found: Mapping[str, str], /) -> Connection:
+    """Start a JVM without Spark, by Spark's settings. It ends with this process. Raises SparkUnavailable."""
     from py4j.java_gateway import GatewayParameters, JavaGateway
 
     try:
@@ -356,10 +353,7 @@ def _start(found: Mapping[str, str]) -> Jvm:
         raise SparkUnavailable(f"the Java process did not start: status {process.wait()}, and it said {port!r}")
     threading.Thread(target=_pass_on, args=(process.stdout,), name="java-output", daemon=True).start()
     parameters = GatewayParameters(port=int(port), auth_token=secret, auto_convert=True, read_timeout=DEADLINE_SECONDS)
-    gateway = JavaGateway(gateway_parameters=parameters)
-    started = Jvm(gateway, found, process)
-    atexit.register(started.end)
-    return started
+    return JavaGateway(gateway_parameters=parameters), process
 
 
 def _leave(gateway: Java) -> None:

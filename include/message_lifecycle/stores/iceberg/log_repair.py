@@ -11,6 +11,7 @@ from message_lifecycle.model.errors import LifecycleError, LogRolledBack, LogSta
 from message_lifecycle.model.facts import ActiveSegment, LogFound, LogWitness, SeenTable
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg.catalog import Tables, ledger_text
+from message_lifecycle.stores.iceberg.engine import Engine
 from message_lifecycle.stores.iceberg.layout import (
     COMPACTED,
     END_OFFSETS,
@@ -27,13 +28,10 @@ from message_lifecycle.stores.iceberg.layout import (
 )
 from message_lifecycle.stores.iceberg.named import NamesFailures
 from message_lifecycle.stores.iceberg.read import newest_state
-from message_lifecycle.stores.iceberg.session import engine, forget_cached, java_table
 from message_lifecycle.stores.iceberg.table_folder import TORN, TableDocument
 from message_lifecycle.stores.iceberg.witness import Known, Standing, Witness, state_of_document
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from message_lifecycle.stores.iceberg.fence import Walk
     from message_lifecycle.stores.iceberg.java import Java
 
@@ -58,8 +56,8 @@ class _Stated:
 class IcebergWitnesses(NamesFailures):
     """`ports.Witnesses` on tables. Repair alone needs Java."""
 
-    def __init__(self, tables: Tables, session: Callable[[], SparkSession]) -> None:
-        self._tables, self._session = tables, session
+    def __init__(self, tables: Tables, engine: Callable[[], Engine]) -> None:
+        self._tables, self._engine = tables, engine
 
     def seen(self, name: TopicName, *, anew: bool = False) -> Sequence[SeenTable]:
         """Return the log and the view with our newest commit on each. Raises as `read.newest_state`."""
@@ -156,8 +154,8 @@ class IcebergWitnesses(NamesFailures):
         """Commit the state that was found, with the table's witness, on the head that was looked at. Raises TableBusy if that has moved."""
         from message_lifecycle.stores.iceberg.fence import fenced_commit
 
-        session = engine(self._session)
-        table = java_table(session, name, kind=found.kind)
+        engine = self._engine()
+        table = engine.table(name, kind=found.kind)
         what = f"repairing {found.table}"
 
         def judge(walk: Walk) -> None:
@@ -173,7 +171,7 @@ class IcebergWitnesses(NamesFailures):
             yield update
 
         fenced_commit(table, judge, make, what=what)
-        forget_cached(session, name, kind=found.kind)
+        engine.forget(name, kind=found.kind)
         made = next(one.witness for one in self.seen(name) if one.table == found.table)
         assert made is not None, "the commit carries it"
         return made

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -25,25 +26,24 @@ from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.stores.iceberg.branches import StagedChange, commit_to, head_of, set_refs
 from message_lifecycle.stores.iceberg.columns import SCHEMA
 from message_lifecycle.stores.iceberg.data_files import delete_rows
+from message_lifecycle.stores.iceberg.engine import Engine, job_text
 from message_lifecycle.stores.iceberg.fence import newest_state
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import STAGED_PLAN_ID, LogSummary
 from message_lifecycle.stores.iceberg.segments import FileMetrics
-from message_lifecycle.stores.iceberg.session import forget_cached, java_table
 from message_lifecycle.stores.iceberg.snapshot_rows import SnapshotRows, snapshot_rows
 from message_lifecycle.stores.iceberg.table_folder import location_prefix
 from message_lifecycle.stores.iceberg.writer import row_of, write_rows
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
-    from pyspark.sql import SparkSession
 
 
-def mark(session: SparkSession, log: Table, plan: Plan, staged: Staged, policy: Policy) -> Staged:
+def mark(engine: Engine, log: Table, plan: Plan, staged: Staged, policy: Policy) -> Staged:
     """See `ports.MessageStore.mark`. The markers are numbered as if nothing were appended until the commit. `log`: the topic's table, with
     what was staged."""
     assert policy.marker_ttl_us is not None
-    staged = _start_over(session, plan, staged)
+    staged = _start_over(engine, plan, staged)
     base_id = plan.requirements.snapshot_id
     assert staged.branch is not None and base_id is not None
     emptied, newest = _emptied(log, plan, staged)
@@ -52,21 +52,21 @@ def mark(session: SparkSession, log: Table, plan: Plan, staged: Staged, policy: 
     if made:
         superseded = tuple(_older(log, plan, emptied))
         if superseded:
-            delete_rows(session, log.io, plan.topic, staged.branch, superseded)
-        table = java_table(session, plan.topic)
+            delete_rows(engine, log.io, plan.topic, staged.branch, superseded, description=partial(job_text, plan))
+        table = engine.table(plan.topic)
         state = sealed(newest_state(table, table.snapshot(base_id)), plan)
         rows, _ = numbered(made, state, policy, late_after=policy.late_after(plan.as_of))
-        append_to(table, staged.branch, write_rows(session, table, rows))
-        forget_cached(session, plan.topic)
-    table = java_table(session, plan.topic)
+        append_to(table, staged.branch, write_rows(engine, table, rows))
+        engine.forget(plan.topic)
+    table = engine.table(plan.topic)
     table.refresh()
     head = int(table.snapshot(staged.branch).snapshotId())
     return replace(staged, snapshot_id=head, markers=StagedMarkers(count=len(made), digest=digest(made), superseded=superseded))
 
 
-def _start_over(session: SparkSession, plan: Plan, staged: Staged) -> Staged:
+def _start_over(engine: Engine, plan: Plan, staged: Staged) -> Staged:
     """Back to the removal alone: a run that died here may have left markers on the branch, or older ones removed."""
-    table = java_table(session, plan.topic)
+    table = engine.table(plan.topic)
     branch, removal = staged.branch, table.snapshot(staged.snapshot_id)
     while removal is not None and removal.snapshotId() != plan.requirements.snapshot_id and not removal.summary().get(STAGED_PLAN_ID):
         parent = removal.parentId()
@@ -81,7 +81,7 @@ def _start_over(session: SparkSession, plan: Plan, staged: Staged) -> Staged:
             done=lambda: head_of(table, str(branch)) == removal_id,
             what=f"marking plan {plan.plan_id}",
         )
-    forget_cached(session, plan.topic)
+    engine.forget(plan.topic)
     return replace(staged, snapshot_id=removal_id, markers=None)
 
 
@@ -320,7 +320,7 @@ class MarkersNow:
 
     @classmethod
     def read(
-        cls, session: SparkSession, table: Java, log: Table, verdict: Verdict, change: StagedChange, *, base_id: int, head_id: int
+        cls, engine: Engine, table: Java, log: Table, verdict: Verdict, change: StagedChange, *, base_id: int, head_id: int
     ) -> MarkersNow:
         """`log`: the table as PyIceberg reads it, at the head or later."""
         plan, staged = verdict.plan, verdict.staged
@@ -336,7 +336,7 @@ class MarkersNow:
         if head_id == base_id or (kept == made and state == sealed(newest_state(table, table.snapshot(base_id)), plan)):
             files = change.added
         else:
-            files = write_rows(session, table, numbered_rows)
+            files = write_rows(engine, table, numbered_rows)
             append_to(table, staged.branch, files)
         return cls(files=files, count=len(kept), cancelled=len(made) - len(kept), state=after)
 

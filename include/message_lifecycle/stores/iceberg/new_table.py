@@ -5,11 +5,12 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from message_lifecycle.model.errors import CatalogUnavailable, CommitUnknown
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.java import ALREADY_THERE, NOT_THERE, Java, Jvm, identifier, java_class, result_unknown, texts, thrown
-from message_lifecycle.stores.iceberg.session import engine, engine_failures
+from message_lifecycle.stores.iceberg.session import engine_failures
 from message_lifecycle.stores.iceberg.witness import Known, next_witness
 
 _VERSION = 3
@@ -40,7 +41,7 @@ def create(place: Place, shape: TableShape, *, properties: Mapping[str, str], su
     never meets the files of its predecessor. Raises CatalogUnavailable, also where the catalog makes tables of an older
     version: one that it has made is gone again; CommitUnknown where nobody knows whether it was made.
     """
-    jvm = cast(Jvm, engine())
+    jvm = engine_of_process()
     with engine_failures():
         make_namespace(place[0])
         try:
@@ -77,9 +78,9 @@ def create(place: Place, shape: TableShape, *, properties: Mapping[str, str], su
 
 def make_namespace(namespace: str) -> None:
     """Make it where it is not there. Raises CatalogUnavailable."""
-    jvm = cast(Jvm, engine())
+    jvm = engine_of_process()
     with engine_failures():
-        wanted = jvm._jvm.org.apache.iceberg.catalog.Namespace.of(texts(jvm, namespace))
+        wanted = jvm.jvm.org.apache.iceberg.catalog.Namespace.of(texts(jvm, namespace))
         if jvm.lake.namespaceExists(wanted):
             return
         try:
@@ -91,7 +92,7 @@ def make_namespace(namespace: str) -> None:
 
 
 def _begun(jvm: Jvm, place: Place, shape: TableShape, properties: Mapping[str, str], summary: Mapping[str, str]) -> Java:
-    iceberg = jvm._jvm.org.apache.iceberg
+    iceberg = jvm.jvm.org.apache.iceberg
     whole = iceberg.SchemaParser.fromJson(shape.schema.model_dump_json())
     first = shape.schema if shape.first is None else shape.first
     schema = iceberg.SchemaParser.fromJson(first.model_dump_json())
@@ -143,7 +144,7 @@ def _location(jvm: Jvm, place: Place, schema: Java) -> str:
 
 def _told_of(jvm: Jvm, namespace: str) -> str | None:
     """Where the catalog says that the namespace's tables lie; None: it does not."""
-    wanted = jvm._jvm.org.apache.iceberg.catalog.Namespace.of(texts(jvm, namespace))
+    wanted = jvm.jvm.org.apache.iceberg.catalog.Namespace.of(texts(jvm, namespace))
     found = jvm.lake.loadNamespaceMetadata(wanted).get("location")
     return None if found is None else str(found).rstrip("/")
 

@@ -26,18 +26,18 @@ from message_lifecycle.ports import NOTHING_GIVEN, Given
 from message_lifecycle.stores.iceberg import change
 from message_lifecycle.stores.iceberg.branches import StagedChange, branch_of, commit_to, undo_ref
 from message_lifecycle.stores.iceberg.change import TableStore, Update, appends_pass, forget_source, undoing
+from message_lifecycle.stores.iceberg.engine import Engine
 from message_lifecycle.stores.iceberg.fence import main_ancestors
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import PLAN_ID, QUARANTINE, STAGED_PLAN_ID, UNDOES, commit_that_says, summary_of
 from message_lifecycle.stores.iceberg.manifests import listed, manifests_of, picking
-from message_lifecycle.stores.iceberg.session import engine, engine_failures
+from message_lifecycle.stores.iceberg.session import engine_failures
 from message_lifecycle.stores.iceberg.table_folder import absolute, is_erased_copy, location_prefix, reading
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
-    from pyspark.sql import SparkSession
 
 
 _AT = 1
@@ -121,17 +121,17 @@ class IcebergQuarantine(TableStore):
         if plan.is_empty or base_id is None:
             return Staged(plan_id=plan.plan_id, branch=None, snapshot_id=base_id)
         with engine_failures():
-            session, table = self._required(plan)
+            engine, table = self._required(plan)
 
             def work() -> Callable[[str], object]:
                 if plan.on_quarantine.files_back:
-                    update = bringing_back(session, self._tables.load(plan.topic, kind=QUARANTINE).io, table, plan)
+                    update = bringing_back(engine, self._tables.load(plan.topic, kind=QUARANTINE).io, table, plan)
                 else:
-                    update = _going(session, table, plan, base_id)(table)
+                    update = _going(engine, table, plan, base_id)(table)
                 update.set(STAGED_PLAN_ID, plan.plan_id)
                 return lambda branch: commit_to(table, branch, update, what=f"staging plan {plan.plan_id}")
 
-            staged = change.stage(session, table, plan, base_id, work, kind=QUARANTINE)
+            staged = change.stage(engine, table, plan, base_id, work, kind=QUARANTINE)
             found = int(staged.snapshotId())
         self._steps("after_stage")
         return Staged(plan_id=plan.plan_id, branch=branch_of(plan.plan_id), snapshot_id=found)
@@ -191,20 +191,20 @@ class IcebergQuarantine(TableStore):
             if base_id is None or plan.is_empty:
                 raise PlanConflict(plan.plan_id, "nothing is staged for it")
             with engine_failures():
-                session, table = self._required(plan)
-                done = self._commit(session, table, verdict, given, partial(_update, session, table, verdict, base_id), kind=QUARANTINE)
+                engine, table = self._required(plan)
+                done = self._commit(engine, table, verdict, given, partial(_update, engine, table, verdict, base_id), kind=QUARANTINE)
         forget_source(self._tables, plan, self.kinds)
         return done
 
-    def _required(self, plan: Plan) -> tuple[SparkSession, Java]:
+    def _required(self, plan: Plan) -> tuple[Engine, Java]:
         """Raises PlanConflict where the quarantine is another table, or its history has lost the plan's snapshot."""
-        session = engine(self._session)
-        table = change.table_beside(session, plan, QUARANTINE)
+        engine = self._engine()
+        table = change.table_beside(engine, plan, QUARANTINE)
         if str(table.uuid()) != plan.requirements.table_uuid:
             raise PlanConflict(plan.plan_id, "the quarantine is another table now")
         if all(ancestor.snapshot_id != plan.requirements.snapshot_id for ancestor in main_ancestors(table)):
             raise PlanConflict(plan.plan_id, f"snapshot {plan.requirements.snapshot_id} is no longer in the quarantine's history")
-        return session, table
+        return engine, table
 
 
 def _files(table: Table, snapshot: Snapshot, *, heeding_marks: bool = True) -> Iterator[QuarantineFile]:
@@ -256,29 +256,29 @@ def _batch(table: Table, path: str) -> str | None:
     return batches[0] if len(batches) == 1 else None
 
 
-def _going(session: SparkSession, table: Java, plan: Plan, base_id: int) -> Callable[[Java], Java]:
+def _going(engine: Engine, table: Java, plan: Plan, base_id: int) -> Callable[[Java], Java]:
     """Makes, of a table or a transaction, the update that takes the plan's files out: those very names in its snapshot, each of them."""
     from message_lifecycle.stores.iceberg.data_files import files_named
 
     prefix = location_prefix(str(table.location()))
-    found = files_named(session, table, table.snapshot(base_id), [absolute(prefix, name) for name in plan.selection.files])
+    found = files_named(engine, table, table.snapshot(base_id), [absolute(prefix, name) for name in plan.selection.files])
     if len(found) != len(plan.selection.files):
         raise PlanConflict(plan.plan_id, f"it names {len(plan.selection.files)} files, of which its snapshot holds {len(found)}")
-    jvm: Java = session._jvm
+    jvm: Java = engine.jvm
     going = jvm.org.apache.iceberg.util.DataFileSet.create()
     for file in found:
         going.add(file)
     return lambda on: on.newOverwrite().deleteFiles(going, jvm.org.apache.iceberg.util.DeleteFileSet.create())
 
 
-def _update(session: SparkSession, table: Java, verdict: Verdict, base_id: int) -> Update:
+def _update(engine: Engine, table: Java, verdict: Verdict, base_id: int) -> Update:
     """What the commit does. Raises PlanConflict where what was staged to come back is gone."""
     plan, staged_id = verdict.plan, verdict.staged.snapshot_id
     if plan.on_quarantine.files_back:
         staged = None if staged_id is None else table.snapshot(staged_id)
         if staged is None:
             raise PlanConflict(plan.plan_id, f"what was staged for it (snapshot {staged_id}) is gone")
-        files = StagedChange.of(session, table, [staged]).added
+        files = StagedChange.of(engine, table, [staged]).added
 
         def update(on: Java) -> Java:
             append = on.newAppend()
@@ -287,7 +287,7 @@ def _update(session: SparkSession, table: Java, verdict: Verdict, base_id: int) 
             return append
 
     else:
-        going = _going(session, table, plan, base_id)
+        going = _going(engine, table, plan, base_id)
 
         def update(on: Java) -> Java:
             return going(on).validateFromSnapshot(base_id).validateNoConflictingDeletes()
@@ -329,15 +329,15 @@ def returned(plan: Plan, before: Iterable[QuarantineFile], after: Iterable[Quara
     return sum(min(many, new[oldest, newest, rows]) * rows for (oldest, newest, rows), many in named.items())
 
 
-def bringing_back(session: SparkSession, io: FileIO, table: Java, plan: Plan) -> Java:
+def bringing_back(engine: Engine, io: FileIO, table: Java, plan: Plan) -> Java:
     """The update that adds a copy of each of the plan's files. Raises UndoSourceGone."""
     from message_lifecycle.stores.iceberg.data_files import copies, originals
 
     prefix, undone = location_prefix(str(table.location())), plan.parent or plan.plan_id
     wanted = {absolute(prefix, action.file): at for at, action in enumerate(plan.on_quarantine.files_back)}
     update = table.newAppend()
-    found = originals(session, io, table, plan.on_quarantine.source_id, wanted, undone=undone)
-    for _, (_, file) in copies(session, io, table, found, undone=undone):
+    found = originals(engine, io, table, plan.on_quarantine.source_id, wanted, undone=undone)
+    for _, (_, file) in copies(engine, io, table, found, undone=undone):
         update.appendFile(file)
     return update
 

@@ -12,14 +12,16 @@ from functools import partial
 from importlib import metadata
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from message_lifecycle.model.errors import CatalogUnavailable, SparkUnavailable
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.executors import NEEDED, python_version, registered
-from message_lifecycle.stores.iceberg.java import Jvm, settings, texts
+from message_lifecycle.stores.iceberg.java import settings, texts
 from message_lifecycle.stores.iceberg.new_table import make_namespace
 from message_lifecycle.stores.iceberg.pointers import reaching_catalog
-from message_lifecycle.stores.iceberg.session import engine, engine_failures, local_cores, spark_session
+from message_lifecycle.stores.iceberg.session import engine_failures, spark_session
+from message_lifecycle.stores.iceberg.shares import local_cores
 from message_lifecycle.stores.iceberg.tasks import Store
 from message_lifecycle.stores.iceberg.transaction import commits_at_once
 
@@ -60,8 +62,8 @@ def one_catalog(tables: Tables) -> bool:
     finally:
         try:
             with engine_failures():
-                java: Jvm = engine()  # type: ignore[assignment]  # typed as a session, which would do as well
-                java.lake.dropNamespace(java._jvm.org.apache.iceberg.catalog.Namespace.of(texts(java, name)))
+                java = engine_of_process()
+                java.lake.dropNamespace(java.jvm.org.apache.iceberg.catalog.Namespace.of(texts(java, name)))
         except Exception as error:  # whatever it was, the namespace that stays has to be named
             raise CatalogUnavailable(f"it does not drop the namespace {name}, which was made to look for it: {error}") from error
 
@@ -69,7 +71,7 @@ def one_catalog(tables: Tables) -> bool:
 def at_once() -> bool:
     """Whether the catalog commits several tables at once. Raises NoTransactions, CatalogUnavailable, SparkUnavailable."""
     with engine_failures():
-        return commits_at_once(cast(Jvm, engine()))
+        return commits_at_once(engine_of_process())
 
 
 def master() -> str | None:

@@ -20,8 +20,9 @@ from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
 from message_lifecycle.model.rules import After, Both, Either, Known, Never, Not, Rule, TimeColumn
 from message_lifecycle.stores.iceberg.lake_files import LakeFiles, failure_told_by
 from message_lifecycle.stores.iceberg.puffin import marked
+from message_lifecycle.stores.iceberg.shares import MEBIBYTE, Resources
 from message_lifecycle.stores.iceberg.table_folder import is_local, local_path
-from message_lifecycle.stores.iceberg.tasks import MEBIBYTE, InputFile, Resources, Store
+from message_lifecycle.stores.iceberg.tasks import InputFile, Store
 
 if TYPE_CHECKING:
     import duckdb

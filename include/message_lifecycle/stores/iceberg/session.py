@@ -1,4 +1,4 @@
-"""The one place where a Spark session is made, and where names become SQL identifiers and Java tables.
+"""The one place where a Spark session is made, and where names become SQL identifiers.
 
 Everything about catalogs, class paths and the JVM comes from the folder that SPARK_CONF_DIR names, so the same code runs on
 the embedded default and on a cluster.
@@ -10,11 +10,10 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from functools import cache, cached_property, partial
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import islice
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from message_lifecycle.model.errors import (
     CatalogUnavailable,
@@ -22,7 +21,6 @@ from message_lifecycle.model.errors import (
     FileUnreadable,
     LifecycleError,
     SparkUnavailable,
-    UnknownTopic,
     cluster_lost,
     java_ended,
     storage_failure,
@@ -34,113 +32,67 @@ from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg.cluster_watch import STANDALONE, Watch
 from message_lifecycle.stores.iceberg.executors import give_package
-from message_lifecycle.stores.iceberg.java import (
-    NOT_THERE,
-    PROPERTIES,
-    Jvm,
-    end,
-    identifier,
-    java_class,
-    java_exception,
-    jvm_of_process,
-    launched,
-    line_broke,
-    said,
-    settings,
-    thrown,
-)
-from message_lifecycle.stores.iceberg.java import Java as Java
+from message_lifecycle.stores.iceberg.java import PROPERTIES, Java, java_exception, launched, line_broke, said
 from message_lifecycle.stores.iceberg.layout import CATALOG
+from message_lifecycle.stores.iceberg.shares import local_cores
 
 if TYPE_CHECKING:
-    from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
-# Set where spark-submit has started this process: its JVM is there.
-_SUBMITTED = "PYSPARK_GATEWAY_PORT"
-# Settings that no file has, and names by which Spark alone finds jars.
-_ARGUMENTS, _RESOLVED = "PYSPARK_SUBMIT_ARGS", "spark.jars.packages"
+# spark-submit sets the first variable for the process that it starts. The second one has settings that no file has.
+SUBMITTED, ARGUMENTS = "PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS"
 
-
-class LazySession(Jvm):
-    """A Spark session of which the part that knows SQL is made by the first question in SQL: a run that only starts tasks and commits
-    by Iceberg's own calls does without, and that is a quarter of what starting costs."""
-
-    def __init__(self, context: SparkContext) -> None:
-        super().__init__(context._gateway, dict(context.getConf().getAll()))
-        # PySpark's own questions as well: of an ingest, a thousand are for names that it has asked for before.
-        type(context)._jvm = self._jvm
-        self.sparkContext = context
-        self._made: SparkSession | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._sql(), name)
-
-    def _sql(self) -> SparkSession:
-        from pyspark.sql import SparkSession
-
-        if self._made is None:
-            self._made = SparkSession.builder.getOrCreate()
-        return self._made
-
-    @property
-    def knows_sql(self) -> bool:
-        return self._made is not None
-
-    @cached_property
-    def hadoop(self) -> Java:
-        return self.sparkContext._jsc.hadoopConfiguration()
-
-
-_of_process: LazySession | None = None
-_watch: Watch | None = None  # of the newest context on a Standalone cluster
+_of_process: SparkSession | None = None
+_watch: Watch | None = None  # of the newest session on a Standalone cluster
 _making = threading.Lock()
 
 
-def spark_session(app_name: str) -> SparkSession:
-    """The session of this process; made on the first call. Raises SparkUnavailable where it cannot be, or knows no catalog `lake`."""
-    global _of_process
+def running() -> SparkSession | None:
+    """Return the session that this process has started, unless it was stopped or its cluster was lost."""
+    if _of_process is None or _is_lost():
+        return None
     from pyspark import SparkContext
+
+    return _of_process if _of_process.sparkContext is SparkContext._active_spark_context else None
+
+
+def spark_session(app_name: str) -> SparkSession:
+    """Return the session of this process. The first call starts it. Raises SparkUnavailable if it does not start, or has no catalog `lake`."""
+    global _of_process
     from pyspark.errors import PySparkRuntimeError
 
-    if _of_process is not None and _of_process.sparkContext is SparkContext._active_spark_context and not _is_lost():
-        return cast("SparkSession", _of_process)
-    try:
-        context = _context(app_name)
-    except (PySparkRuntimeError, OSError) as error:
-        raise SparkUnavailable(f"the Java process did not start: {error}") from error
-    if context.getConf().get(PROPERTIES) is None:
-        raise SparkUnavailable(f"its configuration names no catalog {CATALOG!r} ({PROPERTIES})")
-    _of_process = LazySession(context)
-    return cast("SparkSession", _of_process)
-
-
-def _context(app_name: str) -> SparkContext:
-    """Of this process; where its tasks run on other machines, they have our package. Raises SparkUnavailable, and then there is none."""
-    global _watch
-    from pyspark import SparkConf, SparkContext
-
-    _pass_no_arrays()
     with _making:
-        there = SparkContext._active_spark_context
-        if there is not None and _is_lost():
-            there.stop()  # of Java's part that is done; another cluster may stand at the address by now
-            there = None
-        # Even where there is one, this asks Java a dozen questions, and its configuration comes over as a whole.
-        with _own_answer_to_interrupts():
-            conf = SparkConf().setAppName(app_name)
-            _start_java(conf)
-            context = SparkContext.getOrCreate(conf)
-        if context is not there:
-            given = dict(context.getConf().getAll())
-            if local_cores(given) is None:
-                try:
-                    give_package(context, given, submitted=_SUBMITTED in os.environ)
-                except Exception as error:  # of a disk, or of Java: whoever asks next finds no context half made
-                    context.stop()
-                    raise SparkUnavailable(f"its executors cannot be given this package: {error}") from error
-            _watch = Watch(context, given) if given["spark.master"].startswith(STANDALONE) else None
-        return context
+        session = running()
+        if session is None:
+            try:
+                session = _of_process = _started(app_name)
+            except (PySparkRuntimeError, OSError) as error:
+                raise SparkUnavailable(f"the Java process did not start: {error}") from error
+    return session
+
+
+def _started(app_name: str) -> SparkSession:
+    """Start a session. If its tasks run on other machines, they get our package. Raises SparkUnavailable, and then there is no session."""
+    global _watch
+    from pyspark.sql import SparkSession
+
+    if _of_process is not None and _is_lost():
+        _of_process.stop()  # Java's part has ended; another cluster may be at the address by now
+    with _own_answer_to_interrupts():
+        _start_java()
+        session = SparkSession.builder.appName(app_name).getOrCreate()
+    context = session.sparkContext
+    given = dict(context.getConf().getAll())
+    if PROPERTIES not in given:
+        raise SparkUnavailable(f"its configuration names no catalog {CATALOG!r} ({PROPERTIES})")
+    if local_cores(given) is None:
+        try:
+            give_package(context, given, submitted=SUBMITTED in os.environ)
+        except Exception as error:  # of a disk or of Java: the next caller must not find half a session
+            session.stop()
+            raise SparkUnavailable(f"its executors cannot be given this package: {error}") from error
+    _watch = Watch(context, given) if given["spark.master"].startswith(STANDALONE) else None
+    return session
 
 
 @contextmanager
@@ -155,7 +107,7 @@ def _own_answer_to_interrupts() -> Iterator[None]:
             signal.signal(signal.SIGINT, before)
 
 
-def _start_java(conf: SparkConf) -> None:
+def _start_java() -> None:
     """Start Spark's JVM unless it runs. A SIGINT waits until the process is known: PySpark removes the folder that Java is about to write to,
     and such a Java process never ends."""
     from pyspark import SparkContext
@@ -166,7 +118,7 @@ def _start_java(conf: SparkConf) -> None:
     came: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, _frame: came.append(number)) if in_main else None
     try:
-        SparkContext._ensure_initialized(conf=conf)
+        SparkContext._ensure_initialized()
     finally:
         process = getattr(SparkContext._gateway, "proc", None)  # none where spark-submit has started this process
         if process is not None:
@@ -182,83 +134,12 @@ def _is_lost() -> bool:
     return _watch is not None and _watch.lost
 
 
-def engine(session: Callable[[], SparkSession] | None = None, *, tasks: bool = False) -> SparkSession:
-    """Iceberg's Java library for a deed that asks no SQL: Spark's JVM where this process has one or was started by it; else one without
-    Spark, which costs a quarter. `tasks`: the deed has work for them, and where they run on a cluster, a session alone will do.
-
-    It is typed as a session, which would do as well. Raises SparkUnavailable."""
-    if _of_process is None and (not tasks or tasks_here()):
-        if _SUBMITTED in os.environ:
-            return cast("SparkSession", _submitted())
-        if _ARGUMENTS not in os.environ and _RESOLVED not in settings():
-            return cast("SparkSession", jvm_of_process())
-    return spark_session("lifecycle") if session is None else session()
-
-
-def tasks_here() -> bool:
-    """Whether tasks run in this process, and not on a cluster's executors."""
-    if _ARGUMENTS in os.environ and _SUBMITTED not in os.environ:
-        return False  # they may name a master, and the catalog; a session alone knows
-    return local_cores(_submitted()._settings if _SUBMITTED in os.environ else settings()) is not None
-
-
-def local_cores(settings: Mapping[str, str]) -> int | None:
-    """How many tasks run at once where Spark's master is this machine; None: it is a cluster, or none is named."""
-    found = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\s*\d+)?\])?", settings.get("spark.master", ""))
-    if found is None:
-        return None
-    return len(os.sched_getaffinity(0)) if found[1] == "*" else max(1, int(found[1] or 1))
-
-
-@cache
-def _submitted() -> Jvm:
-    """The JVM that has started this process, without the part of Spark that runs tasks."""
-    from pyspark import SparkConf, SparkContext
-
-    SparkContext._ensure_initialized()
-    return Jvm(SparkContext._gateway, dict(SparkConf().getAll()))
-
-
 def end_session() -> None:
-    """Stop the session of this process, and the JVM without one, where they were made: who takes their files away must come after."""
+    """Stop the session of this process, if it was started. Call this before the files of its tables are removed."""
     global _of_process
-    end()
     if _of_process is not None:
-        _of_process.sparkContext.stop()
+        _of_process.stop()
         _of_process = None
-
-
-def start_ahead(app_name: str) -> threading.Thread:
-    """Start what a deed with tasks will need, Java and a cluster's Python workers, while the caller does something else.
-
-    What goes wrong here, `engine` and `spark_session` meet again, and raise.
-    """
-
-    def start() -> None:
-        with suppress(Exception):  # the deed meets it again, and names it
-            if tasks_here():
-                _ = cast(Jvm, engine(partial(spark_session, app_name))).lake
-                return
-            # Not the session: it belongs to the thread that makes it.
-            context = _context(app_name)
-            cores = context.defaultParallelism
-            context.parallelize(range(cores), cores).foreach(_nothing)
-
-    thread = threading.Thread(target=start, name="java-start", daemon=True)
-    thread.start()
-    return thread
-
-
-def _nothing(_: int) -> None:
-    pass
-
-
-def _pass_no_arrays() -> None:
-    """We give Java no NumPy arrays; to tell whether an argument is one, PySpark 4.1 loads its test helpers, and pandas with them."""
-    from py4j import protocol
-    from pyspark.sql.types import NumpyArrayConverter
-
-    protocol.INPUT_CONVERTER[:] = [one for one in protocol.INPUT_CONVERTER if not isinstance(one, NumpyArrayConverter)]
 
 
 def quoted(*parts: str) -> str:
@@ -277,51 +158,6 @@ def sql_table(name: TopicName, *, kind: str = "", branch: str | None = None, met
     if metadata is not None:
         parts.append(metadata)
     return quoted(*parts)
-
-
-def java_table(session: SparkSession, name: TopicName, *, kind: str = "") -> Java:
-    """The Iceberg table behind the name, at its newest state. Raises UnknownTopic."""
-    if isinstance(session, Jvm) and not session.knows_sql:
-        try:
-            return session.lake.loadTable(identifier(session, (name.namespace, name.table(kind))))
-        except thrown() as error:
-            if java_class(error) in NOT_THERE:
-                raise UnknownTopic(str(name)) from None
-            raise
-    from pyspark.errors import AnalysisException  # a third of a second by what comes with it, pandas too, and for Spark alone
-
-    jvm: Java = session._jvm
-    # Spark knows catalogs by the session of Java's thread, and a thread answers one line: another one, or the next where one broke, has none.
-    jvm.org.apache.spark.sql.SparkSession.setActiveSession(session._jsparkSession)
-
-    def load() -> Java:
-        try:
-            return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session._jsparkSession, sql_table(name, kind=kind))
-        except AnalysisException as error:
-            if error.getCondition() in ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND"):
-                raise UnknownTopic(str(name)) from None
-            raise
-
-    table = load()
-    known = str(table.uuid())
-    # Spark keeps tables of this session in a cache; the deed must see what others have committed.
-    try:
-        table.refresh()
-    except thrown() as error:
-        # Another engine may have dropped the table, and made another one under the name.
-        cached = jvm.org.apache.iceberg.spark.Spark3Util.catalogAndIdentifier(session._jsparkSession, sql_table(name, kind=kind))
-        cached.catalog().invalidateTable(cached.identifier())
-        table = load()
-        if java_class(error) not in NOT_THERE and str(table.uuid()) == known:
-            raise
-    return table
-
-
-def forget_cached(session: SparkSession, name: TopicName, *, kind: str = "") -> None:
-    """Make SQL of this session see commits that were made past it."""
-    if isinstance(session, Jvm) and not session.knows_sql:
-        return
-    session.catalog.refreshTable(sql_table(name, kind=kind))
 
 
 # What it means when the engine stops in the middle of a deed: the disk is full or may be read alone, or Java or the catalog's database has gone.

@@ -1,6 +1,6 @@
-"""Topics as Iceberg tables, to plan on, stage and publish: `ports.MessageStore` on a Spark session.
+"""Topics as Iceberg tables, to plan on, stage and publish: `ports.MessageStore` on a Spark engine.
 
-Importing this starts nothing; the session is asked for when the first verb needs it.
+Importing this starts nothing; the engine is asked for when the first verb needs it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from message_lifecycle.model.change import RemoveRows
 from message_lifecycle.model.errors import LifecycleError, PlanConflict, TableBusy, Unavailable
@@ -33,6 +33,7 @@ from message_lifecycle.stores.iceberg.branches import (
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.change import forget_source, undoing
 from message_lifecycle.stores.iceberg.data_files import delete_rows, planned_files
+from message_lifecycle.stores.iceberg.engine import Engine, job_text
 from message_lifecycle.stores.iceberg.fence import (
     Ancestor,
     Make,
@@ -45,11 +46,10 @@ from message_lifecycle.stores.iceberg.fence import (
     only_appends_since,
     properties,
 )
-from message_lifecycle.stores.iceberg.java import Java, Jvm, entries
+from message_lifecycle.stores.iceberg.java import Java, entries
 from message_lifecycle.stores.iceberg.layout import CANCELLED_MARKERS, MARKERS, PARENT_PLAN_ID, REMOVED, STAGED_AS, STAGED_PLAN_ID
 from message_lifecycle.stores.iceberg.marks import MarkersNow, sealed
 from message_lifecycle.stores.iceberg.read import IcebergReader, published_by, removed_rows
-from message_lifecycle.stores.iceberg.session import engine, forget_cached, java_table
 from message_lifecycle.stores.iceberg.table_metadata import commit_metadata, set_properties
 from message_lifecycle.stores.iceberg.transaction import Ready, commits_at_once
 from message_lifecycle.stores.iceberg.witness import next_witness
@@ -57,7 +57,6 @@ from message_lifecycle.stores.iceberg.witness import next_witness
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
     from pyiceberg.table import Table
-    from pyspark.sql import SparkSession
 
 
 class IcebergStore(IcebergReader, ChangeStore):
@@ -70,14 +69,14 @@ class IcebergStore(IcebergReader, ChangeStore):
 
     def __init__(
         self,
-        session: Callable[[], SparkSession],
+        engine: Callable[[], Engine],
         *,
         tables: Tables | None = None,
         server: Mapping[str, Value] | None = None,
         steps: Callable[[str], None] | None = None,
     ) -> None:
         super().__init__(tables)
-        self._session = session
+        self._engine = engine
         self._server = server
         self._steps = steps or (lambda _: None)
 
@@ -87,16 +86,16 @@ class IcebergStore(IcebergReader, ChangeStore):
         if plan.is_empty:  # no JVM for nothing
             return Staged(plan_id=plan.plan_id, branch=None, snapshot_id=plan.requirements.snapshot_id)
         io = self._tables.load(plan.topic).io
-        session = engine(self._session)
+        engine = self._engine()
         make = stage if plan.on_log.source_id is None else stage_undo
-        staged = make(session, io, plan, plan.plan_id, self._server)
+        staged = make(engine, io, plan, plan.plan_id, self._server)
         self._steps("after_stage")
         return staged
 
     def mark(self, plan: Plan, staged: Staged, policy: Policy) -> Staged:
         from message_lifecycle.stores.iceberg.marks import mark
 
-        return mark(engine(self._session), self._tables.load(plan.topic), plan, staged, policy)
+        return mark(self._engine(), self._tables.load(plan.topic), plan, staged, policy)
 
     def evidence(self, plan: Plan, staged: Staged, policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
         from message_lifecycle.stores.iceberg.compaction.view_table import state_of
@@ -113,15 +112,15 @@ class IcebergStore(IcebergReader, ChangeStore):
 
     def prepare(self, verdict: Verdict, given: Given) -> Prepared | None:
         """Of an undo: no other change of the log goes before or behind another table's without something between them."""
-        session = engine(self._session)
-        if verdict.plan.takes_back is None or not commits_at_once(cast(Jvm, session)):
+        engine = self._engine()
+        if verdict.plan.takes_back is None or not commits_at_once(engine):
             return None
-        return ready(session, partial(self._tables.load, verdict.plan.topic), verdict, self._server, ledger=given.ledger, steps=self._steps)
+        return ready(engine, partial(self._tables.load, verdict.plan.topic), verdict, self._server, ledger=given.ledger, steps=self._steps)
 
     def publish(self, verdict: Verdict, given: Given) -> Published:
-        session = engine(self._session)
+        engine = self._engine()
         log = partial(self._tables.load, verdict.plan.topic)
-        done = publish(session, log, verdict, self._server, ledger=given.ledger(), steps=self._steps)
+        done = publish(engine, log, verdict, self._server, ledger=given.ledger(), steps=self._steps)
         forget_source(self._tables, verdict.plan)
         with suppress(Unavailable):  # whoever discards the plan takes it away as well
             self.discard(verdict.plan)
@@ -136,10 +135,10 @@ class IcebergStore(IcebergReader, ChangeStore):
 # Whole files go by name, in one commit; single messages by their offsets, in a second one.
 
 
-def stage(session: SparkSession, io: FileIO, plan: Plan, plan_id: str, server: Mapping[str, Value] | None) -> Staged:
+def stage(engine: Engine, io: FileIO, plan: Plan, plan_id: str, server: Mapping[str, Value] | None) -> Staged:
     """Do the plan's work on its branch; done before, it is found. Raises PlanConflict, and then nothing is staged. `io` reaches the
     table's files."""
-    table = java_table(session, plan.topic)
+    table = engine.table(plan.topic)
     fence.check(plan, plan_id, table, server)
     base_id = plan.requirements.snapshot_id
     if plan.is_empty or base_id is None:
@@ -149,18 +148,18 @@ def stage(session: SparkSession, io: FileIO, plan: Plan, plan_id: str, server: M
         return Staged(plan_id=plan_id, branch=branch_of(plan_id), snapshot_id=int(found.snapshotId()))
     if find(table, plan_id, since=base_id) is not None:
         raise PlanConflict(plan_id, "another run has published it", rival=plan_id)
-    going = _files(session, plan, plan_id, table)
+    going = _files(engine, plan, plan_id, table)
     branch = make_branch(table, plan, base_id)
     by_row = removed_by_row(plan)
     if plan.selection.files:
-        jvm: Java = session._jvm
+        jvm: Java = engine.jvm
         drop = table.newOverwrite().deleteFiles(going, jvm.org.apache.iceberg.util.DeleteFileSet.create())
         # The mark of a stage that is whole stands on its last commit.
         if not by_row:
             drop.set(STAGED_PLAN_ID, plan_id)
         commit_to(table, branch, drop, what=f"staging plan {plan_id}")
     if by_row:
-        delete_rows(session, io, plan.topic, branch, by_row, {STAGED_PLAN_ID: plan_id})
+        delete_rows(engine, io, plan.topic, branch, by_row, {STAGED_PLAN_ID: plan_id}, description=partial(job_text, plan))
     table.refresh()
     staged = table.snapshot(branch)
     removed = sum(removed_rows(entries(snapshot.summary())) for snapshot in chain(table, staged, base_id, plan_id))
@@ -176,10 +175,10 @@ def removed_by_row(plan: Plan) -> list[RemoveRows]:
     return [action for action in plan.on_log.mark if action.file not in whole]
 
 
-def _files(session: SparkSession, plan: Plan, plan_id: str, table: Java) -> Java:
+def _files(engine: Engine, plan: Plan, plan_id: str, table: Java) -> Java:
     """The plan's files in the plan's snapshot: those very names, each of them, and none besides."""
     names = plan.selection.files
-    found = planned_files(session, table, table.snapshot(plan.requirements.snapshot_id), plan)
+    found = planned_files(engine, table, table.snapshot(plan.requirements.snapshot_id), plan)
     # Only named files are found, so equal numbers mean the same files.
     if found.size() != len(set(names)) or len(set(names)) != len(names):
         raise PlanConflict(plan_id, f"it names {len(names)} files, of which its snapshot holds {found.size()}")
@@ -205,7 +204,7 @@ class _MovedOn(LifecycleError):
 
 
 def publish(
-    session: SparkSession,
+    engine: Engine,
     log: Callable[[], Table],
     verdict: Verdict,
     server: Mapping[str, Value] | None,
@@ -218,31 +217,31 @@ def publish(
     `log`: the topic's table as PyIceberg reads it now.
     """
     plan, plan_id = verdict.plan, verdict.plan.plan_id
-    table = java_table(session, plan.topic)
+    table = engine.table(plan.topic)
     done = find(table, plan_id, since=plan.requirements.snapshot_id)
     if done is not None:
         return published_by(plan_id, done.snapshot_id, done.summary)
-    commit, staged = _begun(session, table, log, verdict, server, ledger=ledger, steps=steps)
+    commit, staged = _begun(engine, table, log, verdict, server, ledger=ledger, steps=steps)
 
     def attempt() -> None:
         if verdict.staged.markers is not None and verdict.staged.markers.count:
-            commit.removal_and_markers(StagedChange.of(session, table, staged))
+            commit.removal_and_markers(StagedChange.of(engine, table, staged))
             return
         if len(staged) == 1:
             with suppress(_MovedOn):
                 commit.as_staged(staged[0])
                 return
-        commit.made_again(StagedChange.of(session, table, staged))
+        commit.made_again(StagedChange.of(engine, table, staged))
 
     try:
         found = commit_once(table, plan_id, attempt, steps=steps, since=commit.base_id)
     finally:
-        forget_cached(session, plan.topic)  # also where nobody knows whether it is there
+        engine.forget(plan.topic)  # also where nobody knows whether it is there
     return published_by(plan_id, found.snapshot_id, found.summary)
 
 
 def ready(
-    session: SparkSession,
+    engine: Engine,
     log: Callable[[], Table],
     verdict: Verdict,
     server: Mapping[str, Value] | None,
@@ -251,15 +250,15 @@ def ready(
     steps: Steps,
 ) -> Ready | None:
     """The plan's one commit on main, made again on what is there then; None: it is there. Of a plan without markers. Raises PlanConflict."""
-    plan, table = verdict.plan, java_table(session, verdict.plan.topic)
+    plan, table = verdict.plan, engine.table(verdict.plan.topic)
     if find(table, plan.plan_id, since=plan.requirements.snapshot_id) is not None:
         return None
-    commit, staged = _begun(session, table, log, verdict, server, ledger=ledger(), steps=steps)
-    return commit.ready(StagedChange.of(session, table, staged))
+    commit, staged = _begun(engine, table, log, verdict, server, ledger=ledger(), steps=steps)
+    return commit.ready(StagedChange.of(engine, table, staged))
 
 
 def _begun(
-    session: SparkSession,
+    engine: Engine,
     table: Java,
     log: Callable[[], Table],
     verdict: Verdict,
@@ -275,7 +274,7 @@ def _begun(
     if plan.is_empty or staged is None or base_id is None or staged_id == base_id:
         raise PlanConflict(plan.plan_id, f"nothing is staged for it (snapshot {staged_id})")
     told = {**properties(verdict, ledger), **undoing(plan)}
-    commit = _Commit(session=session, table=table, log=log, verdict=verdict, server=server, base_id=base_id, properties=told, steps=steps)
+    commit = _Commit(engine=engine, table=table, log=log, verdict=verdict, server=server, base_id=base_id, properties=told, steps=steps)
     return commit, chain(table, staged, base_id, plan.plan_id)
 
 
@@ -283,7 +282,7 @@ def _begun(
 class _Commit:
     """One plan's commit on main."""
 
-    session: SparkSession
+    engine: Engine
     table: Java
     log: Callable[[], Table]
     verdict: Verdict
@@ -324,7 +323,7 @@ class _Commit:
     def ready(self, change: StagedChange) -> Ready:
         """As `made_again`, to be made with others."""
         return Ready(
-            jvm=cast(Jvm, self.session),
+            jvm=self.engine,
             topic=self.verdict.plan.topic,
             kind="",
             table=self.table,
@@ -340,7 +339,7 @@ class _Commit:
         made = change.update if self.verdict.plan.on_log.source_id is None else change.restore
 
         def make(on: Java, walk: Walk) -> Iterator[Java]:
-            yield self._with(made(self.session, on, self.base_id), self._state(walk))
+            yield self._with(made(self.engine, on, self.base_id), self._state(walk))
 
         return make
 
@@ -358,7 +357,7 @@ class _Commit:
         self.table.refresh()
         only_appends_since(main_ancestors(self.table), self.verdict.staged.plan_id, self.base_id)
         head_id = int(self.table.currentSnapshot().snapshotId())
-        markers = MarkersNow.read(self.session, self.table, self.log(), self.verdict, change, base_id=self.base_id, head_id=head_id)
+        markers = MarkersNow.read(self.engine, self.table, self.log(), self.verdict, change, base_id=self.base_id, head_id=head_id)
 
         def judge(walk: Walk) -> None:
             self._judge(walk)
@@ -369,7 +368,7 @@ class _Commit:
         def make(on: Java, walk: Walk) -> Iterator[Java]:
             counts = {MARKERS: str(markers.count), CANCELLED_MARKERS: str(markers.cancelled)}
             if change.removes:
-                yield self._with(change.update(self.session, on, self.base_id), {**counts, **self._state(walk)})
+                yield self._with(change.update(self.engine, on, self.base_id), {**counts, **self._state(walk)})
             if not markers.count:
                 return
             append = on.newAppend()

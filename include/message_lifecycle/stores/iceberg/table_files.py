@@ -15,10 +15,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
 from message_lifecycle.model.errors import LifecycleError, OutsideTable, UnsafePath, code_of, storage_refused
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.java import (
     ANY_IO,
     Java,
@@ -31,7 +32,7 @@ from message_lifecycle.stores.iceberg.java import (
     said,
     thrown,
 )
-from message_lifecycle.stores.iceberg.session import engine, engine_failures
+from message_lifecycle.stores.iceberg.session import engine_failures
 from message_lifecycle.stores.iceberg.table_folder import is_absolute, is_local, local_path, location_prefix, normalised
 
 if TYPE_CHECKING:
@@ -251,7 +252,7 @@ def _delete_there(io: FileIO, location: str, names: list[str]) -> Deleted:
     wanted = set(names)
     there = {file.name: file.size_bytes for file in _listed_there(io, location) if file.name in wanted}
     if there:
-        jvm, prefix = cast(Jvm, engine()), location_prefix(location)
+        jvm, prefix = engine_of_process(), location_prefix(location)
         given = jvm.settings_of(io.properties)
         if given.get(_DELETES, "true").lower() != "true":  # Iceberg's I/O would do nothing, and say nothing
             raise storage_refused(location, f"its clients are to delete nothing there ({_DELETES} = {given[_DELETES]})")
@@ -302,13 +303,13 @@ def kept_of_removed(places: Iterable[tuple[FileIO, str]]) -> tuple[str, ...]:
 def _kept_below(io: FileIO, location: str, place: SplitResult, until_ms: int | None) -> int | str:
     """How many; or why that cannot be seen, as the end of a sentence."""
     with engine_failures():
-        jvm = cast(Jvm, engine())
+        jvm = engine_of_process()
         given = jvm.settings_of(io.properties)
         if given.get("io-impl", _OF_S3) not in (_OF_S3, ANY_IO):
             return f" by {given['io-impl']}"
         try:
             with jvm.file_io({**given, "io-impl": _OF_S3}) as files:
-                wanted = jvm._jvm.software.amazon.awssdk.services.s3.model.ListObjectVersionsRequest.builder()
+                wanted = jvm.jvm.software.amazon.awssdk.services.s3.model.ListObjectVersionsRequest.builder()
                 wanted = wanted.bucket(place.netloc).prefix(location_prefix(place.path.lstrip("/"))).build()
                 every = files.client(location).listObjectVersionsPaginator(wanted).versions()
                 return sum(_is_until(one, until_ms) for one in every.stream().filter(_is_latest(jvm).negate()).toList())
@@ -325,7 +326,7 @@ def _kept_below(io: FileIO, location: str, place: SplitResult, until_ms: int | N
 
 def _is_latest(jvm: Jvm) -> Java:
     """A predicate on versions of objects, as Java has them: asked from here, each object that the bucket shows would be two calls."""
-    lang = jvm._jvm.java.lang
+    lang = jvm.jvm.java.lang
     method_type = lang.invoke.MethodType.methodType(lang.Class.forName("java.lang.Boolean"))
     of_version = lang.Class.forName("software.amazon.awssdk.services.s3.model.ObjectVersion")
     handle = lang.invoke.MethodHandles.publicLookup().findVirtual(of_version, "isLatest", method_type)
@@ -381,10 +382,10 @@ class _Bucket(NamedTuple):
 def _bucket_of(io: FileIO, location: str) -> Iterator[_Bucket]:
     place = urlsplit(location)
     with engine_failures():
-        jvm = cast(Jvm, engine())
+        jvm = engine_of_process()
         try:
             with jvm.file_io({**jvm.settings_of(io.properties), "io-impl": _OF_S3}) as files:
-                model = jvm._jvm.software.amazon.awssdk.services.s3.model
+                model = jvm.jvm.software.amazon.awssdk.services.s3.model
                 yield _Bucket(files.client(location), model, place.netloc, location_prefix(place.path.lstrip("/")))
         except thrown(TypeError) as error:
             if _knows_no_store(error):

@@ -9,11 +9,12 @@ import json
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from message_lifecycle.model.errors import CommitUnknown, LifecycleError, TableBusy
-from message_lifecycle.stores.iceberg.java import NOT_THERE, Java, Jvm, entries, identifier, java_class, result_unknown, thrown
-from message_lifecycle.stores.iceberg.session import engine, engine_failures
+from message_lifecycle.stores.iceberg.engine import engine_of_process
+from message_lifecycle.stores.iceberg.java import NOT_THERE, Java, entries, identifier, java_class, result_unknown, thrown
+from message_lifecycle.stores.iceberg.session import engine_failures
 
 if TYPE_CHECKING:
     from message_lifecycle.stores.iceberg.pointers import Place
@@ -101,7 +102,7 @@ def changed_metadata(base: Java, change: Callable[[Java, Java], None]) -> Java:
 
 
 def _operations(place: Place) -> Java:
-    jvm = cast(Jvm, engine())
+    jvm = engine_of_process()
     try:
         return jvm.lake.loadTable(identifier(jvm, place)).operations()
     except thrown() as error:
@@ -111,7 +112,7 @@ def _operations(place: Place) -> Java:
 
 
 def _iceberg() -> Java:
-    return cast(Jvm, engine())._jvm.org.apache.iceberg
+    return engine_of_process().jvm.org.apache.iceberg
 
 
 def document_of(metadata: Java) -> Document:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.manifest import DataFileContent, ManifestContent
@@ -32,7 +32,8 @@ from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
 from message_lifecycle.stores.iceberg import parsed, view_file
 from message_lifecycle.stores.iceberg.catalog import Tables, documents, ledger_of, mark_ledger
-from message_lifecycle.stores.iceberg.java import ALREADY_THERE, NOT_THERE, Java, Jvm, identifier, java_class, result_unknown, thrown
+from message_lifecycle.stores.iceberg.engine import engine_of_process
+from message_lifecycle.stores.iceberg.java import ALREADY_THERE, NOT_THERE, Java, identifier, java_class, result_unknown, thrown
 from message_lifecycle.stores.iceberg.layout import (
     DELETED,
     DELETED_AT,
@@ -53,7 +54,7 @@ from message_lifecycle.stores.iceberg.manifests import entries, manifests_of, pi
 from message_lifecycle.stores.iceberg.named import NamesFailures
 from message_lifecycle.stores.iceberg.new_table import make_namespace, uuid_at
 from message_lifecycle.stores.iceberg.pointers import Place, reaching_catalog
-from message_lifecycle.stores.iceberg.session import engine, engine_failures
+from message_lifecycle.stores.iceberg.session import engine_failures
 from message_lifecycle.stores.iceberg.table_folder import TableDocument
 from message_lifecycle.stores.iceberg.table_metadata import TableGone, change_metadata, current_metadata, set_properties
 
@@ -330,7 +331,7 @@ def _move(plan: Plan, action: MovedTable, place: Place, to: Place) -> None:
 
 def _rename(plan: Plan, action: MovedTable, place: Place, to: Place) -> None:
     """Raises PlanConflict, CommitUnknown, CatalogUnavailable."""
-    jvm, what = cast(Jvm, engine()), f"moving the table {'.'.join(place)}"
+    jvm, what = engine_of_process(), f"moving the table {'.'.join(place)}"
     with engine_failures():
         try:
             jvm.lake.renameTable(identifier(jvm, place), identifier(jvm, to))

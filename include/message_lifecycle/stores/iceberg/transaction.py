@@ -15,20 +15,21 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, Self
 
 from message_lifecycle.model.errors import CommitRefused, CommitUnknown, LifecycleError, PlanConflict, no_transactions
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg import fence
+from message_lifecycle.stores.iceberg.engine import Engine
 from message_lifecycle.stores.iceberg.fence import AlreadyPublished, Ancestor, Judge, Make, Steps, Walk, attempt_of, found_after, refusals
 from message_lifecycle.stores.iceberg.java import ATOMIC, PROPERTIES, Java, Jvm, identifier, java_class, thrown
 from message_lifecycle.stores.iceberg.layout import AT_ONCE
 from message_lifecycle.stores.iceberg.pointers import Place
-from message_lifecycle.stores.iceberg.session import engine_failures, forget_cached
+from message_lifecycle.stores.iceberg.session import engine_failures
 from message_lifecycle.stores.iceberg.table_metadata import swap_at_once
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 logger = logging.getLogger(__name__)
 SETTING = f"{PROPERTIES}.{ATOMIC}"
@@ -41,7 +42,7 @@ def commits_at_once(jvm: Jvm) -> bool:
     if not jvm.is_server:
         raise no_transactions(SETTING, "the catalog is no REST catalog, and commits one table at a time")
     try:
-        jvm.lake.commitTransaction(jvm._jvm.java.util.ArrayList())
+        jvm.lake.commitTransaction(jvm.jvm.java.util.ArrayList())
     except thrown() as error:
         # Iceberg looks at what the catalog offers first, and then refuses to send a transaction of no table.
         if java_class(error) == "UnsupportedOperationException":
@@ -56,7 +57,7 @@ class Ready:
     """A plan's one commit on a table of the topic's, of that kind, ready and not made: `ports.Prepared`. `of` and `since` as
     `fence.commit_once` has them."""
 
-    jvm: Jvm
+    jvm: Engine
     topic: TopicName
     kind: str
     table: Java
@@ -104,7 +105,7 @@ class Ready:
                 ended = PlanConflict(self.plan_id, error.reason)
             for one in commits:
                 with suppress(Exception):  # of a catalog that has gone: how the commit ended is what counts
-                    forget_cached(cast("SparkSession", one.jvm), one.topic, kind=one.kind)
+                    one.jvm.forget(one.topic, kind=one.kind)
             missing = _missing(commits, ended)
         if len(missing) == len(commits):
             raise ended
@@ -133,8 +134,8 @@ _HALF = (
 
 def _commit(commits: Sequence[Ready], made: Sequence[tuple[Java, Java]]) -> None:
     jvm = commits[0].jvm
-    of_table = jvm._jvm.org.apache.iceberg.catalog.TableCommit
-    several = jvm._jvm.java.util.ArrayList()
+    of_table = jvm.jvm.org.apache.iceberg.catalog.TableCommit
+    several = jvm.jvm.java.util.ArrayList()
     for one, (base, changed) in zip(commits, made, strict=True):
         several.add(of_table.create(identifier(jvm, one.place), base, changed))
     jvm.lake.commitTransaction(several)

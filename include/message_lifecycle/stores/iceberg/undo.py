@@ -21,12 +21,12 @@ from message_lifecycle.stores.iceberg import evidence_files as frames
 from message_lifecycle.stores.iceberg.branches import branch_of, commit_to, drop_stage
 from message_lifecycle.stores.iceberg.data_files import copied_from, copies, digest_of, originals, vectors_of, within, write_vectors
 from message_lifecycle.stores.iceberg.data_rows import Longs, Positions, Vectors, read_rows, vectors_in
+from message_lifecycle.stores.iceberg.engine import Engine
 from message_lifecycle.stores.iceberg.evidence_files import both_snapshots, files_of_both
 from message_lifecycle.stores.iceberg.java import Java, entries
 from message_lifecycle.stores.iceberg.layout import STAGED_PLAN_ID
 from message_lifecycle.stores.iceberg.manifests import files_of
 from message_lifecycle.stores.iceberg.read import removed_rows
-from message_lifecycle.stores.iceberg.session import java_table
 from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
 from message_lifecycle.stores.iceberg.undo_sources import Live, given, marked
 
@@ -35,16 +35,15 @@ if TYPE_CHECKING:
     from pyiceberg.io import FileIO
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
-    from pyspark.sql import SparkSession
 
 
 _NONE = np.empty(0, np.int64)
 
 
-def stage_undo(session: SparkSession, io: FileIO, plan: Plan, plan_id: str, server: Mapping[str, Value] | None) -> Staged:
+def stage_undo(engine: Engine, io: FileIO, plan: Plan, plan_id: str, server: Mapping[str, Value] | None) -> Staged:
     """Bring back what the plan names, in one commit on its branch; done before, it is found. Raises UndoSourceGone where a file is not
     there any more, PlanConflict; then nothing is staged."""
-    table = java_table(session, plan.topic)
+    table = engine.table(plan.topic)
     fence.check(plan, plan_id, table, server)
     base_id = plan.requirements.snapshot_id
     if plan.is_empty or base_id is None:
@@ -53,16 +52,16 @@ def stage_undo(session: SparkSession, io: FileIO, plan: Plan, plan_id: str, serv
     wanted = {absolute(prefix, action.file): at for at, action in enumerate(plan.on_log.back) if not action.standing}
 
     def work() -> Callable[[str], object]:
-        lost = originals(session, io, table, plan.on_log.source_id, wanted, undone=undone)
+        lost = originals(engine, io, table, plan.on_log.source_id, wanted, undone=undone)
         update = table.newRowDelta().validateFromSnapshot(base_id)
-        back = dict(copies(session, io, table, lost, undone=undone))
+        back = dict(copies(engine, io, table, lost, undone=undone))
         for _, file in back.values():
             update.addRows(file)
-        for vector in _vectors(session, io, table, plan, {at: path for at, (path, _) in back.items()}, update):
+        for vector in _vectors(engine, io, table, plan, {at: path for at, (path, _) in back.items()}, update):
             update.addDeletes(vector)
         return lambda branch: commit_to(table, branch, update.set(STAGED_PLAN_ID, plan_id), what=f"staging plan {plan_id}")
 
-    staged = change.stage(session, table, plan, base_id, work)
+    staged = change.stage(engine, table, plan, base_id, work)
     come_back = plan.expected.removed_rows - removed_rows(entries(staged.summary()))
     if come_back != plan.restored_rows:
         drop_stage(table, plan_id)
@@ -70,7 +69,7 @@ def stage_undo(session: SparkSession, io: FileIO, plan: Plan, plan_id: str, serv
     return Staged(plan_id=plan_id, branch=branch_of(plan_id), snapshot_id=int(staged.snapshotId()))
 
 
-def _vectors(session: SparkSession, io: FileIO, table: Java, plan: Plan, copies: Mapping[int, str], update: Java) -> Iterator[Java]:
+def _vectors(engine: Engine, io: FileIO, table: Java, plan: Plan, copies: Mapping[int, str], update: Java) -> Iterator[Java]:
     """What stays marked: in a copy all but what comes back, in a file that stands what was marked before but for that, and the plan's
     own markers. Vectors of before are taken out of the `update`."""
     prefix = location_prefix(str(table.location()))
@@ -78,7 +77,7 @@ def _vectors(session: SparkSession, io: FileIO, table: Java, plan: Plan, copies:
     marked = {absolute(prefix, action.file): action for action in plan.on_log.mark}
     head = table.snapshot(plan.requirements.snapshot_id)
     standing: dict[str, RestoreRows | RemoveRows] = {**unmarked, **marked}
-    before = {str(vector.referencedDataFile()): vector for vector in vectors_of(session, table, head, standing)} if standing else {}
+    before = {str(vector.referencedDataFile()): vector for vector in vectors_of(engine, table, head, standing)} if standing else {}
     read: dict[str, Mapping[str, Positions]] = {}
     places: dict[str, Place] = {path: (action.partition, action.base_offset) for path, action in standing.items()}
     new: list[tuple[str, Positions]] = []
@@ -100,7 +99,7 @@ def _vectors(session: SparkSession, io: FileIO, table: Java, plan: Plan, copies:
         action = plan.on_log.back[at]
         places[path] = action.partition, action.base_offset
         new.append((path, np.flatnonzero(~within(read_rows(io, path, _NONE, ()).offsets, action.offsets))))
-    for _, vector in write_vectors(session, table, io, ((path, gone) for path, gone in new if len(gone)), places):
+    for _, vector in write_vectors(engine, table, io, ((path, gone) for path, gone in new if len(gone)), places):
         yield vector
 
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import shutil
 import uuid
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, assert_never, cast
+from typing import TYPE_CHECKING, Any, assert_never
 
 from message_lifecycle.model.errors import CatalogUnavailable, ForeignTable, SparkUnavailable, TableBusy, TableUnreadable, UnknownTopic
 from message_lifecycle.model.instants import INT64_MIN
 from message_lifecycle.model.rules import After, Both, Either, Known, Never, Not, Rule, TimeColumn
 from message_lifecycle.stores.iceberg.columns import SCHEMA
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.java import Java, Jvm, identifier, java_class, result_unknown, thrown
 from message_lifecycle.stores.iceberg.layout import CATALOG, DELETED, LATEST, LIVE, STREAM_PROPERTY
 from message_lifecycle.stores.iceberg.pointers import Place
-from message_lifecycle.stores.iceberg.session import engine, engine_failures
+from message_lifecycle.stores.iceberg.session import engine_failures
 from message_lifecycle.stores.iceberg.table_files import delete_files, listed
 from message_lifecycle.stores.iceberg.table_folder import is_local, local_path
 
@@ -150,7 +151,7 @@ def put(place: Place, text: str, *, new: bool) -> None:
 
 def drop(place: Place) -> None:
     """Forget the view; it is no error when there is none, nor where the catalog keeps none."""
-    java = cast("Jvm", engine())
+    java = engine_of_process()
     with engine_failures():
         try:
             if _keeps_views(java):
@@ -162,7 +163,7 @@ def drop(place: Place) -> None:
 
 def _java() -> Jvm:
     """Raises CatalogUnavailable where the catalog has no views."""
-    java = cast("Jvm", engine())
+    java = engine_of_process()
     if not _keeps_views(java):
         raise CatalogUnavailable("it keeps no views", advice=_KEEPS_VIEWS)
     return java
@@ -170,11 +171,11 @@ def _java() -> Jvm:
 
 def _keeps_views(java: Jvm) -> bool:
     # py4j's `is_instance_of` asks for its own class anew each time.
-    return bool(java._jvm.py4j.reflection.TypeUtil.isInstanceOf("org.apache.iceberg.catalog.ViewCatalog", java.lake))
+    return bool(java.jvm.py4j.reflection.TypeUtil.isInstanceOf("org.apache.iceberg.catalog.ViewCatalog", java.lake))
 
 
 def _written(java: Jvm, place: Place, text: str, *, new: bool) -> Java:
-    iceberg = java._jvm.org.apache.iceberg
+    iceberg = java.jvm.org.apache.iceberg
     view = java.lake.buildView(identifier(java, place)).withSchema(iceberg.SchemaParser.fromJson(SCHEMA.model_dump_json()))
     view = view.withDefaultCatalog(CATALOG).withDefaultNamespace(iceberg.catalog.Namespace.empty()).withQuery("spark", text)
     warehouse = java.warehouse

@@ -37,23 +37,24 @@ from message_lifecycle.stores.iceberg.append import (
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.columns import SCHEMA
 from message_lifecycle.stores.iceberg.data_files import data_file, delete_rows
+from message_lifecycle.stores.iceberg.engine import Engine
 from message_lifecycle.stores.iceberg.fence import Walk, fenced_commit, newest_state
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import FOLD_PROPERTY, INGEST_ID, ROLE_PROPERTY, SPAN_SECONDS, LogSummary
 from message_lifecycle.stores.iceberg.manifests import files_of
 from message_lifecycle.stores.iceberg.named import NamesFailures
 from message_lifecycle.stores.iceberg.segments import FileMetrics
-from message_lifecycle.stores.iceberg.session import engine, forget_cached, java_table
-from message_lifecycle.stores.iceberg.tasks import MEBIBYTE, NewFile
+from message_lifecycle.stores.iceberg.shares import MEBIBYTE
+from message_lifecycle.stores.iceberg.tasks import NewFile
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 
 # Rows that this process holds, as data files of a topic's table: written by PyArrow and described by Iceberg.
 
 
-def write_rows(session: SparkSession, table: Java, rows: pa.Table) -> list[Java]:
+def write_rows(engine: Engine, table: Java, rows: pa.Table) -> list[Java]:
     """Write rows of a topic's columns, a file for each segment in the order of offsets. Iceberg's descriptions of the files, which nothing
     names yet."""
     import pyarrow.parquet as pq
@@ -70,7 +71,7 @@ def write_rows(session: SparkSession, table: Java, rows: pa.Table) -> list[Java]
         folder = f"partition={partition}/segment={segment}"
         path = str(table.locationProvider().newDataLocation(f"{folder}/{uuid.uuid4()}.parquet"))
         size = _write(table, path, content.getvalue())
-        files.append(data_file(session, table, folder, NewFile(path=path, rows=len(mine), bytes=size)))
+        files.append(data_file(engine, table, folder, NewFile(path=path, rows=len(mine), bytes=size)))
     return files
 
 
@@ -83,7 +84,7 @@ def _write(table: Java, path: str, content: pa.Buffer) -> int:
 
 
 def append_few(
-    session: SparkSession,
+    engine: Engine,
     name: TopicName,
     messages: Sequence[NewMessage],
     policy: Policy,
@@ -98,8 +99,8 @@ def append_few(
     of a batch that was there before, no places are known. `properties` go to the commit's summary. `late_after`: see `admission.admit`."""
     given: Sequence[tuple[int, int] | Refusal] = ()
     for _ in range(TRIES):
-        table = java_table(session, name)
-        forget_cached(session, name)  # whoever looks next sees what was committed here, or another table that has the name
+        table = engine.table(name)
+        engine.forget(name)  # whoever looks next sees what was committed here, or another table that has the name
         snapshot = table.currentSnapshot()
         base = Base(table=table, base_id=None if snapshot is None else int(snapshot.snapshotId()))
         if (found := base.found(batch_id)) is not None:
@@ -114,7 +115,7 @@ def append_few(
         if not rows:
             return None, given
         written = Written(
-            files=write_rows(session, table, pa.Table.from_pylist(rows, schema=SCHEMA.as_arrow())),
+            files=write_rows(engine, table, pa.Table.from_pylist(rows, schema=SCHEMA.as_arrow())),
             rows=len(rows),
             segments=Counter((row["partition"], row["segment"]) for row in rows),
         )
@@ -138,8 +139,8 @@ def _of_partitions(state: LogSummary, partitions: Collection[int]) -> LogSummary
 class IcebergWriter(NamesFailures):
     """ports.MessageWriter on a table. One writer at a time."""
 
-    def __init__(self, session: Callable[[], SparkSession]) -> None:
-        self._session = session
+    def __init__(self, engine: Callable[[], Engine]) -> None:
+        self._engine = engine
 
     def append(
         self,
@@ -150,14 +151,14 @@ class IcebergWriter(NamesFailures):
         *,
         late_after: Instant | None = None,
     ) -> Sequence[tuple[int, int] | Refusal]:
-        session = engine(self._session)
-        table = java_table(session, name)
+        engine = self._engine()
+        table = engine.table(name)
         if table.properties().containsKey(FOLD_PROPERTY):
             raise is_a_document_topic(str(name))
         if table.properties().get(ROLE_PROPERTY) == "mirror":
             raise invalid_append(f"topic {name} is a mirror; it takes messages from its origin alone")
         _, given = append_few(
-            session,
+            engine,
             name,
             tuple(messages),
             policy,
@@ -192,16 +193,16 @@ class IcebergWriter(NamesFailures):
             for file in files
             if (found := sorted(offset for partition, offset in offsets if partition == file.partition and _may_hold(file, offset)))
         ]
-        delete_rows(engine(self._session), log.io, name, "main", removals)
+        delete_rows(self._engine(), log.io, name, "main", removals, description=f"deleting from {name}: {{}}".format)
 
     def _state(self, name: TopicName) -> LogSummary:
-        return newest_state(java_table(engine(self._session), name))
+        return newest_state(self._engine().table(name))
 
     def _commit(self, name: TopicName, rows: list[dict[str, Any]], state: LogSummary) -> None:
-        session = engine(self._session)
-        table = java_table(session, name)
+        engine = self._engine()
+        table = engine.table(name)
         batch_id = secrets.token_hex(8)
-        files = write_rows(session, table, pa.Table.from_pylist(rows, schema=SCHEMA.as_arrow()))
+        files = write_rows(engine, table, pa.Table.from_pylist(rows, schema=SCHEMA.as_arrow()))
 
         def make(on: Java, _walk: Walk) -> Iterator[Java]:
             update = on.newAppend()
@@ -212,7 +213,7 @@ class IcebergWriter(NamesFailures):
             yield update
 
         fenced_commit(table, lambda _walk: None, make, what=f"batch {batch_id}")
-        forget_cached(session, name)
+        engine.forget(name)
 
 
 def _may_hold(file: FileMetrics, offset: int) -> bool:

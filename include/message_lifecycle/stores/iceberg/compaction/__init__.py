@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from message_lifecycle.model.reasons import ViewReason
 from message_lifecycle.operations.compaction import FoldRules
+from message_lifecycle.stores.iceberg.shares import NO_LIMITS, Rates
 from message_lifecycle.stores.iceberg.tasks import HERE, InputFile, Store, Written
 
 
@@ -32,16 +33,16 @@ class PartitionJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionJob:
-    """`data_folder`: where the compacted table keeps data files; `run`: begins the names of the new ones. Rates: of all tasks
-    together, 0 is none (CMP-11)."""
+    """`data_folder`: where the compacted table keeps data files; `run`: begins the names of the new ones. `rates`: of all tasks together
+    (CMP-11)."""
 
     run: str
     data_folder: str
     rules: FoldRules
     partitions: tuple[PartitionJob, ...]
-    read_bytes_per_second: int = 0
-    write_bytes_per_second: int = 0
+    rates: Rates = NO_LIMITS
     store: Store = HERE
+    description: str = "compaction"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

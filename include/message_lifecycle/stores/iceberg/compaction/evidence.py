@@ -4,13 +4,12 @@ What a run has made new is compared message by message. Of what was in the view 
 stay, and a digest of them. Where the view was kept its files are the same ones, so places are enough for that; where it was written
 anew the digest is of all columns. The questions are asked of the files by DuckDB, in other words than any engine makes a view.
 
-What is new is read whole. On a cluster, and from a gigabyte on, each partition is a task of the executors, as its compaction was; the driver
-gets sums.
+What is new is read whole. Each partition is a task, as its compaction was; the driver gets sums.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -32,24 +31,21 @@ from message_lifecycle.stores.iceberg.columns import SCHEMA as TOPIC_SCHEMA
 from message_lifecycle.stores.iceberg.compaction.view_table import SCHEMA as VIEW_SCHEMA
 from message_lifecycle.stores.iceberg.compaction.view_table import files_by_partition
 from message_lifecycle.stores.iceberg.data_rows import read_columns
+from message_lifecycle.stores.iceberg.engine import Engine, job_text
 from message_lifecycle.stores.iceberg.layout import COMPACTED
-from message_lifecycle.stores.iceberg.relations import create_relation, database, duckdb_types, opened
-from message_lifecycle.stores.iceberg.tasks import Failed, InputFile, Resources, in_tasks
+from message_lifecycle.stores.iceberg.relations import create_relation, duckdb_types, opened
+from message_lifecycle.stores.iceberg.shares import Failed, Resources
+from message_lifecycle.stores.iceberg.tasks import InputFile
 
 if TYPE_CHECKING:
     import duckdb
     from pyiceberg.table import Table
-    from pyspark.sql import SparkSession
 
 
 Sums = dict[int, dict[str, Any]]
 """Sums by partition."""
 _TOPIC = ", ".join(f'"{field.name}"' for field in TOPIC_SCHEMA.fields)
 _NONE: Mapping[str, Any] = {}
-
-
-FAR_BYTES = 1_000_000_000
-"""Less than that is read sooner than a cluster's executors have started."""
 
 
 def evidence_failed(partition: int, kind: str, reason: str) -> Unavailable:
@@ -60,20 +56,14 @@ def evidence_failed(partition: int, kind: str, reason: str) -> Unavailable:
     )
 
 
-def evidence(
-    tables: Tables, plan: Plan, staged: Staged, policy: Policy, *, cluster: Callable[[], SparkSession] | None = None
-) -> Mapping[str, object]:
-    """The frames of `gates.messages`. `cluster`: asked for where there is much to read; None: tasks would run in this process anyway. Raises
-    PlanConflict where what was staged is gone, EvidenceFailed."""
+def evidence(engine: Engine, tables: Tables, plan: Plan, staged: Staged, policy: Policy) -> Mapping[str, object]:
+    """Return the frames of `gates.messages`. Raises PlanConflict where what was staged is gone, EvidenceFailed."""
     if plan.is_empty or staged.view is None:
         figures = {"rows_in": plan.expected.rows_in, "rows_removed": 0, "rows_kept": plan.expected.rows_in, "fraction_lost": 0.0}
         parts = pa.table({"partition": pa.array([], pa.int32())})
         return {"partitions": parts, "figures": pa.Table.from_pylist([{**figures, "asks": len(plan.asks)}])}
     question = _question(tables, plan, staged, policy)
-    if cluster is not None and question.size_bytes >= FAR_BYTES:
-        return _frames(plan, _answered_there(cluster(), question))
-    with database() as connection:
-        return _frames(plan, _Evidence(connection, question).answer())
+    return _frames(plan, _answers(engine, plan, question))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,10 +77,6 @@ class Question:
     after: Mapping[int, tuple[InputFile, ...]]
     rules: FoldRules
     rewrite: bool
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(file.size_bytes for files in (self.log, self.after) for each in files.values() for file in each)
 
     def each(self) -> list[Question]:
         """Of each partition by itself: no message of one says anything of another."""
@@ -131,10 +117,12 @@ def _question(tables: Tables, plan: Plan, staged: Staged, policy: Policy) -> Que
     )
 
 
-def _answered_there(session: SparkSession, question: Question) -> Answer:
+def _answers(engine: Engine, plan: Plan, question: Question) -> Answer:
     """Raises EvidenceFailed."""
     whole = Answer(fresh={}, stays={}, found={}, disordered={})
-    for action, one in zip(question.actions, in_tasks(session, question.each(), _answered), strict=True):
+    parts = question.each()
+    found = engine.run(parts, _answered, description=job_text(plan, f"judging {len(parts)} partitions"))
+    for action, one in zip(question.actions, found, strict=True):
         if isinstance(one, Failed):
             raise evidence_failed(action.partition, one.kind, one.reason)
         whole.fresh.update(one.fresh)

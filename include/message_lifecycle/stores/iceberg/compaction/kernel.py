@@ -27,6 +27,7 @@ from message_lifecycle.model.reasons import ViewReason
 from message_lifecycle.operations.compaction import FoldRules
 from message_lifecycle.stores.iceberg import relations
 from message_lifecycle.stores.iceberg.compaction import CompactionJob, PartitionJob, PartitionResult
+from message_lifecycle.stores.iceberg.engine import Engine
 from message_lifecycle.stores.iceberg.puffin import Positions, marked, write_vectors
 from message_lifecycle.stores.iceberg.relations import (
     FIELD_IDS,
@@ -39,12 +40,12 @@ from message_lifecycle.stores.iceberg.relations import (
     name_list,
     opened,
 )
+from message_lifecycle.stores.iceberg.shares import Failed, Resources
 from message_lifecycle.stores.iceberg.table_folder import folder_at, is_local
-from message_lifecycle.stores.iceberg.tasks import HERE, MEMORY_BYTES, Failed, InputFile, NewFile, NewVector, Resources, Store, in_tasks
+from message_lifecycle.stores.iceberg.tasks import HERE, InputFile, NewFile, NewVector, Store
 
 if TYPE_CHECKING:
     import duckdb
-    from pyspark.sql import SparkSession
 
 
 def compaction_failed(partition: int, kind: str, reason: str) -> Unavailable:
@@ -55,7 +56,7 @@ def compaction_failed(partition: int, kind: str, reason: str) -> Unavailable:
     )
 
 
-def run(session: SparkSession, job: CompactionJob, *, memory_bytes: int = MEMORY_BYTES) -> list[PartitionResult]:
+def run(engine: Engine, job: CompactionJob) -> list[PartitionResult]:
     """Write the new files of every partition; a commit makes them the view. Raises CompactionFailed, and then leaves no file behind."""
     # In names of their own: a task takes these with it, and no other partition.
     rules, data_folder, run, store = job.rules, job.data_folder, job.run, job.store
@@ -64,14 +65,7 @@ def run(session: SparkSession, job: CompactionJob, *, memory_bytes: int = MEMORY
         return compact(partition, rules, share, data_folder=data_folder, run=run, store=store)
 
     try:
-        found = in_tasks(
-            session,
-            job.partitions,
-            of_partition,
-            memory_bytes=memory_bytes,
-            read_bytes_per_second=job.read_bytes_per_second,
-            write_bytes_per_second=job.write_bytes_per_second,
-        )
+        found = engine.run(job.partitions, of_partition, description=job.description, rates=job.rates)
     except BaseException:  # whatever broke it off, nobody will commit what it wrote
         discard(job)
         raise

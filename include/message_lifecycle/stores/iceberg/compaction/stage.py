@@ -8,7 +8,6 @@ from dataclasses import asdict
 from functools import partial
 from secrets import token_hex
 from time import perf_counter
-from typing import TYPE_CHECKING
 
 from message_lifecycle.model.errors import topic_without_keys
 from message_lifecycle.model.message import StagedView
@@ -24,39 +23,36 @@ from message_lifecycle.stores.iceberg.compaction.kernel import discard, totals
 from message_lifecycle.stores.iceberg.compaction.kernel import run as engine_run
 from message_lifecycle.stores.iceberg.compaction.view_table import partition_job, sources
 from message_lifecycle.stores.iceberg.data_files import commit, written_files
+from message_lifecycle.stores.iceberg.engine import Engine, job_text
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import COMPACTED, STAGED_PLAN_ID
 from message_lifecycle.stores.iceberg.pointers import look
-from message_lifecycle.stores.iceberg.session import java_table
+from message_lifecycle.stores.iceberg.shares import Rates
 from message_lifecycle.stores.iceberg.tasks import Store
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 STAGED_VIEW = "lifecycle.staged-view"
 
 
-def stage(session: SparkSession, tables: Tables, plan: Plan) -> Staged:
+def stage(engine: Engine, tables: Tables, plan: Plan) -> Staged:
     """Make the new view on the plan's branch; done before, it is found. Raises PlanConflict, TopicWithoutKeys, CompactionFailed,
     UndoSourceGone, UnreadableDeletes."""
     view_table.create(tables, plan.topic)
-    table = java_table(session, plan.topic, kind=COMPACTED)
+    table = engine.table(plan.topic, kind=COMPACTED)
     base_id = required_base(table, plan)
-    work = partial(_work, session, tables, plan, base_id, table)
-    return _staged(plan, change.stage(session, table, plan, base_id, work, kind=COMPACTED))
+    work = partial(_work, engine, tables, plan, base_id, table)
+    return _staged(plan, change.stage(engine, table, plan, base_id, work, kind=COMPACTED))
 
 
-def _work(session: SparkSession, tables: Tables, plan: Plan, base_id: int, table: Java) -> Callable[[str], object]:
+def _work(engine: Engine, tables: Tables, plan: Plan, base_id: int, table: Java) -> Callable[[str], object]:
     """Where something is lost, or other than planned, it raises before there is a branch."""
     view = tables.load(plan.topic, kind=COMPACTED)
     back = removals.restore(view, base_id, plan)
     if plan.on_view.mark:
         marks = removals.marks(view, base_id, plan.on_view.mark)
-        return partial(commit, session, table, marks, properties=_told(plan, removals.staged(plan, marks, engine="request")))
+        return partial(commit, engine, table, marks, properties=_told(plan, removals.staged(plan, marks, engine="request")))
     if plan.on_view.back:
-        return partial(commit, session, table, back, properties=_told(plan, removals.staged(plan, back, engine="undo")))
-    return partial(_compact, session, tables, plan, base_id)
+        return partial(commit, engine, table, back, properties=_told(plan, removals.staged(plan, back, engine="undo")))
+    return partial(_compact, engine, tables, plan, base_id)
 
 
 def required_base(table: Java, plan: Plan) -> int:
@@ -65,7 +61,7 @@ def required_base(table: Java, plan: Plan) -> int:
     return change.required_head(table, plan.plan_id, plan.view, made=made, changed=changed)
 
 
-def _compact(session: SparkSession, tables: Tables, plan: Plan, base_id: int, branch: str) -> None:
+def _compact(engine: Engine, tables: Tables, plan: Plan, base_id: int, branch: str) -> None:
     assert plan.view is not None
     policy, started = Policy.of_values(plan.policy), perf_counter()
     with look():  # each of the two tables is asked for once
@@ -85,10 +81,11 @@ def _compact(session: SparkSession, tables: Tables, plan: Plan, base_id: int, br
         rules=rules,
         partitions=parts,
         store=Store.of(view),
-        **_rates(policy),
+        rates=Rates(**_rates(policy)),
+        description=job_text(plan, f"{len(parts)} partitions"),
     )
-    results = engine_run(session, job)
-    table = java_table(session, plan.topic, kind=COMPACTED)  # keys that a catalog gave out with it may have ended meanwhile
+    results = engine_run(engine, job)
+    table = engine.table(plan.topic, kind=COMPACTED)  # keys that a catalog gave out with it may have ended meanwhile
     tail_rows, keys = sum(result.tail_rows for result in results), sum(result.keys for result in results)
     # Of the first compaction alone: where a message of the topic had a key before, it has keys.
     if (before is None or not before.has_reached) and tail_rows and not keys:
@@ -105,7 +102,7 @@ def _compact(session: SparkSession, tables: Tables, plan: Plan, base_id: int, br
         engine="kernel",
         took_ms=round((perf_counter() - started) * 1000),
     )
-    commit(session, table, results, branch=branch, properties=_told(plan, staged))
+    commit(engine, table, results, branch=branch, properties=_told(plan, staged))
 
 
 def _rates(policy: Policy) -> dict[str, int]:

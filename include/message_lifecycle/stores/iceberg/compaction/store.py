@@ -29,19 +29,19 @@ from message_lifecycle.stores.iceberg.columns import SCHEMA as TOPIC_SCHEMA
 from message_lifecycle.stores.iceberg.compaction import view_table
 from message_lifecycle.stores.iceberg.compaction.read import IcebergViewReader
 from message_lifecycle.stores.iceberg.compaction.view_table import columns_of, delete_horizons
+from message_lifecycle.stores.iceberg.engine import Engine
 from message_lifecycle.stores.iceberg.fence import Walk
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import CATALOG, COMPACTED, COUNTS, LATEST, PLAN_ID, SCRATCH_PROPERTY
 from message_lifecycle.stores.iceberg.manifests import files_of
 from message_lifecycle.stores.iceberg.pointers import look
-from message_lifecycle.stores.iceberg.session import engine, sql_table, tasks_here
+from message_lifecycle.stores.iceberg.session import sql_table
 from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
 from message_lifecycle.stores.iceberg.transaction import Ready
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
-    from pyspark.sql import SparkSession
 
 
 class IcebergViews(TableStore, IcebergViewReader):
@@ -85,7 +85,7 @@ class IcebergViews(TableStore, IcebergViewReader):
         nothing = Staged(plan_id=plan.plan_id, branch=None, snapshot_id=plan.requirements.snapshot_id)
         if plan.is_empty:
             return nothing
-        staged = stage(engine(self._session, tasks=True), self._tables, plan)
+        staged = stage(self._engine(), self._tables, plan)
         self._steps("after_stage")
         return staged if plan.on_view.compact else replace(nothing, view=staged.view)
 
@@ -95,7 +95,7 @@ class IcebergViews(TableStore, IcebergViewReader):
         from message_lifecycle.stores.iceberg.compaction.tails import outlived_evidence
 
         if plan.on_view.compact or plan.is_empty:
-            return evidence(self._tables, plan, staged, policy, cluster=None if tasks_here() else self._session)
+            return evidence(self._engine(), self._tables, plan, staged, policy)
         assert plan.view is not None
         assert plan.view.snapshot_id is not None
         after_id = plan.view.snapshot_id
@@ -112,16 +112,16 @@ class IcebergViews(TableStore, IcebergViewReader):
             frames["outlived"] = outlived_evidence(self._tables, plan, after_id)
         return frames
 
-    def _prepared(self, session: SparkSession, verdict: Verdict, given: Given) -> Ready | None:
-        table = table_beside(session, verdict.plan, COMPACTED)
-        make = partial(_update, session, self._tables, table, verdict)
-        return self._ready(session, table, verdict, given, make, kind=COMPACTED)
+    def _prepared(self, engine: Engine, verdict: Verdict, given: Given) -> Ready | None:
+        table = table_beside(engine, verdict.plan, COMPACTED)
+        make = partial(_update, engine, self._tables, table, verdict)
+        return self._ready(engine, table, verdict, given, make, kind=COMPACTED)
 
     def publish(self, verdict: Verdict, given: Given) -> Published:
-        plan, session = verdict.plan, engine(self._session)
-        table = table_beside(session, plan, COMPACTED)
-        make = partial(_update, session, self._tables, table, verdict)
-        done = self._commit(session, table, verdict, given, make, kind=COMPACTED)
+        plan, engine = verdict.plan, self._engine()
+        table = table_beside(engine, plan, COMPACTED)
+        make = partial(_update, engine, self._tables, table, verdict)
+        done = self._commit(engine, table, verdict, given, make, kind=COMPACTED)
         if plan.on_view.back:
             forget_source(self._tables, plan, self.kinds)
         return done
@@ -136,13 +136,13 @@ class IcebergViews(TableStore, IcebergViewReader):
 # Publishing a compaction: the staged view and its horizons in one fenced commit of the view's table (CMP-4, DEL-5).
 
 
-def _update(session: SparkSession, tables: Tables, table: Java, verdict: Verdict) -> Update:
+def _update(engine: Engine, tables: Tables, table: Java, verdict: Verdict) -> Update:
     """Describe the commit. Raises PlanConflict."""
     from message_lifecycle.stores.iceberg.compaction.stage import required_base
 
     plan, told, base_id = verdict.plan, verdict.staged.view, required_base(table, verdict.plan)
     staged_id = None if told is None else told.snapshot_id
-    change = staged_change(session, table, plan.plan_id, staged_id, base_id)
+    change = staged_change(engine, table, plan.plan_id, staged_id, base_id)
     horizons = layout.offsets_of((Walk(table).state(layout.HORIZONS) or {}).get(layout.HORIZONS, "{}"))
     for action in plan.on_view.compact:
         horizons[action.partition] = max(action.through, horizons.get(action.partition, -1))

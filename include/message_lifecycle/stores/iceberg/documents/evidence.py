@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,16 +21,16 @@ from message_lifecycle.stores.iceberg.documents.fold import prove_bucket, relate
 from message_lifecycle.stores.iceberg.documents.relations import register_pairs, relate_changes, relate_snapshots
 from message_lifecycle.stores.iceberg.documents.stage import Part, by_bucket, each_bucket, folder_of, parts_of, source_files
 from message_lifecycle.stores.iceberg.documents.tables import reading
+from message_lifecycle.stores.iceberg.engine import Engine
 from message_lifecycle.stores.iceberg.evidence_files import longs
 from message_lifecycle.stores.iceberg.layout import SNAPSHOTS, summary_of
 from message_lifecycle.stores.iceberg.relations import database
-from message_lifecycle.stores.iceberg.tasks import Resources
+from message_lifecycle.stores.iceberg.shares import Resources
 
 if TYPE_CHECKING:
     import duckdb
     from pyiceberg.schema import Schema
     from pyiceberg.table import Table
-    from pyspark.sql import SparkSession
 
 
 TOTALS = (
@@ -49,12 +49,12 @@ _Files = Mapping[int, Sequence[DocumentFile]]
 _UNPROVED = pa.schema([("document", pa.string()), ("reason", pa.string())])
 
 
-def evidence(session: Callable[[], SparkSession], tables: Tables, plan: Plan, staged: Staged, policy: Policy) -> Mapping[str, object]:
+def evidence(engine: Engine, tables: Tables, plan: Plan, staged: Staged, policy: Policy) -> Mapping[str, object]:
     """`documents`: one row of totals over the plan's documents that staging has not blocked; `unproved`: a row for each document whose
     proof fails; `figures`. Raises PlanConflict where what was staged is gone, FoldingFailed, UnreadableDocuments."""
     proved: Sequence[Proved] = ()
     if staged.documents is not None:
-        proved = each_bucket(session(), _buckets(tables, plan, staged), partial(_prove, folder_of(policy)))
+        proved = each_bucket(engine, plan, "judging", _buckets(tables, plan, staged), partial(_prove, folder_of(policy)))
     totals = {name: sum(dict(one.totals)[name] for one in proved) for name in TOTALS}
     unproved = sorted(pair for one in proved for pair in one.unproved)
     rows_in, rows_kept = _rows(tables, plan, staged)

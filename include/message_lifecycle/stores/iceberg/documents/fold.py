@@ -28,8 +28,9 @@ from message_lifecycle.stores.iceberg.documents.relations import Marking, Stored
 from message_lifecycle.stores.iceberg.documents.tables import digest_of
 from message_lifecycle.stores.iceberg.puffin import Positions, marked
 from message_lifecycle.stores.iceberg.relations import Names, all_rows, opened
+from message_lifecycle.stores.iceberg.shares import MEBIBYTE, Resources
 from message_lifecycle.stores.iceberg.table_folder import is_local, local_path
-from message_lifecycle.stores.iceberg.tasks import HERE, MEBIBYTE, NewFile, Resources, Store, Written
+from message_lifecycle.stores.iceberg.tasks import HERE, NewFile, Store, Written
 
 if TYPE_CHECKING:
     import duckdb

@@ -15,7 +15,8 @@ from message_lifecycle.stores.iceberg.columns import BUCKET, CHANGES_SHAPE, SNAP
 from message_lifecycle.stores.iceberg.documents import DocumentFile
 from message_lifecycle.stores.iceberg.puffin import Positions, marked, write_vectors
 from message_lifecycle.stores.iceberg.relations import create_relation, duckdb_types, literal
-from message_lifecycle.stores.iceberg.tasks import MEBIBYTE, Store, Written
+from message_lifecycle.stores.iceberg.shares import MEBIBYTE
+from message_lifecycle.stores.iceberg.tasks import Store, Written
 
 if TYPE_CHECKING:
     import duckdb

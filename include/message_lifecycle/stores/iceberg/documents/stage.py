@@ -26,16 +26,16 @@ from message_lifecycle.stores.iceberg.documents import DocumentFile, FoldBucket,
 from message_lifecycle.stores.iceberg.documents import tables as places
 from message_lifecycle.stores.iceberg.documents.relations import Going, places_of, relate_changes, relate_snapshots
 from message_lifecycle.stores.iceberg.documents.tables import FoldingFailed, reading
+from message_lifecycle.stores.iceberg.engine import Engine, job_text
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import SNAPSHOTS, STAGED_PLAN_ID
 from message_lifecycle.stores.iceberg.relations import database
-from message_lifecycle.stores.iceberg.session import forget_cached, java_table
+from message_lifecycle.stores.iceberg.shares import Failed, Resources
 from message_lifecycle.stores.iceberg.table_folder import folder_at
-from message_lifecycle.stores.iceberg.tasks import Failed, Resources, Store, Written, in_tasks
+from message_lifecycle.stores.iceberg.tasks import Store, Written
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
-    from pyspark.sql import SparkSession
 
 
 STAGED_DOCUMENTS = "lifecycle.staged-documents"
@@ -45,34 +45,36 @@ _Parts = tuple[StagedDocuments, Sequence[Written], Sequence[Written]]
 """What was made, and what differs in the table of changes and in that of snapshots."""
 
 
-def stage(session: SparkSession, tables: Tables, plan: Plan) -> Staged:
+def stage(engine: Engine, tables: Tables, plan: Plan) -> Staged:
     """Fold, or bring back what an undo names, and put what comes and what goes on the plan's branches; done before, it is found. Raises
     PlanConflict, FoldingFailed, UnreadableDocuments, UnreadableDeletes, UndoSourceGone; then nothing is staged."""
     if plan.on_snapshots.documents:
         places.create(tables, plan.topic)
-    changes, snapshots = java_table(session, plan.topic), java_table(session, plan.topic, kind=SNAPSHOTS)
+    changes, snapshots = engine.table(plan.topic), engine.table(plan.topic, kind=SNAPSHOTS)
     fence.check(plan, plan.plan_id, changes, None)
     base_id, snapshots_base = plan.requirements.snapshot_id, places.snapshots_base(snapshots, plan)
     found = found_before(plan, changes, snapshots)
     if found is not None:
         return found
-    work = partial(_folded, session) if plan.on_snapshots.documents else _returned
+    work = partial(_folded, engine) if plan.on_snapshots.documents else _returned
     told, of_changes, of_snapshots = work(tables, plan, snapshots_base)
     # Keys that a catalog gave out with them may have ended meanwhile.
-    changes, snapshots = java_table(session, plan.topic), java_table(session, plan.topic, kind=SNAPSHOTS)
+    changes, snapshots = engine.table(plan.topic), engine.table(plan.topic, kind=SNAPSHOTS)
     # The changes first: what stands on the snapshots' branch says that all is there.
-    told = replace(told, changes_id=committed(session, plan, changes, of_changes, base_id, {}))
+    told = replace(told, changes_id=committed(engine, plan, changes, of_changes, base_id, {}))
     words = {STAGED_DOCUMENTS: json.dumps(asdict(told))}
-    snapshots_id = committed(session, plan, snapshots, of_snapshots, snapshots_base, words)
+    snapshots_id = committed(engine, plan, snapshots, of_snapshots, snapshots_base, words)
     for kind in ("", SNAPSHOTS):
-        forget_cached(session, plan.topic, kind=kind)
+        engine.forget(plan.topic, kind=kind)
     return staged_as(plan, replace(told, snapshots_id=snapshots_id))
 
 
-def _folded(session: SparkSession, tables: Tables, plan: Plan, snapshots_base: int) -> _Parts:
+def _folded(engine: Engine, tables: Tables, plan: Plan, snapshots_base: int) -> _Parts:
     job = _job(tables, plan, snapshots_base)
     try:
-        results = each_bucket(session, job.buckets, partial(_fold, replace(job, buckets=())))  # its own bucket comes to a task alone
+        results = each_bucket(
+            engine, plan, "folding", job.buckets, partial(_fold, replace(job, buckets=()))
+        )  # its own bucket comes to a task alone
     except BaseException:  # whatever broke it off, nobody will commit what it wrote
         _discard(job)
         raise
@@ -166,7 +168,7 @@ def _totals(results: Sequence[FoldedBucket]) -> StagedDocuments:
 
 
 def committed(
-    session: SparkSession, plan: Plan, table: Java, results: Sequence[Written], base_id: int | None, words: dict[str, str]
+    engine: Engine, plan: Plan, table: Java, results: Sequence[Written], base_id: int | None, words: dict[str, str]
 ) -> int | None:
     """The branch's new snapshot; None: nothing of the table changes."""
     results = [one for one in results if not one.is_nothing]
@@ -175,7 +177,7 @@ def committed(
     branch = make_branch(table, plan, base_id)
     table.refresh()
     properties = {STAGED_PLAN_ID: plan.plan_id, **words}
-    return commit(session, table, results, branch=branch, properties=properties, partitioned_by=BUCKET)
+    return commit(engine, table, results, branch=branch, properties=properties, partitioned_by=BUCKET)
 
 
 # Work on documents: one task per bucket, values in and values out.
@@ -190,9 +192,9 @@ Given = TypeVar("Given", bound=_Bucket)
 Made = TypeVar("Made")
 
 
-def each_bucket(session: SparkSession, buckets: Sequence[Given], work: Callable[[Given, Resources], Made]) -> list[Made]:
+def each_bucket(engine: Engine, plan: Plan, what: str, buckets: Sequence[Given], work: Callable[[Given, Resources], Made]) -> list[Made]:
     """The work of every bucket, each within its share of the machine. Raises FoldingFailed."""
-    found = in_tasks(session, buckets, work)
+    found = engine.run(buckets, work, description=job_text(plan, f"{what} {len(buckets)} buckets"))
     for bucket, failed in zip(buckets, found, strict=True):
         if isinstance(failed, Failed):
             raise FoldingFailed(bucket.bucket, failed.kind, failed.reason)

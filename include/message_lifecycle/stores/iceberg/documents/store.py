@@ -33,10 +33,10 @@ from message_lifecycle.stores.iceberg.change import (
 from message_lifecycle.stores.iceberg.columns import BUCKET, CHANGES_SHAPE, bucket_of
 from message_lifecycle.stores.iceberg.data_files import data_file
 from message_lifecycle.stores.iceberg.documents.tables import IcebergDocumentReader, snapshots_base, snapshots_document, tables_of
+from message_lifecycle.stores.iceberg.engine import Engine
 from message_lifecycle.stores.iceberg.fence import Walk, fenced_commit, find, main_ancestors, only_appends_since
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import COUNTS, INGEST_ID, LEDGER, PLAN_ID, SNAPSHOTS, commit_that_says, summary_of
-from message_lifecycle.stores.iceberg.session import engine, forget_cached, java_table
 from message_lifecycle.stores.iceberg.tasks import NewFile
 from message_lifecycle.stores.iceberg.transaction import Ready
 
@@ -44,22 +44,19 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.io import FileIO
     from pyiceberg.table import Table
-    from pyspark.sql import SparkSession
 
 
 class IcebergDocuments(IcebergDocumentReader):
     """`steps` is told the name of each step as it is reached: `numbered` (of an addition), `after_stage`, and `before_`, `inside_` and
     `after_` of `snapshots_commit`, `purge_commit` and `changes_commit` (of an undo)."""
 
-    def __init__(
-        self, session: Callable[[], SparkSession], *, tables: Tables | None = None, steps: Callable[[str], None] | None = None
-    ) -> None:
+    def __init__(self, engine: Callable[[], Engine], *, tables: Tables | None = None, steps: Callable[[str], None] | None = None) -> None:
         super().__init__(tables)
-        self._session = session
+        self._engine = engine
         self._steps = steps or (lambda _: None)
 
     def add(self, name: TopicName, changes: Sequence[Change], *, ledger: tuple[str, int]) -> None:
-        add(self._session, self._tables, name, changes, ledger=ledger, steps=self._steps)
+        add(self._engine, self._tables, name, changes, ledger=ledger, steps=self._steps)
 
 
 class _OfDocuments(TableStore):
@@ -78,7 +75,7 @@ class _OfDocuments(TableStore):
             return super().stage(plan, given)
         if given.staged is not None and given.staged.documents is not None:
             return given.staged
-        staged = stage(engine(self._session, tasks=True), self._tables, plan)
+        staged = stage(self._engine(), self._tables, plan)
         self._steps("after_stage")
         return staged
 
@@ -87,7 +84,7 @@ class _OfDocuments(TableStore):
 
         if plan.takes_back is not None:
             return return_evidence(self._tables, plan, staged)
-        return evidence(partial(engine, self._session, tasks=True), self._tables, plan, staged, policy)
+        return evidence(self._engine(), self._tables, plan, staged, policy)
 
 
 class IcebergSnapshots(_OfDocuments):
@@ -102,16 +99,16 @@ class IcebergSnapshots(_OfDocuments):
     def _tells(self, plan_id: str, snapshot_id: int, _summary: Mapping[str, str]) -> Published:
         return Published(plan_id=plan_id, snapshot_id=snapshot_id, removed=())
 
-    def _prepared(self, session: SparkSession, verdict: Verdict, given: Given) -> Ready | None:
-        table = table_beside(session, verdict.plan, SNAPSHOTS)
-        make = partial(_snapshots, session, table, verdict)
-        return self._ready(session, table, verdict, given, make, kind=SNAPSHOTS, of="snapshots_commit")
+    def _prepared(self, engine: Engine, verdict: Verdict, given: Given) -> Ready | None:
+        table = table_beside(engine, verdict.plan, SNAPSHOTS)
+        make = partial(_snapshots, engine, table, verdict)
+        return self._ready(engine, table, verdict, given, make, kind=SNAPSHOTS, of="snapshots_commit")
 
     def publish(self, verdict: Verdict, given: Given) -> Published:
-        session = engine(self._session)
-        table = table_beside(session, verdict.plan, SNAPSHOTS)
-        make = partial(_snapshots, session, table, verdict)
-        done = self._commit(session, table, verdict, given, make, kind=SNAPSHOTS, of="snapshots_commit")
+        engine = self._engine()
+        table = table_beside(engine, verdict.plan, SNAPSHOTS)
+        make = partial(_snapshots, engine, table, verdict)
+        done = self._commit(engine, table, verdict, given, make, kind=SNAPSHOTS, of="snapshots_commit")
         forget_source(self._tables, verdict.plan, self.kinds)
         return done
 
@@ -124,27 +121,27 @@ class IcebergChanges(_OfDocuments):
         self._tables.of_documents(plan.topic)
         return self._tables.load(plan.topic)
 
-    def _prepared(self, session: SparkSession, verdict: Verdict, given: Given) -> Ready | None:
+    def _prepared(self, engine: Engine, verdict: Verdict, given: Given) -> Ready | None:
         """Of a purge its snapshots' is ready as well: it is asked first, and nobody asks behind one that is not."""
         if _told(verdict).changes_id is None:
             return None
-        table = java_table(session, verdict.plan.topic)
+        table = engine.table(verdict.plan.topic)
         purges = partial(_purge, with_snapshots=True), "purge_commit"
         make, of = purges if verdict.plan.on_snapshots.documents else (_returns, "changes_commit")
-        return self._ready(session, table, verdict, given, partial(make, session, table, verdict, given), of=of)
+        return self._ready(engine, table, verdict, given, partial(make, engine, table, verdict, given), of=of)
 
     def publish(self, verdict: Verdict, given: Given) -> Published:
         plan = verdict.plan
-        session = engine(self._session)
+        engine = self._engine()
         if plan.on_snapshots.documents:
-            snapshots = find(table_beside(session, plan, SNAPSHOTS), plan.plan_id)
+            snapshots = find(table_beside(engine, plan, SNAPSHOTS), plan.plan_id)
             if snapshots is None:
                 raise PlanConflict(plan.plan_id, "its snapshots are not published: nothing is purged before")
             if _told(verdict).changes_id is None:
                 return Published(plan_id=plan.plan_id, snapshot_id=snapshots.snapshot_id, removed=())
-        table = java_table(session, plan.topic)
+        table = engine.table(plan.topic)
         make, of = (_purge, "purge_commit") if plan.on_snapshots.documents else (_returns, "changes_commit")
-        done = self._commit(session, table, verdict, given, partial(make, session, table, verdict, given), of=of)
+        done = self._commit(engine, table, verdict, given, partial(make, engine, table, verdict, given), of=of)
         if not plan.on_snapshots.documents and not plan.restored_snapshots:
             forget_source(self._tables, plan, self.kinds)
         return done
@@ -166,13 +163,13 @@ class IcebergChanges(_OfDocuments):
 # A crash between the two leaves changes that are not needed any more, and never lacks one: readers stand on the new epoch already.
 
 
-def _snapshots(session: SparkSession, table: Java, verdict: Verdict) -> Update:
+def _snapshots(engine: Engine, table: Java, verdict: Verdict) -> Update:
     """Raises PlanConflict."""
     plan, plan_id = verdict.plan, verdict.plan.plan_id
     if not plan.restored_rows:  # an undo that has brought back changes has looked at it before them, and then nothing stops it
-        fence.check(plan, plan_id, java_table(session, plan.topic), None)
+        fence.check(plan, plan_id, engine.table(plan.topic), None)
     base_id = snapshots_base(table, plan)
-    change = staged_change(session, table, plan_id, _told(verdict).snapshots_id, base_id)
+    change = staged_change(engine, table, plan_id, _told(verdict).snapshots_id, base_id)
     return Update(
         update=lambda on: change.with_added(on.newRowDelta(), base_id),
         condition=head_is(plan_id, base_id, table="the documents' snapshots were"),
@@ -180,31 +177,31 @@ def _snapshots(session: SparkSession, table: Java, verdict: Verdict) -> Update:
     )
 
 
-def _purge(session: SparkSession, table: Java, verdict: Verdict, given: Given, *, with_snapshots: bool = False) -> Update:
+def _purge(engine: Engine, table: Java, verdict: Verdict, given: Given, *, with_snapshots: bool = False) -> Update:
     """Raises PlanConflict, in an attempt also where the plan's snapshots are not the newest ones. `with_snapshots`: they come in the same
     commit, whose other part refuses where others are."""
     plan, plan_id = verdict.plan, verdict.plan.plan_id
     base_id = _changes_base(table, plan, "purges changes")
-    change = staged_change(session, table, plan_id, _told(verdict).changes_id, base_id)
+    change = staged_change(engine, table, plan_id, _told(verdict).changes_id, base_id)
 
     def condition(walk: Walk) -> None:
         only_appends_since(walk(), plan_id, base_id)
         # What was proved rests on these snapshots: a later plan's may rest on others.
-        newest = None if with_snapshots else next(main_ancestors(table_beside(session, plan, SNAPSHOTS)))
+        newest = None if with_snapshots else next(main_ancestors(table_beside(engine, plan, SNAPSHOTS)))
         if newest is not None and newest.get(PLAN_ID) != plan_id:
             raise PlanConflict(plan_id, "other snapshots of its documents were published since", rival=newest.get(PLAN_ID))
         if found := given.behind():
             raise PlanConflict(plan_id, needs_more(sorted(found)))
 
-    return Update(update=lambda on: change.update(session, on, base_id), condition=condition)
+    return Update(update=lambda on: change.update(engine, on, base_id), condition=condition)
 
 
-def _returns(session: SparkSession, table: Java, verdict: Verdict, _given: Given) -> Update:
+def _returns(engine: Engine, table: Java, verdict: Verdict, _given: Given) -> Update:
     """The first of an undo's commits. Raises PlanConflict."""
     plan, plan_id = verdict.plan, verdict.plan.plan_id
     base_id = _changes_base(table, plan, "brings changes back")
-    change = staged_change(session, table, plan_id, _told(verdict).changes_id, base_id)
-    return Update(update=lambda on: change.restore(session, on, base_id), condition=appends_pass(plan_id, base_id), tells=undoing(plan))
+    change = staged_change(engine, table, plan_id, _told(verdict).changes_id, base_id)
+    return Update(update=lambda on: change.restore(engine, on, base_id), condition=appends_pass(plan_id, base_id), tells=undoing(plan))
 
 
 def _changes_base(table: Java, plan: Plan, what: str) -> int:
@@ -236,7 +233,7 @@ class _MovedOn(LifecycleError):
 
 
 def add(
-    session: Callable[[], SparkSession],
+    engine: Callable[[], Engine],
     tables: Tables,
     name: TopicName,
     changes: Sequence[Change],
@@ -244,7 +241,7 @@ def add(
     ledger: tuple[str, int],
     steps: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Store the changes, all or none; what is refused for its number needs no session. Raises InvalidServerSeq, NotADocumentTopic, TableBusy, CommitUnknown."""
+    """Store the changes, all or none; what is refused for its number needs no engine. Raises InvalidServerSeq, NotADocumentTopic, TableBusy, CommitUnknown."""
     if not changes:
         tables.of_documents(name)
         return
@@ -258,7 +255,7 @@ def add(
         table = tables.load(name)
         written = list(_written(table.io, f"{table.location()}/data", batch_id, changes))
         try:
-            _commit(engine(session), name, written, batch_id=batch_id, base_id=base.changes_id, ledger=ledger)
+            _commit(engine(), name, written, batch_id=batch_id, base_id=base.changes_id, ledger=ledger)
         except _MovedOn:
             for _, file in written:
                 table.io.delete(file.path)
@@ -278,7 +275,7 @@ def check_next(changes: Sequence[Change], ends: Mapping[str, int]) -> None:
 
 
 def _commit(
-    session: SparkSession,
+    engine: Engine,
     name: TopicName,
     written: Sequence[tuple[int, NewFile]],
     *,
@@ -286,8 +283,8 @@ def _commit(
     base_id: int | None,
     ledger: tuple[str, int],
 ) -> None:
-    table = java_table(session, name)
-    files = [data_file(session, table, f"{BUCKET}={bucket}", file) for bucket, file in written]
+    table = engine.table(name)
+    files = [data_file(engine, table, f"{BUCKET}={bucket}", file) for bucket, file in written]
 
     def judge(walk: Walk) -> None:
         others = False
@@ -317,7 +314,7 @@ def _commit(
         table.refresh()
         if all(ancestor.get(INGEST_ID) != batch_id for ancestor in main_ancestors(table)):
             raise
-    forget_cached(session, name)
+    engine.forget(name)
 
 
 def _written(io: FileIO, folder: str, batch_id: str, changes: Sequence[Change]) -> Iterator[tuple[int, NewFile]]:

@@ -1,4 +1,4 @@
-"""Which rows of many files hold a key: here, file by file, or by tasks of a cluster's executors where there are many rows.
+"""Which rows of many files hold a key, found by tasks.
 
 Each distinct key of each file is hashed, which is all that a search costs: a core does some hundred thousand a second.
 """
@@ -12,17 +12,16 @@ from typing import TYPE_CHECKING
 from message_lifecycle.model.erasure import Matches, TableKind
 from message_lifecycle.model.errors import FileUnreadable, Unavailable
 from message_lifecycle.stores.iceberg.data_rows import Positions
+from message_lifecycle.stores.iceberg.engine import Engine
 from message_lifecycle.stores.iceberg.erasure.rewrite import rows_with
+from message_lifecycle.stores.iceberg.shares import Failed, Resources
 from message_lifecycle.stores.iceberg.table_folder import reading
-from message_lifecycle.stores.iceberg.tasks import Failed, Resources, Store, in_tasks
+from message_lifecycle.stores.iceberg.tasks import Store
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
-    from pyspark.sql import SparkSession
 
 RowsOf = Callable[["FileIO", str, Matches, TableKind], Positions]
-FAR_ROWS = 3_000_000
-"""Fewer are searched sooner than a cluster's executors have started."""
 FILES_OF_TASK = 16
 
 
@@ -40,8 +39,8 @@ class Looks:
         store: The way to the files for a task.
         matches: The question whether a key is the erased one.
         kind: The kind of the table.
-        cluster: A session whose executors search the files that are `ahead`. None: this process searches them.
-        far_rows: From so many rows on, the executors search.
+        engine: Its tasks search the files that are `ahead`. None: each file is searched when `rows` asks for it.
+        description: The first words of the job's description.
         rows_of: Finds the rows of one file. By default those of the key; else those that tell it inside their values.
     """
 
@@ -49,21 +48,26 @@ class Looks:
     store: Store
     matches: Matches
     kind: TableKind
-    cluster: Callable[[], SparkSession] | None = None
-    far_rows: int = FAR_ROWS
+    engine: Callable[[], Engine] | None = None
+    description: str = "erasure"
     rows_of: RowsOf = rows_with
     _found: dict[str, Positions | FileUnreadable] = field(default_factory=dict)
 
     def ahead(self, rows: Mapping[str, int]) -> None:
-        """These files will be asked for. `rows`: of each, by path. Raises SearchFailed."""
-        if self.cluster is None or sum(rows.values()) < self.far_rows:
+        """Search files that `rows` will ask for. Raises SearchFailed.
+
+        Args:
+            rows: How many rows each file has, by its path.
+        """
+        if self.engine is None or not rows:
             return
         paths = sorted(rows)
         items = [
             _Files(paths[at : at + FILES_OF_TASK], self.store, self.matches, self.kind, self.rows_of)
             for at in range(0, len(paths), FILES_OF_TASK)
         ]
-        for item, found in zip(items, in_tasks(self.cluster(), items, _looked), strict=True):
+        answers = self.engine().run(items, _looked, description=f"{self.description}: searching {len(paths)} files")
+        for item, found in zip(items, answers, strict=True):
             if isinstance(found, Failed):
                 raise search_failed(found.kind, found.reason)
             self._found.update(zip(item.paths, found, strict=True))

@@ -15,9 +15,10 @@ import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from message_lifecycle.stores.iceberg.branches import undo_ref
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.erasure.rewrite import (
     ADDED,
     EXISTING,
@@ -35,9 +36,8 @@ from message_lifecycle.stores.iceberg.erasure.rewrite import (
 )
 from message_lifecycle.stores.iceberg.erasure.search import MAIN, Heads, UndoWindow, ancestors
 from message_lifecycle.stores.iceberg.history import snapshot_ids, words_in
-from message_lifecycle.stores.iceberg.java import Java, Jvm
+from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import END_OFFSETS, ERASING, HORIZONS, LEDGER, MEMORIES, STATE_KEYS, VIEW_KEYS
-from message_lifecycle.stores.iceberg.session import engine
 from message_lifecycle.stores.iceberg.table_metadata import Document, document_of
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class Rewriting:
 
     def change(self, base: Java, builder: Java) -> None:
         """Within a change of the table's metadata (see `change_metadata`); what it writes lies in the table's folder `metadata`."""
-        before, iceberg = self._with_state(document_of(base)), cast(Jvm, engine())._jvm.org.apache.iceberg
+        before, iceberg = self._with_state(document_of(base)), engine_of_process().jvm.org.apache.iceberg
         made = self._made(before)
         for key, remove in (("statistics", builder.removeStatistics), ("partition-statistics", builder.removePartitionStatistics)):
             for entry in before.get(key) or ():

@@ -24,6 +24,7 @@ from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
 from message_lifecycle.stores.iceberg import catalog
 from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.engine import Engine, engine_of_process
 from message_lifecycle.stores.iceberg.erasure.evidence import joined, of_table
 from message_lifecycle.stores.iceberg.erasure.in_values import RowsInValues, places_of
 from message_lifecycle.stores.iceberg.erasure.looking import Looks
@@ -44,22 +45,19 @@ from message_lifecycle.stores.iceberg.layout import PLAN_ID
 from message_lifecycle.stores.iceberg.named import NamesFailures
 from message_lifecycle.stores.iceberg.pointers import Place
 from message_lifecycle.stores.iceberg.read import published_by
-from message_lifecycle.stores.iceberg.session import tasks_here
 from message_lifecycle.stores.iceberg.table_files import CLOCKS_DIFFER_MS, kept_versions
 from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
 from message_lifecycle.stores.iceberg.tasks import Store
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
-    from pyspark.sql import SparkSession
 
 _KINDS = sorted((kind for kind, traits in TABLE_KINDS.items() if not traits.by_setting), key=lambda kind: not TABLE_KINDS[kind].beside)
 """What lies beside the topic's own table, and that; in the order of their commits."""
 
 
 class IcebergEraser(NamesFailures, ChangeStore):
-    """`undoable`: operations whose plans can be taken back. `session`: asked for where there is much to search, and tasks run on a cluster; None:
-    all is searched here. `steps` is told the name of each step as it is reached (`after_stage`, `before_commit`, `inside_commit`, `after_commit`,
+    """`undoable`: operations whose plans can be taken back. `engine`: its tasks search the tables. `steps` is told the name of each step as it is reached (`after_stage`, `before_commit`, `inside_commit`, `after_commit`,
     `before_delete`, `inside_delete`, `after_delete`), for each table."""
 
     def __init__(
@@ -67,10 +65,10 @@ class IcebergEraser(NamesFailures, ChangeStore):
         tables: Tables | None = None,
         *,
         undoable: Callable[[], Collection[str]],
-        session: Callable[[], SparkSession] | None = None,
+        engine: Callable[[], Engine] = engine_of_process,
         steps: Callable[[str], None] | None = None,
     ) -> None:
-        self._tables, self._undoable, self._session = tables or Tables(), undoable, session
+        self._tables, self._undoable, self._engine = tables or Tables(), undoable, engine
         self._steps = steps or (lambda _: None)
 
     def find_key(
@@ -82,7 +80,7 @@ class IcebergEraser(NamesFailures, ChangeStore):
         found = [
             with_loose(searched.summary, searched.loose, now_ms=time.time_ns() // 1_000_000)
             for kind, io, document, going in self._documents(name)
-            for searched in (search(self._looks(io, document, kind, matches), document, window, going=going),)
+            for searched in (search(self._looks(name, io, document, kind, matches), document, window, going=going),)
         ]
         return tuple(reversed(found))
 
@@ -92,7 +90,7 @@ class IcebergEraser(NamesFailures, ChangeStore):
         window = UndoWindow.of(policy, as_of, undoable, self._undoable())
         places: list[ValuePlace] = []
         for kind, io, document, going in self._documents(name):
-            looks = self._looks(io, document, kind, needle.is_in)
+            looks = self._looks(name, io, document, kind, needle.is_in)
             looks.rows_of = RowsInValues(needle)
             found = search(looks, document, window, going=going, with_left=False)
             places = [*places_of(io, document, kind, found), *places]
@@ -111,7 +109,7 @@ class IcebergEraser(NamesFailures, ChangeStore):
                 continue  # dropped since; what else the topic has is looked into all the same
             part.finish()
             document, going = load_with_going(part.catalog, part.place, part.io)
-            after = search(self._looks(part.io, document, action.table, matches), document, part.window, going=going)
+            after = search(self._looks(plan.topic, part.io, document, action.table, matches), document, part.window, going=going)
             done = next((one for one in document["snapshots"] if one["summary"].get(PLAN_ID) == plan.plan_id), None)
             committed_ms = None if done is None else int(done["timestamp-ms"])
             # What a writer has written since and not committed yet, is no part of what was there.
@@ -151,7 +149,7 @@ class IcebergEraser(NamesFailures, ChangeStore):
         for action in plan.rewrites:
             place, io = self._place(plan.topic, action.table)
             document = load(self._tables.catalog, place, io)
-            looks = self._looks(io, document, action.table, matches)
+            looks = self._looks(plan.topic, io, document, action.table, matches)
             try:
                 frames.append(of_table(self._tables.catalog, document, plan, action, self._window(plan, action), looks))
             except FileNotFoundError as lost:  # another engine has expired what it was staged on
@@ -214,9 +212,15 @@ class IcebergEraser(NamesFailures, ChangeStore):
         beside = TABLE_KINDS[kind].beside
         return (name.namespace, name.table(beside)), self._tables.load(name, kind=beside).io
 
-    def _looks(self, io: FileIO, document: Mapping[str, Any], kind: TableKind, matches: Matches) -> Looks:
-        cluster = None if self._session is None or tasks_here() else self._session
-        return Looks(io=io, store=Store.of_io(io, str(document["location"])), matches=matches, kind=kind, cluster=cluster)
+    def _looks(self, name: TopicName, io: FileIO, document: Mapping[str, Any], kind: TableKind, matches: Matches) -> Looks:
+        return Looks(
+            io=io,
+            store=Store.of_io(io, str(document["location"])),
+            matches=matches,
+            kind=kind,
+            engine=self._engine,
+            description=f"erasure of {name}",
+        )
 
     def _window(self, plan: Plan, action: Rewrite) -> UndoWindow:
         return UndoWindow.planned(plan, action, self._undoable())

@@ -1,0 +1,139 @@
+"""A task's share of the machine that it runs on, and how a task ends."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
+
+from message_lifecycle.model.errors import LifecycleError, code_of
+from message_lifecycle.stores.iceberg.cluster_watch import STANDALONE
+from message_lifecycle.stores.iceberg.executors import registered
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+MEBIBYTE = 1 << 20
+MEMORY_BYTES = 1024 * MEBIBYTE
+"""Of all tasks of one machine together. Beyond it they spill, so more is quicker only where values are many."""
+
+Item = TypeVar("Item")
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """A task's share of the machine.
+
+    Attributes:
+        threads: Threads of its database.
+        memory_bytes: Memory of its database. Beyond it, the database spills.
+        spill_folder: The folder that it spills to.
+        file_bytes: About the greatest size of a new data file.
+        sampled_offsets: About how many offsets decide where one new file ends and the next begins.
+            The offsets of a large partition do not fit into memory.
+        read_bytes_per_second: A rate (CMP-11). 0: no limit.
+        write_bytes_per_second: The same for writes.
+    """
+
+    threads: int = 1
+    memory_bytes: int = 512 * MEBIBYTE
+    spill_folder: str
+    file_bytes: int = 256 * MEBIBYTE
+    sampled_offsets: int = 1_000_000
+    read_bytes_per_second: int = 0
+    write_bytes_per_second: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """Limits of all tasks of one call together. Rates are in bytes a second (CMP-11); 0: no limit. Memory is that of one machine's tasks."""
+
+    memory_bytes: int = MEMORY_BYTES
+    read_bytes_per_second: int = 0
+    write_bytes_per_second: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """The error of a task. Errors do not all survive the way back from an executor."""
+
+    kind: str
+    reason: str
+
+
+NO_LIMITS = Rates()
+
+
+def local_cores(settings: Mapping[str, str]) -> int | None:
+    """Return how many tasks a local master of Spark runs at once. None: the master is a cluster, or missing."""
+    found = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\s*\d+)?\])?", settings.get("spark.master", ""))
+    if found is None:
+        return None
+    return len(os.sched_getaffinity(0)) if found[1] == "*" else max(1, int(found[1] or 1))
+
+
+def share_here(settings: Mapping[str, str], items: int, rates: Rates) -> tuple[Resources, int]:
+    """Return the share of each of `items` tasks on this machine, and how many of them run at once."""
+    cores = local_cores(settings) or 1
+    at_once = min(cores, items)
+    return _share(settings, rates, threads=max(1, cores // at_once), of_machine=at_once, at_once=at_once), at_once
+
+
+def share_of_executors(context: SparkContext, settings: Mapping[str, str], items: int, rates: Rates) -> Resources:
+    """Return the share of each of `items` tasks on a cluster's executors."""
+    cores_of_task = int(settings.get("spark.task.cpus", "1"))
+    of_executor = _of_executor(context, settings, cores_of_task) or items
+    of_machine = min(of_executor, items)
+    # Executors may come later: a rate is kept by as many tasks as there may ever be.
+    at_once = min(_most(settings, of_executor, cores_of_task) or items, items)
+    return _share(settings, rates, threads=cores_of_task * max(1, of_executor // of_machine), of_machine=of_machine, at_once=at_once)
+
+
+def _share(settings: Mapping[str, str], rates: Rates, *, threads: int, of_machine: int, at_once: int) -> Resources:
+    return Resources(
+        threads=threads,
+        memory_bytes=rates.memory_bytes // of_machine,
+        spill_folder=_first_folder(settings.get("spark.local.dir")),
+        # A rate below a byte for each task must not become no limit.
+        read_bytes_per_second=-(-rates.read_bytes_per_second // at_once),
+        write_bytes_per_second=-(-rates.write_bytes_per_second // at_once),
+    )
+
+
+def _of_executor(context: SparkContext, settings: Mapping[str, str], cores_of_task: int) -> int | None:
+    """Return how many tasks the largest executor runs at once. None: no executor has come yet."""
+    of_each = settings.get("spark.executor.cores")
+    return max(registered(context), default=None) if of_each is None else max(1, int(of_each) // cores_of_task)
+
+
+def _most(settings: Mapping[str, str], of_executor: int, cores_of_task: int) -> int | None:
+    """Return how many tasks run at once on all executors that may come. None: no setting says it."""
+    if settings.get("spark.master", "").startswith(STANDALONE):  # it takes no number of executors
+        cores = settings.get("spark.cores.max")
+        return None if cores is None else max(1, int(cores) // cores_of_task)
+    dynamic = settings.get("spark.dynamicAllocation.enabled", "false").lower() == "true"
+    executors = settings.get("spark.dynamicAllocation.maxExecutors" if dynamic else "spark.executor.instances")
+    return None if executors is None else int(executors) * of_executor
+
+
+def _first_folder(folders: str | None) -> str:
+    """Return the first folder of a list, as Spark reads it."""
+    return (folders or "").split(",")[0] or tempfile.gettempdir()
+
+
+def done_by_worker(work: Callable[[Item, Resources], Made], share: Resources, item: Item) -> Made | Failed:
+    """Do a task in one of Spark's Python workers. Spark tells it the folders of its machine."""
+    return done(work, replace(share, spill_folder=_first_folder(os.environ.get("SPARK_LOCAL_DIRS"))), item)
+
+
+def done(work: Callable[[Item, Resources], Made], share: Resources, item: Item) -> Made | Failed:
+    import duckdb
+
+    try:
+        return work(item, share)
+    except (LifecycleError, duckdb.Error, OSError) as error:
+        return Failed(kind=code_of(error), reason=str(error))

@@ -1,0 +1,29 @@
+"""The engine of a test's process, changed as a test says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from message_lifecycle.stores.iceberg.engine import Bare, Engine, Spark
+from message_lifecycle.stores.iceberg.java import Java
+
+
+def change_tables(patched: pytest.MonkeyPatch, change: Callable[[Java, str], Java]) -> None:
+    """Give stores another object for each table. `change` gets the table and its kind."""
+    real = Engine.table
+    patched.setattr(Engine, "table", lambda engine, name, *, kind="": change(real(engine, name, kind=kind), kind))
+
+
+def change_tasks(
+    patched: pytest.MonkeyPatch, change: Callable[[Callable[..., list[Any]], Sequence[Any], Callable[..., Any]], list[Any]]
+) -> None:
+    """Run tasks as `change` says. `change` gets the engine's own way to run them, the items and the work."""
+    for kind in (Bare, Spark):
+
+        def run(engine: Engine, items: Sequence[Any], work: Callable[..., Any], *, _real: Any = kind.run, **given: Any) -> list[Any]:
+            return change(lambda items, work: _real(engine, items, work, **given), items, work)
+
+        patched.setattr(kind, "run", run)
