@@ -84,8 +84,8 @@ class Agent:
         return [message.offset for message in self.services.reader.messages(TopicName.parse(topic))]
 
     def ingest(self, topic: str, folder: str) -> dict[str, Any]:
-        """The files of a folder, with the fields `k`, `v` and `at`; which rows were refused, by code."""
-        taken = ingest(topic, landed(Path(folder)), key="k", value="v", append_time="at")
+        """The files of a folder, with the fields `k`, `v`, `h` and `at`; which rows were refused, by code."""
+        taken = ingest(topic, landed(Path(folder)), key="k", value="v", headers="h", append_time="at")
         engine_of_process().forget(TopicName.parse(topic))
         return {"rows": taken.rows, "quarantined": taken.quarantined}
 

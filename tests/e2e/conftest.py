@@ -18,7 +18,7 @@ from lifecycle_local.guard import stopped_after
 from lifecycle_local.layout import CLUSTER, DISK, STACK, Layout, find_layout, venv_bin, venv_python
 from lifecycle_local.postgres import find_place
 from lifecycle_local.stack import down
-from tests.e2e.stack import DAG, KEPT, Agent, Days, Stack
+from tests.e2e.stack import DAG, EVENTS, KEPT, Agent, Days, Stack
 from tests.effort import hunt
 
 # Topics whose runs start no Spark: most of each is over a limit, but for the last.
@@ -63,9 +63,18 @@ def stack(request: pytest.FixtureRequest) -> Iterator[Stack]:
                 _lifecycle("up", environ)
                 settings = read_environment(layout)
                 assert settings is not None
+                _log_events(layout)
                 yield from _running(layout, applied(settings, environ), days)
         finally:
             _clear(layout, environ)
+
+
+def _log_events(layout: Layout) -> None:
+    """Let every Spark application keep its event log, as many do in production. Spark 4 compresses the log by default, which hides its text."""
+    folder = layout.state / EVENTS
+    folder.mkdir(exist_ok=True)
+    with (layout.spark_conf / "spark-defaults.conf").open("a") as conf:
+        conf.write(f"\nspark.eventLog.enabled true\nspark.eventLog.compress false\nspark.eventLog.dir file://{folder}\n")
 
 
 def _lifecycle(verb: str, environ: dict[str, str]) -> None:

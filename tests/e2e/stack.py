@@ -18,6 +18,8 @@ DAG = "message_cleaner"
 DAY = 86_400
 # What is found or made by looking for Java, and what the machines of a cluster have; the jars and the class archive are the clone's.
 KEPT = ("java", "ivy", "machines")
+EVENTS = "events"
+"""The folder of Spark's event logs, which hold the settings, plans and queries of each application."""
 # Generous: the machine may be busy with other tests; each task is given up much earlier by Airflow itself.
 RUN_SECONDS = 420.0
 

@@ -1,4 +1,5 @@
-"""What comes after a deletion, for real: a key erased by a run of Airflow is nowhere, space comes back, a quarantine is looked at.
+"""What comes after a deletion, for real: a key erased by a run of Airflow is nowhere, nor are its values and headers; space comes back, a
+quarantine is looked at.
 
 Each DAG runs once; the three runs are started together, for Airflow takes seconds from each task to the next.
 """
@@ -24,7 +25,7 @@ from sqlalchemy import NullPool, create_engine, make_url, text
 from lifecycle_local import cluster
 from lifecycle_local.environment import LEDGER
 from lifecycle_local.postgres import DATABASES, find_place
-from tests.e2e.stack import KEPT, Stack
+from tests.e2e.stack import EVENTS, KEPT, Stack
 from tests.spark.key_search import files_with, tables_with
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.postgres]
@@ -37,10 +38,11 @@ PEOPLE, MIRROR, SPACE = "e2e/people", "e2e/mirror", "e2e/space"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """`before`: where the key was found before; `space`: the files of the topic whose space comes back, with their bytes; `runs`: by DAG."""
+    """`canaries`: by name, the key, and what only its messages hold; `before`: where each was found before; `space`: the files of the topic whose
+    space comes back, with their bytes; `runs`: by DAG."""
 
-    key: bytes
-    before: Mapping[str, list[str]]
+    canaries: Mapping[str, bytes]
+    before: Mapping[str, Mapping[str, list[str]]]
     request: Mapping[str, Any]
     space: Mapping[str, int]
     runs: Mapping[str, str]
@@ -73,10 +75,13 @@ def places_with(stack: Stack, key: bytes) -> dict[str, list[str]]:
     return {place: names for place, names in found.items() if names}
 
 
-def land(stack: Stack, key: bytes, folder: Path) -> None:
+def land(stack: Stack, canaries: Mapping[str, bytes], folder: Path) -> None:
     """Two files with the key, one of its messages without a time; a compacted view, a mirror, and a removal that can be undone."""
-    rows = [{"k": key if at in OF_THE_KEY else b"k%d" % at, "v": f"of {at}", "at": NOON} for at in range(MESSAGES)]
-    for number, half in enumerate((rows[:1000], [*rows[1000:], {"k": key, "v": "refused", "at": "no time"}])):
+    key = canaries["key"]
+    known = {"k": key, "v": canaries["value"], "h": [{"key": "trace", "value": canaries["header"]}], "at": NOON}
+    others = ({"k": b"k%d" % at, "v": b"of %d" % at, "h": [{"key": "trace", "value": b"none"}], "at": NOON} for at in range(MESSAGES))
+    rows = [known if at in OF_THE_KEY else other for at, other in enumerate(others)]
+    for number, half in enumerate((rows[:1000], [*rows[1000:], {**known, "at": "no time"}])):
         pq.write_table(pa.Table.from_pylist(half), folder / f"{number}.parquet")
     for topic, settings in {PEOPLE: {}, MIRROR: {"role": "mirror", "origin": PEOPLE}}.items():
         stack.agent("create", topic, **settings)
@@ -89,14 +94,14 @@ def land(stack: Stack, key: bytes, folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def asked(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Asked:
-    key = token_bytes(32)
+    canaries = {name: token_bytes(32) for name in ("key", "value", "header")}
     stack.agent("create", SPACE, undo_window=1)
     stack.agent("append", SPACE, [{"base": 0, "times": [stack.days.end] * 90}, {"base": 90, "times": [stack.days.end] * 10}])
     assert stack.agent("remove", SPACE, list(range(90))) == "published"
-    land(stack, key, tmp_path_factory.mktemp("source"))
-    before, topics = places_with(stack, key), ["--topic", PEOPLE, "--topic", MIRROR]
+    land(stack, canaries, tmp_path_factory.mktemp("source"))
+    before, topics = {name: places_with(stack, canary) for name, canary in canaries.items()}, ["--topic", PEOPLE, "--topic", MIRROR]
     words = ["--later", "--base64", "--by", "ada", "--why", "a letter"]
-    request = stack.lifecycle("erase", *topics, *words, stdin=b64encode(key))
+    request = stack.lifecycle("erase", *topics, *words, stdin=b64encode(canaries["key"]))
     # Past the undo window of what was removed first.
     space, now = stack.agent("files", SPACE), datetime.now(UTC).isoformat()
     conf: dict[str, dict[str, object]] = {
@@ -109,7 +114,7 @@ def asked(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Asked:
         stack.api.wait_for_dag(dag, seconds=120)
         stack.api.set_paused(dag, False)
         runs[dag] = stack.api.trigger(dag, conf=given)
-    return Asked(key=key, before=before, request=request, space=space, runs=runs)
+    return Asked(canaries=canaries, before=before, request=request, space=space, runs=runs)
 
 
 def test_the_search_finds_what_is_planted(stack: Stack) -> None:
@@ -123,9 +128,10 @@ def test_the_search_finds_what_is_planted(stack: Stack) -> None:
 
 
 def test_the_search_finds_what_is_there(stack: Stack, asked: Asked) -> None:
-    assert set(asked.before) == {"warehouse"}, "landing and asking for it tell it nowhere else"
-    kinds = {name.partition("/data/")[0] for name in asked.before["warehouse"] if name.endswith(".parquet")}
-    assert len(kinds) == 4, "the log, its view, its quarantine, the mirror"
+    for canary, before in asked.before.items():
+        assert set(before) == {"warehouse"}, f"landing and asking write the {canary} nowhere else"
+        kinds = {name.partition("/data/")[0] for name in before["warehouse"] if name.endswith(".parquet")}
+        assert len(kinds) == 4, "the log, its view, its quarantine, the mirror"
 
 
 def test_space_comes_back_when_a_person_says_so(stack: Stack, asked: Asked) -> None:
@@ -158,7 +164,9 @@ def test_an_erased_key_is_nowhere(stack: Stack, asked: Asked, tmp_path: Path) ->
     assert {topic: outcome["outcome"] for topic, outcome in outcomes.items()} == dict.fromkeys(words, "published")
     assert stack.lifecycle("erase", "show", request_id)["state"] == "erased"
 
-    assert places_with(stack, asked.key) == {}
+    events = [path.read_bytes() for path in (stack.layout.state / EVENTS).rglob("events_*")]
+    assert any(b"SparkListenerSQLExecutionStart" in log for log in events), "Spark logs its plans, in plain text that the search can read"
+    assert {name: places_with(stack, canary) for name, canary in asked.canaries.items()} == {name: {} for name in asked.canaries}
     for topic, removed in {PEOPLE: {5, *OF_THE_KEY}, MIRROR: set(OF_THE_KEY)}.items():
         assert stack.agent("look", topic)["offsets"] == [at for at in range(MESSAGES) if at not in removed]
     assert stack.lifecycle("receipt", "verify", request_id) == {"request_id": request_id, "holds": True, "wrong": []}
@@ -167,5 +175,6 @@ def test_an_erased_key_is_nowhere(stack: Stack, asked: Asked, tmp_path: Path) ->
     plans = [f"/plans/{outcome['plan_id']}" for outcome in outcomes.values()]
     for number, path in enumerate(["/", f"/topics/{PEOPLE}", f"/runs?dag_id=erasure&run_id={quote(run_id)}", *plans]):
         (tmp_path / f"{number}.html").write_text(stack.page(path))
-    assert files_with(tmp_path, asked.key) == []
-    assert places_with(stack, asked.key) == {}, "nor do those who look"
+    for canary in asked.canaries.values():
+        assert files_with(tmp_path, canary) == []
+    assert places_with(stack, asked.canaries["key"]) == {}, "nor do those who look"
