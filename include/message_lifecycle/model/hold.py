@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from message_lifecycle.model.errors import invalid_hold
@@ -112,7 +112,7 @@ class SparedOffsets:
         return bool(self._runs)
 
     def touching(self, partition: int, first: int, last: int) -> Spared | None:
-        """Who spares any of these offsets, both ends included; None: nobody."""
+        """Return who spares any of these offsets, both ends included. None if nobody does."""
         runs = self._runs.get(partition)
         if runs is None:
             return None
@@ -120,7 +120,7 @@ class SparedOffsets:
         return runs.spared[at] if at < len(runs.lasts) and runs.firsts[at] <= last else None
 
     def split(self, partition: int, text: str) -> tuple[str, list[tuple[Spared, str]]]:
-        """Of offsets as `ranges_text`: those that nobody spares, and the others by who does, both as `ranges_text`."""
+        """Return the offsets that nobody spares, and the others once for each hold or plan that spares them, all as `ranges_text`."""
         runs = self._runs.get(partition)
         if runs is None:
             return text, []
@@ -147,13 +147,18 @@ class _Runs(NamedTuple):
 
 def _apart(entries: Iterable[Spared]) -> _Runs:
     found = _Runs([], [], [])
+    # An undone plan may spare a million runs. They share one value, by which answers count them together.
+    holders: dict[tuple[SparedBy, str, str], Spared] = {}
     after = 0
     for entry in sorted(entries, key=lambda spared: (spared.first, spared.end)):
         first = max(entry.first, after)
         if first <= entry.end:
+            known = entry.holder, entry.name, entry.detail
+            if known not in holders:
+                holders[known] = replace(entry, first=0, last=None)
             found.firsts.append(first)
             found.lasts.append(entry.end)
-            found.spared.append(entry)
+            found.spared.append(holders[known])
             after = entry.end + 1
     return found
 

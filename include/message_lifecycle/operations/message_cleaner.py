@@ -232,11 +232,10 @@ def _take_rows(entry: DueRows, taken: _Taken, budget: Budget, readers: Barriers,
 
 
 def _staying(spared: Iterable[SparedRows]) -> Iterator[Held]:
-    """What came back is named by runs of offsets, of which a segment may have hundreds, in as many files: they are held as one."""
+    """Return one entry for each segment, reason and holder. A segment may have hundreds of files with spared rows."""
     found: dict[tuple[int, int, RemovalReason, Spared], list[SparedRows]] = {}
     for kept in spared:
-        by = replace(kept.by, first=0, last=None)  # whose run it is, and not which
-        found.setdefault((kept.entry.partition, kept.entry.base_offset, kept.entry.reason, by), []).append(kept)
+        found.setdefault((kept.entry.partition, kept.entry.base_offset, kept.entry.reason, kept.by), []).append(kept)
     for (_, _, _, by), group in found.items():
         entries = [kept.entry for kept in group]
         whole = replace(entries[0], since=min(e.since for e in entries), last_offset=max(e.last_offset for e in entries))

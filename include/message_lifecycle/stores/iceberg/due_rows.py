@@ -173,10 +173,8 @@ def _read(
 
 
 def _with_free(entry: DueRows, offsets: NDArray[np.int64], begins: NDArray[np.int64], spared: SparedOffsets) -> DueRows:
-    kept = [text for _, text in spared.split(entry.partition, entry.taken)[1]]
-    for text in kept:
-        free = ~within(offsets, text)
-        offsets, begins = offsets[free], begins[free]
+    free, _ = spared.split(entry.partition, entry.taken)
+    begins = begins[within(offsets, free)] if free else begins[:0]
     if not len(begins) or begins.min() == entry.since:
         return entry
     return replace(entry, free_since=Instant(int(begins.min())))
