@@ -21,6 +21,7 @@ from message_lifecycle.app.config import backends_file
 from message_lifecycle.app.due import due
 from message_lifecycle.app.ingest import ingest
 from message_lifecycle.app.operations.registry import Work
+from message_lifecycle.app.rendering import as_json
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import copy_topic, create_topic
 from message_lifecycle.app.wiring import lake as wired
@@ -186,7 +187,7 @@ def main() -> None:
             told = {"answer": getattr(agent, asked["do"])(*asked["with"], **asked["and"])}
         except Exception as error:  # noqa: BLE001 - the asking test fails with it
             told = {"error": f"{code_of(error)}: {error}"}
-        print(json.dumps(told), file=answers, flush=True)
+        print(json.dumps(told, default=as_json), file=answers, flush=True)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from message_lifecycle.model.change import RemoveRows
-from message_lifecycle.model.errors import PlanConflict, Unavailable, undo_source_gone
+from message_lifecycle.model.errors import PlanConflict, Refused, Unavailable, undo_source_gone
 from message_lifecycle.model.message import Place, ranges_of
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
@@ -393,7 +393,7 @@ def _vectors(
     ]
     for found in engine.run(items, _marked_rows, description=description):
         if isinstance(found, Failed):
-            raise marking_failed(found.kind, found.reason)
+            raise Refused(found.reason, code=found.kind) if found.refused else marking_failed(found.kind, found.reason)
         yield from found
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from message_lifecycle.model.errors import LifecycleError, code_of
+from message_lifecycle.model.errors import LifecycleError, Refused, code_of
 from message_lifecycle.stores.iceberg.cluster_watch import STANDALONE
 from message_lifecycle.stores.iceberg.executors import registered
 
@@ -59,10 +59,15 @@ class Rates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """The error of a task. Errors do not all survive the way back from an executor."""
+    """The error of a task. Errors do not all survive the way back from an executor.
+
+    Attributes:
+        refused: The data is at fault, not the task: an error of the class `Refused`.
+    """
 
     kind: str
     reason: str
+    refused: bool = False
 
 
 NO_LIMITS = Rates()
@@ -136,4 +141,4 @@ def done(work: Callable[[Item, Resources], Made], share: Resources, item: Item) 
     try:
         return work(item, share)
     except (LifecycleError, duckdb.Error, OSError) as error:
-        return Failed(kind=code_of(error), reason=str(error))
+        return Failed(kind=code_of(error), reason=str(error), refused=isinstance(error, Refused))
