@@ -366,7 +366,7 @@ def casts_to(tree: ast.AST, kind: str) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entered:
-    """What a run enters: `functions` by file, line and name, and how many calls go from one of our files to another (`moves`)."""
+    """Counts of one run: `functions` that it enters, by file, line and name, and `moves`, the calls from one of our files to another."""
 
     functions: frozenset[tuple[str, int, str]]
     moves: int

@@ -1,4 +1,4 @@
-"""`python -m lifecycle_local.lake_server`: the object store and the REST catalog of the embedded cluster, until it is told to end.
+"""`python -m lifecycle_local.lake_server`: run the object store and the REST catalog of the embedded cluster until a signal ends the process.
 
 The catalog is Iceberg's own, over the embedded PostgreSQL; with each table that it answers goes a key for the table's files alone.
 """

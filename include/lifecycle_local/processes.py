@@ -82,7 +82,7 @@ def find_process(pid: int) -> Process | None:
 
 
 def working_folder(pid: int) -> Path | None:
-    """Return the folder in which the process works, or None if there is no such process or it is another user's."""
+    """Return the process's working folder. None if the process is missing or belongs to another user."""
     try:
         return Path(psutil.Process(pid).cwd())
     except psutil.Error:

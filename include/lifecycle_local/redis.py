@@ -155,7 +155,7 @@ def _wait(layout: Layout, started: Component, deadline: float) -> Address | None
 
 
 def environment(layout: Layout, address: Address) -> dict[str, str]:
-    """The variables by which the product finds the server."""
+    """Return the environment variables that hold the address and the password file of the server."""
     return {REDIS_URL: address.url, REDIS_PASSWORD_FILE: str(_password_file(layout))}
 
 

@@ -53,7 +53,7 @@ class Sources:
             raise AssertionError("files this small need no Spark")
 
         return Intake(
-            topics=s.topics, ledger=s.ledger, server=s.server, engine=no_engine, end_offsets=s.reader.end_offsets, witnesses=NoWitnesses()  # type: ignore[arg-type]
+            topics=s.topics, ledger=s.ledger, server=s.server, engine=no_engine, end_offsets=s.reader.end_offsets, witnesses=NoWitnesses()  # type: ignore[arg-type]  # no engine starts
         )  # fmt: skip
 
     def put(self, name: str, *keys: str) -> None:

@@ -254,10 +254,10 @@ def _lines(file: str) -> tuple[str, list[bytes]]:
         raise unreadable_file(file, error.strerror or str(error)) from error
 
 
-def _show_added(screen: Screen, told: Document) -> None:
-    left_out = f", {count(told['erased'])} left out: their documents were erased and may not come in again" if told["erased"] else ""
-    screen.line(f"{told['topic']}: {count(told['changes'])} changes added{left_out}")
-    screen.table(("document", "now at"), [(name, count(seq)) for name, seq in told["newest"].items()], right=("now at",), most=ROWS)
+def _show_added(screen: Screen, found: Document) -> None:
+    left_out = f", {count(found['erased'])} left out: their documents were erased and may not come in again" if found["erased"] else ""
+    screen.line(f"{found['topic']}: {count(found['changes'])} changes added{left_out}")
+    screen.table(("document", "now at"), [(name, count(seq)) for name, seq in found["newest"].items()], right=("now at",), most=ROWS)
 
 
 def _show_pulled(screen: Screen, found: Document) -> None:
@@ -276,12 +276,14 @@ def _show_pulled(screen: Screen, found: Document) -> None:
         screen.line("nothing is new")
 
 
-def _show_synced(screen: Screen, told: Document) -> None:
-    if not told["server_seq"]:
-        screen.line(f"{told['document']}: {told['client']} has nothing yet, so nothing is kept for it")
+def _show_synced(screen: Screen, found: Document) -> None:
+    if not found["server_seq"]:
+        screen.line(f"{found['document']}: {found['client']} has nothing yet, so nothing is kept for it")
         return
-    kept = f"changes from {count(told['server_seq'])} on are kept for it"
-    screen.line(f"{told['document']}: {told['client']} has everything up to {count(told['server_seq'])} of epoch {told['epoch']}; {kept}")
+    kept = f"changes from {count(found['server_seq'])} on are kept for it"
+    screen.line(
+        f"{found['document']}: {found['client']} has everything up to {count(found['server_seq'])} of epoch {found['epoch']}; {kept}"
+    )
 
 
 def _show_history(screen: Screen, document: str, entries: Iterable[Document], following: Callable[[], int | None]) -> None:
@@ -374,10 +376,10 @@ def _show_document(screen: Screen, found: Document) -> None:
     screen.table(("setting", "value"), [(name, said(value)) for name, value in found["settings"].items()])
 
 
-def _show_altered(screen: Screen, told: Document) -> None:
-    screen.line(f"{told['level']} {told['name']} of {told['topic']}", style="bold")
-    screen.facts([("owner", told["owner"] or ""), *((name, said(value)) for name, value in told["settings"].items())])
-    if not told["settings"]:
+def _show_altered(screen: Screen, found: Document) -> None:
+    screen.line(f"{found['level']} {found['name']} of {found['topic']}", style="bold")
+    screen.facts([("owner", found["owner"] or ""), *((name, said(value)) for name, value in found["settings"].items())])
+    if not found["settings"]:
         screen.line("no settings of its own")
 
 

@@ -159,8 +159,7 @@ def _described(context: SparkContext, description: str) -> Iterator[None]:
     try:
         yield
     finally:
-        # PySpark gives the parameter the type str; None removes the description.
-        context.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]
+        context.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]  # PySpark's type says str; None removes it
 
 
 def _spark_java(session: SparkSession, _settings: Mapping[str, str]) -> Connection:
