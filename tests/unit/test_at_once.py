@@ -16,8 +16,8 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import ChangeStore, Given
 from message_lifecycle.stores.iceberg import transaction
+from message_lifecycle.stores.iceberg.capabilities import Capabilities
 from message_lifecycle.stores.iceberg.fence import AlreadyPublished
-from message_lifecycle.stores.iceberg.java import ATOMIC, PROPERTIES, Jvm
 from message_lifecycle.stores.iceberg.layout import PLAN_ID
 from message_lifecycle.stores.iceberg.transaction import Ready, commits_at_once
 from message_lifecycle.stores.memory.documents import MemoryChanges, MemorySnapshots
@@ -147,17 +147,8 @@ class Catalog:
 
 def jvm(*, atomic: bool = True, server: bool = True, ends: Exception | None = None) -> Any:
     util = SimpleNamespace(ArrayList=list)
-    return SimpleNamespace(is_atomic=atomic, is_server=server, lake=Catalog(ends), jvm=SimpleNamespace(java=SimpleNamespace(util=util)))
-
-
-@pytest.mark.parametrize(
-    ("settings", "atomic"),
-    [({}, False), ({ATOMIC: "false"}, False), ({ATOMIC: "yes"}, False), ({ATOMIC: "true"}, True), ({ATOMIC: "TRUE"}, True)],
-)
-def test_the_setting_alone_says_that_a_server_is_atomic(settings: dict[str, str], atomic: bool) -> None:
-    made = object.__new__(Jvm)
-    made.settings = {f"{PROPERTIES}.{name}": value for name, value in {"type": "rest", **settings}.items()}
-    assert (made.is_server, made.is_atomic) == (True, atomic)
+    found = Capabilities(has_transactions=server)
+    return SimpleNamespace(is_atomic=atomic, capabilities=found, lake=Catalog(ends), jvm=SimpleNamespace(java=SimpleNamespace(util=util)))
 
 
 def test_nobody_who_has_not_said_so_gets_it() -> None:

@@ -125,7 +125,7 @@ def test_a_table_that_may_have_been_made_is_looked_for(monkeypatch: pytest.Monke
     monkeypatch.setattr(new_table, "_begun", lambda *_: transaction)
     transaction.underlyingOps().commit.side_effect = made(UNKNOWN)
     transaction.table().uuid.return_value = "u1"
-    jvm.is_server = False
+    jvm.capabilities.may_lower_format = False
     shape: Any = None
     jvm.lake.loadTable().uuid.return_value = "u1"
     assert new_table.create(PLACE, shape, properties={}, summary={})

@@ -34,6 +34,7 @@ from message_lifecycle.model.topic import check_policy, role_of
 from message_lifecycle.operations import expiry
 from message_lifecycle.ports import Topic
 from message_lifecycle.stores.iceberg import parsed
+from message_lifecycle.stores.iceberg.capabilities import capabilities_of_pyiceberg
 from message_lifecycle.stores.iceberg.layout import (
     BESIDE,
     CATALOG,
@@ -69,8 +70,6 @@ if TYPE_CHECKING:
 
     from message_lifecycle.stores.iceberg.new_table import TableShape
 
-_OF_SQL = ("postgresql", "sqlite")
-"""What the address of a SQL catalog begins with, where its type is not said."""
 _FILES = {"py-io-impl": "message_lifecycle.stores.iceberg.lake_io.LakeFileIO"}
 Read = TypeVar("Read")
 Role = Literal["local", "source", "mirror"]
@@ -94,8 +93,9 @@ class Tables:
     @cached_property
     def pointers(self) -> Pointers:
         properties = self._configured()
-        is_sql = properties["type"].lower() == "sql" if "type" in properties else properties.get("uri", "").startswith(_OF_SQL)
-        return SqlPointers(properties, {**_FILES, **properties}) if is_sql else CatalogPointers(self.catalog)
+        if capabilities_of_pyiceberg(properties).has_sql_rows:
+            return SqlPointers(properties, {**_FILES, **properties})
+        return CatalogPointers(self.catalog)
 
     def _configured(self) -> dict[str, Any]:
         from pyiceberg.utils.config import Config

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from message_lifecycle.model.errors import SparkUnavailable
+from message_lifecycle.stores.iceberg.capabilities import Capabilities, capabilities_of_java
 from message_lifecycle.stores.iceberg.layout import CATALOG
 
 # Java objects seen through py4j have no types that Python could check.
@@ -89,20 +90,18 @@ class Jvm:
 
     @property
     def warehouse(self) -> str | None:
-        """Where new tables and views lie, if that is for us to say: to a server, it is whatever it takes for a name."""
+        """The folder for new tables and views. None: the catalog chooses it, and its setting `warehouse` may be any name."""
         found = self._of_catalog().get("warehouse", "").rstrip("/")
-        return found if "/" in found and not self.is_server else None
+        return None if self.capabilities.places_tables else found or None
 
-    @property
-    def is_server(self) -> bool:
-        """Whether the catalog is one, with a mind of its own."""
-        own = self._of_catalog()
-        return "rest" in own.get("type", own.get("catalog-impl", "")).lower()
+    @cached_property
+    def capabilities(self) -> Capabilities:
+        return capabilities_of_java(self)
 
     @property
     def is_atomic(self) -> bool:
-        """Whether who configured the catalog says that it commits several tables all or none. That it offers to commit them at once does not
-        tell: Iceberg's own handlers make one commit after the other."""
+        """True if an operator says that the catalog commits several tables all or none. An offer alone does not promise this: Iceberg's own
+        handlers commit one table after the other."""
         return self._of_catalog().get(ATOMIC, "").lower() == "true"
 
     @cached_property

@@ -70,9 +70,11 @@ def create(place: Place, shape: TableShape, *, properties: Mapping[str, str], su
                 if not unknown:
                     raise
                 raise CommitUnknown(_what(place)) from error  # it may still be on its way
-        if jvm.is_server and int(jvm.lake.loadTable(identifier(jvm, place)).operations().current().formatVersion()) < _VERSION:
-            jvm.lake.dropTable(identifier(jvm, place), False)
-            raise _older_version(place)
+        if jvm.capabilities.may_lower_format:
+            made = jvm.lake.loadTable(identifier(jvm, place))
+            if int(made.operations().current().formatVersion()) < _VERSION:
+                jvm.lake.dropTable(identifier(jvm, place), False)
+                raise _older_version(place)
     return True
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from message_lifecycle.model.errors import CommitRefused, CommitUnknown, LifecycleError, PlanConflict, no_transactions
 from message_lifecycle.model.names import TopicName
@@ -28,9 +28,6 @@ from message_lifecycle.stores.iceberg.pointers import Place
 from message_lifecycle.stores.iceberg.session import engine_failures
 from message_lifecycle.stores.iceberg.table_metadata import swap_at_once
 
-if TYPE_CHECKING:
-    pass
-
 logger = logging.getLogger(__name__)
 SETTING = f"{PROPERTIES}.{ATOMIC}"
 
@@ -39,12 +36,12 @@ def commits_at_once(jvm: Jvm) -> bool:
     """Whether the catalog commits several tables at once, all or none. Raises NoTransactions where it is configured so, and does not offer it."""
     if not jvm.is_atomic:
         return False
-    if not jvm.is_server:
+    if not jvm.capabilities.has_transactions:
         raise no_transactions(SETTING, "the catalog is no REST catalog, and commits one table at a time")
     try:
         jvm.lake.commitTransaction(jvm.jvm.java.util.ArrayList())
     except thrown() as error:
-        # Iceberg looks at what the catalog offers first, and then refuses to send a transaction of no table.
+        # Iceberg first checks the endpoints that the catalog names in /v1/config, and then refuses to send a transaction of no table.
         if java_class(error) == "UnsupportedOperationException":
             raise no_transactions(SETTING, "the catalog does not offer to commit several tables at once (transactions/commit)") from error
         if java_class(error) != "IllegalArgumentException":

@@ -154,7 +154,7 @@ def drop(place: Place) -> None:
     java = engine_of_process()
     with engine_failures():
         try:
-            if _keeps_views(java):
+            if java.capabilities.keeps_views:
                 java.lake.dropView(identifier(java, place))
         except thrown() as error:
             if java_class(error) != "UnsupportedOperationException":
@@ -164,14 +164,9 @@ def drop(place: Place) -> None:
 def _java() -> Jvm:
     """Raises CatalogUnavailable where the catalog has no views."""
     java = engine_of_process()
-    if not _keeps_views(java):
+    if not java.capabilities.keeps_views:
         raise CatalogUnavailable("it keeps no views", advice=_KEEPS_VIEWS)
     return java
-
-
-def _keeps_views(java: Jvm) -> bool:
-    # py4j's `is_instance_of` asks for its own class anew each time.
-    return bool(java.jvm.py4j.reflection.TypeUtil.isInstanceOf("org.apache.iceberg.catalog.ViewCatalog", java.lake))
 
 
 def _written(java: Jvm, place: Place, text: str, *, new: bool) -> Java:
