@@ -1,7 +1,7 @@
-"""Erasure of a key everywhere: the request, what a table holds of the key, what is left behind as evidence, and the receipt.
+"""Erasure of a key everywhere: the request, the files that hold the key, the evidence, and the receipt.
 
-The request knows the key by a keyed hash alone, and no value here holds a key or tells one. A plain hash of a key would not do: keys are often
-numbers or addresses, and whoever has the hashes of all of them has the key.
+The request stores only a keyed hash of the key. No value in this module holds a key. A plain hash would reveal keys, because keys are often
+numbers or addresses: anyone can hash all of them and compare.
 """
 
 from __future__ import annotations
@@ -24,32 +24,36 @@ MIN_SECRET_BYTES = 32
 _MARK = b"message_lifecycle erasure secret\x00"
 
 BASE64 = "base64:"
-"""Before the bytes of a refused line that is no text."""
+"""The prefix of a refused line that is not text."""
 
 ErasureState = Literal["requested", "erased", "not_found", "refused"]
-"""`requested`: to be carried out, or on the way. `not_found`: every topic was searched, and none held the key (DEL-7). `refused`: by a hold or a person; nothing of it went, and it forbids nothing."""
+"""The state of an erasure request.
+
+`requested`: not finished. `not_found`: the search covered every topic, and no topic held the key (DEL-7). `refused`: a hold or a person
+refused; nothing was removed, and the key is not forbidden."""
 Matches = Callable[[bytes], bool]
-"""Whether a key is the one that is to be erased; knows it by a keyed hash alone."""
+"""Returns True for the key that the request names. It compares keyed hashes."""
 TableKind = Literal["log", "view", "snapshots", "quarantine", "archive"]
-"""What of a topic holds keys: its messages or changes, its compacted view, its documents' snapshots, and where messages are kept as records:
-what was refused, what has gone. The key of a change and of a snapshot is the name of its document."""
+"""The places of a topic that hold keys. The key of a change or a snapshot is the name of its document."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What is true of a kind of table.
-
-    `beside`: what tells it from the topic's own table in a catalog. `of_text`: its rows are no messages but text, each of which may tell
-    several keys. `by_setting`: it is there while a setting names it, and in no catalog. `of_log`: it is made of the log, and a plan that
-    changes it says on which snapshot of it it builds. `remains`: the place that keeps bytes of the key beneath every search."""
+    """The properties of a kind of table."""
 
     kind: TableKind
     words: str
+    """The name for people."""
     beside: str = ""
+    """The suffix of its name in the catalog. Empty for the topic's own table."""
     of_text: bool = False
+    """Its rows are text, and one row may hold several keys."""
     by_setting: bool = False
+    """It exists while a setting names it, and no catalog lists it."""
     of_log: bool = False
+    """It is derived from the log. A plan that changes it names the snapshot that it builds on."""
     remains: str | None = None
+    """The place that keeps bytes of the key where no search can find them."""
 
 
 _LEDGER_FILES = "the ledger's database keeps deleted rows with the document's name in its files until VACUUM, and in its write-ahead log"
@@ -61,13 +65,13 @@ _KINDS = (
     Traits("archive", "the archive", by_setting=True),
 )
 TABLE_KINDS: Mapping[TableKind, Traits] = {traits.kind: traits for traits in _KINDS}
-"""All kinds of tables: nobody else needs to know one from another by its name."""
+"""All kinds of tables. No other module compares the names of kinds."""
 RECEIPT_FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyDigest:
-    """A key's keyed hash (HMAC-SHA256, hex), and the fingerprint of the secret that it was made with."""
+    """A key's keyed hash (HMAC-SHA256, hex), and the fingerprint of the secret that made it."""
 
     digest: str
     secret: str
@@ -75,7 +79,7 @@ class KeyDigest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErasureOf:
-    """What an erasure was asked for: the ledger's request, and the key's keyed hash with the fingerprint of its secret. Never the key."""
+    """The request that an erasure carries out: its id in the ledger and the key's keyed hash. Never the key."""
 
     request_id: str
     digest: str
@@ -84,7 +88,7 @@ class ErasureOf:
 
 @dataclass(frozen=True, slots=True)
 class KeySecret:
-    """What keyed hashes are made with. Raises InvalidErasureSecret where it is too short to keep a key hidden."""
+    """The secret of keyed hashes. Raises InvalidErasureSecret if it is too short to hide a key."""
 
     value: bytes = field(repr=False)
 
@@ -94,7 +98,7 @@ class KeySecret:
 
     @property
     def fingerprint(self) -> str:
-        """Tells one secret from another and says nothing about either: they are random."""
+        """A name for the secret that reveals nothing of it, because secrets are random."""
         return hashlib.sha256(_MARK + self.value).hexdigest()[:16]
 
     def digest(self, key: bytes) -> KeyDigest:
@@ -106,14 +110,14 @@ class KeySecret:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyMatch:
-    """Tells whether a key is one of those that digests were made of. May travel to a worker; prints neither secret nor key."""
+    """Matches keys against keyed hashes. It can travel to a worker and prints neither secret nor key."""
 
     secret: KeySecret
     digests: frozenset[bytes]
 
     @classmethod
     def of(cls, secret: KeySecret, digests: Iterable[KeyDigest]) -> KeyMatch:
-        """Raises ErasureSecretChanged where a digest was made with another secret: it would silently match nothing."""
+        """Raises ErasureSecretChanged if another secret made a digest: such a digest would silently match nothing."""
         found = tuple(digests)
         for one in found:
             if one.secret != secret.fingerprint:
@@ -121,17 +125,17 @@ class KeyMatch:
         return cls(secret=secret, digests=frozenset(bytes.fromhex(one.digest) for one in found))
 
     def matches(self, key: bytes | None) -> bool:
-        """A null key is no key and never matches."""
+        """Return True if the key has one of the digests. A null key never matches."""
         return key is not None and bool(self.digests) and self.secret.hash(key) in self.digests
 
     def __bool__(self) -> bool:
-        """Whether there is anything to look for."""
+        """True if there is a key to search for."""
         return bool(self.digests)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lifted:
-    """A person's word that a forbidden key may come in again."""
+    """A person's permission that a forbidden key may come in again."""
 
     by: str
     why: str
@@ -140,72 +144,74 @@ class Lifted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErasureRequest:
-    """A person's request that a key be gone everywhere. `topics` empty: all. `forbid`: what comes in with the key is not taken.
-
-    `detail`: why it was refused, or what is missing yet."""
+    """A person's request to erase a key everywhere."""
 
     request_id: str
     key: KeyDigest
     topics: tuple[TopicName, ...]
+    """Empty: all topics."""
     forbid: bool
+    """Ingest refuses messages with the key from now on."""
     requested_by: str
     why: str
     requested_at: Instant
     state: ErasureState = "requested"
     detail: str = ""
+    """Why the request was refused, or which work is missing."""
     lifted: Lifted | None = None
     in_values: InValues | None = None
-    """Where the key was found inside values, without names; None: nobody searched."""
+    """Where a search found the key inside values, without names. None: nobody searched."""
 
     def covers(self, topic: TopicName) -> bool:
         return not self.topics or topic in self.topics
 
     def forbids(self, topic: TopicName) -> bool:
-        """From the request on, so that nothing comes in between the search and the deed."""
+        """Return True from the request on, so that no message comes in between the search and the removal."""
         return self.forbid and self.state != "refused" and self.lifted is None and self.covers(topic)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldFile:
-    """A data file that holds the key in its bytes. `offsets`: of all its rows of the key, as `rows.ranges_text`, marked as removed or
-    not; `live`: those that readers of main still see. `needed`: a ref or an open undo reads it, so it is written again; else it goes
-    with the history that alone names it."""
+    """A data file whose bytes hold the key."""
 
     name: str
     partition: int
     base_offset: int
     offsets: str
+    """Offsets of all its rows of the key as `ranges_text`, removed rows included."""
     rows: int
     live: int
+    """Rows of the key that readers of main still see."""
     size_bytes: int
     needed: bool
+    """A ref or an open undo reads the file, so it is rewritten. Otherwise it leaves with the history that names it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyInTable:
-    """Where a key lies in one table, at its newest metadata.
-
-    `refs`: every branch and tag with the snapshot it names, main among them; `undo`: plans whose undo is open, with the snapshot before
-    each one's commit; `snapshots`: all that the table remembers. `searched`: data files that were looked into. `clean`: nothing of the key
-    is to be found, nor in metadata."""
+    """The files of one table that hold a key, by its newest metadata."""
 
     table: TableKind
     table_uuid: str
     snapshot_id: int | None
     files: tuple[HeldFile, ...]
     refs: tuple[tuple[str, int], ...]
+    """Every branch and tag with its snapshot, main included."""
     undo: tuple[tuple[str, int], ...]
+    """Plans that an undo can still take back, each with the snapshot before its commit."""
     snapshots: tuple[int, ...]
+    """All snapshots of the table."""
     rows: int
     size_bytes: int
     searched: int
+    """Data files that the search has read."""
     clean: bool
+    """Neither a data file nor the metadata hold the key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErasedTable:
-    """What is true of a table after an erasure: nothing found in `files_searched` data files. `gone`: names of the files that went; `there`:
-    of those that were said to have gone, the ones that are there."""
+    """A table after an erasure."""
 
     table: TableKind
     table_uuid: str
@@ -213,14 +219,16 @@ class ErasedTable:
     files_searched: int
     files_found: int
     gone: tuple[str, ...]
+    """Names of the removed files."""
     committed_at: int | None
     there: tuple[str, ...] = ()
+    """Files that should be gone but still exist."""
     remains: str | None = None
-    """The place that keeps bytes of deleted messages where no search and no reader sees them; None: no such place is known."""
+    """The place that keeps bytes of deleted messages where no search can find them. None: no such place is known."""
 
     @classmethod
     def searched(cls, found: KeyInTable) -> ErasedTable:
-        """By a search alone: nothing went."""
+        """Return the evidence of a search that removed nothing."""
         return cls(
             table=found.table,
             table_uuid=found.table_uuid,
@@ -234,39 +242,43 @@ class ErasedTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableReceipt:
-    """`snapshots`: every one that was left and searched; `files_searched`: data files that they name; `gone`: names, relative to the
-    table's location, of all files that went."""
+    """The part of a receipt about one table."""
 
     table: str
     table_uuid: str
     snapshots: tuple[int, ...]
+    """The remaining snapshots, all searched."""
     files_searched: int
+    """Data files of the remaining snapshots."""
     gone: tuple[str, ...]
+    """Names of all removed files, relative to the table's location."""
     rows: int | None = None
-    """Rows of the key that were removed, refused rows of the quarantine among them. None: the table was only searched."""
+    """Removed rows of the key, refused rows of the quarantine included. None: the erasure only searched the table."""
     remains: str | None = None
-    """The place that may still keep bytes of the key, and how they go. None: no such place is known, or nothing was removed."""
+    """The place that may still keep bytes of the key, and how to remove them. None: no such place is known, or nothing was removed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicReceipt:
-    """`rows`: messages that readers saw and that went. Times, by the ledger's clock or the table's commit: `hidden_at`, no reader of main
-    sees the key any more; `rewritten_at`, no branch, tag or open undo reaches it; `unreachable_at`, the files are gone and a new
-    search has found nothing. The first two are one where one commit does both."""
+    """The part of a receipt about one topic. Times come from the ledger's clock or from the table's commit."""
 
     topic: str
     plan_id: str
     rows: int
+    """Removed messages that readers could see before."""
     tables: tuple[TableReceipt, ...]
     hidden_at: Instant
+    """From now on no reader of main sees the key."""
     rewritten_at: Instant
+    """From now on no branch, tag or open undo reaches the key. Equal to `hidden_at` if one commit does both."""
     unreachable_at: Instant
+    """The files are gone, and a second search has found nothing."""
     code_version: str
     found_nowhere: bool = False
-    """Nothing of the topic held the key, so nothing went: `tables` says what was searched."""
+    """The topic did not hold the key, so nothing was removed. `tables` lists the searched tables."""
 
     def tells_more(self, later: TopicReceipt) -> bool:
-        """Of any of the same tables it tells what went."""
+        """Return True if this receipt lists removed files of a table that the later one only searched."""
         return not self.found_nowhere and not {table.table_uuid for table in self.tables}.isdisjoint(
             table.table_uuid for table in later.tables
         )
@@ -281,11 +293,12 @@ class Receipt:
     format: int = RECEIPT_FORMAT
 
     def with_topic(self, found: TopicReceipt) -> Receipt:
-        """An erasure of the topic after an earlier one takes its place: it says what is true now. Of one plan the first stands: who verifies
-        it again, beside another run, may find that nothing tells any more what files went."""
+        """Return the receipt with a topic's newest erasure, which replaces an earlier one.
+
+        For one plan the first entry stays: a second verification may no longer find the names of the removed files."""
         if any((one.topic, one.plan_id) == (found.topic, found.plan_id) for one in self.topics):
             return self
-        # A search that found nothing says less than the erasure of the same tables before it, which tells what went.
+        # A search that found nothing says less than the earlier erasure of the same tables, which lists the removed files.
         if found.found_nowhere and any(one.topic == found.topic and one.tells_more(found) for one in self.topics):
             return self
         others = (one for one in self.topics if one.topic != found.topic)

@@ -1,4 +1,4 @@
-"""Messages, the single ones of them that go, the markers that tell of it, and the compacted view of the newest ones."""
+"""Messages, questions about single messages, limit markers, and the compacted view."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from message_lifecycle.model.rules import Limits, Rule
 if TYPE_CHECKING:
     from message_lifecycle.model.hold import Spared
 
-# One message of a log (MSG-1, MSG-2); and what is told of many that are kept elsewhere: how many, and a digest of all that they say (RET-7).
+# One message of a log (MSG-1, MSG-2), and the count and digest of archived messages (RET-7).
 
 
 Header = tuple[str, bytes]
@@ -24,21 +24,23 @@ Header = tuple[str, bytes]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """A stored message. `append_time` None is unknown (CLK-4); key None is "no key", an empty key is a key.
-
-    `expires_at` and `never`: its own lifetime as its publisher stated it, whether the topic heeds it or not (TTL-6)."""
+    """A stored message."""
 
     partition: int
     offset: int
     append_time: Instant | None
+    """None: unknown (CLK-4)."""
     key: bytes | None
+    """None: no key. An empty key is a key."""
     value: bytes | None
     segment: int
     headers: tuple[Header, ...] = ()
     event_time: Instant | None = None
     origin_offset: int | None = None
     expires_at: Instant | None = None
+    """The lifetime that the publisher stated, even if the topic ignores it (TTL-6)."""
     never: bool = False
+    """The publisher stated that the message never expires (TTL-6)."""
 
     @property
     def size_bytes(self) -> int:
@@ -54,7 +56,7 @@ def size_bytes(key: bytes | None, value: bytes | None, headers: tuple[Header, ..
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewMessage:
-    """A message to append. `offset` and `segment` are given by the log unless a copy brings its own."""
+    """A message to append. The log assigns `offset` and `segment`, unless a copy brings its own."""
 
     append_time: Instant | None
     key: bytes | None
@@ -71,7 +73,7 @@ class NewMessage:
         return size_bytes(self.key, self.value, self.headers)
 
     def stored(self, *, offset: int, segment: int, expires_at: Instant | None = None, never: bool = False) -> Message:
-        """The message as the log keeps it, at the place and with the lifetime that it was given."""
+        """Return the message as the log stores it."""
         return Message(
             partition=self.partition,
             offset=offset,
@@ -88,20 +90,21 @@ class NewMessage:
 
 
 def known_time(append_time: Instant | None) -> Instant | None:
-    """A missing or zero time is unknown and stored as null (CLK-4); a time before 1970 is a time."""
+    """Return None for a missing or zero time, which is unknown (CLK-4). A time before 1970 is a time."""
     return append_time or None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Archived:
-    """`digest`: over the messages in order of (partition, offset), with every field."""
+    """The count and the digest of archived messages."""
 
     rows: int
     digest: str
+    """A hash of every field of the messages, in order of (partition, offset)."""
 
 
 def archived(messages: Iterable[Message]) -> Archived:
-    """Of messages in order of (partition, offset)."""
+    """Count and digest messages, which come in order of (partition, offset)."""
     rows, digest = 0, hashlib.sha256()
     for m in messages:
         rows += 1
@@ -112,7 +115,7 @@ def archived(messages: Iterable[Message]) -> Archived:
     return Archived(rows=rows, digest=digest.hexdigest())
 
 
-# Single messages that go, named by their offsets: what planning asks a store, what it is told, and how a plan writes it down.
+# Single messages that leave: the question of planning, the answer of a store, and offsets as a plan writes them.
 
 
 Place = tuple[int, int]
@@ -121,99 +124,105 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
-    """A rule that takes single messages. Where several hold, the first listed is the reason (CNT-1).
-
-    `below`: per partition, the offset from which on it takes nothing yet, because somebody still needs the messages there.
-    `segments`: it judges the messages of these alone (None: all)."""
+    """A rule that removes single messages. If several rules hold, the first in the list is the reason (CNT-1)."""
 
     name: AgeReason
     rule: Rule
     below: Mapping[int, int] = field(default_factory=dict)
+    """For each partition, the lowest offset that a reader still needs. The rule removes messages below it only."""
     segments: frozenset[Place] | None = None
+    """The rule judges messages of these segments only. None: all segments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beyond:
-    """The limits by number and by size, for what no `Reason` of the question takes or holds (DEL-9).
-
-    `lapsed`: what no read shows any more, though it stays with its segment: it ranks after all others. `dead`: segments whose messages
-    an earlier rule has, and somebody holds: they are not counted. `below`: as of a `Reason`."""
+    """The limits by number and by size. They apply to messages that no `Reason` of the question removes or holds (DEL-9)."""
 
     limits: Limits
     lapsed: Rule | None = None
+    """Messages that readers no longer see, although their segment stays. They rank after all others."""
     dead: frozenset[Place] = frozenset()
+    """Segments that an earlier rule would remove but a hold keeps. Their messages do not count."""
     below: Mapping[int, int] = field(default_factory=dict)
+    """As in `Reason`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowQuestion:
-    """Which messages do these rules take at `as_of`, and which lie beyond the limits? Segments in `going` go as a whole and are not
-    looked at. What is `spared` is told like the rest: it is asked for `DueRows.free_since` alone."""
+    """The question: which messages do these rules remove at `as_of`, and which lie beyond the limits?"""
 
     as_of: Instant
     reasons: tuple[Reason, ...]
     going: frozenset[Place] = frozenset()
+    """Segments that leave whole. Nobody inspects their messages."""
     beyond: Beyond | None = None
     spared: tuple[Spared, ...] = ()
+    """Messages that holds and undone plans keep. The answer reports them with the others; only `DueRows.free_since` leaves them out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueRows:
-    """Messages of one file for which one reason holds: `taken` may go, `held` of them lie at or above the reason's bound.
-
-    `first_offset` and `last_offset` are of both; `since`: when the first of them became due; `free_since`: the same of those that may go
-    and that nobody spares, where that is another (None: it is not)."""
+    """Messages of one file for which one reason holds."""
 
     partition: int
     base_offset: int
     file: str
     reason: RemovalReason
     taken: str
-    """Offsets as `ranges_text`."""
+    """Offsets of the messages that may leave, as `ranges_text`."""
     rows: int
     first_offset: int
+    """The lowest offset, held messages included."""
     last_offset: int
+    """The highest offset, held messages included."""
     since: Instant
+    """When the first of the messages became due."""
     free_since: Instant | None = None
+    """When the first message became due that may leave and that no hold or undone plan keeps. None: the same instant as `since`."""
     held: int = 0
+    """Messages at or above the reason's bound."""
     spared: int = 0
-    """Messages that a legal hold or an undone plan keeps: they were `taken` (DEL-8)."""
+    """Messages of `taken` that a legal hold or an undone plan keeps (DEL-8)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """What the limits met. `left`: messages that no rule of age has; `most_records` and `most_bytes`: the most that one group keeps (bytes:
-    0 where they are not limited, and of a single message that `min_keep` keeps)."""
+    """What the limits found."""
 
     left: int = 0
+    """Messages that no rule of age removes."""
     most_records: int = 0
+    """The most messages that one group keeps."""
     most_bytes: int = 0
+    """The most bytes that one group keeps. 0 if bytes have no limit, or if `min_keep` keeps a single message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowAnswer:
-    """`due`: in order of (partition, segment, file, reason). `whole`: files all of whose messages are taken, with their sizes in
-    bytes; without them the segment still shows its newest time and last offset, or is gone (EXP-4).
-
-    `next_at`: the first instant after `as_of` at which one of the rules takes another message (None: none is known). `emptied`: groups
-    of which nothing is kept, as the newest message alone passes the limit of bytes; `oversized`: those that keep it nevertheless (RET-3)."""
+    """The answer of a store to a `RowQuestion`."""
 
     due: tuple[DueRows, ...] = ()
+    """In order of (partition, segment, file, reason)."""
     whole: Mapping[str, int] = field(default_factory=dict)
+    """Files that lose every message, with their sizes in bytes. Without these files the segment still shows its newest time and last
+    offset, or has disappeared (EXP-4)."""
     next_at: Instant | None = None
+    """The first instant after `as_of` when a rule removes another message. None: unknown, or never."""
     emptied: int = 0
+    """Groups that keep nothing, because their newest message alone exceeds the limit of bytes (RET-3)."""
     oversized: int = 0
+    """Groups that keep such a message (RET-3)."""
     unknown_times: int = 0
-    """Messages that are there and whose time is not known, at the most: no rule of age takes them (RET-2)."""
+    """An upper bound of the messages with an unknown time. No rule of age removes them (RET-2)."""
     limited: Kept = field(default_factory=Kept)
 
 
 AskRows = Callable[[RowQuestion], RowAnswer]
-"""Answers from the very snapshot that the facts describe."""
+"""Answers a question from the snapshot that the facts describe."""
 
 
 def ranges_text(offsets: Iterable[int]) -> str:
-    """Ascending offsets as `3,7-9`: short where messages go in runs, and readable in a plan."""
+    """Return ascending offsets as `3,7-9`: short if messages leave in runs, and readable in a plan."""
     parts: list[str] = []
     start = end = -2
     for offset in offsets:
@@ -229,12 +238,12 @@ def ranges_text(offsets: Iterable[int]) -> str:
 
 
 def runs_text(runs: Iterable[range]) -> str:
-    """Ascending runs of offsets, none of which meets the next, as `ranges_text`."""
+    """Return ascending runs of offsets as `ranges_text`. No run touches the next."""
     return ",".join(_run(run.start, run.stop - 1) for run in runs)
 
 
 def ranges_of(text: str) -> Iterator[range]:
-    """The runs of offsets in a `ranges_text`."""
+    """Return the runs of offsets in a `ranges_text`."""
     for part in text.split(",") if text else ():
         first, _, last = part.partition("-")
         yield range(int(first), int(last or first) + 1)
@@ -285,7 +294,7 @@ def joined_text(texts: Iterable[str]) -> str:
 
 
 def _joined(runs: Iterable[range]) -> Iterator[range]:
-    """In order, none meeting the next."""
+    """Return the runs in order, merged where they touch."""
     first = last = None
     for run in sorted(runs, key=lambda run: run.start):
         if last is not None and run.start <= last:
@@ -307,7 +316,7 @@ def _run(start: int, end: int) -> str:
     return str(start) if start == end else f"{start}-{end}"
 
 
-# Limit markers: what tells a reader that a key's last message went, and why (MRK-1, MRK-3).
+# Limit markers: messages that report that a key's last message left the log, and why (MRK-1, MRK-3).
 
 
 REASON_HEADER = "Nats-Marker-Reason"
@@ -317,11 +326,11 @@ KV_HEADER = "KV-Operation"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marker:
-    """A marker without its offset, which publishing gives (MRK-4). `replaces`: the offset of the newest message that it stands for;
-    markers of one run are in the order of (partition, replaces)."""
+    """A marker without its offset, which publishing assigns (MRK-4). Markers of one run are in order of (partition, replaces)."""
 
     partition: int
     replaces: int
+    """The offset of the newest message that the marker stands for."""
     key: bytes
     reason: MarkerReason
     append_time: Instant
@@ -344,12 +353,12 @@ def is_marker(headers: Iterable[Header]) -> bool:
 
 
 def causes_none(headers: Iterable[Header]) -> bool:
-    """A marker, or a purge entry of a key-value store, leaves no marker when it goes (MRK-3)."""
+    """Return True for a marker or a purge entry of a key-value store. Neither leaves a marker behind (MRK-3)."""
     return any(name == REASON_HEADER or (name == KV_HEADER and value == b"PURGE") for name, value in headers)
 
 
 def go_duration(us: int) -> str:
-    """Whole seconds as Go prints them: `1s`, `1m0s`, `1h0m0s`."""
+    """Return whole seconds as Go prints them: `1s`, `1m0s`, `1h0m0s`."""
     seconds = us // 1_000_000
     hours, minutes = seconds // 3600, seconds // 60 % 60
     shown = f"{seconds % 60}s"
@@ -359,7 +368,7 @@ def go_duration(us: int) -> str:
 
 
 def digest(markers: Iterable[Marker]) -> str:
-    """Of all of them, in order, without offsets: what the gate judges is what is published (MRK-4)."""
+    """Hash the markers in order, without offsets, so that publishing can require the markers that the gate judged (MRK-4)."""
     text = json.dumps([[m.partition, m.key.hex(), m.reason, m.append_time, m.ttl_us] for m in markers])
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
@@ -368,62 +377,63 @@ def digest(markers: Iterable[Marker]) -> str:
 
 
 NOTHING = -1
-"""The horizon of a partition of which nothing has been compacted yet."""
+"""The horizon of a partition before its first compaction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewRow:
-    """A message in the view, as the log has it.
-
-    `delete_horizon`: of a retained tombstone, the instant from which on it may go (CMP-7). `remembered`: not a message any more but
-    the memory of one that was dropped, until its `delete_horizon`, so that a late older event brings no key back (CMP-12)."""
+    """A message in the view, with the content that the log has."""
 
     message: Message
     delete_horizon: Instant | None = None
+    """When a retained tombstone may leave (CMP-7)."""
     remembered: bool = False
+    """The row is the memory of a dropped message and no reader sees it. It stays until `delete_horizon`, so that a late older event
+    cannot bring the key back (CMP-12)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewState:
-    """The view at one snapshot, by metadata alone.
-
-    `rows`: messages in it; `hidden_rows`: of its files, superseded and not yet rewritten. `due_at`: when a message in it may go by its
-    age at the earliest; it may be earlier than the truth, never later."""
+    """The view at one snapshot, as its metadata describe it."""
 
     table_uuid: str
     snapshot_id: int
     horizons: Mapping[int, int]
-    """The last offset compacted, per partition; a partition that is not there, or has NOTHING, has none yet."""
+    """The last compacted offset of each partition. A missing partition, or NOTHING: nothing of the partition was compacted yet."""
     rows: int
+    """Messages in the view."""
     hidden_rows: int
+    """Superseded rows that its files still hold."""
     size_bytes: int
     due_at: Instant | None
+    """The earliest time when a message of the view may leave by its age. Never later than the real time."""
     settings_hash: str
-    """Of the settings by which its messages were judged and `due_at` was told (`Policy.view_hash`); empty where not all by the same."""
+    """The hash of the settings (`Policy.view_hash`) that judged the messages and `due_at`. Empty if the settings differed."""
 
     def horizon(self, partition: int) -> int:
         return self.horizons.get(partition, NOTHING)
 
     def reach(self, partition: int) -> int | None:
-        """The horizon as it is shown; None: none yet."""
+        """Return the horizon for people. None: nothing was compacted yet."""
         horizon = self.horizon(partition)
         return None if horizon == NOTHING else horizon
 
     @property
     def has_reached(self) -> bool:
-        """Whether any message was compacted yet; of a topic that was empty then none was."""
+        """True if a compaction has read a message. It has read none if the topic was empty then."""
         return any(horizon > NOTHING for horizon in self.horizons.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlived:
-    """What would be seen again if a plan took messages from past the horizon as it stands (CMP-9). Messages without a key hide none.
+    """Messages that readers would see again if a plan removed newer messages from past the horizon (CMP-9).
 
-    Ascending offsets by partition. `of_view`: of messages in the view of whose key a newer one goes. `in_log`: of messages that go from
-    past the horizon although an older one of their key stays there."""
+    Ascending offsets by partition. A message without a key hides no other message."""
 
     of_view: Mapping[int, Sequence[int]]
+    """Messages of the view whose key loses a newer message."""
     in_log: Mapping[int, Sequence[int]]
+    """Messages past the horizon that the plan removes although an older message of their key stays there."""
 
 
 NONE_OUTLIVED = Outlived(of_view={}, in_log={})
@@ -431,20 +441,21 @@ NONE_OUTLIVED = Outlived(of_view={}, in_log={})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tail:
-    """What lies past a partition's horizon, up to the end point of a run (CMP-1). `size_bytes`: of the files that hold it, a share each."""
+    """The messages past a partition's horizon, up to the end point of a run (CMP-1)."""
 
     partition: int
     after: int
     through: int
     rows: int
     size_bytes: int
+    """The messages' share of the bytes of their files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedView:
-    """What a plan has made of the view, on the branch, before anybody sees it.
+    """The view that a plan has staged on its branch, where no reader sees it.
 
-    rows of the view before + rows of the tail == `rows` + all of `removed` (CNT-1)."""
+    `view_rows` + `tail_rows` == `rows` + the sum of `removed` (CNT-1)."""
 
     view_rows: int
     tail_rows: int
@@ -455,4 +466,4 @@ class StagedView:
     engine: str
     took_ms: int = 0
     snapshot_id: int | None = None
-    """Of the view's table, on the plan's branch."""
+    """The snapshot of the view's table on the plan's branch."""

@@ -1,4 +1,4 @@
-"""What stands between plan and publish, how a run ended (DEL-2), and how the ledger tells of both."""
+"""The stage, the gate's report, the approval and the outcome of a plan (DEL-2), and the records that the ledger keeps."""
 
 from __future__ import annotations
 
@@ -21,26 +21,29 @@ Judgement = Literal["passed", "blocked", "needs_approval"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedMarkers:
-    """Markers on the branch: how many, their `message.digest`, and the older markers of their keys, which go with the deletion (MRK-5),
-    also where a newer message cancels the one that replaces them (MRK-4): then it is the message that makes them obsolete."""
+    """The markers on the plan's branch."""
 
     count: int
     digest: str
+    """See `message.digest`."""
     superseded: tuple[RemoveRows, ...] = ()
+    """Older markers of the same keys. The deletion removes them (MRK-5), even if a newer message cancels the new marker (MRK-4)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staged:
-    """A staged change that no reader sees yet. An empty plan stages nothing: `snapshot_id` is then the plan's own.
-
-    `markers` None: none were asked for (MRK-1). `view`: where the plan changes the compacted view. `documents`: of a document topic."""
+    """A staged change that no reader sees yet."""
 
     plan_id: str
     branch: str | None
     snapshot_id: int | None
+    """The staged snapshot. An empty plan stages nothing and repeats its own snapshot here."""
     markers: StagedMarkers | None = None
+    """None: the topic makes no markers (MRK-1)."""
     view: StagedView | None = None
+    """None: the plan leaves the compacted view alone."""
     documents: StagedDocuments | None = None
+    """None: the topic holds no documents."""
 
     @property
     def superseded(self) -> tuple[RemoveRows, ...]:
@@ -48,12 +51,14 @@ class Staged:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What staging met that a person must know: documents whose changes cannot be folded (SNP-10)."""
+        """Warnings for a person: documents whose changes cannot be folded (SNP-10)."""
         blocked = () if self.documents is None else self.documents.blocked
         return tuple(f"InvalidChange: document {document}: {reason}: nothing of it goes" for document, reason in blocked)
 
     def removed(self, plan: Plan) -> tuple[tuple[str, int], ...]:
-        """Messages that go by reason: the plan's, and the older markers; of a compaction those that are not in the view."""
+        """Return the messages that leave, by reason: the plan's and the older markers.
+
+        For a compaction, return the messages that it leaves out of the view."""
         if plan.on_view.compact:
             return () if self.view is None else self.view.removed
         if plan.on_snapshots.documents:
@@ -62,7 +67,7 @@ class Staged:
         return (*plan.expected.removed, *((("superseded", older),) if older else ()))
 
     def documents_of(self, plan: Plan) -> list[SnapshotDocument]:
-        """What the plan names, but for the documents whose fold failed (SNP-10)."""
+        """Return the plan's documents except those whose fold failed (SNP-10)."""
         blocked = dict(() if self.documents is None else self.documents.blocked)
         return [action for action in plan.on_snapshots.documents if action.document not in blocked]
 
@@ -76,7 +81,7 @@ class Staged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One expectation as it was evaluated. `limit` checks ask a person; the others block (DEL-2). No values of messages."""
+    """An evaluated expectation, without values of messages. A failed `limit` asks a person; a failed `rule` blocks (DEL-2)."""
 
     id: str
     says: str
@@ -88,10 +93,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateReport:
-    """What the gate saw and how it judged. Fails closed: anything but exactly the declared checks, each evaluated once, is `blocked`.
-
-    `took_ms`: the gate's own work. It is no part of what was judged, so neither equality nor `gate_id` knows it.
-    `seal`: see `app.seals`; None: nobody has sealed it."""
+    """The gate's checks and judgement. It fails closed: unless each declared check was evaluated exactly once, it is `blocked`."""
 
     plan_id: str
     staged_snapshot_id: int | None
@@ -99,16 +101,18 @@ class GateReport:
     checks: tuple[Check, ...]
     figures: tuple[tuple[str, int | float | None], ...] = ()
     took_ms: int | None = field(default=None, compare=False, repr=False)
+    """The time that the gate took. Equality and `gate_id` ignore it."""
     seal: str | None = field(default=None, compare=False, repr=False)
+    """See `app.seals`. None: not sealed yet."""
 
     @property
     def evaluated(self) -> int:
-        """Checks that could be evaluated; one that is listed twice counts once."""
+        """The number of evaluated checks. A check that is listed twice counts once."""
         return len({check.id for check in self.checks if check.evaluated})
 
     @property
     def blocking(self) -> tuple[Check, ...]:
-        """A limit that was exceeded asks a person; one that was not evaluated blocks as a rule does."""
+        """The checks that block. An exceeded limit asks a person; a limit that was not evaluated blocks like a rule."""
         return tuple(check for check in self.checks if not check.evaluated or (check.kind == "rule" and not check.passed))
 
     @property
@@ -120,14 +124,13 @@ class GateReport:
 
     @property
     def gate_id(self) -> str:
-        """Names this report in the commit it allows."""
+        """The name of this report in the commit that it allows."""
         return hashlib.sha256(repr(self).encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approval:
-    """A person's word on one plan, as one report of the gate judged it (DEL-3). `gate_id`: of that report; None: none was made.
-    `seal`: see `app.seals`; None: nobody has sealed it."""
+    """A person's answer about one plan and one report of the gate (DEL-3)."""
 
     plan_id: str
     granted: bool
@@ -135,7 +138,9 @@ class Approval:
     at: Instant
     text: str
     gate_id: str | None = None
+    """None: the gate has made no report."""
     seal: str | None = field(default=None, compare=False, repr=False)
+    """See `app.seals`. None: not sealed yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,16 +157,16 @@ class Published:
     """Messages, or changes of documents, that an undo brought back (DEL-7)."""
     reclaimed_files: int = 0
     reclaimed_bytes: int = 0
-    """As the file system told just before each file went (DEL-7); of a file that was gone already, nothing."""
+    """The sizes that the file system reported just before each removal (DEL-7). A file that was missing already adds nothing."""
     kept_beneath: tuple[str, ...] = ()
-    """What lies beneath of files that went and is out of reach, in words (DEL-7): a bucket may keep versions of its objects."""
+    """Descriptions of bytes that the storage still keeps (DEL-7), for example older versions of objects in a bucket."""
     at_once: bool = False
-    """Asked for with those of the plan's other tables, all or none."""
+    """The request asked for this commit and the plan's other commits together, all or none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The result of a run for one topic. `first_plan_id`: the plan that had done it all before (DEL-5)."""
+    """The result of a run for one topic."""
 
     name: OutcomeName
     operation: Operation
@@ -180,28 +185,28 @@ class Outcome:
     warnings: tuple[str, ...] = ()
     detail: str = ""
     first_plan_id: str | None = None
+    """The plan that had already done this work (DEL-5)."""
     archived: int = 0
-    """Of the messages that went, those that the archive has (RET-7)."""
+    """Removed messages that the archive has (RET-7)."""
     restored: int = 0
     """Messages, or changes of documents, that an undo brought back (DEL-7)."""
     marker_offsets: tuple[tuple[int, int, int], ...] | None = ()
-    """What the plan's markers were given, as (partition, first offset, last offset): they go with it when it is taken back (DEL-7). None:
-    not known, for versions before undo did not keep it."""
+    """Offsets of the plan's markers, as (partition, first, last). An undo removes these markers (DEL-7). None: unknown."""
     reclaimed_files: int | None = None
     reclaimed_bytes: int | None = None
-    """Space that came back, as measured on the file system (RET-5, DEL-7); None: not known, or not what the operation does."""
+    """The space that the file system measured (RET-5, DEL-7). None: unknown, or the operation reclaims no space."""
 
     @property
     def removed_rows(self) -> int:
         return sum(count for _, count in self.removed)
 
 
-# What the ledger tells: a plan and how far it has come, what a run met, a batch of files, what the next look goes on from.
+# Records of the ledger: plans, runs, batches of files, and the state that the next check for due work starts from.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRecord:
-    """A plan and how far it has come."""
+    """A plan with its progress."""
 
     plan: Plan
     state: PlanState
@@ -211,14 +216,14 @@ class PlanRecord:
     approval: Approval | None
     outcome: Outcome | None
     reported_at: Instant | None = None
-    """When the gate asked: from then on an approval's time runs (DEL-1)."""
+    """When the gate asked. The time for an approval starts here (DEL-1)."""
     requested_by: str | None = None
-    """The person who asked for it; None: a scheduled run did, or nobody is known."""
+    """The person who requested the plan. None: a scheduled run, or an unknown person."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanSummary:
-    """A plan without what it names: cheap to list, however many files a plan holds."""
+    """A plan without its files and offsets: cheap to list, however large the plan is."""
 
     plan_id: str
     operation: Operation
@@ -236,10 +241,11 @@ class PlanSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEntry:
-    """What one run met for one topic. `plan_id` None: it came to its outcome without a plan, or has only taken the topic so far."""
+    """The result of one run for one topic, so far."""
 
     topic: TopicName
     plan_id: str | None
+    """None: the run ended without a plan, or has not planned yet."""
     state: PlanState | None
     judgement: Judgement | None
     outcome: Outcome | None
@@ -247,7 +253,7 @@ class RunEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One run as it was recorded. `as_of` and `detail` are set where it found nothing due, or was a preview."""
+    """A recorded run. `as_of` and `detail` have values if nothing was due, or if the run was a preview."""
 
     run_id: str
     recorded_at: Instant
@@ -258,16 +264,17 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFile:
-    """A file to ingest. `path`: within its source folder, with `/`, so that the same folder elsewhere is the same source."""
+    """A file to ingest."""
 
     path: str
+    """The path below its source folder, with `/`. The same folder in another place is therefore the same source."""
     size_bytes: int
     sha256: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Files taken together, in one commit that carries `batch_id`."""
+    """Files that one commit takes. The commit carries `batch_id`."""
 
     batch_id: str
     topic: TopicName
@@ -283,7 +290,7 @@ class TakenBatch:
         mapping: How its records became messages, as JSON; None: nobody recorded it.
         ranges: Its messages, as (partition, first offset, last offset); None: nobody recorded them.
         files: The files that it took or refused whole.
-        remap_plan: The plan that removes, or has removed, its messages so that its files come in again.
+        remap_plan: The plan that removes its messages, so that its files can come in again.
     """
 
     batch_id: str
@@ -301,15 +308,17 @@ SettledAs = Literal["replayed", "accepted"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedBatch:
-    """A batch of which rows were refused. `rows`: messages that it took. `unsettled`: refused rows that a person must still see to."""
+    """A batch with refused rows."""
 
     batch_id: str
     topic: TopicName
     begun_at: Instant
     ended_at: Instant
     rows: int
+    """Messages that the batch took."""
     refused: int
     unsettled: int
+    """Refused rows that a person must still replay or accept."""
     settled_as: SettledAs | None = None
     settled_at: Instant | None = None
     settled_by: str | None = None
@@ -321,13 +330,13 @@ class RefusedBatch:
         return 2 * self.unsettled > self.rows + self.refused
 
     def may_hold(self, oldest_at: Instant | None, newest_at: Instant | None) -> bool:
-        """True if rows that were refused between these times may be of this batch; None: a time that is not known."""
+        """Return True if this batch may hold rows that were refused between these times. None: unknown time."""
         return oldest_at is None or newest_at is None or (oldest_at <= self.ended_at and newest_at >= self.begun_at)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueState:
-    """What the last run left for the next look. `holders`: names that hold overdue messages, with their state then."""
+    """The state that a run leaves for the next check. `holders`: names that hold overdue messages, each with its state then."""
 
     marker: str
     policy_hash: str

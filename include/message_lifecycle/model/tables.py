@@ -1,6 +1,6 @@
-"""A topic's tables: what they remember of their past, how they are deleted and brought back whole, and what lies in the quarantine.
+"""A topic's tables: their history, their deletion and return, and the quarantine.
 
-Reclaiming is planned from their past: which files it alone needs (DEL-7). The quarantine holds rows that broke a rule (QUA-1).
+Reclaiming is planned from the history: it removes the files that only expired history needs (DEL-7). The quarantine holds refused rows (QUA-1).
 """
 
 from __future__ import annotations
@@ -17,19 +17,20 @@ from message_lifecycle.model.setting_list import Value
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotFact:
-    """`carries`: whose word stands in its summary (a writer's progress, our own state): they look for it in the newest ancestor that has it.
-    `main_left_at`: when another became the newest of main in its place, the last time; None: main's log does not tell."""
+    """A snapshot of a table."""
 
     snapshot_id: int
     parent_id: int | None
     at: Instant
     carries: tuple[str, ...] = ()
+    """Writers whose progress the summary holds. Each writer reads the newest ancestor that has its progress."""
     main_left_at: Instant | None = None
+    """When the snapshot last stopped being the head of main. None: unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefFact:
-    """A branch or a tag, with its own rules, or the table's where it has none; None: no rule. Durations in microseconds."""
+    """A branch or a tag with its rules of retention: its own, or the table's. None: no rule. Durations are in microseconds."""
 
     name: str
     snapshot_id: int
@@ -41,38 +42,42 @@ class RefFact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableHistory:
-    """One table of a topic. `table`: its kind, empty for the log itself. `refs` with main among them, where the table has a snapshot."""
+    """The history of one table of a topic."""
 
     table: str
+    """The kind of the table. Empty: the log."""
     table_uuid: str
     snapshots: tuple[SnapshotFact, ...]
     refs: tuple[RefFact, ...]
+    """All branches and tags. Main is one of them if the table has a snapshot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LooseQuestion:
-    """Which files of a table may go if `kept` alone of its snapshots stay.
-
-    Metadata files replaced before `metadata_before` count as loose, and files that nothing names if they last changed before
-    `orphans_before`. At the most `limit` files are told."""
+    """The question: which files of a table can be removed if only the snapshots in `kept` stay?"""
 
     table: str
     kept: tuple[int, ...]
     metadata_before: Instant
+    """Metadata files count as loose if they were replaced before this time."""
     orphans_before: Instant
+    """Files that no metadata name count as loose if they last changed before this time."""
     limit: int
+    """The most files in an answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LooseFiles:
-    """The answer. `files`: name, kind and bytes of each, by name. `total_files` and `total_bytes`: of all that lies below the table's
-    location. `more`: there are others beyond the limit."""
+    """The answer to a `LooseQuestion`."""
 
     table: str
     files: tuple[tuple[str, str, int], ...]
+    """(name, kind, bytes) of each loose file, sorted by name."""
     total_files: int
+    """All files below the table's location."""
     total_bytes: int
     more: bool = False
+    """There are more loose files than the limit."""
 
 
 AskLoose = Callable[[LooseQuestion], LooseFiles]
@@ -80,54 +85,61 @@ AskLoose = Callable[[LooseQuestion], LooseFiles]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReclaimFacts:
-    """`needed_since`: the beginning of the oldest ingest or plan that is still open; nothing younger may go. `undoable_since`: the same of
-    plans that can still be taken back by the ledger's clock, which may have recorded a commit long after it was made. `held`: what holds
-    the whole topic, in words. `accepted`: the settings under which its removals were last accepted; None: unknown."""
+    """Facts for the plan of a reclaim."""
 
     topic: TopicName
     tables: tuple[TableHistory, ...]
     snapshot_id: int | None
     needed_since: Instant | None = None
+    """The start of the oldest open ingest or plan. Younger files stay."""
     undoable_since: Instant | None = None
+    """The start of the oldest plan that an undo can still take back. The ledger may have recorded its commit much later."""
     held: tuple[str, ...] = ()
+    """Descriptions of the holds on the whole topic."""
     heeded: tuple[str, ...] = ()
     accepted: Mapping[str, Value | None] | None = None
+    """The settings with the last accepted removals. None: unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicTable:
-    """One of a topic's tables. `table`: its kind, empty for the log itself. `rows`: those that a reader sees; `size_bytes`: of its data
-    files."""
+    """One of a topic's tables."""
 
     table: str
+    """The kind of the table. Empty: the log."""
     table_uuid: str
     snapshot_id: int | None
     rows: int
+    """Rows that readers see."""
     size_bytes: int
+    """Bytes of the data files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deletion:
-    """A topic that the plan deleted, and that was not brought back. `table_uuid`: of its log; `settings`: its own; `ledger`: as
-    `ports.Topic.ledger`."""
+    """A topic that a plan deleted and no undo has restored."""
 
     plan_id: str
     topic: TopicName
     table_uuid: str
+    """The uuid of the log."""
     deleted_at: Instant
     settings: Mapping[str, Value]
+    """The topic's own settings."""
     ledger: tuple[str, int] | None
+    """See `ports.Topic.ledger`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletedTopic(Deletion):
-    """With its tables, the log first, and what they hold."""
+    """A deleted topic with its tables."""
 
     tables: tuple[TopicTable, ...]
+    """The log comes first."""
 
     @property
     def rows(self) -> int:
-        """Of the log."""
+        """Rows of the log."""
         return sum(table.rows for table in self.tables if not table.table)
 
     @property
@@ -137,73 +149,81 @@ class DeletedTopic(Deletion):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remnant:
-    """What a deletion has taken away and that lies there without its log. Where somebody has dropped that, nothing brings it back or reclaims
-    it; else the log stands at its place, as the deletion has died, or another table has the name. `tables`: names in the catalog."""
+    """Tables of a deleted topic whose log is not next to them.
+
+    Either someone has dropped the log, and then nothing restores or reclaims these tables. Or the log still has its name, because the run
+    that deleted the topic died or another table had taken the name."""
 
     plan_id: str
     topic: TopicName
     tables: tuple[str, ...]
+    """Names in the catalog."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFiles:
-    """All that lies below the location of one of a deleted topic's tables. `location` and `metadata`: as `DropTable` has them.
-
-    `files`: name, role (as `RemoveFiles` has it) and bytes of each, by name; `young`: of those that nothing names, the first that is not
-    old enough to be nobody's."""
+    """All files below the location of one table of a deleted topic. `location` and `metadata` are those of `MovedTable`."""
 
     table: TopicTable
     location: str = ""
     metadata: str = ""
     files: tuple[tuple[str, str, int], ...] = ()
+    """(name, role, bytes) of each file, sorted by name. Roles are those of `RemoveFiles`."""
     young: str | None = None
+    """The first file that no metadata name and that is too young to be an orphan."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BegunReclaim:
-    """What the catalog tells of a reclaim of a deleted topic that has begun: `locations` of its tables, which are forgotten; `removed`:
-    its files have gone, and its outcome alone may not be written yet."""
+    """The catalog's record of an unfinished reclaim of a deleted topic."""
 
     topic: TopicName
     locations: tuple[str, ...] = ()
+    """The locations of the dropped tables."""
     removed: bool = False
+    """All files are gone. Only the outcome may be missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletedFacts:
-    """A deleted topic that cannot be brought back any more. `held`: the legal holds on its name, in words; `readers`: who the ledger says
-    reads it."""
+    """A deleted topic that no undo can restore any more."""
 
     topic: DeletedTopic
     tables: tuple[TableFiles, ...]
     held: tuple[str, ...] = ()
+    """Descriptions of the legal holds on the topic's name."""
     heeded: tuple[str, ...] = ()
     readers: tuple[str, ...] = ()
+    """Readers of the topic that the ledger knows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuarantineFile:
-    """`oldest_at`, `newest_at`: when its rows were refused; None: the metadata does not say. `rows`: those still to be read."""
+    """A data file of the quarantine."""
 
     name: str
     rows: int
+    """Rows that readers still see."""
     size_bytes: int
     oldest_at: Instant | None
+    """When the first row was refused. None: the metadata do not say."""
     newest_at: Instant | None
+    """When the last row was refused. None: the metadata do not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuarantineState:
-    """The quarantine at its newest snapshot, by metadata alone. `snapshot_id` None: nothing was ever refused."""
+    """The quarantine at its newest snapshot, as its metadata describe it."""
 
     table_uuid: str
     snapshot_id: int | None
+    """None: no row was ever refused."""
     files: tuple[QuarantineFile, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedRow:
-    """A row of the quarantine: where it stood in its source, why it was refused, and its raw text. `raw` None: nothing was kept."""
+    """A row of the quarantine: its place in its source, the reason of the refusal, and its raw text (None: not kept)."""
 
     at: Instant
     batch: str
@@ -216,7 +236,7 @@ class RefusedRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedCount:
-    """How many rows of one file of a batch are in the quarantine by this code."""
+    """The number of quarantined rows of one file of a batch with this code."""
 
     at: Instant
     batch: str
@@ -227,14 +247,15 @@ class RefusedCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CameBack:
-    """What an undo has brought back to the quarantine, by the `times` at which it was refused, spans in order of which none meet;
-    `detail`: what lets it go (DEL-7)."""
+    """Rows that an undo has restored to the quarantine (DEL-7)."""
 
     times: tuple[tuple[int, int], ...]
+    """Spans of the times when the rows were refused, ascending and apart from each other."""
     detail: str
+    """How a person lets the rows leave again."""
 
     def may_be(self, file: QuarantineFile) -> bool:
-        """Whether a row of the file may have come back: an erasure, or another writer, may have written the file anew since."""
+        """Return True if the file may hold a restored row. An erasure or another writer may have rewritten the file since."""
         if file.oldest_at is None or file.newest_at is None:
             return True
         at = bisect_right(self.times, int(file.newest_at), key=itemgetter(0)) - 1
@@ -243,9 +264,11 @@ class CameBack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuarantineReturning:
-    """Files that a plan took and that are not in the quarantine now, with the oldest and newest time of their rows. `source_id`: the
-    snapshot that holds them. `present`: rows that it took and that are there again already."""
+    """The rows that a plan removed from the quarantine and that an undo can restore."""
 
     source_id: int
+    """The snapshot that holds the files."""
     files: tuple[tuple[QuarantineFile, tuple[Instant, Instant]], ...]
+    """Removed files, each with the oldest and the newest time of its rows."""
     present: int
+    """Removed rows that the quarantine has again already."""
