@@ -1,4 +1,4 @@
-"""When a segment has expired and which messages age takes, and who still needs them all the same."""
+"""Expired segments, messages that age removes, and the readers that still need them."""
 
 from __future__ import annotations
 
@@ -18,32 +18,31 @@ from message_lifecycle.model.rules import After, Both, Either, Known, Never, Not
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.planning import on_view
 
-# Who still needs a topic's messages: consumers, replicas, and compaction (EXP-6, TTL-6, CMP-9); and compaction that is too far behind to be
-# waited for.
+# The readers that still need a topic's messages: consumers, replicas and compaction (EXP-6, TTL-6, CMP-9).
 
 
 READER = "compaction"
-"""The name by which reports tell of the horizon (CMP-9)."""
+"""The name of the compaction horizon in reports (CMP-9)."""
 _TOLD: dict[ReaderKind, tuple[str, str]] = {
     "consumer": ("consumer {}", "processed"),
     "replica": ("replica {}", "copied"),
     "compaction": ("{}", "compacted"),
 }
-"""How a reader of each kind is called, and what it has done with what it has read."""
+"""For each kind of reader, its title and the verb for the messages that it has read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reader:
-    """One that still pins, with its progress by partition."""
+    """A reader that still pins messages, with its progress by partition."""
 
     name: str
     progress: dict[int, Progress]
     kind: ReaderKind
     silent_at: Instant | None
-    """When it stops pinning unless it commits again; None: not known, or never."""
+    """When the reader stops pinning unless it commits again. None: unknown, or never."""
 
     def bound(self, partition: int) -> Bound:
-        # Who has committed nothing in a partition has read nothing of it (unknown keeps data).
+        # A reader without a commit in the partition has read nothing there (unknown keeps data).
         mine = self.progress.get(partition)
         called, did = _TOLD[self.kind]
         name = called.format(self.name)
@@ -59,13 +58,15 @@ class Reader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Barriers:
-    """`readers` pin at the run's `as_of`; `silent` are the names of those that fell silent and pin no more."""
+    """The readers of a topic at the run's `as_of`."""
 
     readers: tuple[Reader, ...]
+    """Readers that pin messages."""
     silent: tuple[str, ...]
+    """Names of readers that fell silent and pin no more."""
 
     def slowest(self, partition: int, *, of_ttl: bool = False) -> tuple[Bound, ReaderKind] | None:
-        """The lowest bound of a partition, and what kind of reader sets it. TTL is bound by no consumer (EXP-6)."""
+        """Return the lowest bound of a partition and the kind of its reader. No consumer bounds TTL (EXP-6)."""
         bounds = [(reader.bound(partition), reader.kind) for reader in self.readers if reader.kind != "consumer" or not of_ttl]
         return min(bounds, key=lambda found: found[0].offset or 0, default=None)
 
@@ -75,13 +76,13 @@ class Barriers:
 
 
 def barriers(consumers: Iterable[Progress], policy: Policy, as_of: Instant) -> Barriers:
-    # By kind, too: a consumer may be called as compaction is.
+    # By kind, too: a consumer may have the name "compaction".
     by_name: dict[tuple[str, ReaderKind], dict[int, Progress]] = {}
     for progress in consumers:
         by_name.setdefault((progress.consumer, progress.kind), {})[progress.partition] = progress
     readers, silent = [], []
     for (name, kind), progress_of in sorted(by_name.items()):
-        # Alive in one partition is alive: a consumer with nothing new to read elsewhere still counts there.
+        # A commit in one partition is a sign of life for all: the others may have nothing new to read.
         if any(progress.pins_at(as_of, policy.consumer_expiry_us) for progress in progress_of.values()):
             readers.append(Reader(name=name, progress=progress_of, kind=kind, silent_at=silent_at(progress_of.values(), policy)))
         else:
@@ -90,24 +91,27 @@ def barriers(consumers: Iterable[Progress], policy: Policy, as_of: Instant) -> B
 
 
 def silent_at(progress: Iterable[Progress], policy: Policy) -> Instant | None:
-    """From when on a reader keeps nothing: alive in one partition is alive. None: its time is not known, so never."""
+    """Return when a reader stops pinning: its newest commit in any partition counts. None: never, because its time is unknown."""
     return newest(one.silent_at(policy.consumer_expiry_us) for one in progress)
 
 
-# The way out where compaction has stopped: past `max_compaction_lag` the cleaner no longer waits for it (CMP-9).
+# The way out when compaction has stopped: past `max_compaction_lag` the cleaner no longer waits for it (CMP-9).
 #
-# What is dead past the horizon then goes as anywhere else, and in the same plan, before it, what is older of its keys in the view.
-# A message waits while an older one of its key, past the horizon too, stays: compaction, once it runs again, would take that for the latest.
+# Dead messages past the horizon then leave as anywhere else. The same plan first removes older messages of their keys from the view. A
+# message waits while an older message of its key, past the horizon too, stays: the next compaction would take that one for the latest.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """What waits for compaction all the same, by partition: `rows` single messages, `cuts` all from an offset on, for segments go whole.
+    """Messages that still wait for compaction, by partition.
 
-    They would go before an older message of their key, which would come back; or, by another limit than age, while they live."""
+    Otherwise they would leave before an older message of their key, which readers would then see again. Or a limit other than age would
+    remove them while they live."""
 
     cuts: Mapping[int, int] = field(default_factory=dict)
+    """All messages from this offset on, because segments leave whole."""
     rows: Mapping[int, frozenset[int]] = field(default_factory=dict)
+    """Single messages."""
 
     def __or__(self, more: Waiting) -> Waiting:
         rows = {
@@ -120,7 +124,7 @@ class Waiting:
         return bool(self.cuts or self.rows)
 
     def heeded(self, answer: RowAnswer) -> RowAnswer:
-        """The answer with these messages held. What expires out of a segment is held by its segment alone."""
+        """Return the answer with these messages held. Only its segment holds a message that expires with a segment."""
         return replace(answer, due=tuple(self._held(entry) for entry in answer.due)) if self.rows else answer
 
     def _held(self, entry: DueRows) -> DueRows:
@@ -146,24 +150,25 @@ NOTHING_WAITS = Waiting()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lag:
-    """How far compaction is behind. `oldest`: by partition, the oldest known append_time past the horizon; unknown is not old.
-    `limit_us`: above 0; a message that is exactly so old may wait."""
+    """The lag of compaction."""
 
     view: ViewState
     oldest: Mapping[int, Instant]
+    """For each partition, the oldest known append_time past the horizon. Unknown times do not count as old."""
     limit_us: int
+    """In microseconds, above 0. A message of exactly this age may wait."""
     as_of: Instant
 
     @property
     def exceeded(self) -> dict[int, int]:
-        """Age in microseconds of the oldest message past the horizon, where it is greater than the limit; by partition."""
+        """For each partition over the limit, the age of the oldest message past the horizon, in microseconds."""
         ages = ((partition, self.as_of - oldest) for partition, oldest in sorted(self.oldest.items()))
         return {partition: age for partition, age in ages if age > self.limit_us}
 
     def lifted(self, facts: Facts, waiting: Waiting) -> Facts:
-        """The facts by which compaction keeps nothing any more, but for what is `waiting`, where it is too far behind."""
+        """Return facts in which a compaction beyond the limit pins only the `waiting` messages."""
         ends = facts.log.end_offsets
-        # The last word of a reader on a partition stands (`barriers`).
+        # `barriers` uses the last progress of a reader in a partition.
         lifted = (self._reader(partition, ends[partition], waiting) for partition in sorted(ends))
         return replace(facts, consumers=(*facts.consumers, *lifted))
 
@@ -179,7 +184,7 @@ class Lag:
         return f"the oldest message past that is {_seconds(age)} s old, more than max_compaction_lag = {_seconds(self.limit_us)} s"
 
     def completed(self, made: Plan, outlived: Outlived) -> Plan:
-        """The plan with what goes from the view, and what a person should know."""
+        """Return the plan with its removals from the view and its warnings."""
         warnings = tuple(
             f"partition {partition}: compaction {_reached(self.view.horizon(partition))}, and {self._told(age)}; what is dead past it goes "
             "without being compacted (CMP-9)"
@@ -192,7 +197,7 @@ class Lag:
         return replace(made, changes=(*of_view, *made.changes), view=on_view(self.view))
 
     def _next_due(self, made: Plan) -> Instant | None:
-        """What compaction holds now may go once it is too far behind."""
+        """Messages that compaction holds now may leave when its lag exceeds the limit."""
         held = {entry.partition for entry in made.held if entry.holder == "compaction"}
         begins = (Instant(self.oldest[partition] + self.limit_us + 1) for partition in held if partition in self.oldest)
         times = [made.next_due_at, *(begin for begin in begins if begin > self.as_of)]
@@ -200,21 +205,23 @@ class Lag:
 
 
 def takes_past(made: Plan, view: ViewState) -> bool:
-    """Whether the plan takes anything past a horizon; of a whole segment it may say so though all that is left in it is compacted."""
+    """Return True if the plan removes messages past a horizon.
+
+    It may also return True for a whole segment whose remaining messages are all compacted."""
     return any(run.last_offset > view.horizon(run.partition) for run in made.on_log.drop) or any(
         _first_past(action, view) is not None for action in made.on_log.mark
     )
 
 
 def waiting_of(made: Plan, view: ViewState, outlived: Outlived) -> Waiting:
-    """What the plan takes and must leave all the same."""
+    """Return the messages that the plan names but must leave."""
     rows: dict[int, set[int]] = {}
     single: dict[int, set[int]] = {}
     for action in made.on_log.mark:
         if _first_past(action, view) is None:
             continue
         past = {offset for offset in offsets_of(action.offsets) if offset > view.horizon(action.partition)}
-        # What an age takes is dead to the view, too. Any other limit bounds the log alone: what lives must be compacted first.
+        # A message that an age removes is dead in the view, too. Any other limit bounds only the log: live messages need compaction first.
         if not reasons.is_age(action.reason):
             rows.setdefault(action.partition, set()).update(past)
         elif action.reason != "expiry":
@@ -231,7 +238,7 @@ def waiting_of(made: Plan, view: ViewState, outlived: Outlived) -> Waiting:
 
 
 def held_back(outlived: Outlived, view: ViewState, of_view: SparedOffsets) -> Waiting:
-    """Where an older message of the view would have to go that is held, all past the horizon of its partition waits (DEL-8)."""
+    """Return the partitions that wait whole, because a hold keeps an older message that would have to leave the view (DEL-8)."""
     held = (
         partition
         for partition, offsets in outlived.of_view.items()
@@ -241,7 +248,7 @@ def held_back(outlived: Outlived, view: ViewState, of_view: SparedOffsets) -> Wa
 
 
 def _first_past(action: RemoveRows, view: ViewState) -> int | None:
-    """The first message past the horizon that the action takes."""
+    """Return the first offset past the horizon that the action removes."""
     start = view.horizon(action.partition) + 1
     return next((max(run.start, start) for run in ranges_of(action.offsets) if run.stop > start), None)
 
@@ -261,31 +268,33 @@ def _seconds(us: int) -> str:
     return f"{whole}.{micros:06}".rstrip("0").rstrip(".")
 
 
-# The rules by which age takes messages, as one policy states them: single ones, for the plan and for every read (CLK-2, TTL-5); and segments
-# of a partition, with what stands before each, by metadata alone (EXP-4 to EXP-6, CLK-4).
+# The rules of age of one policy: for single messages, in the plan and in every read (CLK-2, TTL-5), and for whole segments by metadata
+# alone (EXP-4 to EXP-6, CLK-4).
 
 
 def expiry(policy: Policy) -> Rule | None:
-    """Of messages in an expired segment: those that their own TTL does not keep (EXP-5). None: nothing expires."""
+    """Return the rule for messages of an expired segment: all except those that their own TTL keeps (EXP-5). None: nothing expires."""
     if not policy.message_expiry_us:
         return None
     return _unless_kept(After("append_time", policy.message_expiry_us), policy)
 
 
 def ttl(policy: Policy) -> Rule | None:
-    """None: the topic does not heed it (TTL-6)."""
+    """Return the rule of a message's own lifetime. None: the topic ignores it (TTL-6)."""
     return After("expires_at", 0) if policy.allow_msg_ttl else None
 
 
 def retention_age(policy: Policy) -> Rule | None:
-    """Too old: strictly older than the limit, so one microsecond after it (CLK-2, RET-2). None: no limit, or one beyond all of time."""
+    """Return the rule of the topic's age: strictly older than the limit, so one microsecond after it (CLK-2, RET-2).
+
+    None: no limit, or a limit beyond the range of times."""
     if policy.max_age_us is None or policy.max_age_us >= INT64_MAX:
         return None
     return _unless_kept(After("append_time", policy.max_age_us + 1), policy)
 
 
 def hidden(policy: Policy) -> Rule:
-    """What a logical read hides, though it may still be there."""
+    """Return the rule that hides messages from logical reads, although the log may still hold them."""
     return Either(tuple(age_rules(policy).values()))
 
 
@@ -300,7 +309,7 @@ def age_rules(policy: Policy, *, without: Collection[AgeReason] = ()) -> dict[Ag
 
 
 def kept_by_own_ttl(policy: Policy) -> Never | Either | None:
-    """Which messages no age takes but their own (TTL-5). None: the topic does not heed it."""
+    """Return the rule for messages that only their own TTL removes (TTL-5). None: the topic ignores TTL."""
     if not policy.allow_msg_ttl:
         return None
     return Either((Never(), Known("expires_at"))) if policy.ttl_overrides_age else Never()
@@ -311,12 +320,12 @@ def _unless_kept(rule: Rule, policy: Policy) -> Rule:
     return rule if kept is None else Both((rule, Not(kept)))
 
 
-# Which segments of a partition are expired.
+# The expired segments of a partition.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expired:
-    """An expired segment: its position among the partition's segments, and what holds it (None: nothing)."""
+    """An expired segment, with its position among the partition's segments and its holder (None: no holder)."""
 
     position: int
     segment: Segment
@@ -326,18 +335,19 @@ class Expired:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Walk:
-    """One partition. `next_due_at`: the first instant at which a segment more can go, as far as is known now."""
+    """The walk through the segments of one partition."""
 
     bounds: tuple[Bound, ...]
     expired: tuple[Expired, ...]
     next_due_at: Instant | None
+    """The first instant when another segment can leave, by today's knowledge."""
 
 
 def walk(partition: int, segments: tuple[Segment, ...], barriers: Barriers, policy: Policy, as_of: Instant, spared: SparedOffsets) -> Walk:
     """Walk the partition from its oldest segment up to the lowest of named bounds.
 
-    The walk skips a segment that is `spared`, one that has lost its last message, and one that has future times alone: that one stays, and
-    holds nothing behind it (CLK-4)."""
+    The walk skips a `spared` segment, an empty segment, and a segment with only future times. The last one stays and holds no segment
+    behind it (CLK-4)."""
     expiry_us = policy.message_expiry_us
     standing = (segment for segment in segments if segment.rows and not segment.is_ahead)
     blocker = next((segment for segment in standing if not segment.is_expired(expiry_us, as_of)), None)
@@ -394,14 +404,14 @@ def _why_live(blocker: Segment | None, expiry_us: int) -> str:
 
 
 def _late_are_due(segments: Iterable[Segment], policy: Policy, as_of: Instant) -> Instant | None:
-    """No message later than `as_of` + skew can be expired before this; how much later it is was not looked at (CLK-4)."""
+    """Return the earliest time when a message later than `as_of` + skew can expire. Nobody has read its exact time (CLK-4)."""
     if not any(segment.late_rows for segment in segments):
         return None
     return deadline(Instant(as_of + policy.clock_skew_us), policy.message_expiry_us)
 
 
 def future_times(log: LogState) -> Iterator[str]:
-    """Warn of each partition that holds future times, with its first message of one (CLK-4)."""
+    """Warn about each partition with future times and name its first such message (CLK-4)."""
     for partition, group in groupby(log.segments, key=lambda segment: segment.partition):
         late = [segment for segment in group if segment.first_late is not None]
         if late:
@@ -414,7 +424,7 @@ def future_times(log: LogState) -> Iterator[str]:
 
 
 def warnings(segments: tuple[Segment, ...], expiry_us: int) -> Iterator[str]:
-    """What a person should know of the partition's times."""
+    """Return warnings about the partition's times."""
     unknown = [segment for segment in segments if segment.newest_at is None and segment.rows and not segment.is_ahead]
     if unknown:
         first = unknown[0].base_offset

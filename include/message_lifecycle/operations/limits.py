@@ -1,4 +1,4 @@
-"""Which messages the limits by number and by size keep, and what a logical read shows once these and the rules of age are applied."""
+"""The limits by number and by size, and the messages that a logical read shows."""
 
 from __future__ import annotations
 
@@ -19,47 +19,50 @@ from message_lifecycle.model.rules import Limits, Scope, holds, predicate
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import expiry
 
-# Which messages the limits by number and by size keep (RET-1 to RET-5): one rule for the read filter, the plan, the gate and every store.
+# The messages that the limits by number and by size keep (RET-1 to RET-5): one rule for the read filter, the plan, the gate and every store.
 #
-# Each group of the scope is walked from its newest message back: the newest `max_records`, of these the newest that together fit
-# `max_total_bytes`, an exact fit included, up to the first that does not fit. What is kept of a group is thus the newest part of each of its
-# partitions, and a partition's cut is one offset. Time decides between partitions alone: rows are ranked by the running maximum of
-# `append_time` within their partition, then partition, then offset (RET-4).
+# The rule walks each group of the scope from its newest message back. It keeps the newest `max_records` messages, and of these the newest
+# messages that together fit `max_total_bytes`, an exact fit included, up to the first message that does not fit. Each partition of a group
+# therefore keeps its newest part, and its cut is one offset. Time only decides between partitions: rows rank by the running maximum of
+# `append_time` within their partition, then by partition, then by offset (RET-4).
 #
-# Age comes first: who asks leaves out what a rule of age takes, also what it takes but somebody holds (DEL-9). Messages that no read shows
-# any more but that stay with their segment have lapsed: they rank after all others, so that they push out none that is shown.
+# Age comes first: the caller leaves out the messages that a rule of age removes, held messages included (DEL-9). Messages have lapsed if no
+# read shows them but their segment keeps them. They rank after all others, so that they displace no visible message.
 #
-# Rows come one by one (`cuts`, `first_kept`), or many at once from metadata (`Walk`), looked at singly only where a cut falls.
+# Rows come one by one (`cuts`, `first_kept`), or many at once from metadata (`Walk`). The walk reads single rows only where a cut falls.
 
 
 class Row(NamedTuple):
-    """`append_time` in microseconds, None: unknown. `size_bytes` as MSG-2 counts. `lapsed`: see the module."""
+    """The part of a message that the limits look at."""
 
     partition: int
     offset: int
     append_time: int | None
+    """In microseconds. None: unknown."""
     size_bytes: int
+    """As MSG-2 counts."""
     key: bytes | None = None
     lapsed: bool = False
+    """See the comment above."""
 
 
 Group = int | bytes | None
 """A partition, a key, or the whole topic."""
 Rank = tuple[bool, int, int, int]
-"""Not lapsed, running maximum of the times, partition, offset (RET-4)."""
+"""(not lapsed, running maximum of the times, partition, offset) (RET-4)."""
 Of = TypeVar("Of")
 Lane = tuple[Group, int, bool]
-"""Rows of one group, one partition, lapsed or not: their order is that of their offsets."""
+"""The rows of one group in one partition, either lapsed or not. Their offsets give their order."""
 
 
 class Cut(NamedTuple):
-    """What goes of one lane: offsets below `counted_from` by `max_records`, the others below `kept_from` by `max_total_bytes`."""
+    """The cut through one lane: `max_records` removes offsets below `counted_from`, `max_total_bytes` the others below `kept_from`."""
 
     kept_from: int
     counted_from: int
 
     def reason(self, offset: int) -> LimitReason | None:
-        """Why the message at this offset goes; None: it is kept."""
+        """Return why the message at this offset leaves. None: the limits keep it."""
         if offset >= self.kept_from:
             return None
         return "retention_count" if offset < self.counted_from else "retention_bytes"
@@ -67,16 +70,18 @@ class Cut(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cuts:
-    """`of`: lanes of which something goes; all else is kept. `emptied`: groups of which nothing is kept, as the newest message alone
-    passes the limit of bytes; `oversized`: those of which `min_keep` keeps it nevertheless (RET-3)."""
+    """The cuts through all groups."""
 
     scope: Scope
     of: Mapping[Lane, Cut] = field(default_factory=dict)
+    """Lanes that lose rows. The limits keep all others whole."""
     emptied: int = 0
+    """Groups that keep nothing, because their newest message alone exceeds the limit of bytes (RET-3)."""
     oversized: int = 0
+    """Groups that keep such a message because of `min_keep` (RET-3)."""
 
     def reason(self, row: Row) -> LimitReason | None:
-        """Why the row goes; None: it is kept."""
+        """Return why the row leaves. None: the limits keep it."""
         if self.scope == "key" and row.key is None:
             return None
         cut = self.of.get((group_of(row, self.scope), row.partition, row.lapsed))
@@ -84,14 +89,17 @@ class Cuts:
 
 
 def group_of(row: Row, scope: Scope) -> Group:
-    """Within what a row is counted (RET-4)."""
+    """Return the group that counts the row (RET-4)."""
     return None if scope == "topic" else row.partition if scope == "partition" else row.key
 
 
 def first_kept(sizes: Sequence[int], limits: Limits) -> tuple[int, int]:
-    """For the sizes of one group in ascending rank: (index of the first that is kept, index of the first within `max_records`).
+    """Cut one group by its sizes in ascending rank.
 
-    What lies below the second goes by number, what lies between the two by size. Costs a look at each size within `max_records`."""
+    Returns:
+        (index of the first kept row, index of the first row within `max_records`). Rows below the second index leave by number, rows
+        between the two by size. The cost is one read of each size within `max_records`.
+    """
     rows = len(sizes)
     counted = 0 if limits.max_records is None else max(0, rows - limits.max_records)
     kept = counted
@@ -107,7 +115,7 @@ def first_kept(sizes: Sequence[int], limits: Limits) -> tuple[int, int]:
 
 
 def cuts(rows: Iterable[Row], limits: Limits) -> Cuts:
-    """The cuts through these rows: all that no rule of age takes, in order of (partition, offset)."""
+    """Cut the rows, which come in order of (partition, offset) without those that a rule of age removes."""
     groups: dict[Group, list[tuple[Rank, Row]]] = {}
     for row, rank in ranked((row, row) for row in rows):
         if limits.scope != "key" or row.key is not None:
@@ -130,8 +138,9 @@ def cuts(rows: Iterable[Row], limits: Limits) -> Cuts:
 
 
 def ranked(rows: Iterable[tuple[Row, Of]]) -> Iterator[tuple[Of, Rank]]:
-    """What belongs to each row, with its rank; the greatest is the newest. Rows in order of (partition, offset); an unknown time adds
-    nothing to the running maximum."""
+    """Return the item of each row with the row's rank. The greatest rank is the newest.
+
+    Rows come in order of (partition, offset). An unknown time leaves the running maximum as it is."""
     newest: dict[tuple[int, bool], int] = {}
     for row, of_row in rows:
         place = row.partition, row.lapsed
@@ -142,31 +151,39 @@ def ranked(rows: Iterable[tuple[Row, Of]]) -> Iterator[tuple[Of, Rank]]:
 
 @dataclass(slots=True, kw_only=True)
 class Walk:
-    """One group walked back in blocks, newest first: each of neighbouring rows, of which number and size are known.
-
-    `rows` and `size_bytes` are of what is kept so far, `counted` of what `max_records` admits; `closed`: no more fits the bytes;
-    `newest_passes`: the group's newest message alone passes the limit of bytes."""
+    """A walk through one group in blocks, newest first. A block is a run of neighbouring rows with a known number and size."""
 
     limits: Limits
     rows: int = 0
+    """Rows kept so far."""
     size_bytes: int = 0
+    """Bytes kept so far."""
     counted: int = 0
+    """Rows that `max_records` admits so far."""
     closed: bool = False
+    """No further row fits the limit of bytes."""
     newest_passes: bool = False
+    """The group's newest message alone exceeds the limit of bytes."""
 
     @property
     def full(self) -> bool:
-        """Every older row goes by number, whatever its size."""
+        """True if every older row leaves by number, whatever its size."""
         return self.limits.max_records is not None and self.counted >= self.limits.max_records
 
     @property
     def needs_sizes(self) -> bool:
-        """Whether the size of the next block decides anything."""
+        """True if the size of the next block matters."""
         return self.limits.max_total_bytes is not None and not self.closed and not self.full
 
     def take(self, rows: int, size_bytes: int | None) -> Literal["kept"] | LimitReason | None:
-        """What becomes of the block as a whole; None: a cut falls in it, and it goes to `split`. `size_bytes` None: not known, which
-        is enough where `needs_sizes` says so."""
+        """Judge a whole block.
+
+        Args:
+            size_bytes: None: unknown. Enough unless `needs_sizes`.
+
+        Returns:
+            "kept", or why the whole block leaves. None: a cut falls into the block, and the caller passes it to `split`.
+        """
         if self.full:
             return "retention_count"
         if self.limits.max_records is not None and self.counted + rows > self.limits.max_records:
@@ -183,11 +200,11 @@ class Walk:
         return "kept"
 
     def split(self, sizes: Sequence[int]) -> tuple[int, int]:
-        """As `first_kept`, for the sizes of one block in ascending rank, after all that was taken before."""
+        """Return as `first_kept` for the sizes of the next block in ascending rank."""
         limits = self.limits
         left = Limits(
             max_records=None if limits.max_records is None else limits.max_records - self.counted,
-            # Nothing fits any more, not even what has no size.
+            # No row fits any more, not even an empty one.
             max_total_bytes=None if limits.max_total_bytes is None else -1 if self.closed else limits.max_total_bytes - self.size_bytes,
             min_keep=limits.min_keep if not self.rows and not self.closed else 0,
         )
@@ -202,24 +219,24 @@ class Walk:
         return kept, counted
 
 
-# What a logical read shows: the table under "What a read shows" in docs/rules.md.
+# The messages that a logical read shows: see the table under "What a read shows" in docs/rules.md.
 
 
 def is_hidden(message: Message, policy: Policy, at: Instant) -> bool:
-    """A message that is dead or too old is hidden at once, while it may still be there."""
+    """Return True for a dead or too old message. Readers stop seeing it at once, although the log may still hold it."""
     return holds(expiry.hidden(policy), message, at)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeyondLimits:
-    """Offsets by partition that lie beyond the topic's limits by number and size: first and last of each run, ascending."""
+    """Offsets beyond the topic's limits by number and size: the first and the last of each run, ascending, by partition."""
 
     firsts: Mapping[int, list[int]] = field(default_factory=dict)
     lasts: Mapping[int, list[int]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, answer: RowAnswer) -> BeyondLimits:
-        """Of a store's answer to `message_cleaner.shown`."""
+        """Make it from a store's answer to `message_cleaner.shown`."""
         found: dict[int, list[range]] = {}
         for entry in answer.due:
             if entry.reason in ("retention_count", "retention_bytes"):
@@ -255,9 +272,15 @@ def visible(
     since: Instant | None = None,
     beyond: BeyondLimits = NONE_BEYOND,
 ) -> Iterator[Message]:
-    """Messages that a logical read at `at` shows (None: nothing is hidden). `progress`: the reading consumer's, which still
-    sees what is kept for it alone: what it has not processed, while it is not silent (EXP-6). `beyond`: what the limits by number
-    and size leave out, counted over the whole log."""
+    """Return the messages that a logical read shows.
+
+    Args:
+        at: The time of the read. None: show all messages.
+        progress: The progress of the reading consumer. While it is not silent, it still sees the messages that it has not processed,
+            because the log keeps them for it (EXP-6).
+        since: Leave out messages with an older append time.
+        beyond: Messages beyond the limits by number and size, counted over the whole log.
+    """
     unread_from = {p.partition: p.offset + 1 for p in progress if at is None or p.pins_at(at, policy.consumer_expiry_us)}
     ttl = expiry.ttl(policy)
     is_hidden_now = _never if at is None else predicate(expiry.hidden(policy), at)
@@ -267,7 +290,7 @@ def visible(
         if since is not None and message.append_time is not None and message.append_time < since:
             continue
         if unread_from and message.offset >= unread_from.get(message.partition, message.offset + 1):
-            # Of its own TTL a message is kept for nobody.
+            # A message past its own TTL stays for no reader.
             if not is_dead(message):
                 yield message
         elif not (is_hidden_now(message) or (limited and message in beyond)):
@@ -275,9 +298,10 @@ def visible(
 
 
 def kept_of_one(messages: Iterable[Message], limits: Limits) -> deque[Message]:
-    """What the limits keep of messages in ascending rank that are one group (RET-1, RET-3): one partition's, all that no rule of age hides.
+    """Return the messages of one group that the limits keep (RET-1, RET-3).
 
-    In one pass, which holds no more than is kept up to there: what does not fit with a newer message does not fit with more of them."""
+    The messages come in ascending rank, from one partition, without those that a rule of age hides. One pass is enough and holds no more
+    than the kept messages: a message that does not fit next to a newer one does not fit next to several."""
     kept: deque[Message] = deque()
     newest_one: Message | None = None
     sizes: deque[int] = deque()
@@ -301,13 +325,17 @@ def kept_of_one(messages: Iterable[Message], limits: Limits) -> deque[Message]:
 
 
 def newest(messages: Iterable[Message], limit: int) -> list[Message]:
-    """The newest `limit` (at least 1) of messages in order of (partition, offset), ranked as retention ranks them, in that order (RET-4,
-    RET-5). Holds no more than these."""
+    """Return the newest messages as retention ranks them (RET-4, RET-5), in order of (partition, offset). Holds no others in memory.
+
+    Args:
+        messages: In order of (partition, offset).
+        limit: The number of messages, at least 1.
+    """
     by_row: Iterator[tuple[Row, Message]] = ((_row(message), message) for message in messages)
     found = heapq.nlargest(limit, ((rank, message) for message, rank in ranked(by_row)), key=itemgetter(0))
     return sorted((message for _, message in found), key=lambda message: (message.partition, message.offset))
 
 
 def _row(message: Message) -> Row:
-    # The size decides nothing here.
+    # The size does not matter here.
     return Row(partition=message.partition, offset=message.offset, append_time=message.append_time, size_bytes=0)

@@ -1,4 +1,4 @@
-"""The message cleaner and `retention`: what goes from a topic at `as_of`, and what holds the rest."""
+"""Plans of the message cleaner and of retention: the messages that leave a topic at `as_of`, and the holders of the rest."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ from message_lifecycle.operations import expiry
 from message_lifecycle.operations.expiry import Barriers, Expired, Walk, barriers
 from message_lifecycle.operations.planning import SparedRows, drop, empty_plan_of_log, removal_of, spare, tightened_text
 
-# What one pass may still take (EXP-7).
+# The budget of one pass (EXP-7).
 
 
 @dataclass(slots=True, kw_only=True)
 class Budget:
-    """Counts what was admitted, in order. The first thing always fits, or a large one would never go; after a refusal nothing does."""
+    """Counts the admitted segments and messages in order.
+
+    The first one always fits; otherwise a large segment would never leave. After a refusal nothing fits."""
 
     segments: int
     rows: int
@@ -42,7 +44,7 @@ class Budget:
         return cls(segments=segments, rows=rows, size_bytes=size_bytes)
 
     def admits(self, *, rows: int, size_bytes: int = 0) -> bool:
-        """One segment, or messages of one."""
+        """Count one segment, or messages of one segment, if they fit. Return False if they do not."""
         over = (
             (self.segments and self.segments_taken + 1 > self.segments)
             or (self.rows and self.rows_taken + rows > self.rows)
@@ -57,7 +59,7 @@ class Budget:
         return True
 
 
-# A plan of what rules take from a log: whole segments, then single messages, until the budget is spent (DEL-1, DEL-9, EXP-7).
+# A plan of removals from a log: whole segments, then single messages, until the budget is spent (DEL-1, DEL-9, EXP-7).
 
 
 _BUDGET = "the pass took as much as [message_cleaner] allows; the next pass goes on"
@@ -65,11 +67,11 @@ _BUDGET = "the pass took as much as [message_cleaner] allows; the next pass goes
 
 @dataclass(slots=True, kw_only=True)
 class _Taken:
-    """What the plan takes, in order of (partition, segment)."""
+    """The removals of the plan, in order of (partition, segment)."""
 
     whole: list[Expired] = field(default_factory=list)
     by_row: list[Expired] = field(default_factory=list)
-    """Segments that go but for messages that stay."""
+    """Segments that keep some messages."""
     rows: list[DueRows] = field(default_factory=list)
     held: list[Held] = field(default_factory=list)
     bounds: list[Bound] = field(default_factory=list)
@@ -88,7 +90,14 @@ def removal(
     warnings: Iterable[str] = (),
     reasons: tuple[RemovalReason, ...],
 ) -> Plan:
-    """The plan. `reasons`: as in it. `walks`: expired segments by partition; `answer`: single messages; `bounded`: whether readers were asked at all."""
+    """Return the plan of these removals.
+
+    Args:
+        answer: Single messages that leave.
+        walks: Expired segments by partition.
+        bounded: Readers bound the removals.
+        reasons: The reasons that the plan may use.
+    """
     answer, spared = spare(answer, SparedOffsets(facts.spared))
     taken = _take(walks, answer, readers, policy, spared)
     going = taken.whole + taken.by_row
@@ -120,7 +129,7 @@ def removal(
 
 
 def silent(readers: Barriers, policy: Policy) -> list[str]:
-    """What is said of readers that pin no more (EXP-6)."""
+    """Return a warning for each silent reader (EXP-6)."""
     return [
         f"consumer {name} has been silent for longer than {policy['consumer_expiry']} s and keeps nothing any more"
         for name in readers.silent
@@ -128,13 +137,13 @@ def silent(readers: Barriers, policy: Policy) -> list[str]:
 
 
 def below(partitions: Iterable[int], readers: Barriers, *, of_ttl: bool) -> dict[int, int]:
-    """Per partition that somebody reads, the offset from which on nothing goes."""
+    """Return the lowest offset that a reader still needs, for each partition with readers."""
     slowest = ((partition, readers.slowest(partition, of_ttl=of_ttl)) for partition in partitions)
     return {partition: found[0].offset or 0 for partition, found in slowest if found is not None}
 
 
 def _asks(facts: Facts, policy: Policy, answer: RowAnswer) -> Iterator[str]:
-    """Why a person's word is needed whatever the counts (DEL-3, RET-3)."""
+    """Return the reasons that require approval whatever the counts (DEL-3, RET-3)."""
     accepted = policy.values if facts.accepted is None else facts.accepted
     if facts.accepted is None:
         yield "everything: no earlier run of this topic is known"
@@ -163,7 +172,7 @@ def _due_times(expired: Iterable[Expired], policy: Policy) -> Iterator[Instant]:
 
 
 def may_keep_some(segment: Segment, policy: Policy) -> bool:
-    """Whether some of an expired segment's messages may stay: late ones (CLK-4), and those that their own TTL keeps (EXP-5)."""
+    """Return True if an expired segment may keep messages: late ones (CLK-4), or those that their own TTL keeps (EXP-5)."""
     own = (segment.never or (segment.own_ttl and policy.ttl_overrides_age)) and policy.allow_msg_ttl
     return segment.late_rows > 0 or own
 
@@ -183,7 +192,7 @@ def _take(walks: Mapping[int, Walk], answer: RowAnswer, readers: Barriers, polic
         if expired.holder is not None:
             held.append(expired)
         elif partly and not rows:
-            continue  # what is left of it stays of its own right
+            continue  # the remaining messages are not expired
         elif not budget.admits(rows=rows, size_bytes=segment.size_bytes):
             held.append(replace(expired, holder="budget", detail=_BUDGET))
         elif partly:
@@ -191,7 +200,7 @@ def _take(walks: Mapping[int, Walk], answer: RowAnswer, readers: Barriers, polic
             taken.rows += due
         else:
             taken.whole.append(expired)
-    # All of such a segment is overdue and held: nothing of it is told twice.
+    # Such a segment is overdue and held whole, so its messages are not reported a second time.
     told = {place_of(entry.segment) for entry in held if not may_keep_some(entry.segment, policy)}
     for entry in answer.due:
         if entry.reason != "expiry":
@@ -227,7 +236,7 @@ def _take_rows(entry: DueRows, taken: _Taken, budget: Budget, readers: Barriers,
         taken.held.append(_held_rows(entry, entry.rows, "budget", _BUDGET))
     if entry.held and (entry.partition, entry.base_offset) not in told:
         slowest = readers.slowest(entry.partition, of_ttl=entry.reason == "ttl")
-        assert slowest is not None, "a bound was asked for because somebody sets it"
+        assert slowest is not None, "a held message has a reader that holds it"
         taken.held.append(_held_rows(entry, entry.held, slowest[1], f"{slowest[0].name} {slowest[0].reason}"))
 
 
@@ -256,19 +265,19 @@ def _held_rows(entry: DueRows, rows: int, holder: Holder, detail: str) -> Held:
 
 
 def _held_segments(entries: Iterable[tuple[Expired, int]], policy: Policy) -> Iterator[Held]:
-    """With the overdue messages of each; neighbours with the same holder are one run."""
+    """Return the held segments with their overdue messages. Neighbours with the same holder form one entry."""
     overdue = [(entry, rows) for entry, rows in entries if rows]
 
     def run_of(numbered: tuple[int, tuple[Expired, int]]) -> tuple[int, Holder | None, str, int]:
         at, (entry, _) = numbered
-        # Between two segments that a hold keeps others may go.
+        # Other segments may leave between two segments that a hold keeps.
         apart = entry.position - at if entry.holder in get_args(SparedBy) else 0
         return entry.segment.partition, entry.holder, entry.detail, apart
 
     for (partition, holder, detail, _), group in groupby(enumerate(overdue), key=run_of):
         found = [numbered for _, numbered in group]
         segments = [entry.segment for entry, _ in found]
-        assert holder is not None, "only what is held is told here"
+        assert holder is not None, "each of these segments has a holder"
         yield Held(
             partition=partition,
             first_base=segments[0].base_offset,
@@ -281,8 +290,10 @@ def _held_segments(entries: Iterable[tuple[Expired, int]], policy: Policy) -> It
 
 
 def _whole_files(answer: RowAnswer, rows: Iterable[DueRows]) -> dict[str, int]:
-    """Files of which every message goes in this very plan, with their sizes: all that a segment may lose whole, or none of them, for
-    that it still shows its newest time was judged without all of them (EXP-4)."""
+    """Return the files that lose every message, with their sizes.
+
+    A segment loses all of its candidates or none: the store judged, without all of them, that the segment still shows its newest time
+    (EXP-4)."""
     taken = Counter[str]()
     for entry in rows:
         taken[entry.file] += entry.rows
@@ -296,12 +307,12 @@ def _whole_files(answer: RowAnswer, rows: Iterable[DueRows]) -> dict[str, int]:
 
 
 def _unread(rows: Iterable[DueRows], readers: Barriers) -> Iterator[str]:
-    """TTL waits for no consumer: what goes unread is told (TTL-7)."""
+    """Return a warning for each consumer that loses unread messages, because TTL waits for no consumer (TTL-7)."""
     gone = [entry for entry in rows if entry.reason == "ttl"]
     for reader in readers.readers:
         if reader.kind != "consumer":
             continue
-        # From its bound on a reader has read nothing.
+        # A reader has read no message at or above its bound.
         unread = sum(
             sum(offset >= (reader.bound(entry.partition).offset or 0) for offset in offsets_of(entry.taken))
             for entry in gone
@@ -329,7 +340,7 @@ def _next_due(walks: Mapping[int, Walk], answer: RowAnswer, taken: _Taken, reade
 
 def _change(taken: _Taken, facts: Facts, keep: str | None) -> CommitLog:
     going = sorted(taken.whole + taken.by_row, key=lambda entry: place_of(entry.segment))
-    # Segments that follow each other in the log go as one run: names stay exact, plans stay short.
+    # Neighbouring segments form one run: names stay exact, plans stay short.
     runs = groupby(enumerate(taken.whole), key=lambda entry: (entry[1].segment.partition, entry[1].position - entry[0]))
     order = of_cleaner()
     return CommitLog(
@@ -350,16 +361,16 @@ def place_of(segment: Segment) -> Place:
     return segment.partition, segment.base_offset
 
 
-# The message cleaner, and `retention`, which is all the cleaning that topics of backends have (RET-5): what goes from a topic at `as_of`, and
-# what holds the rest (EXP-1 to EXP-7, TTL-5 to TTL-7, CLK-4, DEL-9).
+# The message cleaner, and `retention`, the only cleaning of topics in backends (RET-5): the messages that leave a topic at `as_of`, and the
+# holders of the rest (EXP-1 to EXP-7, TTL-5 to TTL-7, CLK-4, DEL-9).
 #
-# Whole segments first: per partition the leading run of expired ones, by metadata alone. Then single messages, which the store
-# is asked for: those of an expired segment that keeps some, those past their own TTL, those past the topic's age, and of what is
-# left those beyond its limits of number and size. The active segment goes only when all of it is expired: the plan then seals it first.
+# Whole segments come first: the leading run of expired segments in each partition, by metadata alone. Then the store finds single messages:
+# those of an expired segment that keeps some, those past their own TTL, those past the topic's age, and of the rest those beyond the limits
+# of number and size. The active segment leaves only if all of it is expired. The plan then seals it first.
 
 
 def plan(facts: Facts, policy: Policy, *, as_of: Instant, ask: AskRows) -> Plan:
-    """What the cleaner removes from one topic at `as_of`. Pure: same facts, answers, policy and `as_of`, same plan."""
+    """Plan the cleaner's removals from one topic at `as_of`. Pure: equal facts, answers, policy and `as_of` give an equal plan."""
     readers = barriers(facts.consumers, policy, as_of)
     warnings = [*silent(readers, policy), *expiry.future_times(facts.log)]
     walks: dict[int, Walk] = {}
@@ -391,7 +402,7 @@ def plan(facts: Facts, policy: Policy, *, as_of: Instant, ask: AskRows) -> Plan:
 
 
 def _question(walks: Mapping[int, Walk], facts: Facts, readers: Barriers, policy: Policy, as_of: Instant) -> RowQuestion:
-    """The reasons, in the order in which the first that applies counts (CNT-1), and the limits on what they leave."""
+    """Return the question to the store: the reasons, of which the first that applies counts (CNT-1), and the limits on the rest."""
     expired = [entry for walk in walks.values() for entry in walk.expired]
     partly = frozenset(place_of(entry.segment) for entry in expired if may_keep_some(entry.segment, policy))
     going = frozenset(place_of(entry.segment) for entry in expired if entry.holder is None) - partly
@@ -404,7 +415,7 @@ def _question(walks: Mapping[int, Walk], facts: Facts, readers: Barriers, policy
     for name, of_rows in expiry.age_rules(policy, without=("expiry",)).items():
         reasons.append(Reason(name=name, rule=of_rows, below=below(partitions, readers, of_ttl=name == "ttl")))
     if rule_of_held is not None and partly - free:
-        # Counted last and never taken: what another reason takes of a segment that is held is not held.
+        # Counted last and never removed: a message of a held segment that another reason removes is not held.
         reasons.append(Reason(name="expiry", rule=rule_of_held, segments=partly - free, below=dict.fromkeys(partitions, 0)))
     beyond = _beyond(expired, partly, readers, policy, partitions)
     return RowQuestion(as_of=as_of, reasons=tuple(reasons), going=going, beyond=beyond, spared=facts.spared)
@@ -413,7 +424,7 @@ def _question(walks: Mapping[int, Walk], facts: Facts, readers: Barriers, policy
 def _beyond(
     expired: list[Expired], partly: frozenset[Place], readers: Barriers, policy: Policy, partitions: Iterable[int]
 ) -> Beyond | None:
-    """Number and size bound what is left (DEL-9): a message that an earlier rule has is not, though somebody holds it."""
+    """Return the limits of number and size on the remaining messages (DEL-9). A message of an earlier rule does not remain, even if held."""
     if policy.limits is None:
         return None
     return Beyond(
@@ -424,15 +435,15 @@ def _beyond(
     )
 
 
-# The operation `retention`: the limits by age, number and size, and nothing else, on any store (RET-5).
+# The operation `retention`: only the limits by age, number and size, on any store (RET-5).
 
 
 def plan_retention(facts: Facts, policy: Policy, *, as_of: Instant, ask: AskRows) -> Plan:
-    """What lies beyond the topic's limits at `as_of`, with the same bounds as the cleaner's. Pure, as the cleaner's plan."""
+    """Plan the removal of messages beyond the topic's limits at `as_of`, within the cleaner's bounds. Pure, like the cleaner's plan."""
     readers = barriers(facts.consumers, policy, as_of)
     bounds = below(facts.log.end_offsets, readers, of_ttl=False)
     age = expiry.retention_age(policy)
-    # What expiry or its own TTL has made dead is not this operation's, and is shown by no read either.
+    # Expired messages and messages past their TTL belong to the cleaner, and no read shows them.
     dead = tuple(rule for rule in (expiry.expiry(policy), expiry.ttl(policy)) if rule is not None)
     beyond = None if policy.limits is None else Beyond(limits=policy.limits, lapsed=Either(dead) if dead else None, below=bounds)
     reasons = () if age is None else (Reason(name="retention_age", rule=age, below=bounds),)
@@ -443,7 +454,7 @@ def plan_retention(facts: Facts, policy: Policy, *, as_of: Instant, ask: AskRows
 
 
 def shown(policy: Policy, as_of: Instant) -> RowQuestion | None:
-    """What a logical read at `as_of` asks a store: which messages lie beyond the limits, of those that no rule of age hides (RET-5).
+    """Return the question of a logical read at `as_of`: which messages that no rule of age hides lie beyond the limits (RET-5)?
 
     None: the topic has no such limits."""
     if policy.limits is None:
