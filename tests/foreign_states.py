@@ -43,7 +43,7 @@ Document = dict[str, Any]
 Change = Callable[[Document], Document]
 
 
-def _no_engine() -> NoReturn:
+def no_engine() -> NoReturn:
     raise AssertionError("a look needs no Java and no Spark")
 
 
@@ -133,18 +133,18 @@ def lake_in(folder: Path, ledger: Ledger) -> Lake:
         topics=IcebergTopics(tables, scratch=True),
         reader=IcebergReader(tables),
         stores=Stores(
-            log=IcebergStore(_no_engine, tables=tables),
-            view=IcebergViews(_no_engine, tables=tables),
-            snapshots=IcebergSnapshots(_no_engine, tables=tables),
-            changes=IcebergChanges(_no_engine, tables=tables),
-            quarantine=IcebergQuarantine(_no_engine, tables=tables),
-            rewrite=IcebergEraser(tables, undoable=lambda *_: False, engine=_no_engine),
+            log=IcebergStore(no_engine, tables=tables),
+            view=IcebergViews(no_engine, tables=tables),
+            snapshots=IcebergSnapshots(no_engine, tables=tables),
+            changes=IcebergChanges(no_engine, tables=tables),
+            quarantine=IcebergQuarantine(no_engine, tables=tables),
+            rewrite=IcebergEraser(tables, undoable=lambda *_: False, engine=no_engine),
             forget=IcebergReclaimer(tables),
             move=IcebergDeleter(tables, scratch=True),
             gone=IcebergDeletedReclaimer(tables, scratch=True),
         ),
-        copier=IcebergCopier(_no_engine, own_lifetimes=lambda messages: messages, tables=tables),
-        documents=IcebergDocuments(_no_engine, tables=tables),
+        copier=IcebergCopier(no_engine, own_lifetimes=lambda messages: messages, tables=tables),
+        documents=IcebergDocuments(no_engine, tables=tables),
         gate=PlainGateOfTables(),
         ledger=ledger,
         server={},

@@ -104,9 +104,15 @@ class Identity(Part):
                 lock_row(connection, tables.looks, topic=key_of(topic), operation=OF_TOPIC, looked_at=at, settled_at=at)
 
     def now(self) -> Instant:
-        """The ledger's clock, microseconds: the one clock that is read, at the edge alone (CLK-1)."""
+        """Return the time of the ledger's clock, which only the edge reads (CLK-1). A look reads the clock once."""
+        looking = self._database.looking()
+        if looking is not None and looking.now is not None:
+            return looking.now
         with self._database.reading() as connection:
-            return self._database.now(connection)
+            now = self._database.now(connection)
+        if looking is not None:
+            looking.now = now
+        return now
 
     @property
     def has_real_clock(self) -> bool:

@@ -60,11 +60,19 @@ _POLL_SECONDS = 0.05
 
 @dataclass(slots=True, kw_only=True)
 class _Look:
-    """What was read so far in one look: of each query the rows of each topic."""
+    """What one look has read so far.
+
+    Attributes:
+        database: The ledger's database.
+        connection: The one connection of the look.
+        rows: By query, the rows of each topic or table.
+        now: The time of the look, read once. All topics are judged at the same time.
+    """
 
     database: Database
     connection: Connection
     rows: dict[Select[Any], dict[str, list[Row[Any]]]] = field(default_factory=dict)
+    now: Instant | None = None
 
 
 _looking: ContextVar[_Look | None] = ContextVar("looking", default=None)
@@ -331,15 +339,24 @@ class Part:
             every: The same object at each call. It selects the column `topic`, and rows of all topics.
             one: The same for the topic `of_topic` alone, where a condition on the column `topic` would read too much.
         """
+        looked = self._in_look(every, "topic", key_of(topic))
+        return self._rows(_one_topic(every) if one is None else one, of_topic=key_of(topic)) if looked is None else looked
+
+    def _in_look(self, every: Select[Any], column: str, value: str) -> Sequence[Row[Any]] | None:
+        """Return the rows whose column has the value, out of one query for all values. None: the thread is in no look.
+
+        Args:
+            every: The same object at each call. It selects the column, and rows of all values.
+        """
         looking = self._database.looking()
         if looking is None:
-            return self._rows(_one_topic(every) if one is None else one, of_topic=key_of(topic))
+            return None
         if every not in looking.rows:
             found: dict[str, list[Row[Any]]] = {}
             for row in self._rows(every):
-                found.setdefault(row.topic, []).append(row)
+                found.setdefault(row._mapping[column], []).append(row)
             looking.rows[every] = found
-        return looking.rows[every].get(key_of(topic), ())
+        return looking.rows[every].get(value, ())
 
     def _value(self, query: Select[Any], **given: object) -> Any:
         """Of one row and column; None: there is no row."""

@@ -14,6 +14,7 @@ from message_lifecycle.model.facts import LogWitness
 from message_lifecycle.model.names import TopicName
 
 _kept = tables.log_witnesses
+_EVERY = select(_kept)
 
 
 class Witnesses(Part):
@@ -21,7 +22,8 @@ class Witnesses(Part):
 
     def log_witness(self, table_uuid: str) -> LogWitness | None:
         """Return the newest commit on the table that the ledger knows; None if it knows none."""
-        return next(map(_witness, self._rows(select(_kept).where(_kept.c.table_uuid == table_uuid))), None)
+        looked = self._in_look(_EVERY, "table_uuid", table_uuid)
+        return next(map(_witness, self._rows(_EVERY.where(_kept.c.table_uuid == table_uuid)) if looked is None else looked), None)
 
     def log_witnesses(self, topic: TopicName) -> list[LogWitness]:
         """Return the newest commit on each table that was ever the topic's log, as far as the ledger knows."""
