@@ -63,6 +63,7 @@ def ask(s: Services, key: bytes, *, topics: Sequence[TopicName], forbid: bool, b
 
 def allow_again(s: Services, request_id: str, *, by: str, why: str) -> ErasureRequest:
     """Let the forbidden key come in again. Raises UnknownErasure, NothingForbidden, ClockSkewed."""
+    s.ledger.check_host_clock()
     lifted = s.ledger.allow_again(request_id, by=by, why=why)
     _record_ledger(s, lifted.topics)
     return lifted

@@ -56,7 +56,8 @@ def _standing_or_deleted(s: Services, name: TopicName) -> Topic | Deletion:
 
 
 def release_hold(s: Services, hold_id: str, *, by: str, why: str) -> Hold:
-    """What it kept may go with the next run. Raises UnknownHold, InvalidHold, HoldReleased."""
+    """What it kept may go with the next run. Raises UnknownHold, InvalidHold, HoldReleased, ClockSkewed."""
+    s.ledger.check_host_clock()
     released = s.ledger.release_hold(hold_id, by=by, why=why.strip())
     with suppress(UnknownTopic):  # nothing of a topic that has gone can be deleted
         record_ledger(s, released.topic)
