@@ -1,4 +1,4 @@
-"""What may be appended: a message whose key is not forbidden and whose lifetime is allowed, and what is new in an origin."""
+"""Admission of messages: forbidden keys, allowed lifetimes, offsets and segments, and the new messages of an origin."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from message_lifecycle.model.message import NewMessage, known_time
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.settings import U32_MAX, Policy
 
-# Whether a message may be appended with the lifetime it states, and when it then dies (TTL-2 to TTL-6).
+# The lifetime that a message states (TTL-2 to TTL-6).
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class Refusal:
 
 
 def lifetime(message: NewMessage, policy: Policy) -> Lifetime | Refusal:
-    """Of a message that is published; one that was copied from an origin is never refused (TTL-4)."""
+    """Return the lifetime of a published message, or its refusal. A copy from an origin is never refused (TTL-4)."""
     value = ttl_header(message.headers)
     copied = message.origin_offset is not None
     if value is None:
@@ -62,19 +62,23 @@ def lifetime(message: NewMessage, policy: Policy) -> Lifetime | Refusal:
 
 
 ERASED = Refusal(code=410, reason="erased")
-"""The key was erased and may not come in again. Such a message goes nowhere, not into quarantine either, and gets no offset."""
+"""The key was erased and may not come in again. Such a message gets no offset and is not quarantined either."""
 
 
 def admission(message: NewMessage, policy: Policy, forbidden: KeyMatch | None) -> Lifetime | Refusal:
-    """`forbidden` None: no key is, and none is looked at. A copy of an origin's message is refused for its key alone (TTL-4)."""
+    """Return the lifetime of a message, or its refusal. A copy from an origin is refused for its key only (TTL-4).
+
+    Args:
+        forbidden: None: no key is forbidden.
+    """
     if forbidden is not None and forbidden.matches(message.key):
         return ERASED
     return lifetime(message, policy)
 
 
-# Where a message that is appended directly goes: its offset and its segment (MSG-4, EXP-3).
+# The offset and the segment of an appended message (MSG-4, EXP-3).
 #
-# For logs that take single messages; a table's ingest numbers whole batches by the same rule.
+# For logs that take single messages. The ingest of a table numbers whole batches by the same rule.
 
 
 def admit(message: NewMessage, *, end_offset: int, active: ActiveSegment, policy: Policy, late_after: Instant | None) -> tuple[int, int]:
@@ -112,12 +116,13 @@ def admit(message: NewMessage, *, end_offset: int, active: ActiveSegment, policy
 
 
 MOST_OPENED = 10_000
-"""Segments that one batch may open before the span of its segments is doubled: on tables each is a file."""
+"""The most segments that one batch may open before the span of its segments doubles. In a table each segment is a file."""
 
 
 def spans(max_us: int) -> Iterator[int]:
-    """How long a segment may span for one batch, in microseconds: as set, then twice that and so on, up to the longest that can be set; the
-    first by which the batch opens no more than MOST_OPENED segments counts (EXP-3). 0: times end no segment."""
+    """Yield spans of a segment for one batch, in microseconds: the setting, then twice as long and so on, up to the longest setting.
+
+    The first span with at most MOST_OPENED segments counts (EXP-3). 0: times end no segment."""
     longest = seconds(U32_MAX)
     while 0 < max_us < longest:
         yield max_us
@@ -126,32 +131,32 @@ def spans(max_us: int) -> Iterator[int]:
 
 
 def by_span(policy: Policy) -> Iterator[Policy]:
-    """The policy with each of its `spans`."""
+    """Yield the policy with each of its `spans`."""
     for max_us in spans(policy.segment_max_us):
         yield policy if max_us == policy.segment_max_us else policy.narrowed({"segment_max_seconds": max_us // MICROS_PER_SECOND})
 
 
 def opens_too_many(places: Iterable[tuple[int, int]]) -> bool:
-    """Whether the messages at these (offset, segment) open more segments than a batch may: a segment has its first message's offset."""
+    """Return True if the messages at these (offset, segment) open too many segments. A segment has its first message's offset."""
     return sum(offset == segment for offset, segment in places) > MOST_OPENED
 
 
 def span_doubled(seconds: int) -> str:
-    """In words, of a batch that would have opened too many segments (EXP-3)."""
+    """Return the warning about a batch that would have opened too many segments (EXP-3)."""
     return (
         f"segments span up to {seconds:,} seconds here: by the topic's segment_max_seconds this batch alone would have opened "
         f"more than {MOST_OPENED:,}"
     )
 
 
-# What of an origin is new to a source or mirror, and whether it is the log that was copied so far (MSG-5, TTL-6).
+# The messages of an origin that are new to a source or mirror (MSG-5, TTL-6).
 
 
 def new_in_origin(replica: TopicName, origin: LogState, copied: CopyState) -> dict[int, int]:
-    """The origin's last offset to copy, of each partition that has any; by metadata alone.
+    """Return the last offset to copy of each partition with new messages, by metadata alone.
 
-    Offsets say nothing across logs: one that was made anew under the same name, and has grown longer than what was copied, would be
-    copied with a hole. `origin` may be older than what is copied: a rival copy has then gone further. Raises AnotherOrigin.
+    Offsets of different logs cannot be compared: a log that was recreated under the same name and grew past the copied offsets would be
+    copied with a hole. `origin` may be older than the copy if a rival copy has copied more. Raises AnotherOrigin.
     """
     if copied.origin_uuid not in (None, origin.table_uuid):
         raise another_origin(str(replica), str(origin.topic), str(copied.origin_uuid), origin.table_uuid)
@@ -159,7 +164,7 @@ def new_in_origin(replica: TopicName, origin: LogState, copied: CopyState) -> di
 
 
 def check_origin(replica: TopicName, newest: LogState, copied: CopyState) -> None:
-    """The origin, as it is now, is the log that was copied, and ends past all that was. Raises AnotherOrigin, OriginBehind."""
+    """Require that the origin is the copied log and ends past all copied messages. Raises AnotherOrigin, OriginBehind."""
     new_in_origin(replica, newest, copied)
     for partition, last in copied.offsets.items():
         if last >= (end := newest.end_offsets.get(partition, 0)):

@@ -1,5 +1,6 @@
-"""Compaction of a topic: what its view takes up at `as_of` (CMP-1, CMP-4, CMP-5, CMP-7), and the fold that says which messages a view has. The
-log itself stays as it is (CMP-9).
+"""Compaction of a topic: the stretch of the log that its view takes up at `as_of` (CMP-1, CMP-4, CMP-5, CMP-7), and the fold of the view.
+
+The log itself stays as it is (CMP-9).
 """
 
 from __future__ import annotations
@@ -26,9 +27,13 @@ from message_lifecycle.operations.planning import drop, empty_plan_of_log, tight
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionFacts:
-    """What planning may look at. `view` None: there is none yet. `lag_us`: age of the oldest message that a consumer has not read.
+    """The facts of a plan.
 
-    `accepted`: the settings under which the view's removals were last accepted; None: unknown."""
+    Args:
+        view: None: the topic has no view yet.
+        lag_us: The age of the oldest message that a consumer has not read.
+        accepted: The settings at the last accepted removal from the view. None: unknown.
+    """
 
     log: LogState
     view: ViewState | None
@@ -37,13 +42,14 @@ class CompactionFacts:
     accepted: tuple[tuple[str, Value | None], ...] | None = None
     heeded: tuple[str, ...] = ()
     waits: tuple[Held, ...] = ()
-    """Messages under a legal hold that only the view has, and that it would lose now (DEL-8)."""
+    """Messages under a legal hold that only the view still holds and that it would lose now (DEL-8)."""
 
 
 def plan(facts: CompactionFacts, policy: Policy, *, as_of: Instant) -> Plan:
-    """Pure: same facts, policy and `as_of`, same plan. Empty where nothing is new and nothing in the view is due (CMP-5).
+    """Plan a compaction. Pure: equal facts, policy and `as_of` give an equal plan.
 
-    Of a topic in which there never was a message the first plan makes an empty view (CMP-4)."""
+    The plan is empty if no message is new and none in the view is due (CMP-5). For a topic that never had a message the first plan makes an
+    empty view (CMP-4)."""
     log, view = facts.log, facts.view
     first_of_empty = view is None and not any(log.end_offsets.values())
     tightened = () if view is None or not view.rows else _tightened(facts, policy)
@@ -62,7 +68,7 @@ def plan(facts: CompactionFacts, policy: Policy, *, as_of: Instant) -> Plan:
         changes=non_empty(CommitView(compact=parts)),
         expected=Expected(
             rows_in=rows + sum(tail.rows for tail in tails),
-            # Which of them stay is found out by reading them: nothing is known before.
+            # Only reading the messages shows which of them stay.
             removed=(),
             removed_bytes=None,
             bytes_in=None,
@@ -84,20 +90,24 @@ def plan(facts: CompactionFacts, policy: Policy, *, as_of: Instant) -> Plan:
 
 
 def is_due(view: ViewState | None, policy: Policy, *, as_of: Instant) -> bool:
-    """Whether something in the view may be due at `as_of` (CMP-5). Under other settings than those by which the view was made nobody
-    knows what is due until it was looked at."""
+    """Return True if a message of the view may be due at `as_of` (CMP-5).
+
+    If the settings have changed since the view was made, only reading the view shows what is due."""
     return view is not None and ((view.due_at is not None and as_of >= view.due_at) or view.settings_hash != policy.view_hash)
 
 
 def settings_hash_after(plan: Plan, judged: Iterable[str]) -> str:
-    """Of the settings by which every message in the view has been judged once the plan is published; empty where they are not the same.
-    `judged`: by those the view was before it, and by those what comes back was then. Only a compaction judges messages."""
+    """Return the hash of the settings that have judged every message of the view after the plan. Empty: the settings differ.
+
+    Args:
+        judged: The hashes for the view before the plan and for the returning messages. Only a compaction judges messages.
+    """
     now = Policy.of_values(plan.policy).view_hash
     return now if plan.on_view.compact or all(earlier == now for earlier in judged) else ""
 
 
 def _rewrite(facts: CompactionFacts, policy: Policy) -> bool:
-    """A view with no more messages than the tail is written anew, as is one whose files hold too much that is superseded."""
+    """Return True to rewrite the view: it has no more messages than the tail, or its files hold too many superseded rows."""
     view, new = facts.view, sum(tail.rows for tail in facts.tails)
     if view is None or policy.by_event_time:
         return True
@@ -111,7 +121,7 @@ def _tombstones_until(facts: CompactionFacts, policy: Policy, as_of: Instant) ->
 
 
 def _tightened(facts: CompactionFacts, policy: Policy) -> tuple[str, ...]:
-    """The view may be all that is left of a message, so what removes more of it than before is asked about (DEL-3)."""
+    """Return the tighter settings, which require approval: the view may hold the last copy of a message (DEL-3)."""
     if facts.accepted is None:
         return ("everything: no earlier compaction of this topic is known",)
     accepted = dict(facts.accepted)
@@ -119,7 +129,7 @@ def _tightened(facts: CompactionFacts, policy: Policy) -> tuple[str, ...]:
 
 
 def _bounds(facts: CompactionFacts) -> list[Bound]:
-    """Where a later message stops the run (CMP-1)."""
+    """Return the bounds where a later message ends the run (CMP-1)."""
     return [
         Bound(
             name="as_of",
@@ -136,10 +146,14 @@ def _bounds(facts: CompactionFacts) -> list[Bound]:
 
 
 def plan_purge(facts: Facts, policy: Policy, horizons: Mapping[int, int], *, as_of: Instant) -> Plan:
-    """What may go at `as_of`. `horizons`: the last offset compacted per partition; one that is not there has none, and loses nothing.
+    """Plan the purge of compacted messages at `as_of`.
 
-    `facts.consumers` are the topic's readers without compaction itself, whose horizon bounds every run anyway. Per partition the
-    leading run of segments goes: what stays keeps all that follows it, so that a reader meets no hole in what is left of the log."""
+    The leading run of segments of each partition leaves, so that readers meet no hole in the rest of the log.
+
+    Args:
+        facts: With the topic's readers except compaction, whose horizon bounds every run anyway.
+        horizons: The last compacted offset of each partition. A missing partition loses nothing.
+    """
     log, readers = facts.log, barriers(facts.consumers, policy, as_of)
     spared = SparedOffsets(facts.spared)
     going: list[Segment] = []
@@ -191,7 +205,7 @@ def plan_purge(facts: Facts, policy: Policy, horizons: Mapping[int, int], *, as_
 
 
 def _leading(covered: list[Segment], cut: int, spared: SparedOffsets) -> tuple[list[Segment], Spared | None]:
-    """The segments before the first that a reader needs or that is spared, and who spares that one."""
+    """Return the segments before the first one that a reader needs or that is spared, and the holder of that one."""
     for at, segment in enumerate(covered):
         kept = spared.touching(segment.partition, segment.base_offset, segment.last_offset)
         if kept is not None or segment.last_offset >= cut:
@@ -212,10 +226,10 @@ def _purge_bounds(partitions: Mapping[int, int], horizons: Mapping[int, int], re
         yield from (reader.bound(partition) for reader in readers.readers)
 
 
-# Two-pass compaction of one topic as a fold over messages: the rule that every engine is held to (CMP-1 to CMP-3, CMP-7, CMP-8, CMP-12).
+# Two-pass compaction of one topic as a fold over messages: the reference for every engine (CMP-1 to CMP-3, CMP-7, CMP-8, CMP-12).
 #
-# Pass one finds each key's latest message over the view and the tail; pass two keeps those, unchanged, and says of each other message
-# why it is not there.
+# Pass one finds each key's latest message over the view and the tail. Pass two keeps these messages unchanged and gives the reason for each
+# other message.
 
 
 _NEVER = Instant(INT64_MAX)
@@ -223,10 +237,13 @@ _NEVER = Instant(INT64_MAX)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoldRules:
-    """What decides at `as_of`. `ages`: rules by which a latest message is dead, in the order in which the first that holds counts.
+    """The rules of the fold at `as_of`.
 
-    `tombstones_until`: the delete horizon of tombstones met first now; None: they are left out at once (CMP-7).
-    `remember_until`: until when what is dropped now is remembered (CMP-12); None: it is not."""
+    Args:
+        ages: Rules that make a latest message dead. The first that holds is the reason.
+        tombstones_until: The delete horizon of tombstones that this run meets first. None: the view leaves them out at once (CMP-7).
+        remember_until: How long the view remembers messages that it drops now (CMP-12). None: it does not.
+    """
 
     as_of: Instant
     ages: tuple[tuple[ViewReason, Rule], ...] = ()
@@ -237,7 +254,7 @@ class FoldRules:
 
     @property
     def by_event_time(self) -> bool:
-        """A late event can bring a key back by event time alone, so only then are dropped messages remembered."""
+        """True if event time orders messages. Only then can a late event bring a key back, so only then the view remembers messages."""
         return self.remember_until is not None
 
     @property
@@ -248,14 +265,14 @@ class FoldRules:
 
 @dataclass(slots=True, kw_only=True)
 class Folded:
-    """`rows`: the new view, in order of (partition, offset). `removed` counts messages, not memories of them."""
+    """The new view: its rows in order of (partition, offset), and the counts of removed messages without memories."""
 
     rows: list[ViewRow] = field(default_factory=list)
     removed: Counter[ViewReason] = field(default_factory=Counter)
 
 
 def rules_of(policy: Policy, *, as_of: Instant, tombstones_until: Instant | None) -> FoldRules:
-    """The rules of a topic's settings."""
+    """Return the rules of a topic's settings."""
     return FoldRules(
         as_of=as_of,
         ages=tuple(expiry.age_rules(policy).items()),
@@ -267,21 +284,21 @@ def rules_of(policy: Policy, *, as_of: Instant, tombstones_until: Instant | None
 
 
 def is_tombstone(message: Message, *, empty_is_value: bool) -> bool:
-    """Whether the message deletes its key (CMP-2)."""
+    """Return True if the message deletes its key (CMP-2)."""
     if message.value is None:
         return True
     return not empty_is_value and (message.value == b"" or is_marker(message.headers))
 
 
 def fold(view: Iterable[ViewRow], tail: Iterable[Message], rules: FoldRules) -> Folded:
-    """The view of all of `view` and `tail`. Keys do not cross partitions (MSG-3)."""
+    """Fold the tail into the view. A key belongs to one partition (MSG-3)."""
     before, folded = list(view), Folded()
     known = {(row.message.partition, row.message.offset) for row in before}
     candidates = [*before, *(ViewRow(message=message) for message in tail)]
     latest = _latest(candidates, rules)
     for row in sorted(candidates, key=lambda row: (row.message.partition, row.message.offset)):
         place = row.message.partition, row.message.offset
-        # What is in the view was judged when it was taken up; a memory has no value, and is no deletion for that.
+        # The compaction that took up a message of the view has judged it. A memory has no value, but that does not make it a tombstone.
         deletes = place not in known and _is_delete(row.message, rules)
         until = rules.tombstones_until if deletes else row.delete_horizon
         reason = _why_not(row, latest, rules, ends=until if deletes or until is not None else _NEVER)
@@ -313,14 +330,18 @@ def _messages(rows: Iterable[ViewRow]) -> Iterator[Message]:
 
 
 def order(message: Message, *, by_event_time: bool) -> tuple[int, int]:
-    """The greatest of a key's messages is the latest; one without an event time is the earliest (CMP-12)."""
+    """Return the sort key of a message: the greatest of a key is the latest. One without an event time is the earliest (CMP-12)."""
     if not by_event_time:
         return 0, message.offset
     return INT64_MIN if message.event_time is None else message.event_time, message.offset
 
 
 def _why_not(row: ViewRow, latest: Mapping[tuple[int, bytes], Message], rules: FoldRules, *, ends: Instant | None) -> ViewReason | None:
-    """Pass two: why a message is not in the view; None: it is. `ends`: when a deletion or a memory may go; None: at once."""
+    """Pass two: return why the view leaves a message out. None: the view keeps it.
+
+    Args:
+        ends: When a tombstone or a memory may leave. None: at once.
+    """
     message = row.message
     if message.key is not None and latest[message.partition, message.key].offset != message.offset:
         return "superseded"
@@ -337,5 +358,5 @@ def _is_delete(message: Message, rules: FoldRules) -> bool:
 
 
 def _memory(message: Message) -> Message:
-    """Key, event time and offset alone."""
+    """Return the message with only its key, event time and offset."""
     return replace(message, value=None, headers=(), append_time=None, expires_at=None, never=False)

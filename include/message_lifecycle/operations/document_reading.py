@@ -1,4 +1,4 @@
-"""What a client gets of a document, and whether it may go on from where it stands (SNP-1 to SNP-3, SNP-7, SNP-8)."""
+"""The part of a document that a client gets, and the checks of its position (SNP-1 to SNP-3, SNP-7, SNP-8)."""
 
 from __future__ import annotations
 
@@ -12,15 +12,19 @@ from message_lifecycle.model.settings import Policy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The snapshot at `snapshot` (None: none is sent), then every change after `after`."""
+    """The answer to a client: the snapshot at `snapshot` (None: no snapshot), then every change after `after`."""
 
     snapshot: int | None
     after: int
 
 
 def pull(state: DocumentState, client: str | None, seq: int, policy: Policy) -> Answer:
-    """What a client that has everything up to `seq` gets (SNP-2). Raises InvalidServerSeq; EpochMismatch where its next change is gone
-    and it is not due a snapshot (SNP-7): nobody gets a hole."""
+    """Return the answer for a client that has all changes up to `seq` (SNP-2).
+
+    Raises:
+        InvalidServerSeq: The document never had this number.
+        EpochMismatch: The next change is gone and the client gets no snapshot (SNP-7). Nobody gets a hole.
+    """
     _check_seq(state, seq)
     if state.seq - seq >= policy.snapshot_threshold and state.snapshots:
         return Answer(snapshot=state.last_snapshot, after=state.last_snapshot)
@@ -30,16 +34,17 @@ def pull(state: DocumentState, client: str | None, seq: int, policy: Policy) -> 
 
 
 def attach(state: DocumentState) -> Answer:
-    """Anew: from the newest snapshot, where there is one (SNP-3)."""
+    """Return the answer for a new client: from the newest snapshot, if there is one (SNP-3)."""
     if state.snapshots:
         return Answer(snapshot=state.last_snapshot, after=state.last_snapshot)
     return Answer(snapshot=None, after=0)
 
 
 def check_epoch(state: DocumentState, client: str | None, seq: int, epoch: int, *, has_row: bool) -> None:
-    """Whether a client that stands at `seq` of `epoch` may go on (SNP-7). Raises EpochMismatch.
+    """Raise EpochMismatch if a client at `seq` of `epoch` may not continue (SNP-7).
 
-    One with a synced row moves with the document: no purge took what it needs. A later epoch than the document's never was."""
+    A client with a synced row moves with the document, because no purge removed the changes that it needs. An epoch later than the
+    document's never existed."""
     if epoch > state.epoch:
         raise EpochMismatch(state.document, client, epoch, state.epoch, "the document has not come to that epoch")
     if epoch < state.epoch and seq > 0 and not has_row:
@@ -47,7 +52,7 @@ def check_epoch(state: DocumentState, client: str | None, seq: int, epoch: int, 
 
 
 def check_sync(state: DocumentState, client: str, seq: int, policy: Policy) -> None:
-    """Whether a client may stand at `seq` at all. Raises InvalidServerSeq, EpochMismatch (SNP-7)."""
+    """Raise InvalidServerSeq or EpochMismatch if a client cannot be at `seq` (SNP-7)."""
     pull(state, client, seq, policy)
 
 
@@ -67,10 +72,10 @@ class HistoryRange:
 
 
 def history(state: DocumentState, start: int = 0) -> HistoryRange:
-    """What of the history can be shown from `start` on (SNP-8).
+    """Return the part of the history that can be shown from `start` on (SNP-8).
 
-    First available is the first change while nothing was purged, else the smallest snapshot after which every change is stored, itself
-    included where its change is."""
+    The first available entry is the first change while no change was purged. After a purge it is the smallest snapshot with every later
+    change stored, itself included if its change is stored."""
     nothing = HistoryRange(base=0, first=1, last=0)
     if state.first is None:
         return nothing
@@ -88,7 +93,7 @@ def history(state: DocumentState, start: int = 0) -> HistoryRange:
 
 
 def _nearest(snapshots: Sequence[int], seq: int) -> int:
-    """The nearest state to replay from: that of the newest snapshot at or below `seq`."""
+    """Return the newest snapshot at or below `seq`, the nearest state to replay from."""
     return max((snapshot for snapshot in snapshots if snapshot <= seq), default=0)
 
 

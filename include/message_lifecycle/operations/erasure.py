@@ -1,7 +1,7 @@
 """The erasure of a key from a topic's tables, as a plan (DEL-7, DEL-8, CMP-8).
 
-Everything that holds the key in its bytes goes: rows that readers see, rows that are marked as removed, and what history alone still
-names, so history ends with it. The plan names rows by (partition, offset) and files; the key stands nowhere in it.
+The erasure removes every byte of the key: rows that readers see, rows that are marked as removed, and rows that only history names. The
+history therefore ends. The plan names rows by (partition, offset) and files; it does not contain the key.
 """
 
 from __future__ import annotations
@@ -34,7 +34,11 @@ def plan(
     *,
     as_of: Instant,
 ) -> Plan:
-    """`found`: of every table of the topic, the log first. Empty where the key is nowhere, and then history stays as well."""
+    """Plan the erasure. The plan is empty if no table holds the key, and then history stays.
+
+    Args:
+        found: The files with the key in every table of the topic, the log first.
+    """
     log = found[0]
     view = next((table for table in found if TABLE_KINDS[table.table].of_log), None)
     concerned = [table for table in found if not table.clean]
@@ -86,29 +90,29 @@ def _question(table: KeyInTable) -> str:
     )
 
 
-# Whether a record that is no message (any more) tells an erased key: a damaged line, or the raw text of a refused row.
+# The search for an erased key in a record that is not a message: a damaged line, or the raw text of a refused row.
 #
-# The key is known by its keyed hash alone, so every part of the record that can be a key by itself is hashed: what the record is, if it is
-# JSON; else each of its strings, fields and words, and of a short one every part there is.
+# Only the keyed hash of the key is known, so the search hashes every part of the record that can be a key: the parts of a JSON record;
+# otherwise each string, field and word, and every part of a short record.
 
 
 WHOLE_SEARCH_BYTES = 256
-"""Of a record that is not JSON and not longer than this, every part is tried: 33,000 of them, 30 ms."""
+"""The search tries every part of a shorter record that is not JSON: up to 33,000 parts, 30 ms."""
 _WHOLE = BASE64.encode()
 _QUOTED = re.compile(rb'"((?:[^"\\]|\\.)*)(?:"|$)')
 _FIELD = re.compile(rb"[^,;\t|]+")
 _STANDARD = bytes.maketrans(b"-_", b"+/")
-"""From the letters of base64 that addresses take."""
+"""Translates the URL-safe letters of base64."""
 _WORD = re.compile(rb"[^\s\"'`,;:|=\[\](){}<>]+")
 
 
 def is_only_inside(record: bytes, needle: Needle) -> bool:
-    """True if the record holds the key inside a larger part. An erasure of the key takes records that tell it as a part of their own."""
+    """Return True if the record holds the key only inside a larger part. An erasure removes records that hold it as a whole part."""
     return needle.is_in_text(record.decode("utf-8", "surrogateescape")) and not tells_key(record, needle.key.__eq__)
 
 
 def tells_key(record: bytes, matches: Matches) -> bool:
-    """Whether any part of the record is one of the keys looked for, plainly or in base64; so of a line that is kept in base64 whole."""
+    """Return True if a part of the record is one of the keys, plain or in base64. A record may be base64 as a whole."""
     seen = set[bytes]()
     for part in chain(_parts(record), *map(_parts, _in_base64(record))):
         if part not in seen:
@@ -168,7 +172,7 @@ def _of_text(record: bytes) -> Iterator[bytes]:
 
 
 def _spelled(text: bytes) -> Iterator[bytes]:
-    """As it stands, and what it is where it is base64 of any form: a line may be damaged for its form alone, or torn before the padding."""
+    """Return the text, and its content if it is base64 of any form: a damaged line may lack padding."""
     yield text
     plain = b"".join(text.split()).rstrip(b"=").translate(_STANDARD)
     if not plain:

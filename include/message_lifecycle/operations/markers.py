@@ -1,4 +1,4 @@
-"""Which keys get a marker when messages go (MRK-1 to MRK-5)."""
+"""The keys that get a marker when messages leave (MRK-1 to MRK-5)."""
 
 from __future__ import annotations
 
@@ -23,9 +23,14 @@ def markers(
     marker_ttl_us: int,
     newest: Mapping[int, Instant],
 ) -> tuple[Marker, ...]:
-    """One per key that is left without a live message and lost one to an age rule or a request; whether it gets one is judged by the
-    newest of its messages that go, by whatever rule. `live_keys`: of what stays, markers apart. `newest`: per partition, the newest
-    known append_time of its log."""
+    """Return one marker for each key that keeps no live message and loses one to an age rule or a request.
+
+    The newest of its removed messages, by whatever rule, decides whether the key gets a marker.
+
+    Args:
+        live_keys: Keys of the remaining messages, markers left out.
+        newest: The newest known append_time of each partition.
+    """
     last: dict[bytes, Message] = {}
     causes: dict[bytes, tuple[Message, MarkerReason]] = {}
     for message, reason in gone:
@@ -53,13 +58,14 @@ def _place(message: Message) -> tuple[int, int]:
     return message.partition, message.offset
 
 
-# The sweep for markers still owed: keys that another writer's deletes have emptied since the last sweep (MRK-2).
+# The sweep makes missing markers: for keys that another writer's deletes have emptied since the last sweep (MRK-2).
 
 
 def plan(facts: Facts, policy: Policy, removals: tuple[int, ...] | None, *, as_of: Instant) -> Plan:
-    """`removals`: snapshots in which another writer removed messages since the last sweep, oldest first; None: not known any more.
+    """Plan a sweep. It removes only older markers of the keys that it marks. Making the markers shows which keys need one.
 
-    Such a plan removes nothing but older markers of the keys it marks. Whether a key is owed one is found out with the markers.
+    Args:
+        removals: Snapshots in which another writer removed messages since the last sweep, oldest first. None: unknown.
     """
     owed = removals if removals and policy.marker_ttl_us is not None and policy.cleaner_enabled else ()
     return replace(

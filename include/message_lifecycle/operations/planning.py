@@ -1,5 +1,4 @@
-"""What every plan has, whatever its operation: the plan that changes nothing, what must still be true where it is applied, and what stays
-in it because a legal hold or an undone plan keeps it (DEL-7, DEL-8)."""
+"""The common parts of plans: the empty plan, the requirements, and messages that holds and undone plans keep (DEL-7, DEL-8)."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ from message_lifecycle.model.settings import Policy, from_to
 
 
 def empty_plan(operation: Operation, topic: TopicName, policy: Policy, requirements: Requirements, *, as_of: Instant) -> Plan:
-    """The plan that changes nothing and counts nothing: each planner says what in it is otherwise."""
+    """Return a plan without changes and counts. Each planner replaces its own parts."""
     return Plan(
         operation=operation,
         topic=topic,
@@ -44,7 +43,7 @@ def empty_plan(operation: Operation, topic: TopicName, policy: Policy, requireme
 
 
 def empty_plan_of_log(operation: Operation, facts: Facts, policy: Policy, *, as_of: Instant) -> Plan:
-    """The same of a log, whose messages and bytes are counted. Only who makes markers replaces older ones, and is told what is spared."""
+    """Return an empty plan with the counts of a log. It lists spared offsets if the topic makes markers, which replace older ones."""
     log = facts.log
     made = empty_plan(operation, log.topic, policy, required(log, policy, facts.heeded), as_of=as_of)
     rows, size = sum(segment.rows for segment in log.segments), sum(segment.size_bytes for segment in log.segments)
@@ -53,20 +52,26 @@ def empty_plan_of_log(operation: Operation, facts: Facts, policy: Policy, *, as_
 
 
 def tightened_text(name: str, before: Mapping[str, Value | None], policy: Policy) -> str:
-    """`before`: the settings under which a removal was last accepted."""
+    """Describe the change of a setting since the last accepted removal."""
     return f"tightened since the last accepted run: {from_to(name, before, policy.values)}"
 
 
 def asks_where_shorter(name: str, policy: Policy, accepted: Mapping[str, Value | None] | None) -> tuple[str, ...]:
-    """A span of time that was shortened takes back what was promised: a person's word (DEL-3)."""
+    """Return a question if the setting is shorter than the accepted one, because that breaks an earlier promise (DEL-3)."""
     before, now = (accepted or {}).get(name), policy[name]
     shorter = isinstance(before, int) and isinstance(now, int) and now < before
     return (tightened_text(name, accepted or {}, policy),) if shorter else ()
 
 
 def not_back(what: str, *, taken: int, back: int, present: int) -> Iterator[str]:
-    """Warnings of an undo: how many of the `taken` that the plan took it does not bring `back`, and why. `present`: there again already.
-    `what` they are called, one of them: row, message."""
+    """Return warnings about rows that an undo does not restore.
+
+    Args:
+        what: The name of one of them: row, message.
+        taken: Rows that the plan removed.
+        back: Rows that the undo restores.
+        present: Rows that the table has again already.
+    """
     if present:
         yield f"{present} {what}(s) that the plan took are there again already"
     if taken > back + present:
@@ -85,7 +90,7 @@ def removal_of(entry: DueRows) -> RemoveRows:
 
 
 def drop(run: Sequence[Segment], reason: Literal["expiry", "compacted"]) -> DropSegments:
-    """Segments of a partition that follow each other."""
+    """Return the change that drops neighbouring segments of a partition."""
     return DropSegments(
         partition=run[0].partition,
         first_base=run[0].base_offset,
@@ -100,17 +105,17 @@ def drop(run: Sequence[Segment], reason: Literal["expiry", "compacted"]) -> Drop
 
 
 def on_view(view: ViewState | KeyInTable) -> ViewRequirements:
-    """The view as a plan builds on it that does not write it anew."""
+    """Return the requirements of a plan that builds on the view without rewriting it."""
     return ViewRequirements(table_uuid=view.table_uuid, snapshot_id=view.snapshot_id, rows=view.rows)
 
 
 def required(log: LogState, policy: Policy, heeded: tuple[str, ...] = ()) -> Requirements:
-    """The table, its snapshot and its ends, the settings, and the legal holds that the plan heeds."""
+    """Return the requirements of a plan on a log: table, snapshot, end offsets, settings, and heeded legal holds."""
     return required_of_table(log.table_uuid, log.snapshot_id, policy, heeded, end_offsets=log.end_offsets)
 
 
 def required_of_documents(tables: DocumentTables, policy: Policy, heeded: tuple[str, ...] = ()) -> Requirements:
-    """The table of changes, its snapshot, the settings, and the legal holds that the plan heeds."""
+    """Return the requirements of a plan on documents: table of changes, snapshot, settings, and heeded legal holds."""
     return required_of_table(tables.changes_uuid, tables.changes_id, policy, heeded)
 
 
@@ -122,7 +127,7 @@ def required_of_table(
     *,
     end_offsets: Mapping[int, int] = MappingProxyType({}),
 ) -> Requirements:
-    """The same of any table. `end_offsets` by partition; empty: its rows have none."""
+    """Return the requirements of a plan on any table. Empty `end_offsets`: its rows have no offsets."""
     return Requirements(
         table_uuid=table_uuid,
         snapshot_id=snapshot_id,
@@ -133,12 +138,12 @@ def required_of_table(
     )
 
 
-# Single messages that are kept, taken out of what a store was asked for.
+# Spared messages leave the answer of a store.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparedRows:
-    """`rows` messages of what was due of one file, which stay because of `by`."""
+    """Due messages of one file that stay because of `by`."""
 
     entry: DueRows
     by: Spared
@@ -146,7 +151,7 @@ class SparedRows:
 
 
 def spare(answer: RowAnswer, spared: SparedOffsets) -> tuple[RowAnswer, tuple[SparedRows, ...]]:
-    """The answer without what is spared, which it only counts; and that."""
+    """Return the answer without spared messages, which it only counts, and the spared messages."""
     if not spared:
         return answer, ()
     due: list[DueRows] = []

@@ -1,7 +1,8 @@
-"""Quarantine rows that have reached their age, or were replayed, go, file by file (QUA-1, QUA-2): all rows of a batch carry the same time and lie in one file.
+"""Removal of quarantine rows that have reached their age or were replayed, file by file (QUA-1, QUA-2).
 
-A file of which only some rows have reached it stays until all have: another writer has put batches together, and what is unknown of it
-keeps data. A legal hold on any part of the topic keeps its whole quarantine: which message a refused row would have been, nobody knows.
+All rows of a batch carry the same time and lie in one file. If another writer has merged batches, a file stays until all its rows have
+reached their age. A legal hold on any part of the topic keeps its whole quarantine, because nobody knows which message a refused row would
+have been.
 """
 
 from __future__ import annotations
@@ -80,14 +81,14 @@ def plan(
 def _empty_plan(
     operation: Operation, topic: TopicName, state: QuarantineState, policy: Policy, heeded: tuple[str, ...], *, as_of: Instant
 ) -> Plan:
-    """Of the quarantine, which has a history of its own: the log's has nothing to do with it."""
+    """Return an empty plan on the quarantine, which has its own history."""
     made = empty_plan(operation, topic, policy, required_of_table(state.table_uuid, state.snapshot_id, policy, heeded), as_of=as_of)
     rows, size = sum(file.rows for file in state.files), sum(file.size_bytes for file in state.files)
     return replace(made, expected=replace(made.expected, rows_in=rows, bytes_in=size))
 
 
 def _named(file: QuarantineFile, times: tuple[Instant, Instant]) -> QuarantinedFile:
-    """`times`: the oldest and the newest of its rows."""
+    """Return the file with the oldest and the newest time of its rows."""
     return QuarantinedFile(file=file.name, rows=file.rows, size_bytes=file.size_bytes, oldest_at=times[0], newest_at=times[1])
 
 
@@ -97,7 +98,7 @@ def _known(at: Instant | None) -> Instant:
 
 
 def _goes_at(file: QuarantineFile, policy: Policy) -> Instant | None:
-    """None: never, for its age is not known."""
+    """Return when the file may leave. None: never, because its age is unknown."""
     return None if file.oldest_at is None or file.newest_at is None else deadline(file.newest_at, seconds(_age(policy)))
 
 
@@ -112,14 +113,14 @@ def _due_since(file: QuarantineFile, policy: Policy, replayed: Collection[Refuse
 
 
 def _replayed_by(file: QuarantineFile, replayed: Collection[RefusedBatch]) -> RefusedBatch | None:
-    """The replayed batch that all rows of the file are of: rows of a batch carry one time, and no two batches run at once."""
+    """Return the replayed batch of all rows of the file: rows of a batch carry one time, and no two batches run at once."""
     if file.oldest_at is None or file.oldest_at != file.newest_at:
         return None
     return next((batch for batch in replayed if batch.settled_as == "replayed" and batch.may_hold(file.oldest_at, file.newest_at)), None)
 
 
 def files_before_their_age(plan: Plan, policy: Policy) -> tuple[QuarantinedFile, ...]:
-    """Return the files of the plan that go before their age, because their rows were replayed."""
+    """Return the files of the plan that leave before their age because their rows were replayed."""
     files = plan.on_quarantine.files
     return tuple(file for file in files if not is_dead(deadline(file.newest_at, seconds(_age(policy))), plan.as_of))
 
@@ -131,7 +132,7 @@ def _age(policy: Policy) -> int:
 
 
 def _held(due: Collection[QuarantineFile], holder: SparedBy, detail: str, since_of: Since) -> list[Held]:
-    """One entry for all: quarantined rows have no offsets."""
+    """Return one entry for all files, because quarantined rows have no offsets."""
     if not due:
         return []
     since = min(map(since_of, due))
@@ -154,14 +155,13 @@ def _unknown(state: QuarantineState) -> tuple[str, ...]:
     return (f"{len(files)} files of the quarantine do not tell the age of their rows, and stay",) if files else ()
 
 
-# Taking back what an age took out of the quarantine: the files that it took come back as copies, and stay until a person releases them
-# (DEL-7, QUA-1).
+# The undo of a quarantine removal: the files return as copies and stay until a person releases them (DEL-7, QUA-1).
 
 
 def plan_undo(
     state: QuarantineState, found: QuarantineReturning, policy: Policy, undone: Plan, *, as_of: Instant, heeded: tuple[str, ...]
 ) -> Plan:
-    """The plan that takes `undone` back, of which there is something to bring back."""
+    """Plan the undo of `undone`, which has rows to restore."""
     files = tuple(_named(file, times) for file, times in found.files)
     rows = sum(file.rows for file in files)
     return replace(

@@ -1,8 +1,11 @@
-"""Which snapshots and files of a topic nothing needs any more, once the undo window of what they keep has ended (DEL-7).
+"""Plans that remove snapshots and files which no reader, undo or writer needs any more (DEL-7).
 
-Of each table stay: where a branch or tag points; what its own rules keep behind it; every snapshot that was the newest somewhere within
-the undo window, so that a deletion published within it finds what it took; and all between a branch or tag and the newest word of each
-writer that keeps its progress in snapshots' summaries, ours among them (MSG-4), for they walk from there, snapshot by snapshot.
+These snapshots of each table stay:
+
+- the snapshots of branches and tags, and the snapshots that their own rules keep;
+- every snapshot that was the head of a branch within the undo window, so that an undo finds the removed rows;
+- all snapshots between a branch or tag and the newest progress of each writer, ours included (MSG-4), because writers walk from there,
+  snapshot by snapshot.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ WINDOW = "undo_window"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """What stays of one table's past. `reasons`: of each snapshot, the first that applies; `refs`: names of those that end."""
+    """The part of a table's history that stays: each snapshot with its first reason, and the names of the refs that end."""
 
     reasons: Mapping[int, str]
     refs: tuple[str, ...]
@@ -45,7 +48,7 @@ class Kept:
 
 @dataclass(slots=True)
 class _Walk:
-    """Snapshots by id, and what is known to stay of them."""
+    """Snapshots by id, and those that stay so far."""
 
     by_id: Mapping[int, SnapshotFact]
     reasons: dict[int, str] = field(default_factory=dict)
@@ -60,8 +63,14 @@ class _Walk:
 
 
 def plan(facts: ReclaimFacts, policy: Policy, *, as_of: Instant, ask: AskLoose) -> Plan:
-    """What may go at `as_of`. `ask` is put one question a table, and none where nothing of it stays: there nobody could tell what is
-    needed. Raises InvalidSetting for a window of no time, whatever let it through."""
+    """Plan the removals at `as_of`.
+
+    Args:
+        ask: Gets one question for each table, and none for a table without a remaining snapshot: there is no base to compare with.
+
+    Raises:
+        InvalidSetting: The undo window is empty.
+    """
     window = policy.undo_window_us
     if window <= 0:
         raise InvalidSetting(where=f"topic {facts.topic}", key=WINDOW, value=policy[WINDOW], allowed="a whole number of seconds from 1")
@@ -72,7 +81,7 @@ def plan(facts: ReclaimFacts, policy: Policy, *, as_of: Instant, ask: AskLoose) 
     due_at: list[Instant] = []
     left = policy.reclaim_max_files
     for table in () if facts.held else facts.tables:
-        # A branch of work that has just begun may stand on an old snapshot, by which its age is told.
+        # A new branch may point to an old snapshot, and its age is the age of that snapshot.
         kept = kept_of(table, as_of=as_of, before=cut, ended=None if facts.needed_since is None else ())
         if kept.next_due_at is not None:
             due_at.append(Instant(kept.next_due_at + window))
@@ -106,8 +115,12 @@ def plan(facts: ReclaimFacts, policy: Policy, *, as_of: Instant, ask: AskLoose) 
 
 
 def kept_of(table: TableHistory, *, as_of: Instant, before: Instant, ended: Collection[str] | None = None) -> Kept:
-    """What stays of a table, and why. A snapshot that was the newest of a branch after `before` stays. `ended`: branches and tags
-    that go; None: all that are past their own age."""
+    """Return the snapshots that stay, with reasons.
+
+    Args:
+        before: Snapshots that were the head of a branch after this time stay.
+        ended: Branches and tags that leave. None: all that are past their own age.
+    """
     walk = _Walk({snapshot.snapshot_id: snapshot for snapshot in table.snapshots})
     ended = ended_refs(table, as_of) if ended is None else tuple(ended)
     refs = [ref for ref in table.refs if ref.name not in ended]
@@ -121,7 +134,7 @@ def kept_of(table: TableHistory, *, as_of: Instant, before: Instant, ended: Coll
     for ref in refs:
         if ref.is_branch:
             _keep_by_its_rules(walk, ref, as_of)
-        # A tag's, too: it is what main is set back to.
+        # A tag's, too, because people roll main back to tags.
         _keep_progress(walk, ref)
     going = [snapshot for snapshot in table.snapshots if snapshot.snapshot_id not in walk.reasons]
     heads = {ref.snapshot_id for ref in refs}
@@ -135,7 +148,7 @@ def kept_of(table: TableHistory, *, as_of: Instant, before: Instant, ended: Coll
 
 
 def ended_refs(table: TableHistory, as_of: Instant) -> tuple[str, ...]:
-    """Branches and tags past their own age; main never is."""
+    """Return branches and tags past their own age. Main never is."""
     by_id = {snapshot.snapshot_id: snapshot for snapshot in table.snapshots}
     return tuple(sorted(ref.name for ref in table.refs if _has_ended(ref, by_id, as_of)))
 
@@ -146,7 +159,7 @@ def _has_ended(ref: RefFact, snapshots: Mapping[int, SnapshotFact], as_of: Insta
 
 
 def _successors(snapshots: Sequence[SnapshotFact]) -> dict[int, Instant]:
-    """When the last snapshot was made that follows one."""
+    """Return for each snapshot the time of its last successor."""
     found: dict[int, Instant] = {}
     for snapshot in snapshots:
         if snapshot.parent_id is not None:
@@ -155,8 +168,10 @@ def _successors(snapshots: Sequence[SnapshotFact]) -> dict[int, Instant]:
 
 
 def _last_newest_at(snapshot: SnapshotFact, successor_at: Mapping[int, Instant]) -> Instant:
-    """Until when a reader of its branch saw this snapshot, by what followed it and by main's own log, which knows of a way back or a branch
-    that main took over; of one that neither tells of, when it was made."""
+    """Return when this snapshot stopped being the head of a branch.
+
+    The sources are its successors and main's own log, which records rollbacks and branches that main took over. If neither knows the
+    snapshot, return the time when it was made."""
     return max(snapshot.at, successor_at.get(snapshot.snapshot_id, snapshot.at), snapshot.main_left_at or snapshot.at)
 
 
@@ -169,7 +184,7 @@ def _keep_by_its_rules(walk: _Walk, ref: RefFact, as_of: Instant) -> None:
 
 
 def _keep_progress(walk: _Walk, ref: RefFact) -> None:
-    """All from the branch to the newest word of each that keeps one: past a gap nobody would find it."""
+    """Keep all snapshots from the branch to the newest progress of each writer. A gap would hide the progress."""
     path = list(walk.ancestors(ref.snapshot_id))
     seen: set[str] = set()
     reasons: dict[int, str] = {}
@@ -184,7 +199,7 @@ def _keep_progress(walk: _Walk, ref: RefFact) -> None:
 
 
 def _change(table: TableHistory, kept: Kept, loose: LooseFiles) -> Forget | None:
-    # Every reclaim leaves metadata behind; for these alone there would be another one, of every topic, for ever.
+    # Every reclaim leaves metadata behind. Removing only these would make another reclaim of every topic, without end.
     if not kept.going and not kept.refs and {role for _, role, _ in loose.files} <= {"metadata"}:
         return None
     return Forget(
@@ -198,7 +213,7 @@ def _change(table: TableHistory, kept: Kept, loose: LooseFiles) -> Forget | None
 
 
 def removals(files: Sequence[tuple[str, str, int]]) -> Iterator[RemoveFiles]:
-    """One for each role among `files`: names with their roles and bytes."""
+    """Return one removal for each role. `files` holds (name, role, bytes)."""
     for role in sorted({role for _, role, _ in files}):
         mine = [(name, size) for name, of_role, size in files if of_role == role]
         yield RemoveFiles(role=role, files=tuple(name for name, _ in mine), size_bytes=sum(size for _, size in mine))
@@ -208,17 +223,17 @@ def _earliest(at: int, other: Instant | None) -> Instant:
     return Instant(at if other is None else min(at, other))
 
 
-# A deleted topic that cannot be brought back any more gives its space back: every table of it, and every file (DEL-7).
+# A deleted topic that no undo can restore gives its space back: all its tables and files (DEL-7).
 
 
 def check(plan_id: str, topic: str, *, until: Instant, now: Instant) -> None:
-    """`until`, as an undo judges it: from then on the topic is not brought back. Raises UndoWindowOpen."""
+    """Raise UndoWindowOpen if an undo can still restore the topic, which ends at `until`."""
     if now < until:
         raise undo_window_open(plan_id, topic, until=format_instant(until), now=format_instant(now))
 
 
 def plan_deleted(facts: DeletedFacts, policy: Policy, *, as_of: Instant) -> Plan:
-    """All of it or nothing, whatever `max_files` says: once its tables are forgotten, nobody finds what was left."""
+    """Plan the removal of the whole topic, whatever `max_files` says: after its tables are dropped, nobody would find the rest."""
     topic, log = facts.topic, facts.tables[0].table
     stays = (*facts.held, *(f"{name} is named by nothing and young: somebody may be about to commit it" for name in _young(facts)))
     changes = () if stays else _changes(facts.tables)

@@ -1,4 +1,4 @@
-"""What a person asked to have removed, as a plan (MRK-2, PRG-1). Waits for no consumer (EXP-6)."""
+"""Plans of removals that a person requested (MRK-2, PRG-1). They wait for no consumer (EXP-6)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from message_lifecycle.operations.planning import empty_plan_of_log, on_view, re
 
 
 def check(log: LogState, request: Request) -> None:
-    """A message that went before may be named again; one that was never given is a slip. Raises UnknownPartition, OffsetNotGiven."""
+    """Raise UnknownPartition or OffsetNotGiven if the log never had a named offset. A removed message may be named again."""
     for partition, offset in _positions(request):
         end = log.end_offsets.get(partition)
         if end is None:
@@ -30,7 +30,7 @@ def check(log: LogState, request: Request) -> None:
 
 
 def _positions(request: Request) -> Sequence[tuple[int, int]]:
-    """Positions that must have been given."""
+    """Return the positions that the log must have assigned."""
     match request:
         case RemoveMessages(positions=positions):
             return positions
@@ -54,9 +54,15 @@ def plan(
     view: ViewState | None = None,
     of_view: Mapping[int, Collection[int]] | None = None,
 ) -> Plan:
-    """The plan for the messages that were found. Empty where none are there (any more).
+    """Plan the removal of the found messages. The plan is empty if there are none.
 
-    `view`: the topic's compacted view, if it has one; `of_view`: offsets by partition of what goes from it. Raises HeldByLegalHold."""
+    Args:
+        view: The topic's compacted view, if it has one.
+        of_view: Offsets that leave the view, by partition.
+
+    Raises:
+        HeldByLegalHold: The request names a held message.
+    """
     _refuse_held(facts, found, of_view or {})
     removed: dict[str, int] = {}
     for entry in found.due:
@@ -74,8 +80,9 @@ def plan(
 
 
 def _refuse_held(facts: Facts, found: RowAnswer, of_view: Mapping[int, Collection[int]]) -> None:
-    """A request that names a held message among others is refused whole, in the log as in the compacted view (`of_view`: offsets); what an
-    undone plan keeps may go by a person's word. Raises HeldByLegalHold (DEL-8)."""
+    """Raise HeldByLegalHold if the request names a held message of the log or of the view, and refuse the request whole (DEL-8).
+
+    Messages that an undone plan keeps may leave, because a person asks for it."""
     holds = SparedOffsets(spared for spared in facts.spared if spared.holder == "hold")
     texts = [(entry.partition, entry.taken) for entry in found.due]
     texts += [(partition, ranges_text(sorted(offsets))) for partition, offsets in of_view.items()]

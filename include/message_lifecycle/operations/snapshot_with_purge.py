@@ -25,21 +25,21 @@ from message_lifecycle.operations.planning import empty_plan, required_of_docume
 
 _REASONS: tuple[PurgeReason, ...] = ("purged_synced", "purged_age", "purged_count")
 _REASON_OF: Mapping[str, PurgeReason] = {
-    # What a snapshot does not cover yet waits for it, and then goes because every client has it.
+    # A change without a covering snapshot waits for one. It leaves then, because every client has it.
     "synced": "purged_synced",
     "snapshot": "purged_synced",
     "changes_max_age": "purged_age",
     "changes_keep_last": "purged_count",
 }
-# Of a longer list of warnings the rest is counted.
+# A longer list of warnings ends with the number of the others.
 _TOLD = 20
 EVERY_DOCUMENT = ""
-"""No document is called so (NAME-1)."""
+"""No document can have this name (NAME-1)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CameBack:
-    """What of a document came back with undos and was not released since: changes from `first` on (None: none), and snapshots (DEL-7)."""
+    """Changes and snapshots of a document that undos restored and nobody has released: changes from `first` on (None: none) (DEL-7)."""
 
     first: int | None
     snapshots: frozenset[int]
@@ -47,7 +47,7 @@ class CameBack:
 
 
 def came_back(action: RestoreDocument, detail: str, before: CameBack | None) -> CameBack:
-    """With what came back of the document `before`."""
+    """Return the restored rows of the document, those of `before` included."""
     firsts = [action.changes_from] if action.changes else []
     if before is not None and before.first is not None:
         firsts.append(before.first)
@@ -60,11 +60,15 @@ def came_back(action: RestoreDocument, detail: str, before: CameBack | None) -> 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentFacts:
-    """What planning may look at. `states`: every document at the snapshots of `tables`, by name.
+    """The facts of a plan.
 
-    `policies`: of documents with settings of their own or their owner's, the others have the topic's. `accepted`: the settings under
-    which the topic's removals were last accepted, None: unknown; `accepted_own`: those of `policies`, as they were then.
-    `settings_hash`: of all settings below the topic's."""
+    Args:
+        states: Every document at the snapshots of `tables`, by name.
+        policies: Settings of documents that have their own, or their owner's. All others have the topic's.
+        accepted: The topic's settings at the last accepted removal. None: unknown.
+        accepted_own: `policies` at the last accepted removal.
+        settings_hash: A hash of all settings below the topic's.
+    """
 
     tables: DocumentTables
     states: Sequence[DocumentState]
@@ -75,7 +79,7 @@ class DocumentFacts:
     settings_hash: str = ""
     heeded: tuple[str, ...] = ()
     held: Mapping[str, str] = field(default_factory=dict)
-    """Documents under a legal hold, with who holds them and why; `EVERY_DOCUMENT`: all of the topic (DEL-8)."""
+    """Documents under a legal hold, each with its holder and reason. `EVERY_DOCUMENT`: all documents of the topic (DEL-8)."""
     undone: Mapping[str, CameBack] = field(default_factory=dict)
 
     def held_by(self, document: str) -> str | None:
@@ -83,7 +87,7 @@ class DocumentFacts:
 
 
 def plan(facts: DocumentFacts, policy: Policy, *, as_of: Instant) -> Plan:
-    """Pure: same facts, policy and `as_of`, same plan."""
+    """Plan snapshots and purges. Pure: equal facts, policy and `as_of` give an equal plan."""
     actions: list[SnapshotDocument] = []
     warnings: list[str] = []
     next_due: list[Instant] = []
@@ -106,7 +110,7 @@ def plan(facts: DocumentFacts, policy: Policy, *, as_of: Instant) -> Plan:
             warnings.append(f"document {state.document}: changes before {state.first} are missing, and no stored snapshot stands for them")
             continue
         if (holder := facts.held_by(state.document)) is not None:
-            # Left as it is: a new snapshot would take an older one's place.
+            # The document stays as it is, because a new snapshot would replace an older one.
             held.append(_held(action, holder))
             continue
         actions.append(action)
@@ -136,14 +140,14 @@ def _empty_plan(
     *,
     as_of: Instant,
 ) -> Plan:
-    """Of changes of documents, whose bytes nobody counts."""
+    """Return an empty plan of changes of documents. Their bytes are not counted."""
     rows = sum(state.seq - state.first + 1 for state in states if state.first is not None)
     made = empty_plan(operation, tables.topic, policy, required_of_documents(tables, policy, heeded), as_of=as_of)
     return replace(made, expected=replace(made.expected, rows_in=rows, removed_bytes=None, bytes_in=None))
 
 
 def _held(action: SnapshotDocument, holder: str) -> Held:
-    """Changes that would go; of a document of which only snapshots would, none."""
+    """Return the changes that the hold keeps. None are counted if only snapshots would leave."""
     return Held(
         partition=0,
         first_base=action.purge_from,
@@ -156,7 +160,11 @@ def _held(action: SnapshotDocument, holder: str) -> Held:
 
 
 def _undone(free: SnapshotDocument | None, action: SnapshotDocument | None, kept: CameBack) -> Held | None:
-    """What would go but for an undo; None: nothing. `free`: what would happen without it."""
+    """Return the rows that only an undo keeps. None: no such rows.
+
+    Args:
+        free: The action without the undo.
+    """
     first = max(0 if action is None else action.purge_before, 0 if free is None else free.purge_from)
     if free is None or (first >= free.purge_before and set(free.dropped) <= set(() if action is None else action.dropped)):
         return None
@@ -172,41 +180,47 @@ def _undone(free: SnapshotDocument | None, action: SnapshotDocument | None, kept
 
 
 def live_clients(rows: Iterable[Synced], policy: Policy, *, as_of: Instant) -> list[Synced]:
-    """Clients that keep changes: not silent for longer than `client_deactivate_after` (SNP-3). An unknown time never falls silent."""
+    """Return the clients that pin changes: those not silent for longer than `client_deactivate_after` (SNP-3).
+
+    A client with an unknown time never falls silent."""
     return [row for row in rows if (silent_at := silent_from(row, policy)) is None or not is_dead(silent_at, as_of)]
 
 
 def silent_from(row: Synced, policy: Policy) -> Instant | None:
-    """The first instant at which the client was silent for longer than it may; None: never."""
+    """Return the first instant when the client has been silent for too long. None: never."""
     return None if row.at is None else deadline(row.at, policy.client_deactivate_after_us + 1)
 
 
 def needs_more(documents: Sequence[str]) -> str:
-    """Why a plan that would take changes of these documents no longer fits (SNP-9)."""
+    """Return the reason why a plan that purges these documents no longer fits (SNP-9)."""
     others = f" and {len(documents) - 1} more documents" if len(documents) > 1 else ""
     return f"clients of {documents[0]}{others} need more than when it was planned, or have left"
 
 
 def lowest_synced(rows: Iterable[Synced], policy: Policy, *, as_of: Instant) -> int | None:
-    """What must stay from on for the sake of clients; None: nobody pins, and then nothing is purged (SNP-4)."""
+    """Return the lowest server_seq that clients still need. None: no client pins, and then no change is purged (SNP-4)."""
     return min((row.server_seq for row in live_clients(rows, policy, as_of=as_of)), default=None)
 
 
 def _action(state: DocumentState, policy: Policy, live: Sequence[Synced], kept: CameBack | None = None) -> SnapshotDocument | None:
-    """What happens to one document; None: nothing. `kept`: what stays because it came back."""
+    """Return the action on one document. None: no action.
+
+    Args:
+        kept: Rows that stay because an undo restored them.
+    """
     snapshot = state.seq if state.seq - state.last_snapshot >= policy.snapshot_interval else None
     newest = state.last_snapshot if snapshot is None else snapshot
     rules = tuple(_bounds(state, policy, newest, live)) if newest and live and policy.purges_changes else ()
-    # What goes below it goes by the rules: by the one that is the lowest.
+    # Changes below it leave by the rule with the lowest bound.
     bounds = (*rules, ("undone_plan", kept.first)) if rules and kept is not None and kept.first is not None else rules
     name, _ = min(rules, key=_stops_at, default=("", 0))
     _, before = min(bounds, key=_stops_at, default=("", 0))
     purges = state.first is not None and before > state.first
-    # Snapshots go before changes do, and the changes may then stay after all: the history of both must be whole.
+    # Snapshots leave before changes, and the changes may then stay: the history must be complete in both cases.
     firsts = (state.first, before if purges else state.first)
     stored = (*state.snapshots, *(() if snapshot is None else (snapshot,)))
     dropped = _dropped(stored, firsts, policy.snapshots_keep, frozenset() if kept is None else kept.snapshots)
-    # What one run keeps for the history that another then shortens goes with the next snapshot, and needs no run of its own.
+    # A snapshot that one run keeps for a history, which another run then shortens, leaves with the next snapshot.
     few = len(state.snapshots) <= policy.snapshots_keep + len(firsts)
     if snapshot is None and not purges and (few or not dropped):
         return None
@@ -229,7 +243,9 @@ def _stops_at(bound: tuple[str, int]) -> int:
 
 
 def _bounds(state: DocumentState, policy: Policy, newest: int, live: Sequence[Synced]) -> Iterator[tuple[str, int]]:
-    """(name, lowest server_seq that stays): the purge takes the lowest of all, and of equal ones the first (SNP-4, SNP-9, CNT-1)."""
+    """Return bounds as (name, lowest server_seq that stays).
+
+    The lowest bound limits the purge; of equal bounds, the first (SNP-4, SNP-9, CNT-1)."""
     yield "synced", min(row.server_seq for row in live)
     yield "snapshot", newest + 1
     if policy.changes_max_age is not None:
@@ -240,9 +256,10 @@ def _bounds(state: DocumentState, policy: Policy, newest: int, live: Sequence[Sy
 
 
 def _dropped(snapshots: tuple[int, ...], firsts: Iterable[int | None], keep: int, undone: frozenset[int]) -> tuple[int, ...]:
-    """Snapshots that go: not the newest `keep` (at least one: the newest is the proved one), nor the smallest from which the history
-    is complete once something was purged, whichever of `firsts` the first stored change will be (SNP-8), nor what came back with an
-    undo."""
+    """Return the snapshots that leave.
+
+    These stay: the newest `keep` (at least the newest one, which is proved); the smallest one from which the history is complete after a
+    purge, whichever of `firsts` the first stored change will be (SNP-8); and snapshots that an undo restored."""
     kept = {*snapshots[-keep:], *undone}
     for first in firsts:
         if first is not None and first > 1:
@@ -251,8 +268,10 @@ def _dropped(snapshots: tuple[int, ...], firsts: Iterable[int | None], keep: int
 
 
 def _base(state: DocumentState, newest: int) -> int:
-    """What the proof folds on from: the highest stored snapshot below the newest one after which every change is stored, or nothing at
-    all while the first change is there; the newest one itself where there is no such."""
+    """Return the snapshot from which the proof folds.
+
+    It is the highest stored snapshot below the newest one with every later change stored. It is 0 while the first change is stored, and the
+    newest snapshot itself if no other fits."""
     if state.first is None:
         return newest
     whole = [snapshot for snapshot in state.snapshots if state.first - 1 <= snapshot < newest]
@@ -260,7 +279,7 @@ def _base(state: DocumentState, newest: int) -> int:
 
 
 def _has_base(state: DocumentState, action: SnapshotDocument) -> bool:
-    """Whether every change after `after` is stored, and `after` itself is no snapshot that is yet to be made."""
+    """Return True if every change after `after` is stored and `after` is not a snapshot that this plan makes."""
     whole = state.first is not None and state.first - 1 <= action.after
     return action.after in (0, *state.snapshots) and (whole or action.after == state.seq)
 
@@ -277,7 +296,7 @@ def _some(warnings: Sequence[str]) -> list[str]:
 
 
 def _tightened(facts: DocumentFacts, policy: Policy, losing: Sequence[SnapshotDocument]) -> Iterator[str]:
-    """Why a person's word is needed: a removal accepts every setting that acts on the topic, so each that is tighter asks (DEL-3)."""
+    """Return the reasons that require approval: each tighter setting, because a removal accepts all settings of the topic (DEL-3)."""
     if not losing:
         return
     if facts.accepted is None:
@@ -295,8 +314,7 @@ def tightened(
     accepted: Mapping[str, Value | None],
     accepted_own: Mapping[str, Mapping[str, Value | None]],
 ) -> dict[str, list[tuple[str, str]]]:
-    """Setting -> where it is tighter than it was accepted, and from what to what in words: the topic, or a document that has or had settings
-    of its own."""
+    """Return for each tightened setting the places and the change in words. A place is the topic, or a document with own settings."""
     found = {name: [("topic", tightened_text(name, accepted, policy))] for name in policy.tightened_since(accepted) if name in OWN_SETTINGS}
     for document in sorted(policies.keys() | accepted_own.keys()):
         earlier, own = {**accepted, **accepted_own.get(document, {})}, policies.get(document, policy)
@@ -306,16 +324,21 @@ def tightened(
     return found
 
 
-# Taking back what a plan took of documents: its changes and the snapshots that it dropped (DEL-7, SNP-7, SNP-8).
+# The undo of a purge restores the removed changes and the dropped snapshots (DEL-7, SNP-7, SNP-8).
 #
-# The snapshot that it made stays, a fold of the same changes, and so does the epoch, which never goes back: clients go on with what they
-# have.
+# The snapshot that the plan made stays, because it is a fold of the same changes. The epoch stays, too, because it never decreases: clients
+# continue with their state.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """What a plan took of documents. `actions`: that took anything. `before`: those documents as they were. `later`: purges that were
-    published since and still stand, oldest first."""
+    """The rows that a plan removed from documents.
+
+    Args:
+        actions: The plan's actions that removed rows.
+        before: The documents of these actions as they were before the plan.
+        later: Purges published since and not undone, oldest first.
+    """
 
     actions: Sequence[SnapshotDocument]
     before: DocumentsBefore
@@ -332,9 +355,16 @@ def plan_undo(
     as_of: Instant,
     heeded: tuple[str, ...] = (),
 ) -> Plan:
-    """The plan that takes `undone` back. `taken` None: it was taken back before, and nothing is to do. `states`: of all documents now.
+    """Plan the undo of `undone`.
 
-    Raises LaterPlan, UndoSourceGone."""
+    Args:
+        taken: None: the plan was undone before, and the new plan is empty.
+        states: All documents as they are now.
+
+    Raises:
+        LaterPlan: A later purge depends on the plan.
+        UndoSourceGone: The removed rows are no longer in the history.
+    """
     now = {state.document: state for state in states}
     back = () if taken is None else tuple(_returning(undone, taken, now))
     changes, snapshots = sum(one.changes for one in back), sum(len(one.snapshots) for one in back)
@@ -349,7 +379,7 @@ def plan_undo(
                 source_id=sources[1],
             ),
         ),
-        # No document is named: an erasure leaves a word in the place of its name.
+        # An erasure has replaced the names of documents, so no document is named here.
         warnings=(f"{gone} document(s) that the plan took from are not there any more and do not come back",) if gone else (),
         asks=(
             f"plan {undone.plan_id} of operation {undone.operation} is taken back: {changes} change(s) and {snapshots} snapshot(s) of "
@@ -380,7 +410,7 @@ def _returning(undone: Plan, taken: Taken, now: Mapping[str, DocumentState]) -> 
 
 
 def _check_kept(undone: Plan, action: SnapshotDocument, then: DocumentState | None) -> None:
-    """Half of it would be a hole in the sequence. Raises UndoSourceGone."""
+    """Raise UndoSourceGone if some removed changes are lost: the rest would leave a hole in the sequence."""
     changes = action.purged == 0 or (
         then is not None and then.first is not None and then.first <= action.purge_from and then.seq >= action.purge_before - 1
     )
@@ -389,8 +419,12 @@ def _check_kept(undone: Plan, action: SnapshotDocument, then: DocumentState | No
 
 
 def _are_away(undone: Plan, action: SnapshotDocument, state: DocumentState, later: Sequence[Plan]) -> bool:
-    """Whether the changes are missing, right before those that are there. Raises LaterPlan, UndoSourceGone where bringing them back would
-    leave a hole."""
+    """Return True if exactly these changes are missing before the stored ones.
+
+    Raises:
+        LaterPlan: A later purge removed the changes behind them.
+        UndoSourceGone: Restoring them would leave a hole.
+    """
     if state.first is not None and state.first <= action.purge_from:
         return False  # an undo that died between its commits has brought them back
     if state.first == action.purge_before:
