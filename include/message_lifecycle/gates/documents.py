@@ -1,4 +1,4 @@
-"""What staged snapshots and purges of documents are held to, by proof, not by how much goes; and taking a purge back."""
+"""The checks of staged snapshots and purges of documents, which need proof instead of counts, and of their undo."""
 
 from __future__ import annotations
 
@@ -45,14 +45,17 @@ _NONE_OF_BOTH = (
     ("lost", "No {} goes.", "{}s that go"),
     ("twice", "No {} is there more than once.", "{}s that are there twice"),
 )
-"""Columns of `documents`, each of both tables: `changes_missing`, `snapshots_missing` and so on."""
+"""Columns of `documents` that exist for both tables: `changes_missing`, `snapshots_missing` and so on."""
 
 
 def documents_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
-    """The suite of `operations.snapshot_with_purge` (SNP-4, SNP-6 to SNP-9, CNT-1, DEL-2).
+    """Return the checks of snapshots and purges (SNP-4, SNP-6 to SNP-9, CNT-1, DEL-2).
 
-    Frames: `documents`, one row of totals over the plan's documents, but those whose fold failed; `unproved`, one row per document that could
-    not be proved; `clients`, one row of what the ledger says now; `figures`, one row.
+    Frames:
+        documents: One row of totals over the plan's documents, without those whose fold failed.
+        unproved: One row per document without a proof.
+        clients: One row about the clients that the ledger knows now.
+        figures: One row.
     """
     actions = staged.documents_of(plan)
     unfolded = set() if actions else {action.document for action in plan.on_snapshots.documents}
@@ -108,10 +111,13 @@ def _folds(unfolded: set[str]) -> str:
 
 
 def document_undo_suite(plan: Plan, policy: Policy) -> Suite:
-    """Exactly what the purge took is there again as it was, and nothing else differs (DEL-7, SNP-7).
+    """Check that exactly the purged rows return unchanged, and that no other row differs (DEL-7, SNP-7).
 
-    Frames: `documents`, one row of totals over both tables; `figures`, one row. That the snapshots which come back are folds of the changes
-    was proved when they were made (SNP-6): they are the same, byte for byte.
+    The returning snapshots equal the old ones byte for byte. They were proved when they were made (SNP-6).
+
+    Frames:
+        documents: One row of totals over both tables.
+        figures: One row.
     """
     return (
         same_settings(plan, policy),
@@ -126,7 +132,7 @@ def document_undo_suite(plan: Plan, policy: Policy) -> Suite:
 
 
 def _where(asked: Declared, plan: Plan) -> Declared:
-    """The plan's own questions may name a document: it is told where they stand, not what they are."""
+    """Return the check with the place of the plan's questions instead of their text, which may name a document."""
     return replace(asked, told=f"{len(plan.asks)} question(s) of the plan, in words: `lifecycle ledger show {plan.plan_id}`")
 
 
@@ -135,15 +141,20 @@ def _of_table(what: str, rows: int) -> Suite:
     return (counted, *(_total(f"{what}s_{column}", says.format(what), unit.format(what), 0) for column, says, unit in _NONE_OF_BOTH))
 
 
-# What taking a plan back is held to (DEL-7): exactly what it took is there again as it was, and nothing else differs.
+# The checks of an undo (DEL-7): exactly the removed rows return unchanged, and no other row differs.
 #
-# Frames: `restored`, one row per file of which messages come back; `rows`, one per file that loses markers of the plan; `twice`, one per
-# message that would be there more than once; `markers_left`, one per marker of the plan that would stay; `view_returns`, where the plan took
-# messages from the compacted view, one row per partition of it; `difference`; `figures`, one row.
+# Frames:
+#   restored      one row per file with returning messages
+#   rows          one row per file that loses markers of the plan
+#   twice         one row per message that would exist more than once
+#   markers_left  one row per marker of the plan that would stay
+#   view_returns  one row per partition of the view with returning messages
+#   difference    other files that differ
+#   figures       one row
 
 
 def undo_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
-    """Of messages. An undo is always a person's word: the last check asks for it."""
+    """Return the checks of an undo of messages. A person must always approve."""
     removed = sum(rows for _, rows in staged.removed(plan))
     markers, same = sum(action.rows for action in plan.on_log.mark), all_are("restored", "same", True)
     return (

@@ -1,4 +1,4 @@
-"""One validation by Great Expectations of one frame in memory. Takes seconds to import, so only a process that judges does it."""
+"""Validation of one frame in memory by Great Expectations. The import takes seconds, so only a judging process does it."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ _RESULT_FORMAT = {"result_format": "BASIC", "partial_unexpected_count": 0}
 
 
 class _ConfiguredOnce:
-    """An expectation that is made once and not changed. Great Expectations asks each some sixty times for its configuration, and would put
-    it together each time: half of what judging costs. Each class names the place for it, as pydantic has no other for what is no field."""
+    """An expectation with a stored configuration.
+
+    Great Expectations asks each expectation some sixty times for its configuration and would build it each time, half of the cost of a
+    judgement. Each class declares the attribute, because pydantic allows no other attributes than fields."""
 
     _configured: ExpectationConfiguration | None
 
@@ -72,15 +74,14 @@ class ExpectExactColumnMax(_ConfiguredOnce, _expectations.ExpectColumnMaxToBeBet
 
 @cache
 def _frames() -> BatchDefinition[Any]:
-    """Where frames are handed over, one after the other: making a context costs as much as what is then judged by it. No frame is
-    kept by it but the last."""
+    """Return the one batch definition of this process, because making a context costs as much as judging. It keeps only the last frame."""
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = ProgressBarsConfig(globally=False)
     return context.data_sources.add_pandas("evidence").add_dataframe_asset("frame").add_batch_definition_whole_dataframe("whole")
 
 
 def validate(frame: pd.DataFrame, parts: Sequence[Part]) -> dict[Part, Any]:
-    """What came back for each part, by the number it carries: results come in an order of their own."""
+    """Return the result of each part. Parts carry numbers, because the order of the results is undefined."""
     batch = _frames().get_batch({"dataframe": frame})
     suite = gx.ExpectationSuite("gate", expectations=[_expectation(part, {"part": at}) for at, part in enumerate(parts)])
     found: dict[Part, Any] = {}

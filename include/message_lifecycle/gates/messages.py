@@ -1,4 +1,4 @@
-"""What operations on messages and compaction are held to, a suite each: pure functions of plan, stage and policy (DEL-2)."""
+"""The suites of checks for operations on messages and for compaction: pure functions of plan, stage and policy (DEL-2)."""
 
 from __future__ import annotations
 
@@ -45,11 +45,17 @@ _ROUNDING = 1e-9
 
 
 def message_cleaner_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
-    """What the message cleaner's staged change is held to (EXP-4, EXP-5, CNT-1, DEL-2, DEL-3, DEL-6).
+    """Return the checks of the message cleaner's staged change (EXP-4, EXP-5, CNT-1, DEL-2, DEL-3, DEL-6).
 
-    Frames: `going`, one row per file of the segments that go whole; `rows`, one per file that loses single messages; `difference`
-    and `order`, what is wrong; `sample`, messages that go; `left`, one row per segment with overdue messages that stay; `figures`,
-    one row; `markers` and `unmarked`, see `rows.markers_suite`; `view` and `outlived`, see `rows`.
+    Frames:
+        going: One row per file of the segments that leave whole.
+        rows: One row per file that loses single messages.
+        difference, order: The errors that were found.
+        sample: Some of the messages that leave.
+        left: One row per segment with overdue messages that stay.
+        figures: One row.
+        markers, unmarked: See `rows.markers_suite`.
+        view, outlived: See `rows`.
     """
     return (
         same_settings(plan, policy),
@@ -70,7 +76,7 @@ def message_cleaner_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
 
 
 def retention_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
-    """What the operation `retention` is held to: as the cleaner, and no segment expires by it (RET-5)."""
+    """Return the checks of `retention`: those of the cleaner without expiry of segments (RET-5)."""
     return (
         same_settings(plan, policy),
         rule("going", "No segment goes whole but by its messages.", "files that go", count("going", 0)),
@@ -87,9 +93,9 @@ def retention_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
 
 
 def message_request_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
-    """What the removal of messages that a person named is held to: those, all of them, and nothing else (MRK-2, PRG-1).
+    """Return the checks of a requested removal: all named messages leave, and no others (MRK-2, PRG-1).
 
-    One frame more than the cleaner's: `purged`, one row about the keys of all that a purge takes, where it takes anything.
+    It has one more frame than the cleaner's: `purged`, one row about the keys of all purged messages.
     """
     return (
         rule("going", "No segment goes whole but by its messages.", "files that go", count("going", 0)),
@@ -105,7 +111,7 @@ def message_request_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
 
 
 def marker_generation_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
-    """What a sweep is held to: the markers that are owed, and nothing else changes but older markers of their keys (MRK-2)."""
+    """Return the checks of a sweep: it makes the missing markers and changes only older markers of their keys (MRK-2)."""
     return (
         rule("going", "No segment goes.", "files that go", count("going", 0)),
         *rows_suite(plan, staged),
@@ -116,7 +122,7 @@ def marker_generation_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite
 
 
 def purge_compacted_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
-    """What the purge of compacted messages is held to: whole segments that the view covers, and nothing else (CMP-9)."""
+    """Return the checks of a purge of compacted messages: only whole segments leave, and the view covers them (CMP-9)."""
     return (
         _files_going(len(plan.selection.files)),
         *(
@@ -191,7 +197,7 @@ def _going(plan: Plan, policy: Policy) -> Suite:
 
 
 def _sample(plan: Plan) -> Suite:
-    # What is left of a segment whose messages have all gone one by one is files without any.
+    # A segment whose messages have all left one by one keeps files without messages.
     if not any(run.rows for run in plan.on_log.drop):
         says = "No message goes with its segment, so there is nothing to sample: single messages are all looked at."
         return (rule("sample", says, "messages sampled", count("sample", 0)),)
@@ -213,7 +219,7 @@ def _sample(plan: Plan) -> Suite:
 
 
 def _left(plan: Plan, *reasons: RemovalReason, enabled: bool = True) -> Suite:
-    """`reasons`: of the operation. For one that the plan leaves out nobody has looked what is overdue."""
+    """Return the checks of overdue messages that stay, for those of the operation's `reasons` that the plan judged."""
     what = "segments with overdue messages that stay"
     if not enabled:
         return (rule("left", "The cleaner is disabled: what is overdue may stay.", what, RowCount(frame="left", minimum=0, maximum=None)),)
@@ -262,7 +268,7 @@ def _figures(plan: Plan, staged: Staged) -> Suite:
 def _limits(plan: Plan, policy: Policy) -> Suite:
     share = policy.max_removed_fraction
     expected = plan.expected
-    # Where the plan knows the bytes, a store that reports a smaller share of them is wrong or asks no one: both must show.
+    # If the plan knows the bytes, a store that reports a smaller share of them is wrong and would ask no person. Both must show.
     at_least = expected.removed_bytes / expected.bytes_in - _ROUNDING if expected.removed_bytes and expected.bytes_in else 0.0
     return (
         rule(
@@ -293,9 +299,9 @@ def _limits(plan: Plan, policy: Policy) -> Suite:
     )
 
 
-# What a staged compacted view is held to (CMP-1 to CMP-4, CMP-7, CMP-8, CNT-1, DEL-2).
+# The checks of a staged compacted view (CMP-1 to CMP-4, CMP-7, CMP-8, CNT-1, DEL-2).
 #
-# Frames: `partitions`, one row per partition that the plan compacts, with what is wrong in it; `figures`, one row.
+# Frames: `partitions` has one row per compacted partition with counts of errors; `figures` has one row.
 
 
 _WRONG = (
@@ -314,9 +320,9 @@ _WRONG = (
 
 
 def compaction_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
-    """The suite of `operations.compaction`."""
+    """Return the checks of a compaction."""
     view = staged.view
-    # An empty plan stages nothing: the view is what it was.
+    # An empty plan stages nothing, so the view stays as it is.
     rows_in = plan.expected.rows_in if view is None else view.view_rows + view.tail_rows
     kept = plan.expected.rows_in if view is None else view.rows
     removed = 0 if view is None else sum(rows for _, rows in view.removed)

@@ -1,6 +1,6 @@
-"""The judge in plain Python, and the report that any judge gives (DEL-2): the memory store's gate, and the oracle for `runner`.
+"""The judge in plain Python, which is the memory store's gate and the oracle for `runner`, and the report of any judge (DEL-2).
 
-A report says counts, times and shares only: no value or key of a message.
+A report holds only counts, times and shares: no value and no key of a message.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from message_lifecycle.model.plan import Plan
 logger = logging.getLogger(__name__)
 
 NAMED = 10
-"""How many rows a finding names."""
+"""The most rows that a finding names."""
 
 FIGURE_NAMES = (
     "rows_in",
@@ -49,19 +49,19 @@ FIGURE_NAMES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What a judge measured for one test. A count or a sum stands in both `lowest` and `highest`; None: there was nothing."""
+    """A judge's measurement for one test. A count or a sum fills both `lowest` and `highest`. None: no value was found."""
 
     lowest: Number | None = None
     highest: Number | None = None
     unknown: int = 0
     wrong: int = 0
     named: tuple[str, ...] = ()
-    """Some of the rows that were counted and should not be there, by name."""
+    """Names of some of the rows that should not exist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """How one expectation ended. Not evaluated is not violated: both block, and they read differently."""
+    """The result of one expectation. "Not evaluated" and "violated" both block, but they read differently."""
 
     evaluated: bool
     passed: bool
@@ -73,7 +73,7 @@ def not_evaluated(why: str) -> Finding:
 
 
 def failed_with(error: BaseException) -> Finding:
-    """Kind of error alone: an engine's message may quote data, and belongs into the log."""
+    """Return a finding with the kind of the error. An engine's message may quote data and belongs in the log."""
     logger.warning("the gate could not evaluate a check", exc_info=error)
     return not_evaluated(code_of(error))
 
@@ -84,7 +84,7 @@ def finding(declared: Declared, seen: Seen, *, passed: bool) -> Finding:
 
 
 def same(declared: Declared, test: Same) -> Finding:
-    """The one test that needs no evidence, for every judge."""
+    """Evaluate the one test that needs no evidence, for every judge."""
     return Finding(evaluated=True, passed=test.found == test.wanted, found=f"{declared.what}: {test.found}, expected {test.wanted}")
 
 
@@ -98,7 +98,7 @@ def _seen(declared: Declared, seen: Seen) -> str:
         case ColumnSum():
             return f"{_shown(seen.highest)}{unknown}, expected {test.equals:,}"
         case Within():
-            # A one-sided bound is about one end; telling both would only blur it.
+            # A one-sided bound is about one end, so the finding shows only this end.
             ends = [seen.highest] if test.minimum is None else [seen.lowest] if test.maximum is None else [seen.lowest, seen.highest]
             values = " to ".join(dict.fromkeys(_shown(end, test.shown_as) for end in ends))
             return f"{values}{unknown}, expected {_range(test.minimum, test.maximum, test.shown_as)}"
@@ -138,7 +138,7 @@ def assemble(
     *,
     took_ms: int,
 ) -> GateReport:
-    """One check for each expectation declared, whatever the judge returned: what it left out was not evaluated."""
+    """Return one check for each declared expectation. An expectation without a finding was not evaluated."""
     checks = []
     for declared in suite:
         ended = findings.get(declared.id) or not_evaluated("the judge returned nothing for it")
@@ -163,7 +163,7 @@ def assemble(
 
 
 def _figure(value: object) -> Number | None:
-    """Unknown is null, never 0 (CNT-1)."""
+    """Return a figure. Unknown is null, never 0 (CNT-1)."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return value
@@ -184,7 +184,7 @@ class PlainGate:
 
 
 def evaluate(declared: Declared, evidence: Mapping[str, object]) -> Finding:
-    """One expectation. Never raises: what cannot be evaluated is found to be so (DEL-2)."""
+    """Evaluate one expectation. Never raises: an error becomes the finding "not evaluated" (DEL-2)."""
     try:
         return _evaluate(declared, evidence)
     except Exception as error:  # noqa: BLE001 - a gate fails closed, and the other findings must not be lost

@@ -1,5 +1,4 @@
-"""What the operations on messages are held to alike: rows that go one by one, also from the compacted view, limits, what is archived
-first, markers."""
+"""Checks that several operations on messages share: single rows of the log and the view, limits, archives, markers."""
 
 from __future__ import annotations
 
@@ -11,8 +10,13 @@ from message_lifecycle.model.settings import Policy
 
 
 def rows_suite(plan: Plan, staged: Staged, *reasons: RemovalReason) -> Suite:
-    """Exactly the named messages go, each for the reason that the plan gives (CNT-1, TTL-7). Frame `rows`: one row per file that loses single
-    messages. `reasons`: of the operation; none holds that is not among them, whatever the plan says of itself."""
+    """Check that exactly the named messages leave, each for the plan's reason (CNT-1, TTL-7).
+
+    Frame `rows`: one row per file that loses single messages.
+
+    Args:
+        reasons: The reasons of the operation. No other reason counts, whatever the plan says.
+    """
     removals = plan.on_log.mark + staged.superseded
     files, foreign = len({action.file for action in removals}), set(plan.reasons).difference(reasons)
     return counted(
@@ -45,8 +49,9 @@ def rows_suite(plan: Plan, staged: Staged, *reasons: RemovalReason) -> Suite:
 
 
 def purged_suite(plan: Plan) -> Suite:
-    """No plan holds the key; that only one key is touched can be shown without it (PRG-1). Frame `purged`: one row
-    about the keys of all that a purge takes."""
+    """Check that a purge removes messages of one key only. The plan does not hold the key, and the check does not need it (PRG-1).
+
+    Frame `purged`: one row about the keys of all purged messages."""
     if not any(action.reason == "purged" for action in plan.on_log.mark):
         return (rule("purged", "No key is purged.", "purges", count("purged", 0)),)
     return (
@@ -62,8 +67,9 @@ def purged_suite(plan: Plan) -> Suite:
 
 
 def view_removals_suite(plan: Plan) -> Suite:
-    """What another operation takes from the compacted view: what the plan names, and nothing else (PRG-1, CMP-9). Frame `view`: one row per
-    partition that loses messages."""
+    """Check that exactly the named messages leave the compacted view (PRG-1, CMP-9).
+
+    Frame `view`: one row per partition that loses messages."""
     if not plan.on_view.mark:
         return ()
     return (
@@ -80,7 +86,9 @@ def view_removals_suite(plan: Plan) -> Suite:
 
 
 def outlived_suite(plan: Plan) -> Suite:
-    """That nothing older comes back where an age takes what is not compacted yet (CMP-9, P3). Frame `outlived`: one row."""
+    """Check that no older message returns when an age removes messages before their compaction (CMP-9, P3).
+
+    Frame `outlived`: one row."""
     if not plan.past_horizon:
         return ()
     return (
@@ -103,12 +111,15 @@ def outlived_suite(plan: Plan) -> Suite:
 
 
 def kept_suite(plan: Plan, policy: Policy, *, enabled: bool = True) -> Suite:
-    """By what is left when the plan is carried out, kept messages satisfy every limit by number and by size, the next older one would break
-    one, and what is beyond goes or is held (RET-1 to RET-4, P5). Frame `limits`: one row about all groups of the scope. Only what no rule of
-    age takes is counted (DEL-9)."""
+    """Check the limits by number and size on the messages that stay (RET-1 to RET-4, P5).
+
+    The kept messages satisfy every limit, the next older message would break one, and all messages beyond leave or are held. Messages that
+    a rule of age removes do not count (DEL-9).
+
+    Frame `limits`: one row about all groups of the scope."""
     limits = policy.limits
     if limits is None or not enabled:
-        return ()  # nothing goes by them: `rows_justified` would tell
+        return ()  # no message leaves by them, or `rows_justified` would fail
     beyond = sum(rows for reason, rows in plan.expected.removed if is_limit(reason))
     held = sum(entry.rows for entry in plan.held if is_limit(entry.reason))
     return (
@@ -141,9 +152,10 @@ def kept_suite(plan: Plan, policy: Policy, *, enabled: bool = True) -> Suite:
 
 
 def archive_suite(plan: Plan, policy: Policy) -> Suite:
-    """What goes is archived first, all of it and as it is (RET-7). Frame `archive`: one row about the plan's file.
+    """Check that the archive has all removed messages unchanged (RET-7).
 
-    No checks where the policy deletes, or nothing goes; what a person asks to have removed is kept nowhere.
+    Frame `archive`: one row about the plan's file. There are no checks if the policy deletes or no message leaves. Requested removals are
+    never archived.
     """
     if policy.archive_to is None or not plan.expected.removed_rows:
         return ()
@@ -171,10 +183,15 @@ def archive_suite(plan: Plan, policy: Policy) -> Suite:
 
 
 def markers_suite(plan: Plan, staged: Staged, policy: Policy, *, owed: bool = True) -> Suite:
-    """Every key that the change empties has the marker that is owed to it (MRK-1, MRK-3 to MRK-5). `owed`: whether what goes owes any.
+    """Check that every key which loses its last message gets its marker (MRK-1, MRK-3 to MRK-5).
 
-    Frames: `markers`, one row per staged marker; `unmarked`, one row per key that the change empties and that has none; `marked`, one row
-    about all of them.
+    Frames:
+        markers: One row per staged marker.
+        unmarked: One row per emptied key without a marker.
+        marked: One row about all markers.
+
+    Args:
+        owed: The removed messages require markers.
     """
     made = 0 if staged.markers is None else staged.markers.count
     wanted = owed and policy.marker_ttl_us is not None and not plan.is_empty

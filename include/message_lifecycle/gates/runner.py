@@ -1,9 +1,8 @@
-"""The declared checks by Great Expectations: the judge of tables.
+"""The judge of tables: Great Expectations evaluates the declared checks.
 
-Evidence is small: at most a row for each file. A frame of Spark's is computed once, by what the table is then, and fetched; it
-is never held in Spark's cache, where a later gate of the session would find the table as it was. Great Expectations judges it
-in memory, one validation for each frame. A result counts only for the part of a check that it names, and a check passes only
-when every part of it came back without an error.
+Evidence is small: at most a row for each file. The judge computes and fetches a Spark frame once and never caches it, because a later gate
+of the session would find the old table in the cache. Great Expectations judges each frame in memory with one validation. A result counts
+only for the part of a check that it names, and a check passes only if all its parts return without an error.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ def _by_frame(suite: Suite) -> Iterator[tuple[str, list[Declared]]]:
 
 
 def _local(found: object) -> pa.Table | None:
-    """The frame's rows as they are now. None: it is no frame."""
+    """Return the frame's rows as they are now. None: the value is not a frame."""
     import pyarrow as pa
 
     if found is None or isinstance(found, pa.Table):
@@ -82,7 +81,7 @@ def _local(found: object) -> pa.Table | None:
 
 
 def _validate(name: str, group: list[Declared], frame: pa.Table | None) -> dict[str, Finding]:
-    """One validation for all checks of one frame."""
+    """Evaluate all checks of one frame with one validation."""
     if frame is None:
         return dict.fromkeys((declared.id for declared in group), not_evaluated(f"there is no evidence `{name}`"))
     findings = {declared.id: refusal for declared in group if (refusal := _refusal(name, declared, frame.schema))}
@@ -98,7 +97,7 @@ def _named(test: Test, frame: pa.Table) -> tuple[str, ...]:
 
 
 def _refusal(name: str, declared: Declared, schema: pa.Schema) -> Finding | None:
-    """Why a check cannot be put to this frame at all: told apart from a broken rule."""
+    """Return why a check cannot be evaluated on this frame, which differs from a broken rule. None: it can."""
     test = declared.test
     if isinstance(test, RowCount | Same):
         return None
@@ -136,8 +135,9 @@ def _results(parts: Iterable[Part], frame: pa.Table) -> Mapping[Part, Any]:
 
 @cache
 def _lighten() -> None:
-    """Before Great Expectations is imported. A quarter of its import is statistics, for expectations of distributions; none of ours is one,
-    so they are loaded when something of them is asked for."""
+    """Delay the import of statistics, a quarter of the import of Great Expectations. Our checks use no distributions.
+
+    Call it before Great Expectations is imported."""
     os.environ.setdefault("GX_ANALYTICS_ENABLED", "False")
     spec = None if "scipy.stats" in sys.modules else importlib.util.find_spec("scipy.stats")
     if spec is None or spec.loader is None:
@@ -145,20 +145,21 @@ def _lighten() -> None:
     spec.loader = loader = importlib.util.LazyLoader(spec.loader)
     module = sys.modules["scipy.stats"] = importlib.util.module_from_spec(spec)
     loader.exec_module(module)
-    # Where `from scipy import stats` looks first: a look at the module itself would load it.
+    # `from scipy import stats` checks this place first. Touching the module itself would load it.
     sys.modules["scipy"].stats = module  # type: ignore[attr-defined]  # of a module that nobody has typed
 
 
 def _in_pandas(frame: pa.Table, columns: Iterable[str]) -> pd.DataFrame:
-    """The columns as they are judged; nothing else of the frame but the number of its rows."""
+    """Return the judged columns of the frame as pandas, with its number of rows."""
     import pandas as pd
 
     return pd.DataFrame({name: _series(frame[name]) for name in columns}, index=pd.RangeIndex(len(frame)))
 
 
 def _series(column: pa.ChunkedArray) -> pd.Series[Any]:
-    """Null stays apart from NaN. Whole numbers are Python's, for pandas' own wrap around when added up, and become doubles when
-    compared with one."""
+    """Return a column in which null differs from NaN and whole numbers are Python's.
+
+    The whole numbers of pandas overflow in sums, and become doubles when compared with a double."""
     import pandas as pd
     from pyarrow import types
 
@@ -178,13 +179,13 @@ def _finding(declared: Declared, results: Mapping[Part, Any], named: tuple[str, 
         logger.warning("check %s could not be evaluated: %s", declared.id, errors[0])
         return not_evaluated("Great Expectations reported an error")
     seen = _seen(declared.test, {asks: result.result for asks, result in mine.items()})
-    # Success alone is a rounded share of the rows; a single wrong one among very many must count as well.
+    # `success` is a rounded share of the rows. A single wrong row among very many must count, too.
     passed = all(result.success for result in mine.values()) and not seen.unknown and not seen.wrong
     return finding(declared, replace(seen, named=named), passed=passed)
 
 
 def _errors(info: Mapping[str, Any]) -> Iterator[str]:
-    """Messages of what was raised: given plainly, or by the id of the metric that raised."""
+    """Return the messages of raised errors. Great Expectations gives them directly or by the id of a metric."""
     for entry in [info] if "raised_exception" in info else info.values():
         if entry["raised_exception"]:
             yield str(entry["exception_message"])
@@ -201,7 +202,7 @@ def _seen(test: Test, told: Mapping[Asks, Mapping[str, Any]]) -> Seen:
             return Seen(unknown=_unexpected(told["known"]), wrong=_unexpected(told["in_set"]))
         case ColumnSum():
             unknown = _unexpected(told["known"])
-            # The sum over nothing is 0, and nothing is known of it.
+            # The sum over no rows is 0, but it must count as unknown.
             total = told["sum"]["observed_value"] if told["rows"]["observed_value"] > unknown else None
             return Seen(lowest=total, highest=total, unknown=unknown)
         case Within():
@@ -212,5 +213,5 @@ def _seen(test: Test, told: Mapping[Asks, Mapping[str, Any]]) -> Seen:
 
 
 def _unexpected(result: Mapping[str, Any]) -> int:
-    """None comes back over no rows, where the part that wants a row has failed already."""
+    """Return the number of unexpected values. Without rows Great Expectations returns None, and another part fails for that."""
     return result["unexpected_count"] or 0

@@ -1,7 +1,7 @@
-"""Checks as values (DEL-2), and those that several operations share.
+"""Checks as values (DEL-2), and the checks that several operations share.
 
-They are declared before anything is looked at, and judged by whoever evaluates them: `runner` by Great Expectations, `plain` over lists of
-rows. No test of a column holds where there are no rows or where a value is unknown: a check that looked at nothing never passes.
+An operation declares its checks before anyone reads data. `runner` evaluates them with Great Expectations, `plain` over lists of rows. No
+test of a column passes without rows or with an unknown value, so a check without data never passes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Asks = Literal["rows", "known", "in_set", "sum", "min", "max"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowCount:
-    """The frame has from `minimum` to `maximum` rows (None: any number more). `named`: the column that says which rows they are."""
+    """The frame has from `minimum` to `maximum` rows (None: no upper bound). `named`: the column with names of rows for a finding."""
 
     frame: str
     minimum: int
@@ -29,7 +29,7 @@ class RowCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnSum:
-    """Whole numbers, all known, that add up to `equals`."""
+    """All values are known whole numbers, and their sum is `equals`."""
 
     frame: str
     column: str
@@ -38,7 +38,7 @@ class ColumnSum:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Within:
-    """Numbers, all known, from `minimum` to `maximum` (None: no bound on that side)."""
+    """All values are known numbers from `minimum` to `maximum` (None: no bound on that side)."""
 
     frame: str
     column: str
@@ -49,7 +49,7 @@ class Within:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllAre:
-    """Truth values, all known, each of which is `value`."""
+    """All values are known and equal `value`."""
 
     frame: str
     column: str
@@ -58,7 +58,7 @@ class AllAre:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Same:
-    """Two texts known without any evidence; they must be equal."""
+    """Two texts are equal. The test needs no evidence."""
 
     found: str
     wanted: str
@@ -71,9 +71,13 @@ Test = OfFrame | Same
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declared:
-    """One expectation. `says` is the rule as a sentence; `what` names the thing measured, for the finding.
+    """One expectation. A broken `rule` blocks, a broken `limit` asks a person (DEL-2).
 
-    A broken `rule` blocks; a broken `limit` asks a person (DEL-2). `told`: what that person reads in place of the numbers."""
+    Args:
+        says: The rule as a sentence.
+        what: The name of the measured thing in a finding.
+        told: The text that the person reads in place of numbers.
+    """
 
     id: str
     says: str
@@ -98,7 +102,7 @@ def limit(id: str, says: str, what: str, test: Test) -> Declared:
 
 
 def asked(id: str, says: str, plan: Plan) -> Declared:
-    """Each question of the plan's own is put to a person, in the plan's words."""
+    """Return the check that asks a person each question of the plan."""
     none = Within(frame=FIGURES, column="asks", minimum=None, maximum=0)
     return Declared(id=id, says=says, what=_ASKS, kind="limit", test=none, told="; ".join(plan.asks))
 
@@ -112,7 +116,7 @@ def tightened(plan: Plan) -> Declared:
 
 
 def comes_back(plan: Plan) -> Declared:
-    """An undo is always a person's word."""
+    """Return the check that asks a person about an undo, whatever it restores."""
     return asked("undo", "Nothing comes back without a person's word.", plan)
 
 
@@ -133,12 +137,12 @@ def figure(column: str, equals: int) -> Within:
 
 
 def counted(frame: str, rows: int, says: str, what: str, *of_each: Declared) -> Suite:
-    """A frame's rows are counted before they are judged; `of_each` is not asked of a frame that has none."""
+    """Return a check of the number of rows, followed by `of_each` if rows are expected."""
     return (rule(frame, says, what, count(frame, rows)), *(of_each if rows else ()))
 
 
 def none_in(frame: str, column: str, says: str, what: str, *, id: str | None = None) -> Declared:
-    """The column counts, in each row, what should not be there."""
+    """Check that a column with counts of errors is 0 in each row."""
     return rule(id or f"{frame}_{column}", says, what, total(frame, column, 0))
 
 
@@ -153,7 +157,7 @@ def _rows_before(plan: Plan, what: str) -> Declared:
 
 
 def rows_left(what: str, rows: int) -> Declared:
-    """`what` a row is: a change, a message."""
+    """Check the number of remaining rows. `what`: the name of one row, such as change or message."""
     return rule("rows_kept", f"Every {what} that does not go is still there.", f"{what}s kept", figure("rows_kept", rows))
 
 
@@ -173,7 +177,7 @@ def figures_of_return(plan: Plan, what: str) -> Suite:
 
 
 def nothing_else_differs() -> Declared:
-    """Frame `difference`: one row per file."""
+    """Check that no other file differs. Frame `difference`: one row per file."""
     return rule("difference", "Beside what the plan names nothing differs.", "other files that differ", count("difference", 0))
 
 
@@ -184,7 +188,7 @@ def same_settings(plan: Plan, policy: Policy) -> Declared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """What is asked of Great Expectations for a check, as one expectation; checks of the same column share parts. None: no bound on that side."""
+    """One expectation of Great Expectations. Checks of the same column share parts. None: no bound on that side."""
 
     asks: Asks
     column: str | None = None
@@ -194,8 +198,9 @@ class Part:
 
 
 def parts_of(test: Test) -> tuple[Part, ...]:
-    """A check's parts, at most one of each kind. Great Expectations passes over nulls and holds vacuously over no rows, so that
-    there are rows and that all values are known are parts of their own."""
+    """Return the parts of a check, at most one of each kind.
+
+    Great Expectations ignores nulls and passes without rows. Separate parts therefore require rows and known values."""
     match test:
         case Same():
             return ()
@@ -206,7 +211,7 @@ def parts_of(test: Test) -> tuple[Part, ...]:
         case ColumnSum():
             return (*_some_known(test), Part(asks="sum", column=test.column, minimum=test.equals, maximum=test.equals))
         case Within():
-            # Both ends against both bounds: then no NaN passes, whichever end it takes.
+            # Each end is compared with both bounds, so that no NaN passes.
             low, high = test.minimum, test.maximum
             ends = [Part(asks=end, column=test.column, minimum=low, maximum=high) for end in ("min", "max")]
             return (*_some_known(test), *ends)
@@ -219,9 +224,9 @@ def _some_known(test: OfColumn) -> tuple[Part, Part]:
 
 
 def holds_suite(plan: Plan) -> Suite:
-    """Nothing goes that a legal hold keeps (DEL-8), by a second look at the holds. Frame `holds`: one row.
+    """Check by a second reading of the holds that no held message leaves (DEL-8). Frame `holds`: one row.
 
-    No checks where no hold stood when the plan was made: one that came since makes it plan again, before the gate and before the publish.
+    A plan without holds has no such checks: a later hold makes it plan again, before the gate and before the publish.
     """
     if not plan.requirements.heeded:
         return ()

@@ -1,4 +1,4 @@
-"""What changes of whole tables are held to: erasure writes them again, the deletion of a topic moves them, reclaim ends their history."""
+"""The checks of changes to whole tables: erasure rewrites them, the deletion of a topic renames them, reclaim ends their history."""
 
 from __future__ import annotations
 
@@ -40,10 +40,14 @@ _NONE_OF_TABLE = (
 
 
 def erasure_suite(plan: Plan, policy: Policy) -> Suite:
-    """Exactly the named rows of a key go, everywhere, and nothing else differs (DEL-2, DEL-7, CMP-8).
+    """Check that exactly the named rows of a key leave every table, and that no other row differs (DEL-2, DEL-7, CMP-8).
 
-    Frames, which alone tell what was staged: `rewritten`, one row per file that is written again; `tables`, one row per table, by a second
-    search of what is staged; `figures`, one row. A person is asked whatever the counts: the history ends before the undo window does.
+    A person must always approve, because the history ends before the undo window does.
+
+    Frames:
+        rewritten: One row per rewritten file.
+        tables: One row per table, from a second search of the stage.
+        figures: One row.
     """
     rows = total("rewritten", "rows", sum(rows.rows for _, rows in plan.erased))
     return (
@@ -71,10 +75,14 @@ def erasure_suite(plan: Plan, policy: Policy) -> Suite:
 
 
 def topic_suite(plan: Plan, policy: Policy) -> Suite:
-    """A whole topic is deleted or brought back: the tables are those of the plan, counted anew (DEL-2, DEL-3, DEL-7).
+    """Check that the deletion or the return of a topic moves exactly the plan's tables (DEL-2, DEL-3, DEL-7).
 
-    Frames: `tables`, one row per table that would move: `same` (uuid, snapshot and kind as planned), `rows`; `taken`, one row per table that
-    has the place of one; `figures`, one row. It is always a person's word: the last check asks for it.
+    A person must always approve.
+
+    Frames:
+        tables: One row per table that would move, with `same` (uuid, snapshot and kind as planned) and `rows`.
+        taken: One row per table that occupies a place.
+        figures: One row.
     """
     moves = plan.moved()
     same, rows = all_are("tables", "same", True), total("tables", "rows", sum(action.rows for action in moves))
@@ -97,10 +105,14 @@ def topic_suite(plan: Plan, policy: Policy) -> Suite:
 
 
 def reclaim_suite(plan: Plan, policy: Policy) -> Suite:
-    """By a second look, nothing that stays loses a file, and nothing goes before its time (DEL-7).
+    """Check by a second reading that no remaining snapshot loses a file and that no file leaves too early (DEL-7).
 
-    Frames: `tables`, one row for each that loses something; `needed`, `missing`, `young`, `pointed`, `progress`, `outside` and `fresh`, what
-    is wrong, by name; `figures`, one row. No messages go: only the share of the bytes that lie in the tables' folders is judged.
+    No messages leave, so the limit judges only the share of the bytes in the tables' folders.
+
+    Frames:
+        tables: One row per table that loses files or snapshots.
+        needed, missing, young, pointed, progress, outside, fresh: The errors that were found, by name.
+        figures: One row.
     """
     reachable, snapshots = all_are("tables", "reachable", True), sum(len(action.snapshots) for action in plan.forgets)
     return (
@@ -150,10 +162,14 @@ def _no_more_than_planned(plan: Plan) -> Suite:
 
 
 def deleted_reclaim_suite(plan: Plan, policy: Policy) -> Suite:
-    """By a second look, all tables of a deleted topic go, all that lies in their folders, and nothing else (DEL-7).
+    """Check by a second reading that exactly the tables of a deleted topic and the files in their folders leave (DEL-7).
 
-    Frames: `tables`, one row for each that goes, `same` where it is the one that was planned for; `outside`, `unlisted` and `fresh`, what is
-    wrong, by name; `figures`, one row. It is always a person's word: the last check asks for it.
+    A person must always approve.
+
+    Frames:
+        tables: One row per table that leaves, with `same` (it is the planned table).
+        outside, unlisted, fresh: The errors that were found, by name.
+        figures: One row.
     """
     same = all_are("tables", "same", True)
     return (
@@ -179,15 +195,17 @@ def deleted_reclaim_suite(plan: Plan, policy: Policy) -> Suite:
     )
 
 
-# What the removal of quarantine rows by their age is held to (QUA-1, DEL-2), and taking it back (DEL-7).
+# The checks of removals from the quarantine (QUA-1, DEL-2), and of their undo (DEL-7).
 
 
 def quarantine_suite(plan: Plan, policy: Policy) -> Suite:
-    """Whole files go that have reached their age, those that the plan names, and nothing else.
+    """Check that exactly the planned files leave, each of them past its age or replayed.
 
-    Frames: `going`, one row per file that goes, read once more: `rows`, `newest_at` (the newest time among its rows), `planned`;
-    `difference`, other files that differ; `figures`, one row. Where files go before their age, `replayed`, one row for each of them: `rows`,
-    `planned`, and `settled` (all its rows are of one batch that was replayed).
+    Frames:
+        going: One row per file that leaves, read again: `rows`, `newest_at` (the newest time of its rows), `planned`.
+        difference: Other files that differ.
+        replayed: One row per file that leaves before its age: `rows`, `planned`, `settled` (all its rows belong to one replayed batch).
+        figures: One row.
     """
     early = files_before_their_age(plan, policy)
     removed, replayed = plan.expected.removed_rows, sum(file.rows for file in early)
@@ -230,10 +248,12 @@ def _replayed_rows(files: int, rows: int) -> Suite:
 
 
 def quarantine_undo_suite(plan: Plan, policy: Policy) -> Suite:
-    """Exactly the files that the removal took are there again, byte for byte.
+    """Check that exactly the removed files return, byte for byte.
 
-    Frames: `back`, one row per file that is new: `rows`, as it is read, `same` (the bytes of the file that the plan names for it), `planned`;
-    `difference`, other files that differ; `figures`, one row.
+    Frames:
+        back: One row per new file: `rows`, `same` (the bytes of the file that the plan names for it), `planned`.
+        difference: Other files that differ.
+        figures: One row.
     """
     rows = plan.restored_rows
     return (
