@@ -111,7 +111,7 @@ def test_what_was_taken_is_told(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_span_that_was_doubled_is_told(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     doubled = replace(TAKEN, span_seconds=7_200)
     monkeypatch.setattr(module, "ingest", Asked(doubled))
-    words = "segments span up to 7,200 seconds here: by the topic's segment_max_seconds this batch alone would have opened more than 10,000"
+    words = "segments span up to 2h here: by the topic's segment_max_seconds this batch alone would have opened more than 10,000"
     assert words in " ".join(lake.say("ingest", "shop/orders", "./landing").out.split())
     assert lake.say("ingest", "shop/orders", "./landing", "-o", "json").document["span_seconds"] == 7_200
     assert words in described(doubled)

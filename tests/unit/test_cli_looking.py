@@ -232,7 +232,7 @@ def test_explain_a_message_that_is_due_then_gone(lake: Lake, orders: TopicName) 
     plan_id = lake.say("run", "shop/orders", "-o", "json").lines[0]["plan_id"]
     told = explained(lake, "0:1")
     assert (told["verdict"], told["removed_by"]["plan_id"], told["removed_by"]["reason"]) == ("gone", plan_id, "expiry")
-    assert told["removed_by"]["rule"] == "message_expiry = 86400 seconds"
+    assert told["removed_by"]["rule"] == "message_expiry = 1d"
     assert told["removed_by"]["approval"] is None
     assert told["removed_by"]["gate_id"] == lake.say("explain", plan_id, "-o", "json").document["gate"]["gate_id"]
     said = lake.say("explain", "shop/orders", "0:1").out

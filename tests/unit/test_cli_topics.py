@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from message_lifecycle.model.facts import LogWitness
+from message_lifecycle.model.instants import parse_duration
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.settings import BY_NAME
 from message_lifecycle.stores.memory import MemoryStore
 from tests.worlds import HOUR, NOW, Lake, make_lake
 
@@ -33,6 +35,22 @@ def test_create_makes_the_topic_and_describe_tells_every_setting_with_its_origin
     assert (setting(described, "message_expiry")["value"], setting(described, "message_expiry")["origin"]) == (3600, "topic")
     assert (setting(described, "max_overdue")["value"], setting(described, "max_overdue")["origin"]) == (60, "server file")
     assert setting(described, "approval_ttl")["origin"] == "built in"
+
+
+def test_every_duration_is_written_as_people_write_it(lake: Lake) -> None:  # NUM-1
+    made = lake.say("topic", "create", "shop/orders", "--set", "message_expiry=20d", "--set", "max_age_seconds=90.5")
+    assert [line.split() for line in made.out.splitlines() if "from" not in line][1:3] == [
+        ["message_expiry", "0s", "20d", "topic"],
+        ["max_age_seconds", "unset", "1m30.5s", "topic"],
+    ]
+    words = [line.split() for line in lake.say("topic", "describe", "shop/orders").out.splitlines()]
+    shown = {line[0]: line[1] for line in words if len(line) > 2 and line[0] in BY_NAME and BY_NAME[line[0]].unit == "seconds"}
+    read = {
+        one["setting"]: one["value"]
+        for one in lake.say("topic", "describe", "shop/orders", "-o", "json").document["settings"]
+        if one["unit"] == "seconds"
+    }
+    assert len(read) > 10 and {name: parse_duration(text) for name, text in shown.items()} == read
 
 
 def test_describe_tells_end_offsets_and_what_is_stored(lake: Lake) -> None:

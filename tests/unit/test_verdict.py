@@ -112,7 +112,7 @@ def test_a_yes_to_another_report_is_no_word_and_a_no_is() -> None:
 def test_a_question_waits_for_its_time_and_lapses_after_it() -> None:
     limits = "share of messages that goes: 38 %, expected at most 30 %; share of bytes that goes: 31 %, expected at most 30 %"
     assert withheld(decided(MUCH, after=TTL)) == ("needs_approval", limits)
-    assert withheld(decided(MUCH, after=TTL + 1)) == ("lapsed", f"nobody answered within 60 s: {limits}")
+    assert withheld(decided(MUCH, after=TTL + 1)) == ("lapsed", f"nobody answered within 1m: {limits}")
 
 
 @pytest.mark.parametrize("granted", [True, False])

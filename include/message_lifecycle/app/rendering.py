@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Self
 
 from message_lifecycle.model.instants import format_instant
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.settings import Value, typed
 
 Document = dict[str, Any]
 """A view that is no dataclass yet."""
@@ -61,9 +62,14 @@ def reasons(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count(number)} by {reason}" for reason, number in counts.items())
 
 
-def said(value: object) -> str:
-    """A setting's value."""
-    return "unset" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+def said(value: Value | None, unit: str) -> str:
+    """Return a setting's value as a person types it. A duration needs no unit beside it: `1d12h`."""
+    return "unset" if value is None else typed(value, unit)
+
+
+def unit_beside(unit: str) -> str:
+    """Return the unit that a value of a setting still needs beside it."""
+    return "" if unit == "seconds" else unit
 
 
 def ends(end_offsets: Mapping[int, int]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from string import Formatter
 from typing import Annotated, Any, Final, Literal, Protocol
 
 
@@ -86,7 +87,7 @@ REASONS: Final[dict[str, Declared]] = {
     "expiry": Declared(
         family="age",
         rules=("EXP-4", "EXP-5"),
-        text="message_expiry = {message_expiry} seconds",
+        text="message_expiry = {message_expiry}",
         due="it is past its message_expiry, and its segment is expired",
         settings=("message_expiry",),
         checks=("going_expired", "rows_justified"),
@@ -262,9 +263,10 @@ def is_request(reason: str) -> bool:
 
 
 class Settings(Protocol):
-    def __getitem__(self, name: str, /) -> object: ...
+    def text(self, name: str, /) -> str: ...
 
 
 def text_of(reason: str, settings: Settings) -> str:
     """Say by what a message went."""
-    return REASONS[reason].text.format_map(settings)
+    declared = REASONS[reason].text
+    return declared.format_map({name: settings.text(name) for _, name, _, _ in Formatter().parse(declared) if name})

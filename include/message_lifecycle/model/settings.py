@@ -63,6 +63,11 @@ class Policy:
         known = self._by_name.get(name)
         return BY_NAME[name].default if known is None else known.value
 
+    def text(self, name: str) -> str:
+        """Return the value as a person types it; a duration as `1d12h`."""
+        value = self[name]
+        return "unset" if value is None else typed(value, BY_NAME[name].unit)
+
     def _int(self, name: str) -> int:
         value = self[name]
         assert isinstance(value, int)
@@ -323,6 +328,13 @@ def from_to(name: str, before: Mapping[str, Value | None], after: Mapping[str, V
 
 _MINUTE = 60
 _SIZE_STEP = 1000
+
+
+def typed(value: Value, unit: str) -> str:
+    """Return the value of a setting with this unit as a person types it."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value).lower() if isinstance(value, bool) else str(value)
+    return duration(value) if unit == "seconds" else str(value)
 
 
 def told(value: Value | None, unit: str) -> str:

@@ -16,6 +16,7 @@ from message_lifecycle.model.instants import (
     Instant,
     InvalidTtl,
     OwnTtl,
+    duration,
     expires_at,
     parse_ttl,
     seconds,
@@ -144,7 +145,7 @@ def opens_too_many(places: Iterable[tuple[int, int]]) -> bool:
 def span_doubled(seconds: int) -> str:
     """Return the warning about a batch that would have opened too many segments (EXP-3)."""
     return (
-        f"segments span up to {seconds:,} seconds here: by the topic's segment_max_seconds this batch alone would have opened "
+        f"segments span up to {duration(seconds)} here: by the topic's segment_max_seconds this batch alone would have opened "
         f"more than {MOST_OPENED:,}"
     )
 

@@ -10,7 +10,7 @@ from message_lifecycle.model import reasons
 from message_lifecycle.model.change import CommitView, RemoveRows, non_empty
 from message_lifecycle.model.facts import READERS, Facts, Lift, LogState, Progress, ReaderKind, Segment
 from message_lifecycle.model.hold import SparedOffsets
-from message_lifecycle.model.instants import INT64_MAX, MICROS_PER_SECOND, Instant, deadline, format_instant, newest
+from message_lifecycle.model.instants import INT64_MAX, MICROS_PER_SECOND, Instant, deadline, duration, format_instant, newest
 from message_lifecycle.model.message import NOTHING, DueRows, Outlived, RowAnswer, ViewState, offsets_of, ranges_of, ranges_text
 from message_lifecycle.model.plan import Bound, Holder, Plan
 from message_lifecycle.model.reasons import AgeReason
@@ -181,7 +181,7 @@ class Lag:
         return replace(reader, lift=Lift(through=waiting.cuts.get(partition, end) - 1, reason=reason))
 
     def _told(self, age: int) -> str:
-        return f"the oldest message past that is {_seconds(age)} s old, more than max_compaction_lag = {_seconds(self.limit_us)} s"
+        return f"the oldest message past that is {_duration(age)} old, more than max_compaction_lag = {_duration(self.limit_us)}"
 
     def completed(self, made: Plan, outlived: Outlived) -> Plan:
         """Return the plan with its removals from the view and its warnings."""
@@ -263,9 +263,8 @@ def _reached(horizon: int) -> str:
     return "has compacted nothing here yet" if horizon <= NOTHING else f"has compacted up to offset {horizon}"
 
 
-def _seconds(us: int) -> str:
-    whole, micros = divmod(us, MICROS_PER_SECOND)
-    return f"{whole}.{micros:06}".rstrip("0").rstrip(".")
+def _duration(us: int) -> str:
+    return duration(us / MICROS_PER_SECOND)
 
 
 # The rules of age of one policy: for single messages, in the plan and in every read (CLK-2, TTL-5), and for whole segments by metadata

@@ -131,7 +131,7 @@ def removal(
 def silent(readers: Barriers, policy: Policy) -> list[str]:
     """Return a warning for each silent reader (EXP-6)."""
     return [
-        f"consumer {name} has been silent for longer than {policy['consumer_expiry']} s and keeps nothing any more"
+        f"consumer {name} has been silent for longer than {policy.text('consumer_expiry')} and keeps nothing any more"
         for name in readers.silent
     ]
 

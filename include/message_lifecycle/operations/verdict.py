@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, assert_never
 
-from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, duration
 from message_lifecycle.model.outcome import Approval, GateReport, Staged
 from message_lifecycle.model.plan import Plan
 
@@ -72,7 +72,8 @@ def decide(
             if approval is None:
                 limits = "; ".join(check.found for check in report.checks if not check.passed)
                 if now > asked_at + approval_ttl_us:
-                    return Withheld(outcome="lapsed", reason=f"nobody answered within {approval_ttl_us // 1_000_000} s: {limits}")
+                    told = f"nobody answered within {duration(approval_ttl_us / MICROS_PER_SECOND)}: {limits}"
+                    return Withheld(outcome="lapsed", reason=told)
                 return Withheld(outcome="needs_approval", reason=limits)
             if approval.at > asked_at + approval_ttl_us:
                 return Withheld(outcome="lapsed", reason=f"{approval.by} answered after the question had lapsed")

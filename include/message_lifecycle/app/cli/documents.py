@@ -27,6 +27,7 @@ from message_lifecycle.app.cli.context import (
 from message_lifecycle.app.cli.screen import Output, Screen, emit, emit_long, working
 from message_lifecycle.app.rendering import ROWS, Document, count, said
 from message_lifecycle.model.names import composed
+from message_lifecycle.model.settings import BY_NAME
 from message_lifecycle.sources.files import unreadable_file
 
 app = typer.Typer(no_args_is_help=True, help="Documents: their changes, snapshots, clients and history.")
@@ -336,7 +337,10 @@ def show_documents(screen: Screen, found: Document) -> None:
         screen.heading("Settings below the topic's")
         screen.table(
             ("of", "setting", "value"),
-            [(f"{own['level']} {own['name']}", own["setting"], said(own["value"])) for own in found["own_settings"]],
+            [
+                (f"{own['level']} {own['name']}", own["setting"], said(own["value"], BY_NAME[own["setting"]].unit))
+                for own in found["own_settings"]
+            ],
             most=ROWS,
         )
 
@@ -373,12 +377,12 @@ def _show_document(screen: Screen, found: Document) -> None:
             wrap=("client",),
         )
     screen.heading("Settings that act on it")
-    screen.table(("setting", "value"), [(name, said(value)) for name, value in found["settings"].items()])
+    screen.table(("setting", "value"), [(name, said(value, BY_NAME[name].unit)) for name, value in found["settings"].items()])
 
 
 def _show_altered(screen: Screen, found: Document) -> None:
     screen.line(f"{found['level']} {found['name']} of {found['topic']}", style="bold")
-    screen.facts([("owner", found["owner"] or ""), *((name, said(value)) for name, value in found["settings"].items())])
+    screen.facts([("owner", found["owner"] or ""), *((name, said(value, BY_NAME[name].unit)) for name, value in found["settings"].items())])
     if not found["settings"]:
         screen.line("no settings of its own")
 

@@ -22,7 +22,7 @@ from message_lifecycle.app.cli.context import (
 )
 from message_lifecycle.app.cli.screen import Output, Screen, emit, working
 from message_lifecycle.app.rendering import SHORT, Document, count, size
-from message_lifecycle.model.instants import format_instant, span
+from message_lifecycle.model.instants import duration, format_instant, span
 from message_lifecycle.model.topic import matrix
 
 _HOLDERS_SHOWN = 5
@@ -215,7 +215,7 @@ def _show_explanation(screen: Screen, found: Document) -> None:
         )
         return
     screen.heading(f"What bounds partition {found['partition']}, as of {found['as_of']}")
-    screen.line(f"message_expiry = {found['message_expiry']['value']} s ({found['message_expiry']['origin']})")
+    screen.line(f"message_expiry = {duration(found['message_expiry']['value'])} ({found['message_expiry']['origin']})")
     rows = [(drawing.offset(b["stops_at"]), b["bound"], b["reason"]) for b in found["bounds"]]
     screen.table(("offset", "bound", "because"), rows, right=("offset",))
     screen.notes(found["warnings"])

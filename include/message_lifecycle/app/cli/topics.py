@@ -28,7 +28,7 @@ from message_lifecycle.app.cli.context import (
 from message_lifecycle.app.cli.documents import show_documents
 from message_lifecycle.app.cli.repair import repair
 from message_lifecycle.app.cli.screen import Output, Screen, emit, working
-from message_lifecycle.app.rendering import SHORT, Document, count, said, size
+from message_lifecycle.app.rendering import SHORT, Document, count, said, size, unit_beside
 from message_lifecycle.model.errors import BadInput, InvalidSetting
 from message_lifecycle.model.names import TopicName, meant, normalise_name
 from message_lifecycle.model.setting_list import Value
@@ -303,7 +303,10 @@ def _show_altered(screen: Screen, topic: Document) -> None:
     screen.line(topic["topic"], style="bold")
     screen.table(
         ("setting", "from", "to", "unit", "origin"),
-        [(s["setting"], said(s["from"]), said(s["to"]), s["unit"], s["to_origin"]) for s in topic["changed"]],
+        [
+            (s["setting"], said(s["from"], s["unit"]), said(s["to"], s["unit"]), unit_beside(s["unit"]), s["to_origin"])
+            for s in topic["changed"]
+        ],
         right=("from", "to"),
         none="no setting is another one now",
     )
@@ -317,7 +320,7 @@ def _settings(screen: Screen, topic: Document) -> None:
     screen.heading("Settings")
     screen.table(
         ("setting", "value", "unit", "origin"),
-        [(s["setting"], said(s["value"]), s["unit"], _origin(s)) for s in topic["settings"]],
+        [(s["setting"], said(s["value"], s["unit"]), unit_beside(s["unit"]), _origin(s)) for s in topic["settings"]],
         right=("value",),
     )
 
