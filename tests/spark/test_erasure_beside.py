@@ -79,8 +79,12 @@ def test_the_quarantine_loses_the_rows_whose_text_tells_the_key(make: Callable[.
     frame = topic.session.createDataFrame(rows, "file string, position bigint, code string, reason string, raw string")
     quarantine(engine_of_process(), topic.name, frame, batch_id=token_hex(16), at=AS_OF, may_commit=lambda: None)
     assert files_with(topic.location("quarantine"), topic.key)
-    outcome = topic.erase()
+    request_id = topic.request()
+    outcome = topic.erase(request_id)
     assert outcome.name == "published", outcome.detail
+    assert "3 refused row(s) of the key were erased from the quarantine" in outcome.detail
+    (receipt,) = Receipt.from_json(topic.s.ledger.receipt(request_id)).topics
+    assert {table.table: table.rows for table in receipt.tables} == {"quarantine": 3, "log": 1}
     assert [files_with(topic.location(kind), topic.key) for kind in ("", "quarantine")] == [[], []]
     left = topic.session.sql(f"SELECT position FROM {sql_table(topic.name, kind='quarantine')}").collect()
     assert sorted(row[0] for row in left) == [1, 4]

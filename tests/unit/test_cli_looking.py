@@ -14,6 +14,7 @@ from message_lifecycle.ledger.codec import corrupt_record
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.setting_list import Value
 from tests.worlds import HOUR, NOW, SECOND, Lake, make_lake
 
 DAY = 86_400
@@ -93,6 +94,17 @@ def test_what_a_hold_keeps_is_due_and_never_called_overdue(lake: Lake, orders: T
     assert not any(re.search(r"(?<!max_)\boverdue", text.split("<h2>Settings")[0].partition("</style>")[2] or text) for text in said[:1])
     assert all("overdue" not in re.sub(r"(?s)<style.*?</style>|<h2>Settings.*", "", text) for text in said[1:])
     assert all('badge wait">held' in text for text in said[1:])
+
+
+@pytest.mark.parametrize("settings", [{"message_expiry": DAY}, {"max_records": 9}, {"cleanup_policy": "compact"}, {}], ids=str)
+def test_status_names_a_future_time_and_how_to_remove_it(lake: Lake, settings: dict[str, Value]) -> None:  # CLK-4
+    topic = lake.topic("shop/clock", **settings)
+    lake.append(topic, 3, -9_000, 2, -9_001, 1)
+    (warning,) = (one for one in state(lake, "shop/clock")["warnings"] if "CLK-4" in one)
+    assert "2 message(s) have a time later than as_of + clock_skew, the first is 0:1" in warning
+    command = warning.partition("remove the wrong one: lifecycle ")[2].replace("NAME", "ada").replace("WHY", "typo").split()
+    assert lake.say(*command).status == 0
+    assert lake.stored(topic) == [0, 2, 3, 4]
 
 
 def test_an_undone_plan_is_undone_in_every_list(lake: Lake, orders: TopicName) -> None:

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from message_lifecycle.app import applications, steps
+from message_lifecycle.app import applications, pages, steps
 from message_lifecycle.app.documents import add_changes, sync
 from message_lifecycle.app.due import due, note_looks
 from message_lifecycle.app.erasures import ask, carry_out
@@ -20,6 +20,7 @@ from message_lifecycle.app.requests import delete_topic, reclaim_deleted
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import alter_topic
 from message_lifecycle.app.views.status import topic_status
+from message_lifecycle.app.views.topics import topic_page
 from message_lifecycle.model.document import Change
 from message_lifecycle.model.errors import LifecycleError, storage_refused
 from message_lifecycle.model.instants import Instant, format_instant
@@ -427,6 +428,7 @@ def test_refused_rows_are_listed_shown_and_counted(lake: Lake) -> None:
     assert "no such refused rows" in lake.say("quarantine", "show", NAME, "--batch", "other").out
     assert "3 refused rows are in its quarantine" in " ".join(lake.say("status", NAME).out.split())
     assert f'lifecycle_topic_refused_rows{{topic="{TopicName.parse(NAME)}"}} 3.0' in lake.say("metrics").out
+    assert "<b>3</b><span>refused rows in quarantine" in pages.topic(base="/b", page=topic_page(lake.services, TopicName.parse(NAME)))
 
 
 def obliged(lake: Lake, kind: str) -> dict[str, Any]:

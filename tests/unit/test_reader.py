@@ -171,6 +171,7 @@ def one(line: str, field: str | None = None) -> bytes | None:
     (row,) = rows_of(held("a.jsonl", line.encode()), FieldMapping(key=field, value=field))
     assert row["code"] is None
     found: bytes | None = row["value"]
+    assert field is None or row["key"] == found
     return found
 
 
