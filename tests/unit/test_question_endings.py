@@ -10,6 +10,7 @@ import pytest
 from message_lifecycle.app import steps, tasks
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.plan import Operation
 from tests.errors import raises
 from tests.unit.test_frozen_question import DAY, judged_anew, report_of
 from tests.worlds import NOW, SECOND, Lake, make_lake
@@ -82,6 +83,23 @@ ENDINGS: dict[str, tuple[Act, str]] = {
 def test_a_question_that_waits_has_no_end(lake: Lake, question: dict[str, Any]) -> None:
     assert tasks.question_ending(**question) is None
     assert tasks.question_ending(**question, with_settings=False) is None
+
+
+@pytest.mark.parametrize("run", [None, "other/r"])
+@pytest.mark.parametrize("work", ["compaction", "purge_compacted", "retention"])
+def test_another_operation_that_changes_nothing_leaves_it_open(
+    capsys: pytest.CaptureFixture[str], work: Operation, run: str | None
+) -> None:  # DEL-3
+    lake = make_lake(capsys)
+    lake.append(lake.topic(str(TOPIC), message_expiry=DAY, cleanup_policy="compact,delete"), 40, 35, 30, 25, 1)
+    assert steps.run(lake.services, TOPIC, as_of=NOW, work="compaction").name == "published"
+    asked = steps.run(lake.services, TOPIC, as_of=NOW, run=RUN)
+    assert asked.name == "needs_approval"
+    assert steps.run(lake.services, TOPIC, as_of=NOW, work=work, run=run).name == "no_op"
+    waiting = lake.services.ledger.open_plan(TOPIC)
+    assert waiting is not None and waiting.plan.plan_id == asked.plan_id
+    _publish(lake, waiting.plan.plan_id)
+    assert lake.stored(TOPIC) == [4]
 
 
 @pytest.mark.parametrize("granted", [True, False])
