@@ -14,6 +14,7 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.request import UndoPlan
+from message_lifecycle.stores.iceberg.data_files import copied_from
 from tests.effort import effort, generated
 from tests.logs import SECOND
 from tests.undone import approved
@@ -84,3 +85,9 @@ def test_undo_of_a_deletion_is_the_log_as_it_was(
     again = steps.run(s, NAME, as_of=now, approver=approved)
     taken = {(p, offset) for p, first, last in known.ranges for offset in range(first, last + 1)}
     assert taken <= {(m.partition, m.offset) for m in s.reader.messages(NAME)}, (again.name, "what came back stays")
+
+
+def test_a_copy_tells_its_place_in_a_plan_of_any_size() -> None:
+    places = (0, 999_999, 1_000_000, 12_345_678)
+    assert [copied_from(f"data/{'0' * 8}-undo-{at:06}.parquet") for at in places] == list(places)
+    assert copied_from("data/00000-0-1-undo.parquet") is None

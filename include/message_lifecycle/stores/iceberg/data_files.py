@@ -7,6 +7,7 @@ import hashlib
 import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -177,7 +178,7 @@ def _chunks(io: FileIO, path: str) -> Iterator[bytes]:
 # Were its old path added again, any engine that expires snapshots the old way would delete the live file with the snapshot that had dropped it.
 
 
-_COPY = re.compile(r"-undo-(\d{6})\.parquet$")
+_COPY = re.compile(r"-undo-(\d{6,})\.parquet$")
 
 
 def copied_from(path: str) -> int | None:
@@ -199,19 +200,31 @@ def originals(engine: Engine, io: FileIO, table: Java, source_id: int | None, wa
     return described
 
 
+_AT_ONCE = 8
+"""How many copies are written at the same time: each waits for the disk or the store."""
+
+
 def copies(
     engine: Engine, io: FileIO, table: Java, originals: Mapping[int, Java], *, undone: str
 ) -> Iterator[tuple[int, tuple[str, Java]]]:
     """Write them; by their place in the plan the path and the description of each copy. Raises UndoSourceGone."""
     jvm: Java = engine.jvm
-    once = uuid.uuid4()
-    for at, file in sorted(originals.items()):
-        path = str(table.locationProvider().newDataLocation(f"{once}-undo-{at:06}.parquet"))
-        written = copy_file(io, str(file.location()), path)
-        if written != int(file.fileSizeInBytes()):
-            raise undo_source_gone(undone, f"{file.location()} has {written} bytes, the table says {file.fileSizeInBytes()}")
-        spec = table.specs().get(file.specId())
-        yield at, (path, jvm.org.apache.iceberg.DataFiles.builder(spec).copy(file).withPath(path).build())
+    # Each part of a name that py4j looks up is a call into the JVM, so these are looked up once for all files.
+    once, locations, specs, describe = uuid.uuid4(), table.locationProvider(), dict(table.specs()), jvm.org.apache.iceberg.DataFiles.builder
+    files = [originals[at] for at in sorted(originals)]
+    sources = [str(file.location()) for file in files]
+    paths = [str(locations.newDataLocation(f"{once}-undo-{at:06}.parquet")) for at in sorted(originals)]
+    threads = ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="copy")
+    try:
+        found = list(threads.map(partial(copy_file, io), sources, paths))
+    finally:
+        # Also after a failure: no copy is written after the caller has tidied up.
+        threads.shutdown(wait=True, cancel_futures=True)
+    for at, file, source, path, written in zip(sorted(originals), files, sources, paths, found, strict=True):
+        size = int(file.fileSizeInBytes())
+        if written != size:
+            raise undo_source_gone(undone, f"{source} has {written} bytes, the table says {size}")
+        yield at, (path, describe(specs[file.specId()]).copy(file).withPath(path).build())
 
 
 # What tasks wrote, as one commit on a branch of their table (of the compacted one: table and horizon change together, CMP-4).

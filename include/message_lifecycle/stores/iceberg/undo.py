@@ -57,7 +57,9 @@ def stage_undo(engine: Engine, io: FileIO, plan: Plan, plan_id: str, server: Map
         back = dict(copies(engine, io, table, lost, undone=undone))
         for _, file in back.values():
             update.addRows(file)
-        for vector in _vectors(engine, io, table, plan, {at: path for at, (path, _) in back.items()}, update):
+        # A file that comes back whole needs no vector: only the gate reads its copy.
+        in_part = {at: path for at, (path, file) in back.items() if int(file.recordCount()) != plan.on_log.back[at].rows}
+        for vector in _vectors(engine, io, table, plan, in_part, update):
             update.addDeletes(vector)
         return lambda branch: commit_to(table, branch, update.set(STAGED_PLAN_ID, plan_id), what=f"staging plan {plan_id}")
 
@@ -71,7 +73,7 @@ def stage_undo(engine: Engine, io: FileIO, plan: Plan, plan_id: str, server: Map
 
 def _vectors(engine: Engine, io: FileIO, table: Java, plan: Plan, copies: Mapping[int, str], update: Java) -> Iterator[Java]:
     """What stays marked: in a copy all but what comes back, in a file that stands what was marked before but for that, and the plan's
-    own markers. Vectors of before are taken out of the `update`."""
+    own markers. Vectors of before are taken out of the `update`. `copies`: of files that come back in part."""
     prefix = location_prefix(str(table.location()))
     unmarked = {absolute(prefix, action.file): action for action in plan.on_log.back if action.standing}
     marked = {absolute(prefix, action.file): action for action in plan.on_log.mark}
@@ -170,13 +172,22 @@ class _Changes:
         self._io, self._was, self._now = table.io, Vectors(table, was), Vectors(table, now)
 
     def come(self, path: str, *, copied: bool) -> Longs:
-        then, offsets = read_rows(self._io, path, self._was[path], ()).alive, read_rows(self._io, path, self._now[path], ())
-        new = offsets.alive if copied else offsets.alive & ~then
-        return np.sort(offsets.offsets[new])
+        return self._alive_in_one(path, self._now, None if copied else self._was)
 
     def gone(self, path: str) -> Longs:
-        then, offsets = read_rows(self._io, path, self._was[path], ()).alive, read_rows(self._io, path, self._now[path], ())
-        return np.sort(offsets.offsets[then & ~offsets.alive])
+        return self._alive_in_one(path, self._was, self._now)
+
+    def _alive_in_one(self, path: str, there: Vectors, away: Vectors | None) -> Longs:
+        """Offsets of the rows that are alive in the one snapshot and marked in the other. The file is read once.
+
+        Args:
+            away: None if the other snapshot does not have the file.
+        """
+        rows = read_rows(self._io, path, there[path], ())
+        marked = np.full(len(rows.offsets), away is None)
+        if away is not None:
+            marked[away[path]] = True
+        return np.sort(rows.offsets[rows.alive & marked])
 
 
 def _twice(live: Live, prefix: str, plan: Plan, at: int, copies: Mapping[int, str]) -> list[int]:
