@@ -272,6 +272,7 @@ def test_durations_are_taken_as_people_write_them(text: str, seconds: int) -> No
     taken = parse_topic_settings({"message_expiry": text, "max_age_seconds": text}, where="t")
     assert taken == {"message_expiry": seconds, "max_age_seconds": float(seconds)}
     assert topic_settings({"message_expiry": text}, where="t") == {"message_expiry": seconds}
+    assert server_settings({"system": {"segment": {"message_expiry": text}}}, where="lifecycle.toml") == {"message_expiry": seconds}
     assert parse_duration(duration(seconds)) == seconds
 
 
