@@ -25,7 +25,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.request import EraseKey, PurgeKey, RemoveMessages, UndoPlan
 from message_lifecycle.model.setting_list import Value
-from tests.commits_of_others import COMMITS, Other, bring_back
+from tests.commits_of_others import ANOTHER, COMMITS, VERBS, Other, bring_back, carry_out, named, run_again
 from tests.contract.conftest import MakeWorld, on
 from tests.contract.test_requests import HEADERS
 from tests.effort import sample
@@ -73,9 +73,8 @@ OPERATIONS = {
     "erasure": Removal(work=_erase, takes=_of_key, is_undoable=False),
     "undo": DELETION,
 }
-VERBS = ("plan", "stage", "gate", "approve", "publish", "verify")
-"""The commit of the other engine comes after one of these; after the last, before an undo."""
 PAIRS = list(product(OPERATIONS, VERBS))
+"""The commit of the other engine comes after the verb; after the last, before an undo."""
 CASES = [(*pair, commit) for pair, commit in product(PAIRS, COMMITS)]
 FOUND = [
     ("erasure", "gate", "append"),
@@ -87,8 +86,6 @@ FOUND = [
 KEPT = [*((*pair, list(COMMITS)[at % len(COMMITS)]) for at, pair in enumerate(PAIRS)), *FOUND]
 STOPPED = ("LogRolledBack", "LogStateLost", "AppendedBelowEnd")
 """Until a person repairs the log's state."""
-ANOTHER = ("create again", "create again alike", "rename")
-"""Commits that leave no log of ours under the name."""
 
 
 class Log:
@@ -145,55 +142,36 @@ class Log:
         return {offset: row for offset, row in rows.items() if offset not in planned}
 
 
-def named(error: LifecycleError) -> str:
-    assert error.code not in ("InternalError", "LifecycleError"), error
-    return error.code
+def with_commit(log: Log, gap: str, commit: str) -> tuple[Rows | None, Rows, str, Other]:
+    """Carry out the work with the other's commit behind a verb. Return the log just after that commit (None: there is none), what was planned,
+    how the plan ended, and the other engine."""
+    planned = log.taken()
+    record = steps.plan(log.s, log.name, as_of=log.now, work=log.work)
+    other = other_at(log.name, record.plan.plan_id)
+    just_after: list[Rows] = []
+
+    def meddle() -> None:
+        log.look()
+        COMMITS[commit](other)
+        if commit not in ANOTHER:
+            just_after.append(log.look())
+
+    ended = carry_out(log.s, record, gap, meddle)
+    return just_after[0] if just_after else None, planned, ended, other
 
 
-def carry_out(log: Log, other: Other, gap: str, commit: str) -> tuple[Rows | None, Rows, str]:
-    """The verbs one by one, with the other's commit among them. Returns the log just after that commit (None: there is none), what was planned
-    and how the plan ended."""
-    s, planned = log.s, log.taken()
-    record = steps.plan(s, log.name, as_of=log.now, work=log.work)
-    plan_id = other.plan_id = record.plan.plan_id
-    verbs: dict[str, Callable[[], object]] = {
-        "plan": lambda: None,
-        "stage": lambda: (steps.stage(s, plan_id), steps.mark(s, plan_id)),
-        "gate": lambda: steps.gate(s, plan_id),
-        "approve": lambda: _approve(s, plan_id),
-        "publish": lambda: steps.publish(s, plan_id),
-        "verify": lambda: steps.verify(s, plan_id),
-    }
-    just_after: Rows | None = None
-    ended = ""
-    for verb, do in verbs.items():
-        try:
-            if not ended:
-                do()
-        except LifecycleError as error:
-            ended = named(error)
-        if verb == gap:
-            assert not ended, f"{verb} before the other's commit: {ended}"
-            log.look()
-            COMMITS[commit](other)
-            just_after = None if commit in ANOTHER else log.look()
-    outcome = s.ledger.record(plan_id).outcome
-    return just_after, planned, ended or ("open" if outcome is None else outcome.name)
-
-
-def _approve(s: Services, plan_id: str) -> None:
-    report = s.ledger.record(plan_id).report
-    if report is not None and report.judgement == "needs_approval":
-        steps.approve(s, plan_id, granted=True, by="tester", text="as expected")
-
-
-def again(log: Log) -> str:
-    """Another run of the same work, a little later."""
-    log.at(AS_OF_S + 1)
-    try:
-        return log.run(log.work).name
-    except LifecycleError as error:
-        return named(error)
+def other_at(name: TopicName, plan_id: str) -> Other:
+    """Another engine at the log. It brings two messages past the end."""
+    row = {"partition": 0, "segment": 8, "append_time": 580 * SECOND, "key": b"theirs", "value": b"v", "headers": [], "size_bytes": 7}
+    return Other(
+        name=name,
+        new=[{**row, "offset": offset} for offset in (8, 9)],
+        planned=lambda row: row["offset"] == 1,
+        another=lambda row: row["offset"] == 5,
+        newest=lambda row: row["segment"] == 6,
+        edit={"value": b"corrected"},
+        plan_id=plan_id,
+    )
 
 
 def take_two(log: Log, commit: str) -> None:
@@ -218,9 +196,8 @@ def take_two(log: Log, commit: str) -> None:
 @pytest.mark.parametrize(("operation", "gap", "commit"), sample(CASES, *KEPT))
 def test_a_commit_of_another_engine_between_two_verbs(make_world: MakeWorld, operation: str, gap: str, commit: str) -> None:
     log = Log(make_world({}), operation)
-    other = Other(world=log.world, name=log.name)
     was_published = gap in ("publish", "verify")
-    just_after, planned, ended = carry_out(log, other, gap, commit)
+    just_after, planned, ended, other = with_commit(log, gap, commit)
     if commit == "rename":
         assert ended == "published" if gap == "verify" else ended not in ("published", "no_op"), ended
         bring_back(other)
@@ -234,7 +211,7 @@ def test_a_commit_of_another_engine_between_two_verbs(make_world: MakeWorld, ope
         assert log.look() == exact
     else:
         assert log.look() in (just_after, exact), ended
-        ended = f"{ended}, {again(log)}"
+        ended = f"{ended}, {run_again(log.s, log.name, log.work, log.at(AS_OF_S + 1))}"
         assert log.look() in (just_after, exact, log.after_work(just_after, log.taken(just_after))), ended
     if operation == "compaction":
         require_one_of_each_key(log)
@@ -257,9 +234,5 @@ def require_one_of_each_key(log: Log) -> None:
 
 def undo(log: Log, plan_id: str, rows: Rows, planned: Rows) -> None:
     """What went comes back, or the undo is refused by name."""
-    log.at(AS_OF_S + 1)
-    try:
-        ended = log.run(UndoPlan(plan_id=plan_id)).name
-    except LifecycleError as error:
-        ended = named(error)
+    ended = run_again(log.s, log.name, UndoPlan(plan_id=plan_id), log.at(AS_OF_S + 1))
     assert log.look() == (planned | rows if ended == "published" else rows), ended

@@ -185,23 +185,29 @@ class RedisLog:
         told = self._script(layout.LOOK, known)
         if told[0] is None:
             raise UnknownTopic(str(self._keys.name))
-        text = told[0].decode()
-        head = self._parsed(text)
+        text, head = self._parsed(told[0])
         if len(known) != head.partitions:
             self._seen = (text, head)
             return self._look()
-        rows, found = [int(n) for n in told[1::3]], [int(n) for n in told[2::3]]
+        rows, found = [self._count(n) for n in told[1::3]], [int(n) for n in told[2::3]]
         for partition, newest in enumerate(told[3::3]):
             strange = not newest.endswith(b"-0") or offset_of(newest) >= head.end_offsets[partition]
             if strange or found[partition] > rows[partition]:
                 raise foreign_key(str(self._keys.name), self._keys.stream(partition), "has entries that we did not write")
         return text, head, rows, found
 
-    def _parsed(self, text: str) -> Head:
+    def _parsed(self, given: bytes) -> tuple[str, Head]:
         try:
-            return head_of(json.loads(text))
+            text = given.decode()
+            return text, head_of(json.loads(text))
         except ValueError as error:
             raise damaged_log(self._keys.topic, str(error), "the head of a topic, as JSON") from error
+
+    def _count(self, given: bytes) -> int:
+        try:
+            return int(given)
+        except ValueError as error:
+            raise damaged_log(self._keys.topic, f"{given!r} as a number of entries", "a whole number") from error
 
     def scan(self) -> tuple[int, Iterator[Message]]:
         head = self.head()

@@ -86,18 +86,18 @@ class UnreadableDocuments(PartlyUnavailable):
         )
 
 
-def damaged_snapshot(table: str, document: str, server_seq: int) -> Unavailable:
+def damaged_snapshot(table: str, document: str, server_seq: int) -> PartlyUnavailable:
     """A stored state that is not the one that was written."""
-    return Unavailable(
+    return PartlyUnavailable(
         f"table {table}: the state of document {document} at server_seq {server_seq} does not match its digest. Bring its file back "
         "from a copy; until then nothing of the document is purged.",
         code="DamagedSnapshot",
     )
 
 
-def snapshots_of_another(topic: str, table: str) -> Unavailable:
+def snapshots_of_another(topic: str, table: str) -> PartlyUnavailable:
     """The table of snapshots in the topic's place is another topic's."""
-    return Unavailable(
+    return PartlyUnavailable(
         f"topic {topic}: the table {table} in the place of its snapshots is of a topic that was dropped; drop it, too.",
         code="SnapshotsOfAnother",
     )

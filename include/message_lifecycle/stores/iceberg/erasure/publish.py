@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from message_lifecycle.model.change import Rewrite
 from message_lifecycle.model.erasure import Matches
-from message_lifecycle.model.errors import PlanConflict
+from message_lifecycle.model.errors import PlanConflict, TableUnreadable
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.stores.iceberg.erasure.looking import Looks
 from message_lifecycle.stores.iceberg.erasure.metadata import Rewriting, read_going
@@ -211,15 +211,18 @@ def document_at(io: FileIO, metadata_location: str) -> Document:
 
 def load_with_going(catalog: Catalog, place: Place, io: FileIO) -> tuple[Document, list[str]]:
     """The table's document, and the names of the files that its erasure's commit made unreachable (see `read_going`). Another run of
-    the same plan may end the erasure between the two reads, and take the list away; a list that the table names still, and that is not
-    there, is damage."""
+    the same plan may end the erasure between the two reads, and take the list away.
+
+    Raises:
+        TableUnreadable: The table still names the list, and the list is not there. A copy of the table has the name, too, and no list.
+    """
     document = load(catalog, place, io)
     try:
         return document, read_going(io, document)
-    except FileNotFoundError:
-        again = load(catalog, place, io)
-        if again["properties"].get(ERASING) == document["properties"][ERASING]:
-            raise
+    except FileNotFoundError as gone:
+        again, name = load(catalog, place, io), document["properties"][ERASING]
+        if again["properties"].get(ERASING) == name:
+            raise TableUnreadable(".".join(place), f"{again['location']}/{name}", "no such file") from gone
         return again, read_going(io, again)
 
 
