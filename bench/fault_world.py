@@ -29,6 +29,7 @@ from lifecycle_local import postgres
 from lifecycle_local.layout import Layout
 from message_lifecycle.app import views
 from message_lifecycle.app.operations.registry import preview
+from message_lifecycle.app.rendering import as_json
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.ledger import migrate_ledger, open_ledger
 from message_lifecycle.model.errors import LifecycleError
@@ -188,7 +189,7 @@ class World:
                 "outcomes": _ended(outcomes),
                 "open": [] if (record := s.ledger.open_plan(name)) is None else [record.state],
                 "erasures": sorted(one.state for one in s.ledger.erasures(limit=9)),
-                "status": _plain(status),
+                "status": _plain(as_json(status)),
             }
         return {**found, **self._left(operation)}
 

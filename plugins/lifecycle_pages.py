@@ -90,7 +90,7 @@ def application() -> Any:
         from message_lifecycle.app import tasks
 
         page = tasks.plan_page(plan_id)
-        for dag_id in {run["dag_id"] for run in page["runs"]} - {None}:
+        for dag_id in {run.dag_id for run in page.runs} - {None}:
             requires_access_dag("GET", param_dag_id=dag_id)(request, user)
         return answer(pages.plan(base=base(request), page=page))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from message_lifecycle.app.cli.context import OutputOption, flag
+from message_lifecycle.app.cli.options import OutputOption, flag
 from message_lifecycle.app.cli.screen import Output, emit
 
 
@@ -35,13 +35,8 @@ def up(
     }
 
     running = {"PostgreSQL": found.postgres, "Redis": found.redis, **found.cluster, **found.components}
-    facts = [
-        ("state", str(found.state)),
-        *((name, "runs" if runs else "stopped") for name, runs in running.items()),
-        ("Airflow", found.address or ""),
-        ("logins", str(found.logins) if found.address else ""),
-    ]
-    emit(output, told, lambda screen, _told: screen.facts(facts))
+    shown = {"state": str(found.state), **{name: "runs" if runs else "stopped" for name, runs in running.items()}}
+    emit(output, told, [{**shown, "Airflow": found.address, "logins": str(found.logins) if found.address else ""}])
 
 
 def down() -> None:

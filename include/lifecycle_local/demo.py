@@ -20,12 +20,14 @@ from lifecycle_local.layout import find_layout
 from lifecycle_local.progress import Progress
 from message_lifecycle.app import documents, erasures, receipts, steps, tasks
 from message_lifecycle.app.config import interval_seconds
-from message_lifecycle.app.rendering import ends, reasons, size
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.topics import alter_topic, create_topic
 from message_lifecycle.app.views.explanation import explain_message
+from message_lifecycle.app.views.state import OutcomeView
+from message_lifecycle.app.wording import ends, reasons, size
 from message_lifecycle.model.erasure import Receipt
 from message_lifecycle.model.errors import EpochMismatch, LifecycleError
+from message_lifecycle.model.instants import format_instant
 from message_lifecycle.model.message import is_marker
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan_content import content_digest
@@ -170,7 +172,7 @@ def _land(progress: Progress, *, shift_to: date | None = None) -> dict[TopicName
     return landed
 
 
-def _run(api: airflow.AirflowApi, progress: Progress, dag: Shown) -> list[dict[str, Any]]:
+def _run(api: airflow.AirflowApi, progress: Progress, dag: Shown) -> list[OutcomeView]:
     """Unpause the DAG and wait until the scheduler has run it to an end; returns the outcomes of the run.
 
     A scheduler that owes two intervals makes both runs at once, and one leaves to the other what that works on: both are waited for."""
@@ -225,7 +227,7 @@ def _scheduled_run(api: airflow.AirflowApi, dag_id: str, before: set[str]) -> st
     raise demo_failed(f"the scheduler started no run of {dag_id} in time; see {find_layout().logs}/scheduler.log")
 
 
-def _report_view(progress: Progress, outcomes: list[dict[str, Any]], landed: Landed) -> None:
+def _report_view(progress: Progress, outcomes: list[OutcomeView], landed: Landed) -> None:
     """What was compacted, and whether the view holds the latest flight of each aircraft, by another computation."""
     from message_lifecycle.app.wiring import lake
 
@@ -235,9 +237,9 @@ def _report_view(progress: Progress, outcomes: list[dict[str, Any]], landed: Lan
     compactions = s.ledger.history(FLIGHTS, operations=["compaction"])
     last = next((outcome for _, outcome in compactions if outcome.name == "published"), None)
     if view is None or last is None or last.plan_id is None:
-        raise demo_failed(f"{FLIGHTS}: nothing was compacted: {'; '.join(outcome['detail'] for outcome in outcomes) or 'the run was idle'}")
+        raise demo_failed(f"{FLIGHTS}: nothing was compacted: {'; '.join(outcome.detail for outcome in outcomes) or 'the run was idle'}")
     since = (
-        "" if any(outcome["outcome"] == "published" for outcome in outcomes) else "; nothing was new since, and nothing in the view was due"
+        "" if any(outcome.outcome == "published" for outcome in outcomes) else "; nothing was new since, and nothing in the view was due"
     )
     progress.say(
         f"{FLIGHTS}: compacted: {view.rows:,} messages in the view, left out {reasons(dict(last.removed))}{_content(s, last.plan_id)}{since}"
@@ -259,19 +261,19 @@ def _report_view(progress: Progress, outcomes: list[dict[str, Any]], landed: Lan
     progress.say(f"  {len(there):,} are each an aircraft's latest flight, as pandas finds them in the files{others}")
 
 
-def _report(progress: Progress, outcomes: list[dict[str, Any]], landed: dict[TopicName, Landed]) -> None:
+def _report(progress: Progress, outcomes: list[OutcomeView], landed: dict[TopicName, Landed]) -> None:
     from message_lifecycle.app.wiring import lake
 
     s = lake()
     markers = dict[TopicName, int]()
     for name, before in ((name, topic.end_offsets) for name, topic in landed.items()):
-        for outcome in (outcome for outcome in outcomes if outcome["topic"] == str(name) and outcome["outcome"] != "no_op"):
-            progress.say(f"{name}: {outcome['outcome']}, removed {_removed(s, outcome)}")
-            told = f"plan {outcome['plan_id']}{_content(s, outcome['plan_id'])}"
-            progress.say(f"  as of {outcome['as_of']}, {told}, {outcome['detail'] or 'verified'}")
-            markers[name] = markers.get(name, 0) + outcome["markers"]
+        for outcome in (outcome for outcome in outcomes if outcome.topic == name and outcome.outcome != "no_op"):
+            progress.say(f"{name}: {outcome.outcome}, removed {_removed(s, outcome)}")
+            told = f"plan {outcome.plan_id}{_content(s, outcome.plan_id)}"
+            progress.say(f"  as of {format_instant(outcome.as_of)}, {told}, {outcome.detail or 'verified'}")
+            markers[name] = markers.get(name, 0) + outcome.markers
         log = s.reader.log(name)
-        if not any(outcome["removed"] for outcome in outcomes if outcome["topic"] == str(name)):
+        if not any(outcome.removed for outcome in outcomes if outcome.topic == name):
             history = s.ledger.history(name, operations=["message_cleaner"])
             last = next((o for _, o in history if o.name == "published"), None)
             told = f"the last one removed {last.removed_rows:,} (plan {last.plan_id})" if last else "and no earlier run has"
@@ -284,15 +286,15 @@ def _report(progress: Progress, outcomes: list[dict[str, Any]], landed: dict[Top
             raise demo_failed(f"{name}: the end offsets moved from {ends(before)} to {ends(log.end_offsets)}, by other than the markers")
 
 
-def _removed(s: Services, outcome: dict[str, Any]) -> str:
+def _removed(s: Services, outcome: OutcomeView) -> str:
     """`3 of 10 messages (3 by expiry), 1.2 kB of 4 kB`."""
-    gone, found = sum(outcome["removed"].values()), ""
-    if not gone or outcome["plan_id"] is None:
+    gone, found = sum(outcome.removed.values()), ""
+    if not gone or outcome.plan_id is None:
         return "nothing"
-    expected = s.ledger.record(outcome["plan_id"]).plan.expected
+    expected = s.ledger.record(outcome.plan_id).plan.expected
     if expected.removed_bytes and expected.bytes_in is not None:  # single messages are marked in their files, which stay
         found = f", {size(expected.removed_bytes)} of {size(expected.bytes_in)}"
-    return f"{gone:,} of {outcome['rows_in']:,} messages ({reasons(outcome['removed'])}){found}"
+    return f"{gone:,} of {outcome.messages_before:,} messages ({reasons(outcome.removed)}){found}"
 
 
 def _content(s: Services, plan_id: str | None) -> str:
@@ -313,9 +315,9 @@ def _explain_two(s: Services, progress: Progress, name: TopicName) -> None:
     places = [(0, 0), *((segment.partition, segment.base_offset) for segment in segments[:1])]
     for (partition, offset), wanted in zip(places, ("gone", "kept"), strict=True):
         found = explain_message(s, name, partition, offset, as_of=now)
-        if found["verdict"] != wanted:
-            raise demo_failed(f"{name}: message {partition}:{offset} is {found['verdict']} and not {wanted}: {found['why']}")
-        progress.say(f"why {name} {partition}:{offset} {'went' if wanted == 'gone' else 'stayed'}: {found['why']}")
+        if found.verdict != wanted:
+            raise demo_failed(f"{name}: message {partition}:{offset} is {found.verdict} and not {wanted}: {found.why}")
+        progress.say(f"why {name} {partition}:{offset} {'went' if wanted == 'gone' else 'stayed'}: {found.why}")
 
 
 def _land_document(s: Services, progress: Progress) -> None:
@@ -335,15 +337,15 @@ def _land_document(s: Services, progress: Progress) -> None:
             documents.sync(s, COMPONENTS, DOCUMENT, client=client, server_seq=has, at=s.ledger.now())
 
 
-def _report_document(s: Services, progress: Progress, outcomes: list[dict[str, Any]]) -> None:
+def _report_document(s: Services, progress: Progress, outcomes: list[OutcomeView]) -> None:
     """What the DAG did, what is left, and whether the text is the one that it must be. Raises DocumentDiffers."""
     last = next((outcome for _, outcome in s.ledger.history(COMPONENTS, operations=["snapshot_with_purge"]) if outcome.plan_id), None)
     (found,) = documents.describe(s, COMPONENTS, DOCUMENT)
     if last is None or last.name not in ("published", "no_op") or not found.state.snapshots:
         raise document_differs(
-            f"{COMPONENTS}: no snapshot was made: {'; '.join(outcome['detail'] for outcome in outcomes) or 'the run was idle'}"
+            f"{COMPONENTS}: no snapshot was made: {'; '.join(outcome.detail for outcome in outcomes) or 'the run was idle'}"
         )
-    new = any(outcome["plan_id"] == last.plan_id for outcome in outcomes)
+    new = any(outcome.plan_id == last.plan_id for outcome in outcomes)
     ended = last.detail or "verified" if new else "of an earlier run; nothing was due since"
     gone = f"{last.removed_rows:,} of {demo_data.TRANSACTIONS:,} changes ({reasons(dict(last.removed))})" if last.removed else "nothing"
     progress.say(f"{COMPONENTS}: {last.name}, removed {gone}, plan {last.plan_id}{_content(s, last.plan_id)}, {ended}")
@@ -409,13 +411,13 @@ def _take_back(s: Services, progress: Progress, topic: TopicName) -> None:
     progress.say(f"  {told}; {after:,} messages are there, and the cleaner, run again, takes none of them")
 
 
-def _report_space(s: Services, progress: Progress, outcomes: list[dict[str, Any]], topic: TopicName, *, on_disk: int) -> None:
+def _report_space(s: Services, progress: Progress, outcomes: list[OutcomeView], topic: TopicName, *, on_disk: int) -> None:
     """What the reclaim gave back of the bytes `on_disk` before it; of an earlier demo, what that one did."""
     found = next((o for _, o in s.ledger.history(topic, operations=["reclaim"]) if o.name == "published"), None)
     if found is None or found.reclaimed_files is None or found.reclaimed_bytes is None:
-        told = "; ".join(f"{outcome['topic']}: {outcome['outcome']}: {outcome['detail']}" for outcome in outcomes)
+        told = "; ".join(f"{outcome.topic}: {outcome.outcome}: {outcome.detail}" for outcome in outcomes)
         raise afterwards_failed(f"{topic}: no space came back: {told or 'the run was idle'}")
-    new = any(outcome["topic"] == str(topic) and outcome["outcome"] == "published" for outcome in outcomes)
+    new = any(outcome.topic == topic and outcome.outcome == "published" for outcome in outcomes)
     of = f" of the {size(on_disk)} that all topics had on disk" if new else ""
     ended = "verified" if new else "of an earlier run; nothing more was past its undo window"
     progress.say(f"  {topic}: {found.reclaimed_files:,} files are gone, {size(found.reclaimed_bytes)}{of}; plan {found.plan_id}, {ended}")

@@ -100,7 +100,7 @@ def test_single_messages_go_leave_markers_and_come_back_and_a_key_is_erased(worl
     erased(world, name, 12, b"c")
     assert b"c" not in {message.key for message in stored(world, name)}
     (told,) = views.status(world.services, [name])
-    assert told["messages"] == len(stored(world, name))
+    assert told.messages == len(stored(world, name))
 
 
 @hunt

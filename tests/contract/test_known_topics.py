@@ -102,9 +102,7 @@ def known(world: World, s: Services | None = None) -> list[TopicName]:
 
 
 def told(world: World) -> dict[str, tuple[bool, str]]:
-    return {
-        entry["topic"]: (entry["ok"], " ".join(entry["problems"]).partition(":")[0][:12]) for entry in status(world.services, known(world))
-    }
+    return {str(entry.topic): (entry.ok, " ".join(entry.problems).partition(":")[0][:12]) for entry in status(world.services, known(world))}
 
 
 def test_one_that_another_program_dropped_is_missed_by_status_due_and_erasures(make_world: MakeWorld) -> None:
@@ -164,7 +162,7 @@ def test_a_file_that_is_lost_or_torn_is_told_as_that(make_world: MakeWorld, of: 
         list(world.services.reader.messages(torn))
     assert type(found.value) is error
     assert told(world)[str(here)] == (True, "")
-    (problem,) = [entry["problems"] for entry in status(world.services, [torn])] if of != "data" else [[path.name]]
+    (problem,) = [entry.problems for entry in status(world.services, [torn])] if of != "data" else [[path.name]]
     assert path.name in problem[0], "status reads manifests alone"
     assert told(world)[str(torn)] == ((True, "") if of == "data" else (False, error.__name__[:12]))
 

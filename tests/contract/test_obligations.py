@@ -9,6 +9,7 @@ import pytest
 from message_lifecycle.app import steps
 from message_lifecycle.app.erasures import ask
 from message_lifecycle.app.holds import place_hold
+from message_lifecycle.app.rendering import as_json
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import create_topic
@@ -40,9 +41,9 @@ def topic(world: World, **settings: Value) -> TopicName:
 
 def told(world: World, name: TopicName) -> dict[str, tuple[Any, ...]]:
     found = topic_status(world.services, name)
-    by_kind = {one["kind"]: one for one in found["obligations"] if one["kind"] != "quarantine"}
+    by_kind = {one["kind"]: one for one in as_json(found.obligations) if one["kind"] != "quarantine"}
     return {
-        kind: (one["state"], one["amount"], one["due_since"], [(held.holder, held.messages) for held in one["held"]])
+        kind: (one["state"], one["amount"], one["due_since"], [(held["holder"], held["messages"]) for held in one["held"]])
         for kind, one in by_kind.items()
     }
 

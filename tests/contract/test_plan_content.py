@@ -46,7 +46,7 @@ def test_it_is_equal_on_every_store(make_world: MakeWorld) -> None:
     assert [plan.operation for plan in plans] == [plan.operation for plan in expected]
     for plan, wanted in zip(plans, expected, strict=True):
         assert content(plan) == content(wanted)
-        assert plan_view(plan)["content_digest"] == content_digest(wanted)
+        assert plan_view(plan).content_digest == content_digest(wanted)
         assert plan.plan_id != wanted.plan_id
     assert len({content_digest(plan) for plan in plans}) == len(plans)
 

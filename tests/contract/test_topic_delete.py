@@ -11,9 +11,10 @@ from message_lifecycle.app.erasures import ask, carry_out, settle, unreached
 from message_lifecycle.app.operations.registry import preview
 from message_lifecycle.app.operations.topics import undo_until
 from message_lifecycle.app.reading import read_compacted
-from message_lifecycle.app.requests import delete_topic, deleted_topics, deleted_view
+from message_lifecycle.app.requests import delete_topic, deleted_topics
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.topics import create_topic
+from message_lifecycle.app.views.topics import deleted_view
 from message_lifecycle.model.document import Change
 from message_lifecycle.model.errors import (
     CatalogUnavailable,
@@ -77,7 +78,7 @@ def test_a_deleted_topic_is_unknown_and_comes_back_row_for_row(make_world: MakeW
     assert (told.plan_id, told.rows, told.deleted_at) == (plan_id, 3, Instant(5 * SECOND))
     assert [table.table for table in told.tables] == ["", "compacted"]
     assert undo_until(s, told) == Instant(1005 * SECOND)
-    assert deleted_view(s, told)["messages"] == 3
+    assert deleted_view(s, told).messages == 3
 
     back = undone(world, name, 7, plan_id)
 

@@ -4,10 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+from message_lifecycle.app.rendering import ABSENT
+
 EVIL = "<script>alert('x')</script>&\"'"
 
 
-def outcome(**changes: Any) -> dict[str, Any]:
+class Sample(dict[str, Any]):
+    """A view whose fields a test chooses freely."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+def outcome(**changes: Any) -> Any:
     return {
         "at": "2026-11-21T15:00:00Z",
         "topic": "demo/flights",
@@ -33,7 +45,7 @@ def outcome(**changes: Any) -> dict[str, Any]:
     }
 
 
-def held(**changes: Any) -> dict[str, Any]:
+def held(**changes: Any) -> Any:
     return {
         "partition": 1,
         "from_": 80_000,
@@ -46,7 +58,7 @@ def held(**changes: Any) -> dict[str, Any]:
     }
 
 
-def bound(**changes: Any) -> dict[str, Any]:
+def bound(**changes: Any) -> Any:
     return {
         "partition": 0,
         "stops_at": 81_000,
@@ -56,7 +68,7 @@ def bound(**changes: Any) -> dict[str, Any]:
     }
 
 
-def obligation(**changes: Any) -> dict[str, Any]:
+def obligation(**changes: Any) -> Any:
     return {
         "kind": "expiry",
         "state": "held",
@@ -72,7 +84,7 @@ def obligation(**changes: Any) -> dict[str, Any]:
     }
 
 
-def status(**changes: Any) -> dict[str, Any]:
+def status(**changes: Any) -> Any:
     return {
         "topic": "demo/flights",
         "ok": True,
@@ -100,13 +112,14 @@ def status(**changes: Any) -> dict[str, Any]:
     }
 
 
-def unreadable() -> dict[str, Any]:
+def unreadable() -> Any:
     """A topic that could not be read is reported, and has no figures."""
     return {"topic": "demo/broken", "ok": False, "problems": [f"LedgerMismatch: {EVIL}"]}
 
 
-def topic(**changes: Any) -> dict[str, Any]:
-    return {
+def topic(**changes: Any) -> Any:
+    found = {
+        "documents": ABSENT,
         "topic": "demo/flights",
         "role": "mirror",
         "origin": "demo/all flights",
@@ -171,9 +184,10 @@ def topic(**changes: Any) -> dict[str, Any]:
         "runs": [outcome(), outcome(outcome="no_op", removed={}, first_plan_id="0123456789abcdef0123456789abcdef", more=True)],
         **changes,
     }
+    return Sample(found)
 
 
-def plan(**changes: Any) -> dict[str, Any]:
+def plan(**changes: Any) -> Any:
     return {
         "plan_id": "0123456789abcdef0123456789abcdef",
         "undone": False,
@@ -193,11 +207,11 @@ def plan(**changes: Any) -> dict[str, Any]:
             "files": {"count": 10, "digest": "a" * 64},
         },
         "actions": [
-            {"action": "seal_segment", "partition": 0, "from": 0, "to": 99},
+            {"action": "seal_segment", "partition": 0, "from_": 0, "to": 99},
             {
                 "action": "drop_segments",
                 "partition": 0,
-                "from": 0,
+                "from_": 0,
                 "to": 80_999,
                 "segments": 5,
                 "messages": 80_377,
@@ -246,7 +260,7 @@ def plan(**changes: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def document(**changes: Any) -> dict[str, Any]:
+def document(**changes: Any) -> Any:
     return {
         "document": "letter",
         "owner": "ada",
@@ -265,10 +279,10 @@ def document(**changes: Any) -> dict[str, Any]:
     }
 
 
-def documents(**changes: Any) -> dict[str, Any]:
+def documents(**changes: Any) -> Any:
     """The page of a topic of documents."""
     found = topic()
-    return {
+    page = {
         "topic": "demo/letters",
         "uuid": found["uuid"],
         "documents": {
@@ -293,9 +307,10 @@ def documents(**changes: Any) -> dict[str, Any]:
         "status": status(documents={"due": 1, "snapshots_due": 1}, problems=[f"document letter keeps every change: {EVIL}"], held=[]),
         "runs": found["runs"],
     }
+    return Sample(page)
 
 
-def document_plan(**changes: Any) -> dict[str, Any]:
+def document_plan(**changes: Any) -> Any:
     found = plan()
     action = {
         "action": "snapshot_document",
@@ -305,7 +320,7 @@ def document_plan(**changes: Any) -> dict[str, Any]:
         "snapshot": 3_000,
         "epoch": 2,
         "dropped_snapshots": [1_000],
-        "from": 900,
+        "from_": 900,
         "to": 1_899,
         "changes": 1_000,
         "reason": "purged_synced",

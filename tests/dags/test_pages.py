@@ -47,8 +47,7 @@ DOCUMENTS = {
     "run": lambda: pages.run(
         base=BASE,
         run_id=f"message_cleaner/{EVIL}",
-        outcomes=[{"topic": "a/b", "operation": "reclaim", "outcome": "blocked", "undone": False, "as_of": None, "removed": {}, "restored": 0}
-                  | {"reclaimed_bytes": None, "rows_kept": None, "plan_id": None, "first_plan_id": None, "more": False, "detail": EVIL}],
+        outcomes=[samples.outcome(operation="reclaim", outcome="blocked", as_of=None, removed={}, messages_kept=None, plan_id=None, detail=EVIL)],
         questions=[{"plan_id": "0" * 32, "subject": EVIL}],
     ),
     "empty run": lambda: pages.run(base=BASE, run_id="message_cleaner/x", outcomes=[], questions=[]),
@@ -293,7 +292,7 @@ def test_settings_that_nobody_has_given_are_folded() -> None:
 
 
 def test_single_messages_are_not_told_as_segments_of_no_bytes() -> None:
-    rows = {"action": "remove_rows", "partition": 0, "from": 0, "to": 9, "segments": 0, "messages": 5, "bytes": None, "newest_at": None}
+    rows = {"action": "remove_rows", "partition": 0, "from_": 0, "to": 9, "segments": 0, "messages": 5, "bytes": None, "newest_at": None}
     removes = {**samples.plan()["removes"], "messages": 5, "bytes": 0, "byte_share": 0.0, "segments": 0, "by_reason": {"ttl": 5}}
     plan = samples.plan(removes=removes | {"files": {"count": 0, "digest": "e" * 64}}, actions=[{**rows, "reason": "ttl"}])
     html = pages.plan(base=BASE, page=plan)
@@ -308,7 +307,7 @@ def test_single_messages_are_not_told_as_segments_of_no_bytes() -> None:
 
 
 def test_offsets_of_single_rows_are_told_apart() -> None:
-    erased = {"action": "erase_rows", "table": "log", "partition": 0, "offsets": "0,39,217,552-560", "messages": 12, "rows": 12}
+    erased = {"action": "erase_rows", "table_": "log", "partition": 0, "offsets": "0,39,217,552-560", "messages": 12, "rows": 12}
     html = pages.plan(base=BASE, page=samples.plan(operation="erasure", actions=[{**erased, "reason": "erased"}]))
     assert "0, 39, 217, 552-560" in html
 

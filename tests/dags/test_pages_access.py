@@ -39,7 +39,7 @@ def visit(database: None, plugins: None) -> Iterator[Visit]:
 def known(monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan that a run of the erasure's DAG made, `erasure`, and one that a person's command made, `command`."""
     runs = {"erasure": {"dag_id": "erasure", "run_id": "r"}, "command": {"dag_id": None, "run_id": "by hand"}}
-    monkeypatch.setattr(tasks, "plan_page", lambda plan_id: samples.plan(runs=[runs[plan_id]]))
+    monkeypatch.setattr(tasks, "plan_page", lambda plan_id: samples.Sample(samples.plan(runs=[samples.Sample(runs[plan_id])])))
     monkeypatch.setattr(tasks, "topic_page", lambda _: samples.topic())
     monkeypatch.setattr(tasks, "outcomes_of_run", lambda **_: [])
     monkeypatch.setattr(tasks, "status", list)

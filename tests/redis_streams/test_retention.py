@@ -178,7 +178,7 @@ def test_a_pending_entry_that_is_gone_pins_nothing(streams: Streams, deleted: tu
     assert topic.run().name == ("no_op" if left else "published")
     assert topic.offsets() == ([*left, *range(3, 9)] if left else [7, 8])
     (group,) = consumers_view(topic.services, topic.name)
-    assert (group["consumer"], group["group"], group["pins"], group["falls_silent_at"]) == ("group billing", True, True, None)
+    assert (group.consumer, group.group, group.pins, group.falls_silent_at) == ("group billing", True, True, None)
 
 
 def test_the_slowest_group_of_a_partition_counts_and_a_group_that_is_done_holds_nothing(streams: Streams) -> None:

@@ -36,7 +36,7 @@ def ends_agree(topic: Topic, expected: dict[int, int]) -> None:
     """Status, consumers' end, the planner's log and a repair's look say the same."""
     reader = topic.s.reader
     assert dict(reader.end_offsets(topic.name)) == dict(reader.log(topic.name).end_offsets) == expected
-    assert {entry["partition"]: entry["end_offset"] for entry in describe(topic.s, topic.name)["partitions"]} == expected
+    assert {entry.partition: entry.end_offset for entry in describe(topic.s, topic.name).partitions} == expected
 
 
 def require_once(topic: Topic) -> None:

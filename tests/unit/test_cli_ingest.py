@@ -41,7 +41,7 @@ NOTHING = IngestResult(
 
 def described(result: IngestResult) -> str:
     """As the Spark application prints it."""
-    return printed(lambda screen: screen.draw(result.shown()))
+    return printed(result.shown())
 
 
 class Asked:

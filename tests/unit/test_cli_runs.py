@@ -99,7 +99,6 @@ def test_of_a_plan_whose_run_died_before_its_commit_publish_is_next(lake: Lake, 
 
 @pytest.mark.parametrize("changes", ["rows", "view", "back"])
 def test_a_plan_that_takes_single_messages_can_be_read(lake: Lake, capsys: pytest.CaptureFixture[str], changes: str) -> None:
-    from message_lifecycle.app.cli import drawing
     from message_lifecycle.app.cli.screen import Screen
     from message_lifecycle.app.views.plans import plan_view
     from message_lifecycle.model.change import RemoveRows, RestoreRows
@@ -114,7 +113,7 @@ def test_a_plan_that_takes_single_messages_can_be_read(lake: Lake, capsys: pytes
     if changes == "back":
         made = replace(made, changes=named(RestoreRows(partition=0, offsets="1-2", rows=2), source_id=1), operation="undo")
     capsys.readouterr()
-    drawing.plan(Screen(), plan_view(made))
+    Screen().draw(plan_view(made).shown())
     said = {"rows": "remove messages", "view": "remove from the view", "back": "bring back to the view"}[changes]
     assert said in capsys.readouterr().out
 
@@ -130,7 +129,6 @@ def test_file_names_are_counted_and_only_listed_on_request(lake: Lake, orders: T
 
 
 def test_a_plan_of_60_000_files_fits_the_screen(lake: Lake) -> None:
-    from message_lifecycle.app.cli import drawing
     from message_lifecycle.app.cli.screen import Screen
     from message_lifecycle.app.views.plans import plan_view
     from message_lifecycle.model.plan import Selection
@@ -138,7 +136,7 @@ def test_a_plan_of_60_000_files_fits_the_screen(lake: Lake) -> None:
 
     actions = tuple(drop(offset, offset, partition=offset) for offset in range(60_000))
     plan = replace(plan_of(actions=actions), selection=Selection(files=tuple(f"data/{n}.parquet" for n in range(60_000))))
-    drawing.plan(Screen(), plan_view(plan))
+    Screen().draw(plan_view(plan).shown())
     said = lake.capsys.readouterr().out
     assert "60,000" in said
     assert ".parquet" not in said

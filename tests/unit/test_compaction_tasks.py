@@ -42,7 +42,7 @@ def test_a_run_of_compaction_ends_verified(lake: Lake) -> None:
     lake.topic("shop/orders")
     planned(name)
     (outcome,) = tasks.verify(run=RUN, work="compaction")
-    assert (outcome["outcome"], outcome["removed"], outcome["rows_kept"]) == ("published", {"superseded": 1}, 1)
+    assert (outcome["outcome"], outcome["removed"], outcome["messages_kept"]) == ("published", {"superseded": 1}, 1)
     assert lake.stored(name) == [0, 1]
     assert tasks.due(run="log_compaction/the next", as_of=AS_OF, topics=[], work="compaction") == []
     idle = next(run for run in lake.services.ledger.runs() if run.run_id == "log_compaction/the next")

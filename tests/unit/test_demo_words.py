@@ -19,6 +19,7 @@ from lifecycle_local.progress import Progress
 from message_lifecycle.app import steps, tasks, wiring
 from message_lifecycle.app.operations.registry import Work
 from message_lifecycle.app.services import policy_of
+from message_lifecycle.app.views.state import OutcomeView, outcome_view
 from message_lifecycle.model.document import Change
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
@@ -54,8 +55,8 @@ def landed(lake: Lake) -> dict[TopicName, demo.Landed]:
     return {name: demo.Landed(end_offsets=dict(ends(name)), shift_days=0) for name in (demo.FLIGHTS, demo.WITH_TTL)}
 
 
-def run(lake: Lake, work: Work) -> list[dict[str, object]]:
-    return [tasks.told(steps.run(lake.services, demo.FLIGHTS, as_of=NOW, work=work))]
+def run(lake: Lake, work: Work) -> list[OutcomeView]:
+    return [outcome_view(steps.run(lake.services, demo.FLIGHTS, as_of=NOW, work=work))]
 
 
 def test_the_messages_in_the_view_are_those_of_aircraft_and_those_of_none(
@@ -144,7 +145,7 @@ def whole(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, t
             made.world.writer.seal(name, 0)
         return Landing(rows=len(ages), shift_days=0)
 
-    def ran(_api: object, shown: Progress, dag: demo.Shown) -> list[dict[str, object]]:
+    def ran(_api: object, shown: Progress, dag: demo.Shown) -> list[OutcomeView]:
         works: dict[str, Work] = {"log_compaction": "compaction", "snapshot_with_purge": "snapshot_with_purge"}
         topics = [demo.COMPONENTS] if dag == demo.DOCUMENTS else [demo.FLIGHTS] if dag != demo.CLEANER else [demo.FLIGHTS, demo.WITH_TTL]
         with shown.step(dag.told):
@@ -152,8 +153,10 @@ def whole(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, t
             if dag == demo.RECLAIM:  # what lies in memory has no files
                 gone = Outcome(name="published", operation="reclaim", topic=demo.FLIGHTS, as_of=NOW, plan_id="f" * 32)
                 gone = replace(gone, reclaimed_files=12, reclaimed_bytes=9_000_000)
-                return [tasks.told(s.ledger.record_run_outcome(None, gone))]
-            return [tasks.told(steps.run(s, name, as_of=s.ledger.now(), work=works.get(dag.dag_id, "message_cleaner"))) for name in topics]
+                return [outcome_view(s.ledger.record_run_outcome(None, gone))]
+            return [
+                outcome_view(steps.run(s, name, as_of=s.ledger.now(), work=works.get(dag.dag_id, "message_cleaner"))) for name in topics
+            ]
 
     monkeypatch.setattr(wiring, "lake", lambda: s)
     monkeypatch.setattr(demo.embedded, "up", lambda _layout: None)

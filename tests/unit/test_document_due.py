@@ -204,7 +204,7 @@ def test_a_run_from_due_to_verified(tasked: Lake) -> None:
     assert not tasks.wants_markers(run=RUN)
     assert tasks.waiting(run=RUN) == []
     (outcome,) = tasks.verify(run=RUN, work="snapshot_with_purge")
-    assert (outcome["outcome"], outcome["removed"], outcome["rows_kept"]) == ("published", {"purged_synced": 7}, 3)
+    assert (outcome["outcome"], outcome["removed"], outcome["messages_kept"]) == ("published", {"purged_synced": 7}, 3)
     assert tasks.due(run="snapshot_with_purge/the next", as_of=AS_OF, topics=[], work="snapshot_with_purge") == []
     idle = next(run for run in tasked.services.ledger.runs() if run.run_id == "snapshot_with_purge/the next")
     assert "removed 7 at this as_of before" in idle.detail

@@ -30,7 +30,7 @@ def test_a_held_document_keeps_its_changes(two: Drafts, when: When) -> None:
     assert (two.stored("a"), two.snapshots("a"), two.epoch("a")) == (list(range(1, 11)), [], 0)
     assert (two.stored("b"), two.snapshots("b"), two.epoch("b")) == ([8, 9, 10], [10], 1)
     assert [(entry.holder, entry.rows) for entry in outcome.held] == [("hold", 7)]
-    (shown,) = topic_status(two.s, NAME)["held"]
+    (shown,) = topic_status(two.s, NAME).held
     assert "document a: legal hold" in shown.detail
 
 

@@ -195,8 +195,8 @@ def test_a_receipt_names_the_places_that_may_still_keep_the_key() -> None:
     (of_table,) = topic.tables
     told = replace(receipt(), topics=(replace(topic, tables=(replace(of_table, remains="its server's memory"),)),))
     assert Receipt.from_json(told.to_json()) == told
-    assert "May still hold bytes of the key" not in printed(lambda screen: screen.draw(receipt_blocks(receipt(), None)))
-    shown = printed(lambda screen: screen.draw(receipt_blocks(told, None)))
+    assert "May still hold bytes of the key" not in printed(receipt_blocks(receipt(), None))
+    shown = printed(receipt_blocks(told, None))
     assert "May still hold bytes of the key" in shown and "its server's memory" in shown
 
 

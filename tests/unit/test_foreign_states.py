@@ -17,7 +17,7 @@ from message_lifecycle.app.erasures import ask, carry_out
 from message_lifecycle.app.operations.registry import Scheduled
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.views.metrics import exposition
-from message_lifecycle.app.views.status import status
+from message_lifecycle.app.views.status import StatusView, status
 from message_lifecycle.app.wiring import memory_world
 from message_lifecycle.ledger import open_ledger
 from message_lifecycle.model.errors import LifecycleError
@@ -43,13 +43,13 @@ def look(lake: Lake, works: Sequence[Scheduled] = get_args(Scheduled)) -> Seen:
     """Every look over all topics; the good one is as ever in each."""
     s = lake.services
     lake_io._kept.clear()  # as in a process that has not read the files yet
-    found = {entry["topic"]: entry for entry in status(s)}
-    assert found[str(GOOD)]["ok"], found[str(GOOD)]["problems"]
+    found = {str(entry.topic): entry for entry in status(s)}
+    assert found[str(GOOD)].ok, found[str(GOOD)].problems
     page = pages.overview(base="", status=list(found.values()), runs=[])
     assert str(GOOD) in page
     assert f'lifecycle_topic_ok{{topic="{GOOD}"}} 1.0' in exposition(list(found.values()))
-    bad = found.get(str(BAD), {"ok": False, "problems": ["TopicMissing: "]})
-    codes = {problem.rpartition("could not be judged: ")[2].partition(":")[0] for problem in bad["problems"]}
+    bad = found.get(str(BAD), StatusView(topic=BAD, ok=False, problems=["TopicMissing: "]))
+    codes = {problem.rpartition("could not be judged: ")[2].partition(":")[0] for problem in bad.problems}
     for work in works:
         answers = {one.topic: one for one in due(s, [BAD, GOOD], as_of=NOW, work=work)}
         assert GOOD not in answers or answers[GOOD].error is None, work
@@ -61,7 +61,7 @@ def look(lake: Lake, works: Sequence[Scheduled] = get_args(Scheduled)) -> Seen:
         except LifecycleError as error:
             assert name == BAD
             codes.add(error.code)
-    return Seen(bad["ok"], codes)
+    return Seen(bad.ok, codes)
 
 
 @pytest.fixture
@@ -170,9 +170,9 @@ def test_a_defect_that_one_topic_meets_is_logged_with_its_trace_and_hides_no_oth
         create_topic(world.services, name, settings={"message_expiry": 5})
     s = cast(Services, replace(world.services, **{part: Faulty(getattr(world.services, part))}))
     with caplog.at_level(logging.ERROR, "lifecycle"):
-        found = {entry["topic"]: entry for entry in status(s)}
-    assert (found[str(BAD)]["ok"], found[str(GOOD)]["ok"]) == (False, True)
-    assert "InternalError: topic shop/bad: ZeroDivisionError: nobody foresaw it" in found[str(BAD)]["problems"][0]
+        found = {str(entry.topic): entry for entry in status(s)}
+    assert (found[str(BAD)].ok, found[str(GOOD)].ok) == (False, True)
+    assert "InternalError: topic shop/bad: ZeroDivisionError: nobody foresaw it" in found[str(BAD)].problems[0]
     assert any(record.exc_info and record.exc_info[0] is ZeroDivisionError for record in caplog.records)
     answers = {one.topic: one for one in due(s, [BAD, GOOD], as_of=NOW)}
     assert answers[GOOD].error is None

@@ -124,7 +124,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
 
 def problems(s: Services) -> dict[str, str]:
     """By topic; empty: it is ok."""
-    return {entry["topic"]: "; ".join(entry["problems"]) for entry in status(s)}
+    return {str(entry.topic): "; ".join(entry.problems) for entry in status(s)}
 
 
 def test_one_log_that_is_away_is_missing_and_an_erasure_waits_for_it(place: Place) -> None:

@@ -526,7 +526,7 @@ def test_status_describe_metrics_and_pages_show_one_value(lake: Lake) -> None:
     expiry_never_ran(lake)
     of_status = told(lake).document[0]["obligations"]
     assert lake.say("topic", "describe", NAME, "-o", "json").document["obligations"] == of_status
-    assert as_json(topic_status(lake.services, TopicName.parse(NAME))["obligations"]) == of_status
+    assert as_json(topic_status(lake.services, TopicName.parse(NAME)).obligations) == of_status
     text = lake.say("topic", "describe", NAME).out
     assert re.search(r"late +expiry +2 messages", text), text
     assert re.search(r"late +expiry +2 messages", lake.say("status").out)

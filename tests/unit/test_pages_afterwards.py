@@ -20,6 +20,7 @@ from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.request import EraseKey, UndoPlan
+from message_lifecycle.model.settings import told as with_unit
 from message_lifecycle.model.tables import QuarantineFile, QuarantineReturning, QuarantineState
 from message_lifecycle.operations import quarantine
 from tests.holds import held
@@ -177,12 +178,11 @@ def test_a_question_about_no_message_of_the_log_is_not_told_as_one(lake: Lake, o
 
 
 def test_numbers_of_settings_have_their_units(lake: Lake) -> None:
-    own = {"level": "document", "name": "note"}
-    assert pages.setting_value({"value": 1.5, "unit": "seconds"}) == "1.5s"
-    assert pages.setting_value({"value": 0.0, "unit": "seconds"}) == "0 seconds"
-    assert pages.setting_value({"value": 86_400.0, "unit": "seconds"}) == "1d (86,400 s)"
-    assert pages.setting_value({"value": 0.5, "unit": ""}) == "0.5"
-    assert pages.own_value({**own, "setting": "client_deactivate_after", "value": 3_600}) == "1h (3,600 s)"
+    assert with_unit(1.5, "seconds") == "1.5s"
+    assert with_unit(0.0, "seconds") == "0 seconds"
+    assert with_unit(86_400.0, "seconds") == "1d (86,400 s)"
+    assert with_unit(0.5, "") == "0.5"
+    assert pages.own_value(3_600, "client_deactivate_after") == "1h (3,600 s)"
     letters = lake.topic("shop/letters", fold="last_write")
     assert lake.say("document", "alter", "shop/letters", "--document", "note", "client_deactivate_after=3600").status == 0
     assert "document note client_deactivate_after 1h (3,600 s)" in shown(

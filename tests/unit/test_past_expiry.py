@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from message_lifecycle.app import pages, views
+from message_lifecycle.app.rendering import as_json
 from message_lifecycle.app.services import policy_of
-from message_lifecycle.app.views.past_expiry import past_expiry
+from message_lifecycle.app.views.past_expiry import PastExpiry, past_expiry
 from message_lifecycle.model.errors import CompactedTableMissing
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
@@ -52,7 +53,7 @@ def test_one_figure_is_shown_everywhere(lake: Lake, fifty: TopicName) -> None:
     assert (status["ok"], status["due"]["messages"]) == (True, 0), "what no run could take is not late"
     assert lake.say("topic", "describe", "shop/fifty", "-o", "json").document["past_expiry"] == figure
     page = views.topic_page(lake.services, fifty)
-    assert page["status"]["past_expiry"] == figure
+    assert as_json(page.status.past_expiry) == figure
     for said in (lake.say("status"), lake.say("topic", "describe", "shop/fifty")):
         assert TOLD in " ".join(said.out.split())
     text = shown(pages.topic(base="/lifecycle", page=page))
@@ -89,22 +90,22 @@ def test_several_segments_are_told_by_the_first_and_the_last(lake: Lake) -> None
     lake.world.writer.seal(topic, 0)
     fill(lake, topic, 1, 12)
     found = figure(lake, topic)
-    assert (found["messages"], found["segments"]) == (3, 2)
-    assert "kept by 2 segments, the first until 2026-11-26T12:00:00Z, the last until 2026-11-30T12:00:00Z" in found["told"]
+    assert (found.messages, found.segments) == (3, 2)
+    assert "kept by 2 segments, the first until 2026-11-26T12:00:00Z, the last until 2026-11-30T12:00:00Z" in str(found.told)
 
 
 def test_a_time_that_is_unknown_keeps_its_segment_for_ever(lake: Lake) -> None:
     topic = lake.topic("shop/orders", message_expiry=10 * DAY_S)
     fill(lake, topic, 30, None, 20)
     found = figure(lake, topic)
-    assert (found["messages"], found["until"], found["never"]) == (2, None, 2)
-    assert "for ever: a time there is unknown" in found["told"]
+    assert (found.messages, found.until, found.never) == (2, None, 2)
+    assert "for ever: a time there is unknown" in str(found.told)
 
 
 def test_what_another_rule_takes_is_not_kept(lake: Lake) -> None:
     aged = lake.topic("shop/aged", message_expiry=10 * DAY_S, max_age_seconds=25.0 * DAY_S)
     fill(lake, aged, 5, 30, 20)
-    assert figure(lake, aged)["messages"] == 1
+    assert figure(lake, aged).messages == 1
     counted = lake.topic("shop/counted", message_expiry=10 * DAY_S, max_records=3)
     fill(lake, counted, 5, 30, 25, 20, 15, 4)
     # Three of the four that no reader sees go before what is shown.
@@ -112,7 +113,7 @@ def test_what_another_rule_takes_is_not_kept(lake: Lake) -> None:
     assert (status["due"]["messages"], status["past_expiry"]["messages"]) == (3, 1)
 
 
-def figure(lake: Lake, topic: TopicName) -> dict[str, object]:
+def figure(lake: Lake, topic: TopicName) -> PastExpiry:
     return past_expiry(lake.services, topic, policy_of(lake.services, topic), NOW)
 
 

@@ -158,9 +158,10 @@ def test_a_person_who_may_not_answer_is_refused_while_the_plan_waits(lake: Lake,
 
 
 def test_a_page_says_where_a_question_is_answered(lake: Lake, question: dict[str, Any]) -> None:
-    asked_by_airflow = tasks.topic_page(str(TOPIC))["status"]["waiting"]
-    assert asked_by_airflow["asked_in_airflow"]
+    asked_by_airflow = tasks.topic_page(str(TOPIC)).status.waiting
+    assert asked_by_airflow is not None and asked_by_airflow.asked_in_airflow
     _replace(lake, question["plan_id"])  # by a run of the command
-    asked_by_command = tasks.topic_page(str(TOPIC))["status"]["waiting"]
-    assert (asked_by_command["asked_in_airflow"], asked_by_command["plan_id"] == question["plan_id"]) == (False, False)
-    assert report_of(lake, asked_by_command["plan_id"]).judgement == "needs_approval"
+    asked_by_command = tasks.topic_page(str(TOPIC)).status.waiting
+    assert asked_by_command is not None
+    assert (asked_by_command.asked_in_airflow, asked_by_command.plan_id == question["plan_id"]) == (False, False)
+    assert report_of(lake, asked_by_command.plan_id).judgement == "needs_approval"

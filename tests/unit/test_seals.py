@@ -106,8 +106,8 @@ def test_a_record_changed_by_sql_is_not_believed(lake: Lake, name: TopicName, ch
     assert (told.status, "LedgerTampered" in told.err) == (3, True), told.err
     assert lake.stored(name) == [0]
     status = topic_status(lake.services, name)
-    assert status["ok"] is False
-    assert any(problem.startswith("LedgerTampered") for problem in status["problems"])
+    assert status.ok is False
+    assert any(problem.startswith("LedgerTampered") for problem in status.problems)
 
 
 def test_a_plan_changed_by_sql_is_not_believed(lake: Lake, name: TopicName) -> None:

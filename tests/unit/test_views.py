@@ -8,7 +8,9 @@ import pytest
 
 from message_lifecycle.app import pages, steps, views
 from message_lifecycle.app.operations.questions import percent
-from message_lifecycle.app.rendering import as_json, count, share, size
+from message_lifecycle.app.rendering import as_json
+from message_lifecycle.app.views.state import when
+from message_lifecycle.app.wording import count, share, size
 from message_lifecycle.model.change import RemoveRows, SealSegment
 from message_lifecycle.model.instants import Instant, span
 from message_lifecycle.model.names import safe
@@ -34,9 +36,9 @@ def test_every_view_is_json(lake: Lake) -> None:
     page = views.topic_page(s, topic)
     for view in (page, views.plan_page(s, plan_id), views.status(s), views.runs(s), views.explain_message(s, topic, 0, 0, as_of=NOW)):
         assert json.loads(json.dumps(as_json(view), allow_nan=False)) == as_json(view)
-    assert [run.plan_id for run in page["runs"]] == [plan_id]
-    assert page["status"]["held"][0].holder == "consumer"
-    assert page["consumers"][0]["consumer"] == "billing"
+    assert [run.plan_id for run in page.runs] == [plan_id]
+    assert page.status.held[0].holder == "consumer"
+    assert page.consumers[0].consumer == "billing"
 
 
 def test_a_question_tells_what_a_person_must_know(lake: Lake) -> None:
@@ -113,13 +115,13 @@ def test_a_question_takes_others_words_as_words(lake: Lake) -> None:
 def test_each_kind_of_action_is_shown(lake: Lake) -> None:
     rows = RemoveRows(partition=0, base_offset=100, file="f", offsets="100-189", rows=90, reason="retention_age")
     seal = SealSegment(partition=0, base_offset=100, next_offset=200)
-    shown = views.plan_view(plan_of(actions=(seal, drop(0, 99), rows)))["actions"]
-    assert [(action["action"], action["from"], action["to"]) for action in shown] == [
+    shown = views.plan_view(plan_of(actions=(seal, drop(0, 99), rows))).actions
+    assert [(action.action, action.from_, action.to) for action in shown] == [
         ("seal_segment", 100, 199),
         ("drop_segments", 0, 99),
         ("remove_rows", 100, 189),
     ]
-    assert (shown[2]["messages"], shown[2]["reason"], shown[2]["bytes"]) == (90, "retention_age", None)
+    assert (shown[2].messages, shown[2].reason, shown[2].bytes) == (90, "retention_age", None)
 
 
 def test_the_oldest_overdue_message_is_told_over_all_partitions(lake: Lake) -> None:
@@ -127,16 +129,16 @@ def test_the_oldest_overdue_message_is_told_over_all_partitions(lake: Lake) -> N
     lake.append(topic, 30, 25, 1)
     lake.append(topic, 48, 26, partition=1)
     (found,) = views.status(lake.services)
-    assert found["due"] == {"messages": 4, "since": "2026-11-20T12:00:00Z", "for_seconds": DAY}
-    assert found["overdue"] == {"messages": 0, "since": None, "for_seconds": None, "max_overdue": DAY}
+    assert as_json(found)["due"] == {"messages": 4, "since": "2026-11-20T12:00:00Z", "for_seconds": DAY}
+    assert as_json(found)["overdue"] == {"messages": 0, "since": None, "for_seconds": None, "max_overdue": DAY}
 
 
 def test_status_looks_at_the_ledgers_clock(lake: Lake) -> None:
     topic = lake.topic("shop/orders", message_expiry=DAY)
     lake.append(topic, 1)
-    assert views.status(lake.services)[0]["due"]["messages"] == 0
+    assert views.status(lake.services)[0].due.messages == 0
     lake.world.set_now(Instant(NOW + DAY * SECOND))
-    assert views.status(lake.services)[0]["due"]["messages"] == 1
+    assert views.status(lake.services)[0].due.messages == 1
 
 
 def test_numbers_in_words() -> None:
@@ -161,8 +163,8 @@ def test_the_last_removal_is_told_by_its_end_and_not_by_its_plan(lake: Lake) -> 
     lake.world.set_now(Instant(NOW + 3 * HOUR))
     steps.publish(lake.services, plan_id)
     steps.verify(lake.services, plan_id)
-    (found,) = (one for one in views.status(lake.services) if one["topic"] == "shop/late")
-    assert (found["last_removal"]["plan_id"], found["last_removal"]["at"]) == (plan_id, "2026-11-21T15:00:00Z")
+    (found,) = (one for one in views.status(lake.services) if str(one.topic) == "shop/late")
+    assert (found.last_removal.plan_id, when(found.last_removal.at)) == (plan_id, "2026-11-21T15:00:00Z")
 
 
 def test_a_plan_that_was_undone_says_so(lake: Lake) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
-from message_lifecycle.app.rendering import ABSENT, SHORT, Block, Facts, Heading, Line, Notes, View, count, ends, reasons, source
+from message_lifecycle.app.rendering import ABSENT, Block, Heading, Line, Notes, View, source
+from message_lifecycle.app.wording import SHORT, count, ends, reasons
 from message_lifecycle.model.names import TopicName, safe
 from message_lifecycle.operations.admission import span_doubled
 from message_lifecycle.sources.selection import PassedOver
@@ -19,7 +20,6 @@ CHANGED = "changed since it was taken"
 _NAMES_SHOWN = 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RemapView(View):
     """The batches that were taken again by another mapping, and how the plan ended that removed their messages."""
 
@@ -34,7 +34,6 @@ class RemapView(View):
             yield Notes([f"taken again under this mapping: batch {', '.join(self.batches)}; {by}"])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class IngestResult(View):
     """What one call took. `files` empty: all were taken before, nothing was changed.
 
@@ -84,18 +83,16 @@ class IngestResult(View):
             yield passed_over
             return
         yield Line(f"{self.topic}: {count(self.rows)} messages out of {count(len(self.files))} files", style="green")
-        yield Facts(
-            {
-                "segments": count(self.segments),
-                "end offsets": ends(self.end_offsets),
-                "quarantined": reasons(self.quarantined),
-                "refused whole": _shortened(self.refused_whole),
-                "erased": f"{count(self.erased)} messages of keys that may not come in, not taken" if self.erased else "",
-                "unknown times": f"{count(self.unknown_times)} messages, which never expire" if self.unknown_times else "",
-                "without a field": ", ".join(f"{name}: {count(number)} records" for name, number in self.absent.items()),
-                "shifted by": f"{self.shift_days} days" if self.shift_days else "",
-            }
-        )
+        yield {
+            "segments": count(self.segments),
+            "end offsets": ends(self.end_offsets),
+            "quarantined": reasons(self.quarantined),
+            "refused whole": _shortened(self.refused_whole),
+            "erased": f"{count(self.erased)} messages of keys that may not come in, not taken" if self.erased else "",
+            "unknown times": f"{count(self.unknown_times)} messages, which never expire" if self.unknown_times else "",
+            "without a field": ", ".join(f"{name}: {count(number)} records" for name, number in self.absent.items()),
+            "shifted by": f"{self.shift_days} days" if self.shift_days else "",
+        }
         yield Notes(self._warnings(), style="yellow")
         yield passed_over
         if self.removal:

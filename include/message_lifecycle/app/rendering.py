@@ -6,75 +6,20 @@ it names a thing. `as_json` makes the document for programs; `Screen.draw` of th
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
+from message_lifecycle.app.wording import text_of
 from message_lifecycle.model.instants import format_instant
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.settings import Value, typed
 
-Document = dict[str, Any]
-"""A view that is no dataclass yet."""
 Count = int
 """An amount of things."""
 Number = int
 """A number that names a thing: a partition, an offset, a snapshot."""
 Size = int
 """Bytes."""
-
-ROWS = 20
-"""A long table shows so many rows."""
-SHORT = 12
-"""So many characters of a plan's id are enough to name it."""
-_SIZES = ("bytes", "kB", "MB", "GB", "TB", "PB", "EB")
-
-
-def count(number: int | None) -> str:
-    return "unknown" if number is None else f"{number:,}"
-
-
-def size(number: int | None) -> str:
-    """Decimal units, as disks are sold."""
-    if number is None:
-        return "unknown"
-    value, unit = float(number), 0
-    while value >= 999.5 and unit < len(_SIZES) - 1:
-        value, unit = value / 1000, unit + 1
-    return f"{number} bytes" if unit == 0 else f"{value:.3g} {_SIZES[unit]}"
-
-
-def share(fraction: float | None) -> str:
-    """Never rounded to a false 0 % or 100 %."""
-    if fraction is None:
-        return "unknown"
-    percent = fraction * 100
-    if 0 < percent < 0.1:
-        return "under 0.1 %"
-    if 99.9 < percent < 100:
-        return "over 99.9 %"
-    return f"{percent:.1f} %"
-
-
-def reasons(counts: Mapping[str, int]) -> str:
-    """`1,234 by expiry`; nothing for nothing."""
-    return ", ".join(f"{count(number)} by {reason}" for reason, number in counts.items())
-
-
-def said(value: Value | None, unit: str) -> str:
-    """Return a setting's value as a person types it. A duration needs no unit beside it: `1d12h`."""
-    return "unset" if value is None else typed(value, unit)
-
-
-def unit_beside(unit: str) -> str:
-    """Return the unit that a value of a setting still needs beside it."""
-    return "" if unit == "seconds" else unit
-
-
-def ends(end_offsets: Mapping[int, int]) -> str:
-    """`0:168387, 1:168389`: the next offset of each partition, spelled as `lifecycle explain` takes a message's place."""
-    return ", ".join(f"{partition}:{end}" for partition, end in sorted(end_offsets.items()))
 
 
 class _Absent:
@@ -87,7 +32,8 @@ class _Absent:
 ABSENT: Any = _Absent()
 
 
-# The parts of a view as people see it, from top to bottom. A plain text among them is one line.
+# The parts of a view as people see it, from top to bottom. A plain text is one line. A mapping is names and their values; a name without a
+# value is left out.
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +51,6 @@ class Heading:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """Names and their values; a name without a value is left out."""
-
-    values: Mapping[str, str | None]
-
-
-@dataclass(frozen=True, slots=True)
 class Notes:
     """A list of sentences, under its title; neither is shown where there are no sentences."""
 
@@ -125,9 +64,10 @@ class Table:
     """A table of views of one class.
 
     Args:
-        columns: By header: the name of the view's field or property, or a function of the view that returns text.
+        columns: By header: the name of the view's field or property, dotted for a part of a part, or a function of the view that returns text.
         wrap: Headers of the columns that give way on a narrow terminal; by default the last.
         right: Headers of texts that are aligned as numbers are.
+        absent: By header, the text of a cell without a value; by default it is empty.
         most: The rows that are shown; the others are counted.
         none: Stands in place of a table without rows.
         title: The heading of a table that has rows.
@@ -136,6 +76,7 @@ class Table:
     columns: Mapping[str, str | Callable[[Any], str]]
     wrap: Sequence[str] = ()
     right: Sequence[str] = ()
+    absent: Mapping[str, str] = field(default_factory=dict)
     most: int | None = None
     none: str = ""
     title: str = ""
@@ -152,29 +93,7 @@ class Rows:
     rows: Sequence[object]
 
 
-Block = str | Line | Heading | Facts | Notes | Rows
-
-
-class View:
-    """The base of every view."""
-
-    __slots__ = ()
-    table: ClassVar[Table]
-    """How a list of such views is shown."""
-
-    @classmethod
-    def of(cls, source: object, **given: object) -> Self:
-        """Make the view of an object: `given` has some of its fields, `source` names the origin of others, and the rest have the same names."""
-        for each in fields(cls):  # type: ignore[arg-type]  # every view is a dataclass
-            if each.name not in given and (each.metadata.get("at") or hasattr(source, each.name)):
-                value = getattr(source, each.metadata.get("at") or each.name)
-                make = each.metadata.get("make")
-                given[each.name] = value if make is None or value is None else make(value)
-        return cls(**given)
-
-    def shown(self) -> Iterator[Block]:
-        """Yield what a person sees of this view alone."""
-        yield from ()
+Block = str | Mapping[str, str | None] | Line | Heading | Notes | Rows
 
 
 def source(name: str = "", make: Callable[[Any], object] | None = None, *, key: str = "") -> Any:
@@ -187,7 +106,36 @@ def hidden(default: object) -> Any:
     return field(default=default, metadata={"hidden": True})
 
 
-def each(view: type[View]) -> Callable[[Iterable[Any]], tuple[View, ...]]:
+One = TypeVar("One", bound="View")
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(source, hidden))
+class View:
+    """The base of every view, which makes each subclass a frozen, keyword-only dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+    table: ClassVar[Table]
+    """How a list of such views is shown."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, kw_only=True)(cls)
+
+    @classmethod
+    def of(cls, source: object, **given: object) -> Self:
+        """Make the view of an object: `given` has some of its fields, `source` names the origin of others, and the rest have the same names."""
+        for each in fields(cls):
+            if each.name not in given and (each.metadata.get("at") or hasattr(source, each.name)):
+                value = getattr(source, each.metadata.get("at") or each.name)
+                make = each.metadata.get("make")
+                given[each.name] = value if make is None or value is None else make(value)
+        return cls(**given)
+
+    def shown(self) -> Iterator[Block]:
+        """Yield what a person sees of this view alone."""
+        yield from ()
+
+
+def each(view: type[One]) -> Callable[[Iterable[Any]], tuple[One, ...]]:
     """For `source`: a view of each object."""
     return lambda found: tuple(view.of(one) for one in found)
 
@@ -201,7 +149,7 @@ def kind_of(view: object, name: str) -> str:
 
 
 def as_json(value: Any) -> Any:
-    """Return what `json.dumps` writes for a view, or for a part of one, by its fields."""
+    """Return the JSON document of a view, or of a part of one, by its fields."""
     if isinstance(value, TopicName):
         return str(value)
     if is_dataclass(value) and not isinstance(value, type):
@@ -220,13 +168,3 @@ def as_json(value: Any) -> Any:
 def _field_as_json(view: object, name: str) -> Any:
     value = getattr(view, name)
     return format_instant(value) if value is not None and kind_of(view, name) == "Instant" else as_json(value)
-
-
-def text_of(content: bytes | None) -> object:
-    """Bytes as scenario files write them, too."""
-    if content is None:
-        return None
-    try:
-        return content.decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(content).decode()}

@@ -7,11 +7,8 @@ from collections.abc import Sequence
 from message_lifecycle.app import changes, steps
 from message_lifecycle.app.operations import reclaim
 from message_lifecycle.app.operations.registry import Scheduled, named
-from message_lifecycle.app.operations.topics import undo_until
-from message_lifecycle.app.rendering import Document
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.steps import Approver
-from message_lifecycle.app.views.state import when
 from message_lifecycle.model.errors import (
     CompactionRunning,
     LifecycleError,
@@ -117,17 +114,3 @@ def reclaim_deleted(s: Services, plan_id: str, *, as_of: Instant, approver: Appr
     done = reclaim.done_before(s, deletion)
     assert done is not None, "asked just now"
     return Outcome(name="no_op", operation="reclaim", topic=deletion.topic, as_of=done.plan.as_of, first_plan_id=done.plan.plan_id)
-
-
-def deleted_view(s: Services, topic: DeletedTopic) -> Document:
-    until = undo_until(s, topic)
-    return {
-        "topic": str(topic.topic),
-        "plan_id": topic.plan_id,
-        "deleted_at": when(topic.deleted_at),
-        "undo_until": when(until),
-        "undoable": s.ledger.now() < until,
-        "messages": topic.rows,
-        "bytes": topic.size_bytes,
-        "tables": [table.table or "log" for table in topic.tables],
-    }

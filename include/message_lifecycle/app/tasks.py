@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from message_lifecycle.app import answers, changes, erasures, steps, views
@@ -14,9 +13,13 @@ from message_lifecycle.app.due import Due, note_looks
 from message_lifecycle.app.due import due as judge_due
 from message_lifecycle.app.known import of_it_alone, topic_of
 from message_lifecycle.app.operations.registry import Scheduled, looked_at, named, preview, work_on
+from message_lifecycle.app.rendering import as_json
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.topics import to_copy
-from message_lifecycle.app.views.state import OutcomeView
+from message_lifecycle.app.views.plans import PlanView
+from message_lifecycle.app.views.state import OutcomeView, outcome_view, outcomes_view
+from message_lifecycle.app.views.status import StatusView
+from message_lifecycle.app.views.topics import TopicPage
 from message_lifecycle.app.wiring import lake
 from message_lifecycle.model.errors import LifecycleError, UnknownTopic
 from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, format_instant, parse_instant
@@ -71,7 +74,6 @@ def keep_preview(*, run: str, as_of: str, topics: list[str], work: Scheduled) ->
 
     No plan is recorded and no topic is the run's. The text is kept in the ledger and nowhere else, for it may name documents, and there an
     erasure finds them. A topic that cannot be planned hides no other; when all are told, RunFailed is raised for it."""
-    from message_lifecycle.app.cli import drawing
     from message_lifecycle.app.cli.screen import printed
 
     s = lake()
@@ -89,7 +91,7 @@ def keep_preview(*, run: str, as_of: str, topics: list[str], work: Scheduled) ->
             failed.append(Outcome(name="failed", operation=work, topic=name, as_of=instant, detail=f"{why.code}: {why}"))
         else:
             log.info("%s: plan %s", name, made.plan_id)
-            told.append(printed(partial(drawing.plan, view=views.plan_view(made))))
+            told.append(printed(views.plan_view(made).shown()))
     told += [f"{outcome.topic}: cannot be planned: {outcome.detail}\n" for outcome in failed]
     told += [f"{answer.topic}: not due: {answer.reason}\n" for answer in answers if not answer.due and answer.error is None]
     s.ledger.record_idle_run(run, as_of=instant, detail="\n".join(told) or "No topic is there for this operation.\n")
@@ -215,7 +217,8 @@ def verify(*, run: str, plan_id: str | None = None, work: Operation = "message_c
     failed = [outcome for outcome in outcomes if outcome.name in ("blocked", "starved", "failed")]
     if failed:
         raise run_failed(failed)
-    return [told(outcome) for outcome in outcomes]
+    # Airflow keeps what a task returns: no list as long as a log.
+    return [as_json(outcome_view(replace(outcome, held=(), warnings=()))) for outcome in outcomes]
 
 
 def _outcome(s: Services, run: str, entry: RunEntry, work: Operation, *, answered: bool) -> Outcome:
@@ -253,47 +256,24 @@ def _settle(s: Services, entries: Sequence[RunEntry]) -> None:
         erasures.settle_latest(s, s.ledger.erasure(request_id))
 
 
-def outcomes_of_run(*, run: str) -> list[dict[str, Any]]:
-    """What the run has come to so far."""
+def outcomes_of_run(*, run: str) -> list[OutcomeView]:
+    """Return the outcomes that the run has so far."""
     s = lake()
-    found = [entry.outcome for entry in s.ledger.run_entries(run) if entry.outcome is not None]
-    undone = views.undone_among(s, [outcome.plan_id for outcome in found if outcome.plan_id is not None])
-    return [{**told(outcome), "undone": outcome.name == "published" and outcome.plan_id in undone} for outcome in found]
-
-
-def told(outcome: Outcome) -> dict[str, Any]:
-    """An outcome as plain values."""
-    return {
-        "topic": str(outcome.topic),
-        "operation": outcome.operation,
-        "outcome": outcome.name,
-        "plan_id": outcome.plan_id,
-        "first_plan_id": outcome.first_plan_id,
-        "as_of": format_instant(outcome.as_of),
-        "removed": dict(outcome.removed),
-        "markers": outcome.markers,
-        "restored": outcome.restored,
-        "reclaimed_bytes": outcome.reclaimed_bytes,
-        "rows_in": outcome.rows_in,
-        "rows_kept": outcome.rows_kept,
-        "snapshot_id": outcome.snapshot_id,
-        "more": outcome.more,
-        "detail": outcome.detail,
-    }
+    return outcomes_view(s, [(None, entry.outcome) for entry in s.ledger.run_entries(run) if entry.outcome is not None])
 
 
 def runs(limit: int = 50) -> list[OutcomeView]:
     return views.runs(lake(), limit=limit)
 
 
-def topic_page(topic: str) -> dict[str, Any]:
+def topic_page(topic: str) -> TopicPage:
     s = lake()
     return views.topic_page(s, topic_of(s, topic))
 
 
-def plan_page(plan_id: str) -> dict[str, Any]:
+def plan_page(plan_id: str) -> PlanView:
     return views.plan_page(lake(), plan_id)
 
 
-def status() -> list[dict[str, Any]]:
+def status() -> list[StatusView]:
     return views.status(lake())

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from message_lifecycle.app.cli.context import DIFFERENT, OutputOption, argument
-from message_lifecycle.app.cli.screen import Output, Screen, emit, working
-from message_lifecycle.app.rendering import size
+from message_lifecycle.app.cli.context import DIFFERENT
+from message_lifecycle.app.cli.options import OutputOption, argument
+from message_lifecycle.app.cli.screen import Output, emit, working
+from message_lifecycle.app.rendering import Table
+from message_lifecycle.app.wording import size
 
 app = typer.Typer(no_args_is_help=True, help="What a cluster's machines need to run tasks.")
 _SAID = {True: "ok", False: "not ok", None: "-"}
+_PARTS = Table(
+    columns={"": lambda one: _SAID[one.ok], "part": "part", "seconds": lambda one: f"{one.seconds:.1f}", "found": "found"},
+    right=("seconds",),
+)
 
 
 @app.callback()
@@ -42,12 +47,7 @@ def pack(
         "spark.pyspark.driver.python": sys.executable,  # else spark-submit takes the executors' for the driver's, too
     }
     told = {"file": str(file), "bytes": file.stat().st_size, "packages": packages, "settings": settings}
-
-    def show(screen: Screen, _told: object) -> None:
-        screen.line(f"{file}: {size(file.stat().st_size)}, {len(packages)} packages. In spark-defaults.conf:")
-        screen.facts(settings.items())
-
-    emit(output, told, show)
+    emit(output, told, [f"{file}: {size(file.stat().st_size)}, {len(packages)} packages. In spark-defaults.conf:", settings])
 
 
 def doctor(output: OutputOption = Output.text) -> int:
@@ -61,13 +61,5 @@ def doctor(output: OutputOption = Output.text) -> int:
 
     with working("looking at every part"):
         found = list(examine(iceberg_world))
-
-    def show(screen: Screen, _told: object) -> None:
-        screen.table(
-            ("", "part", "seconds", "found"),
-            [(_SAID[one.ok], one.part, f"{one.seconds:.1f}", one.found) for one in found],
-            right=("seconds",),
-        )
-
-    emit(output, [asdict(one) for one in found], show)
+    emit(output, found, _PARTS)
     return DIFFERENT if any(one.ok is False for one in found) else 0

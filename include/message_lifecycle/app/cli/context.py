@@ -1,186 +1,29 @@
-"""What commands work with: the services, the time to judge by, and the exit statuses beside those of errors."""
+"""The services of a command, the time by which it judges, and the exit statuses that are no error's."""
 
 from __future__ import annotations
 
-import base64
-import binascii
-import getpass
-import re
-import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 import typer
 
-from message_lifecycle.app.cli.screen import Output
-from message_lifecycle.model.errors import EXIT_INTERNAL, EXIT_REFUSED, BadInput, unusable_key
-from message_lifecycle.model.instants import Instant, parse_instant
+from message_lifecycle.app.cli.options import instant
+from message_lifecycle.app.cli.screen import Output, emit
+from message_lifecycle.app.rendering import Block, as_json
+from message_lifecycle.model.errors import EXIT_INTERNAL, EXIT_REFUSED
+from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.outcome import Judgement, OutcomeName
-from message_lifecycle.model.people import person_of
-from message_lifecycle.model.setting_list import SETTINGS, Value
-from message_lifecycle.model.settings import parse_topic_settings, resolve, topic_changes
+from message_lifecycle.model.outcome import Judgement, Outcome, OutcomeName
+from message_lifecycle.model.setting_list import Value
+from message_lifecycle.model.settings import resolve
 from message_lifecycle.model.topic import BACKENDS, NO_OPTIONS, Backend, StoreOptions
 
 if TYPE_CHECKING:
     from message_lifecycle.app.operations.registry import Scheduled
     from message_lifecycle.app.scenario import MakeWorld, World
     from message_lifecycle.app.services import Services
-    from message_lifecycle.app.steps import Approver
     from message_lifecycle.ledger import Ledger
-
-
-# How commands read what a person gives them: each argument and option that several have is declared here once.
-
-
-MOST_BYTES = 1 << 20
-"""Of standard input, where a key is read from it."""
-_INTEGER = re.compile(r"-?[0-9]{1,20}")
-_POSITION = re.compile(r"([0-9]{1,10}):(-1|[0-9]{1,19})")
-
-
-def argument(metavar: str, text: str, **more: Any) -> Any:
-    """Typer's argument; `text`, its help, says what is meant where none is given."""
-    return typer.Argument(metavar=metavar, help=text, show_default=False, **more)
-
-
-def option(name: str, metavar: str | None, text: str, **more: Any) -> Any:
-    """Typer's option; `text`, its help, says what is meant where none is given."""
-    return typer.Option(name, metavar=metavar, help=text, show_default=False, **more)
-
-
-def flag(name: str, text: str) -> Any:
-    """An option without a value."""
-    return typer.Option(name, metavar="", help=text)
-
-
-def complete_setting(incomplete: str) -> list[tuple[str, str]]:
-    """For the shell: `name=` of every topic setting."""
-    return [(f"{name}=", text) for name, text in complete_setting_name(incomplete)]
-
-
-def complete_setting_name(incomplete: str) -> list[tuple[str, str]]:
-    return [(s.name, s.help) for s in SETTINGS if s.on_topic and s.name.startswith(incomplete)]
-
-
-TopicArgument = Annotated[str, argument("TOPIC", "The topic: `stream/topic`, or `topic` alone in the stream `default`.")]
-PlanArgument = Annotated[str, argument("PLAN", "The plan's id, or a unique beginning of it.")]
-AsOfOption = Annotated[
-    str | None,
-    option(
-        "--as-of", "TIME", "Judge ages by this time, as 2026-11-21T00:00:00Z; by default the ledger's clock now. A time to come is refused."
-    ),
-]
-AtOption = Annotated[str | None, option("--at", "TIME", "When that was; by default the ledger's clock now.")]
-ByOption = Annotated[str, option("--by", "NAME", "Your name, kept in the ledger.")]
-TextOption = Annotated[str, option("--why", "WHY", "Why; kept in the ledger beside your name.")]
-YesOption = Annotated[
-    str | None,
-    option("--why", "WHY", "Approve in advance, with the reason, what the gate leaves to a person; without it such a plan waits."),
-]
-ApproverOption = Annotated[str | None, option("--by", "NAME", "Who approves; needed with --why.")]
-DryRunOption = Annotated[bool, flag("--dry-run", "Only show the plan; record nothing.")]
-LimitOption = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="How many, the newest first.")]
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Print text for people or JSON for programs.")]
-
-
-def invalid_position(text: str) -> BadInput:
-    """Not `PARTITION:OFFSET`."""
-    return BadInput(
-        f"{text!r} is not a position in a log. Allowed: PARTITION:OFFSET, two whole numbers such as 0:1234.", code="InvalidPosition"
-    )
-
-
-def position(text: str, *, before_first: bool = False) -> tuple[int, int]:
-    """Read `PARTITION:OFFSET`, and the offset -1 where `before_first` allows it. Raises InvalidPosition."""
-    found = _POSITION.fullmatch(text)
-    if found is None or (found[2] == "-1" and not before_first):
-        raise invalid_position(text)
-    return int(found[1]), int(found[2])
-
-
-def instant(text: str) -> Instant:
-    """Read ISO 8601, or integer microseconds. Raises InvalidInstant."""
-    return parse_instant(int(text) if _INTEGER.fullmatch(text) else text)
-
-
-def settings_of(texts: list[str], where: str) -> dict[str, Value]:
-    """Read `NAME=VALUE` of a topic's settings; a name may stand there once. Raises InvalidSetting and its like."""
-    found: dict[str, str] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise typer.BadParameter(f"{text!r} is not NAME=VALUE, such as message_expiry=3600", param_hint=where)
-        if name.strip() in found:
-            raise typer.BadParameter(f"{name.strip()!r} is given twice", param_hint=where)
-        found[name.strip()] = value.strip()
-    return parse_topic_settings(found, where=where)
-
-
-def changes_of(settings: list[str], unset: list[str], where: str) -> dict[str, Value | None]:
-    """What is set, and as None what is taken away."""
-    given = settings_of(settings, where)
-    both = sorted(set(given) & set(unset))
-    if both:
-        raise typer.BadParameter(f"{both[0]!r} is both set and unset", param_hint="--unset")
-    return {**given, **topic_changes(dict.fromkeys(unset), where="--unset")}
-
-
-def word_of(by: str, text: str, of: str = "a request") -> tuple[bool, str, str]:
-    """A person's consent: who gives it and why, as a plan's approval has it. `of`: what it is given to."""
-    if not by.strip() or not text.strip():
-        raise typer.BadParameter(f"{of} has a name and a reason: --by NAME --why WHY")
-    return True, person_of(by), text.strip()
-
-
-def approver_of(yes: str | None, by: str | None) -> Approver | None:
-    """The word that a person has given in advance; None: such a plan waits."""
-    if (yes is None) != (by is None) or (yes is not None and by is not None and not (yes.strip() and by.strip())):
-        raise typer.BadParameter("--why WHY and --by NAME belong together: an approval has a name and a reason")
-    if yes is None or by is None:
-        return None
-    word = (True, person_of(by), yes.strip())
-    return lambda _plan, _report: word
-
-
-def key_of(text: str, *, is_base64: bool, where: str) -> bytes:
-    """A key that stands on the command line."""
-    try:
-        return base64.b64decode(text, validate=True) if is_base64 else text.encode()
-    except binascii.Error as error:
-        raise typer.BadParameter(f"not base64: {error}", param_hint=where) from None
-
-
-def read_key(*, is_base64: bool, empty_is_a_key: bool) -> bytes:
-    """A key given to this process alone, on standard input, or asked for without echo on a terminal: the bytes of one line without its
-    newline, or what they decode to. Raises UnusableKey, which tells nothing of it.
-
-    Arguments stand in the shell's history, in the list of processes, and in whatever records commands.
-    """
-    line = _line()
-    try:
-        key = base64.b64decode(line, validate=True) if is_base64 else line
-    except binascii.Error:
-        raise unusable_key("it is not base64") from None
-    if not key and not empty_is_a_key:
-        raise unusable_key("it is empty; if the empty key is meant, say so by --empty-key")
-    return key
-
-
-def _line() -> bytes:
-    if sys.stdin.isatty():
-        return getpass.getpass("Key (not shown): ").encode("utf-8", "surrogateescape")
-    content = sys.stdin.buffer.read(MOST_BYTES + 1)
-    if len(content) > MOST_BYTES:
-        raise unusable_key(f"standard input holds more than {MOST_BYTES:,} bytes")
-    line = content.removesuffix(b"\n")
-    if b"\n" in line:
-        raise unusable_key("standard input holds more than one line; a key with a newline in it is given with --base64")
-    if line.endswith(b"\r"):
-        # Half of a line's end as some systems write it: looked for with it, the key would be found nowhere, and that look like success.
-        raise unusable_key("its line ends with a carriage return; end it without one, or give a key that has one with --base64")
-    return line
 
 
 DIFFERENT = 1
@@ -247,6 +90,12 @@ def topic_of(s: Services, text: str) -> TopicName:
     return known.topic_of(s, text)
 
 
+def find_topic(ctx: typer.Context, text: str) -> tuple[Services, TopicName]:
+    """Return the services, and the topic as `topic_of` finds it."""
+    s = services(ctx)
+    return s, topic_of(s, text)
+
+
 def instant_of(s: Services, as_of: str | None) -> Instant:
     """The time to judge by: the ledger's clock unless one is given. Raises InvalidInstant, FutureAsOf (CLK-1)."""
     if as_of is None:
@@ -294,3 +143,20 @@ def worst(statuses: Iterable[int]) -> int:
     """Of several topics: the one that most needs a look."""
     found = set(statuses) - {0}
     return next((status for status in _BY_WEIGHT if status in found), max(found, default=0))
+
+
+def ended(output: Output, result: Outcome, things: str = "messages", *, then: str = "", after: Sequence[Block] = (), **beside: Any) -> int:
+    """Print a topic's result and return the exit status.
+
+    Args:
+        things: What the plan counts.
+        then: A line after a published result.
+        after: Further parts for people.
+        beside: Further fields for programs.
+    """
+    from message_lifecycle.app.views.state import outcome_view
+
+    view = outcome_view(result, things=things)
+    following = [then] if then and result.name == "published" else []
+    emit(output, {**as_json(view), **beside}, [*view.shown(), *following, *after])
+    return of_outcome(result.name)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Callable, Iterable
 from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from message_lifecycle.app.cli.context import (
+from message_lifecycle.app.cli.context import find_topic
+from message_lifecycle.app.cli.options import (
     AtOption,
     OutputOption,
     TopicArgument,
@@ -21,13 +20,11 @@ from message_lifecycle.app.cli.context import (
     flag,
     instant,
     option,
-    services,
-    topic_of,
 )
 from message_lifecycle.app.cli.screen import Output, Screen, emit, emit_long, working
-from message_lifecycle.app.rendering import ROWS, Document, count, said
+from message_lifecycle.app.rendering import Table, as_json
+from message_lifecycle.app.wording import ROWS, count
 from message_lifecycle.model.names import composed
-from message_lifecycle.model.settings import BY_NAME
 from message_lifecycle.sources.files import unreadable_file
 
 app = typer.Typer(no_args_is_help=True, help="Documents: their changes, snapshots, clients and history.")
@@ -38,6 +35,7 @@ EpochOption = Annotated[
     option("--epoch", None, "The epoch that the client knows, from its last pull; by default the current one.", min=0),
 ]
 _STDIN = "-"
+_NEWEST = Table(columns={"document": lambda one: one[0], "now at": lambda one: count(one[1])}, right=("now at",), most=ROWS)
 
 
 @app.command()
@@ -56,8 +54,7 @@ def add(
     from message_lifecycle.app.documents import add_changes
     from message_lifecycle.app.services import policy_of
 
-    s = services(ctx)
-    name = topic_of(s, topic)
+    s, name = find_topic(ctx, topic)
     fold = policy_of(s, name).fold
     where, lines = _lines(file)
     changes = list(read_changes(lines, where=where, fold=fold or ""))
@@ -65,8 +62,9 @@ def add(
         newest = add_changes(s, name, changes, epoch=epoch)
     taken = set(map(composed, newest))
     erased = sum(composed(change.document) not in taken for change in changes)
-    told = {"topic": str(name), "changes": len(changes) - erased, "erased": erased, "newest": newest}
-    emit(output, told, _show_added)
+    told = {"topic": name, "changes": len(changes) - erased, "erased": erased, "newest": newest}
+    left_out = f", {count(erased)} left out: their documents were erased and may not come in again" if erased else ""
+    emit(output, told, [f"{name}: {count(len(changes) - erased)} changes added{left_out}", _NEWEST.of(newest.items())])
 
 
 @app.command()
@@ -82,13 +80,11 @@ def pull(
     """Show what a client gets: the changes it lacks, or the snapshot and what came after it where it lacks many."""
     from message_lifecycle.app import documents
     from message_lifecycle.app.services import policy_of
-    from message_lifecycle.app.views.topics import pulled_view
+    from message_lifecycle.app.views.documents import pulled_view
 
-    s = services(ctx)
-    name = topic_of(s, topic)
+    s, name = find_topic(ctx, topic)
     pulled = documents.pull(s, name, document, client_seq=start, client=client, epoch=epoch, at=s.ledger.now())
-    found = pulled_view(pulled, policy_of(s, name).fold)
-    emit(output, found, _show_pulled)
+    emit(output, pulled_view(pulled, policy_of(s, name).fold))
 
 
 @app.command()
@@ -98,12 +94,10 @@ def attach(
     """Begin anew as a client: the newest snapshot, if there is one, and what came after it."""
     from message_lifecycle.app import documents
     from message_lifecycle.app.services import policy_of
-    from message_lifecycle.app.views.topics import pulled_view
+    from message_lifecycle.app.views.documents import pulled_view
 
-    s = services(ctx)
-    name = topic_of(s, topic)
-    found = pulled_view(documents.attach(s, name, document, client=client), policy_of(s, name).fold)
-    emit(output, found, _show_pulled)
+    s, name = find_topic(ctx, topic)
+    emit(output, pulled_view(documents.attach(s, name, document, client=client), policy_of(s, name).fold))
 
 
 @app.command()
@@ -120,12 +114,12 @@ def sync(
     """Record how far a client has synchronised: from that change on, everything is kept for it."""
     from message_lifecycle.app import documents
 
-    s = services(ctx)
-    name = topic_of(s, topic)
+    s, name = find_topic(ctx, topic)
     given = s.ledger.now() if at is None else instant(at)
     done = documents.sync(s, name, document, client=client, server_seq=seq, at=given, epoch=epoch)
-    told = {"topic": str(name), "document": done.document, "client": done.client, "server_seq": done.server_seq, "epoch": done.epoch}
-    emit(output, told, _show_synced)
+    has = f"has everything up to {count(done.server_seq)} of epoch {done.epoch}; changes from {count(done.server_seq)} on are kept for it"
+    told = has if done.server_seq else "has nothing yet, so nothing is kept for it"
+    emit(output, {"topic": name, **as_json(done)}, f"{done.document}: {done.client} {told}")
 
 
 @app.command()
@@ -136,14 +130,12 @@ def detach(
     from message_lifecycle.app import documents
     from message_lifecycle.app.services import document_of
 
-    s = services(ctx)
-    name = topic_of(s, topic)
+    s, name = find_topic(ctx, topic)
     kept = document_of(s, name, document)
     who = documents.client_of(s, name, kept, client)
     was_there = documents.detach(s, name, kept, client=who)
-    told = {"topic": str(name), "document": kept, "client": who, "was_there": was_there}
-    kept = "keeps nothing any more" if was_there else "kept nothing"
-    emit(output, told, f"{told['document']}: {told['client']} {kept}")
+    told = {"topic": name, "document": kept, "client": who, "was_there": was_there}
+    emit(output, told, f"{kept}: {who} {'keeps nothing any more' if was_there else 'kept nothing'}")
 
 
 @app.command()
@@ -158,28 +150,24 @@ def history(
     """Show the document after each of its changes, as far back as they are there."""
     from message_lifecycle.app import documents
     from message_lifecycle.app.services import document_of
-    from message_lifecycle.app.views.topics import history_entry_view, not_shown_view
+    from message_lifecycle.app.views.documents import StateView, history_blocks, not_shown_view
 
-    s = services(ctx)
-    name = topic_of(s, topic)
+    s, name = find_topic(ctx, topic)
     kept = document_of(s, name, document)
     (described,) = documents.describe(s, name, kept)
     hidden = not_shown_view(described.state, start)
-    entries = map(history_entry_view, documents.history(s, name, kept, start=start, limit=limit + 1))
+    entries = iter(documents.history(s, name, kept, start=start, limit=limit + 1))
     # Printed as they come: a history of large states is larger than memory. The one past the limit says where to go on.
     shown = islice(entries, limit)
 
     def following() -> int | None:
-        return next((entry["server_seq"] for entry in entries), None)
+        return next((seq for seq, _ in entries), None)
 
     if output is Output.json:
-        emit_long({"document": kept, "not_shown": hidden}, "history", shown, lambda: {"goes_on_from": following()})
-        return
-    screen = Screen()
-    _show_history(screen, kept, shown, following)
-    if hidden is not None:
-        why = "what came before them was purged, and no snapshot is there from which on they could be applied"
-        screen.line(f"Changes {count(hidden['from'])} to {count(hidden['to'])} are stored and cannot be shown: {why}")
+        states = (StateView(server_seq=seq, state=state) for seq, state in shown)
+        emit_long({"document": kept, "not_shown": hidden}, "history", states, lambda: {"goes_on_from": following()})
+    else:
+        Screen().draw(history_blocks(kept, shown, following, hidden))
 
 
 @app.command("describe")
@@ -191,17 +179,14 @@ def describe_(
 ) -> None:
     """Show what is stored of a document, which clients keep it, and which settings act on it."""
     from message_lifecycle.app import documents
-    from message_lifecycle.app.views.topics import document_view, documents_view
+    from message_lifecycle.app.views.documents import described_view, documents_view
 
-    s = services(ctx)
-    name = topic_of(s, topic)
+    s, name = find_topic(ctx, topic)
     if document is None:
-        whole = {"topic": str(name), **documents_view(s, name)}
-        emit(output, whole, show_documents)
+        emit(output, documents_view(s, name))
         return
     (described,) = documents.describe(s, name, document)
-    found = {"topic": str(name), **document_view(described, s.ledger.now(), settings=True)}
-    emit(output, found, _show_document)
+    emit(output, described_view(name, described, s.ledger.now()))
 
 
 @app.command()
@@ -223,6 +208,7 @@ def alter(
 ) -> None:
     """Set what is to happen to one document, or to all of a user; the narrowest setting wins: document, user, topic, server."""
     from message_lifecycle.app.documents import alter_document, alter_user
+    from message_lifecycle.app.views.documents import AlteredView
 
     if (user is None) is (document is None):
         raise typer.BadParameter("give --user USER or --document DOCUMENT: one of them")
@@ -233,16 +219,15 @@ def alter(
     changes = changes_of(settings or [], unset, "NAME=VALUE")
     if not changes and owner is None and not no_owner:
         raise typer.BadParameter("nothing to change: give NAME=VALUE, --unset NAME or --owner USER")
-    s = services(ctx)
-    name = topic_of(s, topic)
+    s, name = find_topic(ctx, topic)
     if user is not None:
-        level, of = "user", alter_user(s, name, user, changes)
+        of = alter_user(s, name, user, changes)
     else:
-        level, of = "document", alter_document(s, name, document or "", changes, owner=owner, disown=no_owner)
+        of = alter_document(s, name, document or "", changes, owner=owner, disown=no_owner)
     own = s.ledger.own_settings(name)
-    now = (own.users if level == "user" else own.documents).get(of, {})
-    told = {"topic": str(name), "level": level, "name": of, "settings": dict(sorted(now.items())), "owner": own.owners.get(of)}
-    emit(output, told, _show_altered)
+    level: Literal["user", "document"] = "document" if user is None else "user"
+    settings_now = dict(sorted((own.documents if user is None else own.users).get(of, {}).items()))
+    emit(output, AlteredView(topic=name, level=level, name=of, settings=settings_now, owner=own.owners.get(of)))
 
 
 def _lines(file: str) -> tuple[str, list[bytes]]:
@@ -253,147 +238,3 @@ def _lines(file: str) -> tuple[str, list[bytes]]:
         return file, Path(file).read_bytes().splitlines()
     except OSError as error:
         raise unreadable_file(file, error.strerror or str(error)) from error
-
-
-def _show_added(screen: Screen, found: Document) -> None:
-    left_out = f", {count(found['erased'])} left out: their documents were erased and may not come in again" if found["erased"] else ""
-    screen.line(f"{found['topic']}: {count(found['changes'])} changes added{left_out}")
-    screen.table(("document", "now at"), [(name, count(seq)) for name, seq in found["newest"].items()], right=("now at",), most=ROWS)
-
-
-def _show_pulled(screen: Screen, found: Document) -> None:
-    """What a client gets, and the epoch it is to bring along."""
-    screen.line(f"{found['document']}: at change {count(found['seq'])}, epoch {found['epoch']}", style="bold")
-    snapshot = found["snapshot"]
-    if snapshot is not None:
-        screen.line(f"snapshot at {count(snapshot['server_seq'])}: {_json(snapshot['state'])}")
-    if found["changes"]:
-        screen.table(
-            ("change", "client", "at", "payload"),
-            [(str(c["server_seq"]), c["client"], screen.when(c["at"]), _json(c["payload"])) for c in found["changes"]],
-            right=("change",),
-        )
-    elif snapshot is None:
-        screen.line("nothing is new")
-
-
-def _show_synced(screen: Screen, found: Document) -> None:
-    if not found["server_seq"]:
-        screen.line(f"{found['document']}: {found['client']} has nothing yet, so nothing is kept for it")
-        return
-    kept = f"changes from {count(found['server_seq'])} on are kept for it"
-    screen.line(
-        f"{found['document']}: {found['client']} has everything up to {count(found['server_seq'])} of epoch {found['epoch']}; {kept}"
-    )
-
-
-def _show_history(screen: Screen, document: str, entries: Iterable[Document], following: Callable[[], int | None]) -> None:
-    """Each as it comes, so no table, whose columns are as wide as their widest cell. `following`: asked at the end, where to go on."""
-    none = True
-    for entry in entries:
-        if none:
-            screen.line("change  the document after it", style="dim")
-        none = False
-        screen.line(f"{entry['server_seq']:>6}  {_json(entry['state'])}")
-    if none:
-        screen.line(f"{document}: no change is there from which on the history can be shown")
-    goes_on_from = following()
-    if goes_on_from is not None:
-        screen.line(f"More: --from {goes_on_from}")
-
-
-def show_documents(screen: Screen, found: Document) -> None:
-    """All documents of a topic."""
-    screen.line(f"{found['topic']}: {count(len(found['documents']))} documents, folded as {found['fold']}", style="bold")
-    screen.facts(
-        [
-            ("changes", count(found["changes"])),
-            ("snapshots", count(found["snapshots"])),
-            ("clients", count(found["clients"])),
-            ("purged before", f"{count(found['purged'])} documents"),
-        ]
-    )
-    if found["documents"]:
-        screen.heading("Documents")
-        screen.table(
-            ("document", "owner", "changes", "newest snapshot", "epoch", "lowest synced", "clients"),
-            [
-                (
-                    entry["document"],
-                    entry["owner"] or "",
-                    _stored(entry),
-                    str(entry["snapshots"][-1]) if entry["snapshots"] else "none",
-                    str(entry["epoch"]),
-                    _lowest(entry),
-                    count(len(entry["clients"])),
-                )
-                for entry in found["documents"]
-            ],
-            right=("changes", "newest snapshot", "epoch", "lowest synced", "clients"),
-            wrap=("document",),
-            most=ROWS,
-        )
-    if found["own_settings"]:
-        screen.heading("Settings below the topic's")
-        screen.table(
-            ("of", "setting", "value"),
-            [
-                (f"{own['level']} {own['name']}", own["setting"], said(own["value"], BY_NAME[own["setting"]].unit))
-                for own in found["own_settings"]
-            ],
-            most=ROWS,
-        )
-
-
-def _show_document(screen: Screen, found: Document) -> None:
-    """One document."""
-    screen.line(f"{found['topic']}: {found['document']}", style="bold")
-    screen.facts(
-        [
-            ("owner", found["owner"] or "nobody"),
-            ("at change", count(found["seq"])),
-            ("stored", _stored(found)),
-            ("snapshots", ", ".join(str(seq) for seq in found["snapshots"]) or "none yet"),
-            ("epoch", str(found["epoch"])),
-            ("lowest synced", f"{_lowest(found)}{'' if found['lowest_synced'] is not None else ': nothing is purged'}"),
-        ]
-    )
-    if found["clients"]:
-        screen.heading("Clients")
-        screen.table(
-            ("client", "has", "behind", "last request", "keeps changes", "falls silent"),
-            [
-                (
-                    client["client"],
-                    str(client["server_seq"]),
-                    count(client["lag"]),
-                    screen.when(client["at"]),
-                    "yes" if client["keeps"] else "no, silent for too long",
-                    screen.when(client["falls_silent_at"]) or "never",
-                )
-                for client in found["clients"]
-            ],
-            right=("has", "behind"),
-            wrap=("client",),
-        )
-    screen.heading("Settings that act on it")
-    screen.table(("setting", "value"), [(name, said(value, BY_NAME[name].unit)) for name, value in found["settings"].items()])
-
-
-def _show_altered(screen: Screen, found: Document) -> None:
-    screen.line(f"{found['level']} {found['name']} of {found['topic']}", style="bold")
-    screen.facts([("owner", found["owner"] or ""), *((name, said(value, BY_NAME[name].unit)) for name, value in found["settings"].items())])
-    if not found["settings"]:
-        screen.line("no settings of its own")
-
-
-def _stored(entry: Document) -> str:
-    return "none" if entry["first"] is None else f"{entry['first']}..{entry['seq']}"
-
-
-def _lowest(entry: Document) -> str:
-    return "nobody" if entry["lowest_synced"] is None else str(entry["lowest_synced"])
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)

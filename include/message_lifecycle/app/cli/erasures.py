@@ -8,21 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from message_lifecycle.app.cli.context import (
-    DIFFERENT,
-    ByOption,
-    LimitOption,
-    OutputOption,
-    TextOption,
-    argument,
-    of_outcome,
-    option,
-    read_key,
-    services,
-    topic_of,
-    word_of,
-    worst,
-)
+from message_lifecycle.app.cli.context import DIFFERENT, of_outcome, services, topic_of, worst
+from message_lifecycle.app.cli.options import ByOption, LimitOption, OutputOption, TextOption, argument, option, read_key, word_of
 from message_lifecycle.app.cli.screen import Output, emit, working
 
 if TYPE_CHECKING:
@@ -142,7 +129,7 @@ def show_receipt(ctx: typer.Context, request: RequestArgument, output: OutputOpt
     kept = s.ledger.receipt(request)
     in_values = s.ledger.erasure(request).in_values
     told = {**json.loads(kept), **({} if in_values is None else {"in_values": in_values})}
-    emit(output, told, lambda screen, _told: screen.draw(receipt_blocks(Receipt.from_json(kept), in_values)))
+    emit(output, told, receipt_blocks(Receipt.from_json(kept), in_values))
 
 
 @receipts.command("verify")

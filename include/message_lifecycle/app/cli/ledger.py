@@ -7,19 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from message_lifecycle.app.cli import drawing
-from message_lifecycle.app.cli.context import (
-    LimitOption,
-    OutputOption,
-    PlanArgument,
-    TopicArgument,
-    argument,
-    services,
-    topic_of,
-    wiring_of,
-)
+from message_lifecycle.app.cli.context import find_topic, services, topic_of, wiring_of
+from message_lifecycle.app.cli.options import LimitOption, OutputOption, PlanArgument, TopicArgument, argument
 from message_lifecycle.app.cli.screen import Output, emit, working
-from message_lifecycle.app.rendering import count
+from message_lifecycle.app.rendering import Line
+from message_lifecycle.app.wording import count
 from message_lifecycle.model.instants import format_instant
 
 if TYPE_CHECKING:
@@ -48,14 +40,13 @@ def show(ctx: typer.Context, plan: PlanArgument, output: OutputOption = Output.t
     """Show a plan, the gate's report, the approval and the outcome."""
     from message_lifecycle.app.views.plans import plan_page
 
-    emit(output, plan_page(services(ctx), plan), drawing.plan)
+    emit(output, plan_page(services(ctx), plan))
 
 
 @app.command()
 def accept(ctx: typer.Context, topic: TopicArgument, output: OutputOption = Output.text) -> None:
     """Take a topic on with this ledger, knowing that what another (or a lost) ledger knew is given up."""
-    s = services(ctx)
-    name = topic_of(s, topic)
+    s, name = find_topic(ctx, topic)
     found = s.topics.describe(name).ledger
     if found is not None:
         s.ledger.accept(name, found)
@@ -116,4 +107,4 @@ def _show_backup(output: Output, file: Path, made: Backup, what: str) -> None:
         "rows": made.counts,
     }
     said = f"ledger {head.uuid}, number {head.sequence}, as of {told['taken_at']}, {what} {file}: {count(sum(made.counts.values()))} rows"
-    emit(output, told, lambda screen, _told: screen.sentence(said))
+    emit(output, told, [Line(said, wraps=True)])

@@ -11,25 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from message_lifecycle.app.cli import drawing
-from message_lifecycle.app.cli.context import (
-    WAITS,
-    AtOption,
-    OutputOption,
-    TopicArgument,
-    argument,
-    flag,
-    instant,
-    option,
-    position,
-    services,
-    topic_of,
-    word_of,
-)
-from message_lifecycle.app.cli.screen import Output, Screen, emit, emit_line, working
-from message_lifecycle.app.rendering import Document, Notes, count, text_of
+from message_lifecycle.app.cli.context import WAITS, ended, find_topic, services, topic_of
+from message_lifecycle.app.cli.options import AtOption, OutputOption, TopicArgument, argument, flag, instant, option, position, word_of
+from message_lifecycle.app.cli.screen import Output, emit, emit_line, working
+from message_lifecycle.app.rendering import Notes
+from message_lifecycle.app.wording import text_of
 from message_lifecycle.model.errors import unknown_consumer, unknown_partition
-from message_lifecycle.model.instants import format_instant, span
+from message_lifecycle.model.instants import format_instant
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName, safe
 
@@ -195,7 +183,7 @@ class _Again:
 def _removal_open(found: Remapped, output: Output) -> int:
     assert found.removal is not None, "a remap without a result has a removal"
     note = "No message was ingested yet. Run the same command again after the removal is published."
-    return drawing.ended(output, found.removal, after=[Notes([note])], batches=list(found.batches))
+    return ended(output, found.removal, after=[Notes([note])], batches=list(found.batches))
 
 
 def show_result(result: IngestResult, output: Output) -> int:
@@ -228,8 +216,7 @@ def read(
         raise typer.BadParameter("--compacted and --consumer exclude each other: what is kept for a consumer is in the log")
     earliest = None if since is None else instant(since)
     given = None if at is None else instant(at)
-    s = services(ctx)
-    name = topic_of(s, topic)
+    s, name = find_topic(ctx, topic)
     judged_at = None if raw else s.ledger.now() if given is None else given
     progress = []
     if consumer is not None:
@@ -248,7 +235,7 @@ def read(
         _print_messages(shown)
 
 
-def _message_view(message: Message) -> Document:
+def _message_view(message: Message) -> dict[str, object]:
     from message_lifecycle.app.views.state import when
 
     return {
@@ -306,8 +293,7 @@ def commit(
 
     partition, offset = position(at_position, before_first=True)
     given = None if at is None else instant(at)
-    s = services(ctx)
-    name = topic_of(s, topic)
+    s, name = find_topic(ctx, topic)
     known = s.reader.log(name).end_offsets
     if partition not in known:
         raise unknown_partition(str(name), partition, sorted(known))
@@ -326,53 +312,18 @@ def list_consumers(ctx: typer.Context, topic: TopicArgument, output: OutputOptio
 @consumers.command()
 def remove(ctx: typer.Context, topic: TopicArgument, consumer: ConsumerArgument, output: OutputOption = Output.text) -> None:
     """Forget a consumer, or a replica by its `stream/topic`: no message is kept for it any more."""
-    s = services(ctx)
-    name = topic_of(s, topic)
+    s, name = find_topic(ctx, topic)
     s.topics.describe(name)
     removed = {"topic": str(name), "removed": s.ledger.remove(name, consumer)}
     emit(output, removed, f"{removed['topic']}: consumer {removed['removed']} keeps nothing any more")
 
 
 def _list_consumers(s: Services, name: TopicName, output: Output, *, only: str | None = None) -> None:
-    from message_lifecycle.app.views.topics import consumers_view
+    from message_lifecycle.app.views.topics import ProgressView, consumers_view
 
-    found = [entry for entry in consumers_view(s, name) if only in (None, entry["consumer"])]
-    emit(output, found, lambda screen, found: _show_consumers(screen, name, found))
-
-
-def _show_consumers(screen: Screen, name: TopicName, found: list[Document]) -> None:
+    found = [entry for entry in consumers_view(s, name) if only in (None, entry.consumer)]
     if not found:
-        screen.line(f"{name} has no consumers: nothing is kept for a reader")
+        emit(output, found, f"{name} has no consumers: nothing is kept for a reader")
         return
-    rows = [
-        (
-            f"{entry['consumer']} (replica)" if entry["replica"] else entry["consumer"],
-            str(p["partition"]),
-            "nothing yet" if p["offset"] is None else str(p["offset"]),
-            count(p["lag"]),
-            screen.when(p["at"]),
-        )
-        for entry in found
-        for p in entry["partitions"]
-    ]
-    screen.table(
-        ("consumer", "partition", "processed", "behind", "last commit"),
-        rows,
-        right=("partition", "processed", "behind"),
-        wrap=("consumer",),
-    )
-    screen.line()
-    screen.notes(_keeps(entry) for entry in found)
-
-
-def _keeps(entry: Document) -> str:
-    if entry["replica"]:
-        return f"{entry['consumer']} is a replica: it keeps what it has not copied, from every rule of age, and never falls silent"
-    if entry["group"]:
-        return f"{entry['consumer']} keeps what it has not acknowledged; it is a consumer group of Redis, and never falls silent"
-    unread, without = "keeps what it has not processed", f"{span(entry['consumer_expiry'])} (consumer_expiry) without a commit"
-    if not entry["pins"]:
-        return f"{entry['consumer']} fell silent at {entry['falls_silent_at']}, after {without}: it keeps nothing any more"
-    if entry["falls_silent_at"] is None:
-        return f"{entry['consumer']} {unread}; the time of a commit is not known, so it never falls silent"
-    return f"{entry['consumer']} {unread}, and falls silent at {entry['falls_silent_at']}: after {without}"
+    rows = [progress for entry in found for progress in entry.partitions]
+    emit(output, found, [ProgressView.table.of(rows), "", Notes([entry.keeps for entry in found])])

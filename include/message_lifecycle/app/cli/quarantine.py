@@ -9,7 +9,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from message_lifecycle.app.cli.context import (
+from message_lifecycle.app.cli.context import find_topic, of_outcome, services, topic_of, worst
+from message_lifecycle.app.cli.messages import ingest, show_result
+from message_lifecycle.app.cli.options import (
     ApproverOption,
     AsOfOption,
     ByOption,
@@ -18,17 +20,10 @@ from message_lifecycle.app.cli.context import (
     TopicArgument,
     YesOption,
     argument,
-    of_outcome,
     option,
-    services,
-    topic_of,
-    worst,
 )
-from message_lifecycle.app.cli.messages import ingest, show_result
 from message_lifecycle.app.cli.runs import TopicsArgument, run_each
-from message_lifecycle.app.cli.screen import Output, Screen, emit, working
-from message_lifecycle.app.rendering import Document, count, reasons
-from message_lifecycle.model.names import safe
+from message_lifecycle.app.cli.screen import Output, emit, working
 
 BatchOption = Annotated[str | None, option("--batch", "BATCH", "Only rows of this batch.")]
 _MOST_ROWS = 10_000
@@ -63,7 +58,7 @@ def list_refused(ctx: typer.Context, topic: TopicArgument, output: OutputOption 
     from message_lifecycle.app.views.refused import refused_view
 
     s = services(ctx)
-    emit(output, refused_view(s, topic_of(s, topic)), _show_batches)
+    emit(output, refused_view(s, topic_of(s, topic)))
 
 
 @app.command()
@@ -80,7 +75,7 @@ def show(
     from message_lifecycle.app.views.refused import rows_view
 
     s = services(ctx)
-    emit(output, rows_view(s, topic_of(s, topic), batch=batch, file=file, code=code, limit=limit), _show_rows)
+    emit(output, rows_view(s, topic_of(s, topic), batch=batch, file=file, code=code, limit=limit))
 
 
 @app.command()
@@ -94,17 +89,12 @@ def accept(
 ) -> None:
     """Say that a batch's refused rows may stay refused: the topic is not blamed for them. They go when they reach their age."""
     from message_lifecycle.app.refused import accept as settle
-    from message_lifecycle.app.views.refused import batch_view
+    from message_lifecycle.app.views.refused import SettledView
 
     if not by.strip() or not why.strip():
         raise typer.BadParameter("--by NAME and --why WHY must not be empty: an acceptance has a name and a reason")
     s = services(ctx)
-    name = topic_of(s, topic)
-    settled = batch_view(settle(s, name, batch, by=by.strip(), why=why.strip()))
-    said = (
-        f"{name}: {count(settled['refused'])} refused rows of batch {batch}: {settled['settled_as']} by {safe(settled['settled_by'] or '')}"
-    )
-    emit(output, {"topic": str(name), **settled}, said)
+    emit(output, SettledView.of(settle(s, topic_of(s, topic), batch, by=by.strip(), why=why.strip())))
 
 
 def replay(
@@ -129,8 +119,7 @@ def replay(
 
     if not by.strip() or not why.strip():
         raise typer.BadParameter("--by NAME and --why WHY must not be empty: a replay has a name and a reason")
-    s = services(ctx)
-    name = topic_of(s, topic)
+    s, name = find_topic(ctx, topic)
     asked = Replay(batch_id=batch, by=by.strip(), why=why.strip(), header=header)
     with working(f"{name}: reading refused rows again"):
         result = take(str(name), "", **reading, replay=asked)
@@ -150,35 +139,3 @@ def _with_options_of_ingest(command: Any) -> Any:
 
 
 app.command()(_with_options_of_ingest(replay))
-
-
-def _show_batches(screen: Screen, view: Document) -> None:
-    if not view["rows"]:
-        screen.line(f"{view['topic']}: no refused rows")
-        return
-    rows = [
-        (
-            batch["batch"],
-            screen.when(batch["at"]),
-            "" if batch["taken"] is None else count(batch["taken"]),
-            count(batch["rows"]),
-            "needs a person" if batch["needs_a_person"] else batch["settled_as"] or "",
-        )
-        for batch in view["batches"]
-    ]
-    screen.table(("batch", "refused at", "taken", "refused", "state"), rows, right=("taken", "refused"))
-    screen.line()
-    files = [(batch["batch"], one["file"], reasons(one["codes"])) for batch in view["batches"] for one in batch["files"]]
-    screen.table(("batch", "file", "refused rows"), files, wrap=("file",))
-    screen.notes([f"to see the rows: lifecycle quarantine show {view['topic']} --batch BATCH"])
-
-
-def _show_rows(screen: Screen, view: Document) -> None:
-    if not view["rows"]:
-        screen.line(f"{view['topic']}: no such refused rows")
-        return
-    for row in view["rows"]:
-        screen.line(f"{row['file']}:{row['position']}  {row['code']}: {row['reason'] or 'no reason was kept'}", style="bold")
-        screen.sentence("(no raw text was kept)" if row["raw"] is None else row["raw"])
-    if view["more"]:
-        screen.notes([f"only the first {count(len(view['rows']))} rows: --limit shows more"])

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from message_lifecycle.app.cli.context import OutputOption, TopicArgument, flag, option, services, topic_of, word_of
+from message_lifecycle.app.cli.context import find_topic
+from message_lifecycle.app.cli.options import OutputOption, TopicArgument, flag, option, word_of
 from message_lifecycle.app.cli.screen import Output, emit, working
 from message_lifecycle.model.errors import EXIT_REFUSED
 
@@ -25,7 +26,7 @@ def repair(
 
     Another engine's expiry, property change or rollback can take the end offsets away. Until a repair, nothing is written or removed.
     """
-    from message_lifecycle.app.views.repair import repair_view, show_repair
+    from message_lifecycle.app.views.repair import repair_view
     from message_lifecycle.app.witness import look
     from message_lifecycle.app.witness import repair as carry_out
 
@@ -33,14 +34,13 @@ def repair(
         raise typer.BadParameter("--by NAME and --why WHY belong together: a repair has a name and a reason")
     if accept_rollback and by is None:
         raise typer.BadParameter("--accept-rollback needs --by NAME and --why WHY")
-    s = services(ctx)
-    name = topic_of(s, topic)
+    s, name = find_topic(ctx, topic)
     if by is None or text is None:
         found = look(s, name)
-        emit(output, repair_view(found), show_repair)
+        emit(output, repair_view(found))
         return EXIT_REFUSED if any(one.problem for one in found.found) else 0
     _, by, text = word_of(by, text, "a repair")
     with working(f"{name}: repairing the log's state"):
         done = carry_out(s, name, by=by, text=text, accept_rollback=accept_rollback)
-    emit(output, repair_view(done), show_repair)
+    emit(output, repair_view(done))
     return 0

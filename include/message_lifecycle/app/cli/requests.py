@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from message_lifecycle.app.cli import drawing
-from message_lifecycle.app.cli.context import (
-    DIFFERENT,
+from message_lifecycle.app.cli.context import DIFFERENT, ended, find_topic, services, topic_of
+from message_lifecycle.app.cli.erasures import IN_VALUES
+from message_lifecycle.app.cli.options import (
     ByOption,
     OutputOption,
     PlanArgument,
@@ -20,13 +20,10 @@ from message_lifecycle.app.cli.context import (
     option,
     position,
     read_key,
-    services,
-    topic_of,
     word_of,
 )
-from message_lifecycle.app.cli.erasures import IN_VALUES
 from message_lifecycle.app.cli.screen import Output, emit, working
-from message_lifecycle.app.rendering import count
+from message_lifecycle.app.wording import count
 from message_lifecycle.model.change import QUARANTINE
 from message_lifecycle.model.errors import invalid_hold
 from message_lifecycle.model.hold import HeldRange
@@ -202,8 +199,7 @@ def _carry_out(
     sought: bytes | None = None,
 ) -> int:
     word = word_of(by, text)
-    s = services(ctx)
-    name = topic_of(s, topic)
+    s, name = find_topic(ctx, topic)
     return _run(s, name, asked(s, name), word, output, sought=sought)
 
 
@@ -227,10 +223,10 @@ def _run(
     with working(f"{name}: plan, stage, gate, publish, verify"):
         outcome = steps.run(s, name, as_of=s.ledger.now(), approver=lambda _plan, _report: word, work=request, requested_by=word[1])
     if sought is None:
-        return drawing.ended(output, outcome, things)
+        return ended(output, outcome, things)
     with working(f"{name}: searching values"):
         found = find_in_values(s, sought, [name])
-    return drawing.ended(output, outcome, things, after=list(in_values_blocks(found)), in_values=found)
+    return ended(output, outcome, things, after=list(in_values_blocks(found)), in_values=found)
 
 
 # `lifecycle hold`: what must not go, whoever asks, until a person releases it (DEL-8).
@@ -280,8 +276,7 @@ def add(
         raise invalid_hold("to", last, "nothing without --from")
     if first is None and partition is not None:
         raise invalid_hold("partition", partition, "nothing without --from; --from 0 holds all of it")
-    s = services(ctx)
-    name = topic_of(s, topic)
+    s, name = find_topic(ctx, topic)
     with working(f"{name}: waiting for whoever publishes"):
         hold = place_hold(s, name, by=by, why=text, key=given, offsets=offsets)
     covered = messages_held(s, hold)

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from message_lifecycle.app.cli import drawing
-from message_lifecycle.app.cli.context import (
-    DIFFERENT,
+from message_lifecycle.app.cli.context import DIFFERENT, ended, instant_of, of_outcome, services, topic_of, work_of, worst
+from message_lifecycle.app.cli.options import (
     ApproverOption,
     AsOfOption,
     DryRunOption,
@@ -20,16 +19,10 @@ from message_lifecycle.app.cli.context import (
     approver_of,
     argument,
     flag,
-    instant_of,
-    of_outcome,
     option,
-    services,
-    topic_of,
-    work_of,
-    worst,
 )
 from message_lifecycle.app.cli.screen import Output, Screen, emit, emit_line, working
-from message_lifecycle.app.rendering import Document, View, count, reasons, size
+from message_lifecycle.app.rendering import ABSENT, Line, View
 from message_lifecycle.model.errors import unknown_partition
 from message_lifecycle.model.names import TopicName, TopicUri
 
@@ -86,7 +79,7 @@ def run_each(
     statuses = []
     for number, name in enumerate(names):
         if number and output is Output.text:
-            screen.line()
+            screen.draw([""])
         try:
             with working(f"{name}: plan, stage, gate, publish, verify"):
                 outcome = steps.run(s, name, as_of=at, approver=approver, work=work(s, name))
@@ -121,8 +114,8 @@ def compact(
     from message_lifecycle.app.operations.registry import preview
     from message_lifecycle.app.requests import begin_anew
     from message_lifecycle.app.requests import compact as bring
+    from message_lifecycle.app.views.compaction import compaction_view
     from message_lifecycle.app.views.plans import plan_view
-    from message_lifecycle.app.views.topics import compaction_status
 
     if sum((status, dry_run, anew)) > 1:
         raise typer.BadParameter("--status, --dry-run and --anew are three different things: give one")
@@ -131,23 +124,23 @@ def compact(
     uri = _checked(s, topic)
     name = uri.name
     if status:
-        found = compaction_status(s, name)
-        emit(output, found, _show_compaction)
-        return DIFFERENT if found["status"] == "ERROR" else 0
+        found = compaction_view(s, name)
+        emit(output, found)
+        return DIFFERENT if found.status == "ERROR" else 0
     at = instant_of(s, as_of)
     note = None if uri.partition is None else f"partition {uri.partition} was named; {name} is compacted as a whole"
     if note and output is Output.text:
-        Screen().sentence(note)
+        Screen().draw([Line(note, wraps=True)])
     if dry_run:
         with working(f"planning {name}"):
             planned = plan_view(preview(s, name, as_of=at, work="compaction"))
-        emit(output, planned, drawing.plan)
+        emit(output, planned)
         return 0
     if anew:
         begin_anew(s, name)
     with working(f"{name}: plan, stage, gate, publish, verify"):
         outcome = bring(s, name, as_of=at, approver=approver)
-    return drawing.ended(output, outcome, note=note)
+    return ended(output, outcome, note=note)
 
 
 def _checked(s: Services, text: str) -> TopicUri:
@@ -160,37 +153,6 @@ def _checked(s: Services, text: str) -> TopicUri:
     if uri.partition is not None and uri.partition >= partitions:
         raise unknown_partition(str(uri.name), uri.partition, range(partitions))
     return uri
-
-
-def _show_compaction(screen: Screen, found: Document) -> None:
-    style = {"SUCCESS": "green", "ERROR": "red"}.get(found["status"])
-    screen.sentence(f"{found['topic']}: {found['status']}: {found['message']}", style=style)
-    view = found["view"]
-    screen.facts(
-        [
-            ("  as of", found["as_of"] or ""),
-            ("  ended at", found["ended_at"] or ""),
-            ("  left out", reasons(found["removed"] or {})),
-            ("  duration", "" if found["duration_seconds"] is None else f"{found['duration_seconds']:.1f} s ({found['engine']})"),
-            ("  read", _rate(found["bytes_read"], found["read_bytes_per_second"])),
-            ("  written", _rate(found["bytes_written"], found["write_bytes_per_second"])),
-            ("  view", "" if view is None else f"{count(view['messages'])} messages, {size(view['bytes'])}"),
-            ("  next due", "" if view is None else view["due_at"] or ""),
-        ]
-    )
-    screen.heading("Partitions")
-    headers = ("partition", "compacted up to", "end", "behind")
-    rows = [
-        (str(p["partition"]), "nothing yet" if p["horizon"] is None else str(p["horizon"]), str(p["end_offset"]), count(p["lag"]))
-        for p in found["partitions"]
-    ]
-    screen.table(headers, rows, right=headers)
-
-
-def _rate(amount: int | None, per_second: int | None) -> str:
-    if amount is None:
-        return ""
-    return size(amount) if per_second is None else f"{size(amount)}, {size(per_second)} per second"
 
 
 @reclaim.command("plan")
@@ -211,10 +173,8 @@ def plan_reclaim(
     name, work = _subject(s, topic, deleted)
     with working(f"planning {name}"):
         made = preview(s, name, as_of=at, work=work)
-    view = plan_view(made)
-    if files:
-        view["removes"]["files"]["names"] = [file for removal in made.file_removals for file in removal.files]
-    emit(output, view, drawing.plan)
+    names = [file for removal in made.file_removals for file in removal.files] if files else ABSENT
+    emit(output, plan_view(made, names=names))
 
 
 @reclaim.command("run")
@@ -237,14 +197,14 @@ def run_reclaim(
     at = instant_of(s, as_of)
     lost = None if deleted is None or topic is not None else _lost(s, deleted)
     if lost is not None:
-        return drawing.ended(output, end_lost(s, lost))
+        return ended(output, end_lost(s, lost))
     name, work = _subject(s, topic, deleted)
     with working(f"{name}: plan, gate, publish, verify"):
         if deleted is None:
             outcome = steps.run(s, name, as_of=at, approver=approver, work=work, requested_by=by)
         else:
             outcome = reclaim_deleted(s, deleted, as_of=at, approver=approver, by=by)
-    return drawing.ended(output, outcome)
+    return ended(output, outcome)
 
 
 def _lost(s: Services, beginning: str) -> str | None:

@@ -9,8 +9,10 @@ from typing import Annotated
 
 import typer
 
-from message_lifecycle.app.cli.context import DIFFERENT, OutputOption, argument, wiring_of
+from message_lifecycle.app.cli.context import DIFFERENT, wiring_of
+from message_lifecycle.app.cli.options import OutputOption, argument
 from message_lifecycle.app.cli.screen import Output, Screen, emit_line
+from message_lifecycle.app.rendering import Line, Notes
 
 scenario = typer.Typer(
     no_args_is_help=True,
@@ -73,8 +75,7 @@ def run(
         failed += bool(differences)
         if output is Output.text:
             ended = "failed" if differences else "ok    "
-            screen.line(f"{ended}  {tried.id}  ({file.name})", style="red" if differences else None)
-            screen.notes(differences)
+            screen.draw([Line(f"{ended}  {tried.id}  ({file.name})", style="red" if differences else None), Notes(differences)])
     if output is Output.text:
-        screen.line(f"{len(loaded) - failed} of {len(loaded)} scenarios held")
+        screen.draw([f"{len(loaded) - failed} of {len(loaded)} scenarios held"])
     return DIFFERENT if failed else 0

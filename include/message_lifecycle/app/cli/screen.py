@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from enum import StrEnum
 from functools import cached_property
 from io import StringIO
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, cast
 
-from message_lifecycle.app.rendering import Block, Facts, Heading, Line, Notes, Rows, Table, View, as_json, count, kind_of, size
+from message_lifecycle.app.rendering import ABSENT, Block, Heading, Line, Notes, Rows, Table, as_json, kind_of
+from message_lifecycle.app.wording import count, size
 from message_lifecycle.model.instants import format_instant
 from message_lifecycle.model.names import safe
 
@@ -19,14 +21,11 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table as Grid
 
-Told = TypeVar("Told")
-
 # Wide enough that nothing is ever wrapped in a file or a pipe.
 _UNWRAPPED = 10_000
 # Narrower terminals get times to the minute, so that tables keep their shape.
 _ROOM_FOR_SECONDS = 110
-
-
+_INSTANT = re.compile(r"\b(\d{4}-\d\d-\d\d)T(\d\d:\d\d)[\d:.]*Z")
 _NUMBERS: Mapping[str, Callable[[int], str]] = {"Count": count, "Number": str, "Size": size}
 
 
@@ -37,21 +36,17 @@ class Output(StrEnum):
     json = "json"
 
 
-def emit(output: Output, told: Told, shown: str | Table | Callable[[Screen, Told], None] | None = None) -> None:
-    """Print one answer: for programs one JSON document; for people by `shown`: a line, the table of a list of views, or how it is drawn. A view
-    says itself what is shown."""
+def emit(output: Output, answer: Any, shown: str | Table | Iterable[Block] | None = None) -> None:
+    """Print one answer: a JSON document for programs, and text for people.
+
+    Args:
+        shown: A line, the table of a list of views, or parts. None: the answer is a view, which has its own parts.
+    """
     if output is Output.json:
-        print(json.dumps(as_json(told), ensure_ascii=False, indent=2))
-    elif isinstance(shown, str):
-        Screen().line(shown)
-    elif isinstance(shown, Table):
-        assert isinstance(told, (list, tuple)), "a table shows a list of views"
-        Screen().draw([shown.of(told)])
-    elif shown is not None:
-        shown(Screen(), told)
-    else:
-        assert isinstance(told, View), "anything else says how it is shown"
-        Screen().draw(told.shown())
+        print(json.dumps(as_json(answer), ensure_ascii=False, indent=2))
+        return
+    parts = answer.shown() if shown is None else shown
+    Screen().draw([parts] if isinstance(parts, str) else [parts.of(answer)] if isinstance(parts, Table) else parts)
 
 
 def emit_line(data: Any) -> None:
@@ -91,105 +86,79 @@ class Screen:
         wide = None if sys.stdout.isatty() else _UNWRAPPED
         return Console(highlight=False, markup=False, emoji=False, soft_wrap=False, width=wide)
 
-    def line(self, text: str = "", style: str | None = None) -> None:
-        """One line, broken by nothing but the terminal's edge: commands and names are copied whole."""
-        self.console.print(self.written(text), style=style, soft_wrap=True)
-
-    def sentence(self, text: str, style: str | None = None) -> None:
-        """Text that wraps between words."""
-        self.console.print(self.written(text), style=style)
-
     def draw(self, blocks: Iterable[Block]) -> None:
         """Print the parts of a view, one below the other."""
         for block in blocks:
             match block:
                 case str():
-                    self.line(block)
+                    self._line(block)
                 case Line(text, style, wraps):
-                    self.sentence(text, style) if wraps else self.line(text, style)
+                    self._line(text, style, wraps=wraps)
                 case Heading(text):
-                    self.heading(text)
-                case Facts(values):
-                    self.facts((name, value) for name, value in values.items() if value)
+                    self._heading(text)
                 case Notes(texts, style, title):
-                    if texts and title:
-                        self.heading(title)
-                    self.notes(texts, style)
+                    self._notes(texts, style, title)
                 case Rows(table, rows):
                     self._rows(table, rows)
+                case values:
+                    self._facts(values)
 
-    def _rows(self, table: Table, rows: Sequence[object]) -> None:
-        if rows and table.title:
-            self.heading(table.title)
-        numbers = [name for name, value in table.columns.items() if rows and isinstance(value, str) and kind_of(rows[0], value) in _NUMBERS]
-        cells = [[self._cell(row, value) for value in table.columns.values()] for row in rows]
-        self.table(tuple(table.columns), cells, right=(*numbers, *table.right), wrap=table.wrap, most=table.most, none=table.none)
+    def _line(self, text: str = "", style: str | None = None, *, wraps: bool = False) -> None:
+        """Print one line. Without `wraps` the terminal's edge alone breaks it: people copy commands and names whole."""
+        self.console.print(self.written(text), style=style, soft_wrap=not wraps)
 
-    def _cell(self, view: object, value: str | Callable[[Any], str]) -> str:
-        """A cell by the type of the view's field; one without a value is empty."""
-        if callable(value):
-            return value(view)
-        found, kind = getattr(view, value), kind_of(view, value)
-        if found is None:
-            return ""
-        if kind == "Instant":
-            return self.when(format_instant(found))
-        return _NUMBERS[kind](found) if kind in _NUMBERS else str(found)
+    def _heading(self, text: str) -> None:
+        self._line()
+        self._line(text, style="bold")
 
-    def when(self, time: Any) -> str:
-        """A time of a view, for a table's cell."""
-        if not isinstance(time, str):
-            return ""
-        if self.console.width >= _ROOM_FOR_SECONDS:
-            return time
-        return time[:16].replace("T", " ") if time[10:11] == "T" else time
-
-    def heading(self, text: str) -> None:
-        self.line()
-        self.line(text, style="bold")
-
-    def facts(self, pairs: Iterable[tuple[str, str]]) -> None:
-        """Names on the left, values on the right; those without a value are left out."""
+    def _facts(self, values: Mapping[str, str | None]) -> None:
         grid = self._grid()
         grid.add_column(no_wrap=True, style="dim")
         grid.add_column(overflow="fold")
-        self._print(grid, [(name, value) for name, value in pairs if value])
+        self._print(grid, [(name, value) for name, value in values.items() if value])
 
-    def table(
-        self,
-        headers: Sequence[str],
-        rows: Iterable[Sequence[str]],
-        *,
-        right: Sequence[str] = (),
-        wrap: Sequence[str] = (),
-        most: int | None = None,
-        none: str = "",
-    ) -> None:
-        """`right`: headers of the columns of numbers; `wrap`: of those that give way on a narrow terminal (by default the last);
-        `most`: so many rows are shown, and the others counted; `none`: said where there are no rows."""
-        rows = list(rows)
-        if none and not rows:
-            self.line(none)
-        grid = self._grid(show_header=True, header_style="dim")
-        for header in headers:
-            gives_way = header in (wrap or headers[-1:])
-            grid.add_column(header, justify="right" if header in right else "left", no_wrap=not gives_way, overflow="fold")
-        self._print(grid, rows[:most])
-        if most is not None and len(rows) > most:
-            self.line(f"... and {len(rows) - most:,} more; --output json has all")
-
-    def titled(self, title: str, texts: Sequence[str]) -> None:
-        """A list under a heading; nothing where there are none."""
-        if texts:
-            self.heading(title)
-            self.notes(texts)
-
-    def notes(self, texts: Iterable[str], style: str | None = None) -> None:
-        """A list of sentences."""
+    def _notes(self, texts: Sequence[str], style: str | None, title: str) -> None:
+        if texts and title:
+            self._heading(title)
         grid = self._grid()
         grid.add_column(no_wrap=True)
         grid.add_column(overflow="fold", style=style)
         self._print(grid, [("  -", text) for text in texts], between=1)
+
+    def _rows(self, table: Table, rows: Sequence[object]) -> None:
+        if not rows:
+            if table.none:
+                self._line(table.none)
+            return
+        if table.title:
+            self._heading(table.title)
+        cells = [[self._cell(row, value) for value in table.columns.values()] for row in rows[: table.most]]
+        grid = self._grid(show_header=True, header_style="dim")
+        for number, header in enumerate(table.columns):
+            is_number = header in table.right or any(row[number][1] in _NUMBERS for row in cells)
+            gives_way = header in (table.wrap or [*table.columns][-1:])
+            grid.add_column(header, justify="right" if is_number else "left", no_wrap=not gives_way, overflow="fold")
+        absent = [table.absent.get(header, "") for header in table.columns]
+        self._print(grid, [[text or nothing for (text, _), nothing in zip(row, absent, strict=True)] for row in cells])
+        if table.most is not None and len(rows) > table.most:
+            self._line(f"... and {len(rows) - table.most:,} more; --output json has all")
+
+    def _cell(self, view: object, value: str | Callable[[Any], str]) -> tuple[str, str]:
+        """Return a cell by the type of the view's field, and the type's name. A field without a value makes an empty cell."""
+        if callable(value):
+            return self._timed(value(view)), ""
+        found, kind = cast(Any, view), ""
+        for name in value.split("."):
+            found, kind = getattr(found, name), kind_of(found, name)
+            if found is None or found is ABSENT:
+                return "", kind
+        if kind == "Instant":
+            return self._timed(format_instant(found)), kind
+        return _NUMBERS[kind](found) if kind in _NUMBERS else str(found), kind
+
+    def _timed(self, text: str) -> str:
+        """Shorten the times in a cell where there is little room."""
+        return text if self.console.width >= _ROOM_FOR_SECONDS else _INSTANT.sub(r"\1 \2", text)
 
     def _grid(self, **options: Any) -> Grid:
         from rich.table import Table as Grid
@@ -213,10 +182,10 @@ class Screen:
             print(line.rstrip())
 
 
-def printed(draw: Callable[[Screen], None]) -> str:
-    """What is drawn, as it would stand in a file, names as they are: who keeps it must find them in it, and who shows it writes them out."""
+def printed(blocks: Iterable[Block]) -> str:
+    """Return the parts as a file would have them. Names stay as they are: whoever keeps the text must find them in it."""
     with redirect_stdout(StringIO()) as text:
-        draw(Screen(written=str))
+        Screen(written=str).draw(blocks)
     return text.getvalue()
 
 

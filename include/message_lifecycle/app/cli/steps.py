@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from message_lifecycle.app.cli import drawing
-from message_lifecycle.app.cli.context import (
+from message_lifecycle.app.cli.context import ended, instant_of, services, topic_of, waiting_or, work_of, worst
+from message_lifecycle.app.cli.options import (
     AsOfOption,
     ByOption,
     DryRunOption,
@@ -17,17 +17,11 @@ from message_lifecycle.app.cli.context import (
     TopicArgument,
     argument,
     flag,
-    instant_of,
-    services,
-    topic_of,
-    waiting_or,
     word_of,
-    work_of,
-    worst,
 )
-from message_lifecycle.app.cli.screen import Output, Screen, emit, working
-from message_lifecycle.app.rendering import SHORT, Document
-from message_lifecycle.model.instants import format_instant
+from message_lifecycle.app.cli.screen import Output, emit, working
+from message_lifecycle.app.rendering import ABSENT, as_json
+from message_lifecycle.app.wording import SHORT
 from message_lifecycle.model.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -46,6 +40,7 @@ def due(
     """
     from message_lifecycle.app.due import due as judge
     from message_lifecycle.app.known import all_topics
+    from message_lifecycle.app.views.topics import DueTopic, DueView
 
     s = services(ctx)
     at = instant_of(s, as_of)
@@ -55,15 +50,8 @@ def due(
     found += judge(s, [name for name in names if name in s.backends], as_of=at, work="retention")
     found.sort(key=lambda answer: answer.topic)
     # What cannot be read was asked about for messages and for documents alike.
-    told = dict.fromkeys((str(answer.topic), answer.due, answer.reason) for answer in found)
-    answers = [{"topic": topic, "due": is_due, "reason": reason} for topic, is_due, reason in told]
-    emit(output, {"as_of": format_instant(at), "topics": answers}, _show_due)
+    emit(output, DueView(as_of=at, topics=tuple(dict.fromkeys(map(DueTopic.of, found)))))
     return worst(answer.error.exit_code for answer in found if answer.error is not None)
-
-
-def _show_due(screen: Screen, told: Document) -> None:
-    rows = [("due" if answer["due"] else "-", answer["topic"], answer["reason"]) for answer in told["topics"]]
-    screen.table(("", "topic", "why"), rows, wrap=("topic", "why"), none="no topics yet; `lifecycle topic create NAME` makes one")
 
 
 def plan(
@@ -86,10 +74,8 @@ def plan(
     with working(f"planning {name}"):
         record = None if dry_run else steps.plan(s, name, as_of=at, work=work)
         made = preview(s, name, as_of=at, work=work) if record is None else record.plan
-    view = plan_view(made) if record is None else record_view(record)
-    if files:
-        view["removes"]["files"]["names"] = list(made.selection.files)
-    emit(output, view, drawing.plan)
+    names = made.selection.files if files else ABSENT
+    emit(output, plan_view(made, names=names) if record is None else record_view(record, names=names))
 
 
 def stage(ctx: typer.Context, plan: PlanArgument, output: OutputOption = Output.text) -> None:
@@ -125,7 +111,7 @@ def gate(ctx: typer.Context, plan: PlanArgument, output: OutputOption = Output.t
     with working("judging"):
         report = steps.gate(s, plan_id)
     page = plan_page(s, plan_id)
-    emit(output, page["gate"], lambda screen, _gate: drawing.judged(screen, page))
+    emit(output, page.gate, page.judged())
     return waiting_or(report.judgement)
 
 
@@ -163,7 +149,7 @@ def publish(ctx: typer.Context, plan: PlanArgument, output: OutputOption = Outpu
     with working("publishing"):
         result = steps.publish(s, plan_id)
     if isinstance(result, Outcome):
-        return drawing.ended(output, result, recorded.things)
+        return ended(output, result, recorded.things)
     told: dict[str, Any] = {"plan_id": plan_id, "snapshot_id": None, "removed": {}}
     said = f"plan {plan_id} removes nothing: there is nothing to commit"
     if result is not None:
@@ -181,7 +167,7 @@ def verify(ctx: typer.Context, plan: PlanArgument, output: OutputOption = Output
     recorded = s.ledger.record(plan).plan
     with working("verifying"):
         result = steps.verify(s, recorded.plan_id)
-    return drawing.ended(output, result, recorded.things)
+    return ended(output, result, recorded.things)
 
 
 def _recorded(ctx: typer.Context, beginning: str) -> tuple[Services, str]:
@@ -190,9 +176,9 @@ def _recorded(ctx: typer.Context, beginning: str) -> tuple[Services, str]:
     return s, s.ledger.record(beginning).plan.plan_id
 
 
-def _answer(ctx: typer.Context, beginning: str, *, granted: bool, by: str, text: str, report: str | None = None) -> Document:
+def _answer(ctx: typer.Context, beginning: str, *, granted: bool, by: str, text: str, report: str | None = None) -> dict[str, Any]:
     from message_lifecycle.app import steps
-    from message_lifecycle.app.views.plans import approval_view
+    from message_lifecycle.app.views.plans import ApprovalView
 
     _, by, text = word_of(by, text, "an answer")
     s = services(ctx)
@@ -200,4 +186,4 @@ def _answer(ctx: typer.Context, beginning: str, *, granted: bool, by: str, text:
     plan, standing = record.plan, "" if record.report is None else record.report.gate_id
     read = standing if report and standing.startswith(report) else report
     approval = steps.approve(s, plan.plan_id, granted=granted, by=by, text=text, gate_id=read)
-    return {"plan_id": plan.plan_id, "topic": plan.topic, "operation": plan.operation, **approval_view(approval)}
+    return {"plan_id": plan.plan_id, "topic": plan.topic, "operation": plan.operation, **as_json(ApprovalView.of(approval))}

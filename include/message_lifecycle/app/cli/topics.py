@@ -9,8 +9,9 @@ from typing import Annotated
 
 import typer
 
-from message_lifecycle.app.cli import drawing, requests
-from message_lifecycle.app.cli.context import (
+from message_lifecycle.app.cli import requests
+from message_lifecycle.app.cli.context import ended, find_topic, services, topic_of
+from message_lifecycle.app.cli.options import (
     ByOption,
     OutputOption,
     TextOption,
@@ -20,15 +21,12 @@ from message_lifecycle.app.cli.context import (
     complete_setting,
     complete_setting_name,
     option,
-    services,
     settings_of,
-    topic_of,
     word_of,
 )
-from message_lifecycle.app.cli.documents import show_documents
 from message_lifecycle.app.cli.repair import repair
-from message_lifecycle.app.cli.screen import Output, Screen, emit, working
-from message_lifecycle.app.rendering import SHORT, Document, count, said, size, unit_beside
+from message_lifecycle.app.cli.screen import Output, emit, working
+from message_lifecycle.app.wording import NO_TOPICS, SHORT, count
 from message_lifecycle.model.errors import BadInput, InvalidSetting
 from message_lifecycle.model.names import TopicName, meant, normalise_name
 from message_lifecycle.model.setting_list import Value
@@ -86,7 +84,7 @@ def create(
         raise typer.BadParameter("give the topic's name, or --from-iggy HEX", param_hint="TOPIC")
     s = services(ctx)
     made = create_topic(s, name, partitions=partitions, settings=checked)
-    emit(output, altered_view(s, made.name, resolve(topic={}, server=s.server)), _show_altered)
+    emit(output, altered_view(s, made.name, resolve(topic={}, server=s.server)))
 
 
 @app.command()
@@ -124,27 +122,21 @@ def alter(
         raise typer.BadParameter("nothing to change: give --set NAME=VALUE or --unset NAME")
     if (accept is None) != (by is None) or accept == "" or by == "":
         raise typer.BadParameter("--accept TEXT and --by NAME belong together: a person's word has a name")
-    s = services(ctx)
-    name = topic_of(s, topic)
+    s, name = find_topic(ctx, topic)
     before = policy_of(s, name)
     alter_topic(s, name, changes, accept=(by, accept) if by is not None and accept is not None else None)
     accepted = s.ledger.accepted(name)
     asks = () if accepted is None else policy_of(s, name).tightened_since(accepted)
-    altered = {**altered_view(s, name, before), "asks": list(asks)}
-    emit(output, altered, _show_altered)
+    emit(output, altered_view(s, name, before, asks))
 
 
 @app.command()
 def describe(ctx: typer.Context, topic: TopicArgument, output: OutputOption = Output.text) -> None:
     """Show a topic: what it obliges and how late that is, every effective setting and where it comes from, partitions, end offsets, role."""
-    from message_lifecycle.app.views.status import status
-    from message_lifecycle.app.views.topics import describe as view
+    from message_lifecycle.app.views.topics import described_topic
 
     s = services(ctx)
-    name = topic_of(s, topic)
-    described = view(s, name)
-    (judged,) = status(s, [name])
-    emit(output, {**described, "ok": judged["ok"], "problems": judged["problems"], "obligations": judged.get("obligations", [])}, _show)
+    emit(output, described_topic(s, topic_of(s, topic)))
 
 
 @app.command()
@@ -152,19 +144,11 @@ def copy(ctx: typer.Context, topic: TopicArgument, output: OutputOption = Output
     """Copy what is new in the origin of a source or mirror; until it is copied the origin keeps it."""
     from message_lifecycle.app.topics import copy_topic
 
-    s = services(ctx)
-    name = topic_of(s, topic)
+    s, name = find_topic(ctx, topic)
     with working(f"{name}: copying"):
         done = copy_topic(s, name)
-    told = {
-        "topic": str(done.topic),
-        "origin": str(done.origin),
-        "messages": done.messages,
-        "copied": {str(partition): last for partition, last in sorted(done.copied.items())},
-        "span_seconds": done.span_seconds,
-    }
     doubled = "" if done.span_seconds is None else f"; {span_doubled(done.span_seconds)}"
-    emit(output, told, f"{name}: {count(done.messages)} new messages copied from {done.origin}{doubled}")
+    emit(output, done, f"{name}: {count(done.messages)} new messages copied from {done.origin}{doubled}")
 
 
 @app.command("view")
@@ -176,8 +160,7 @@ def view_(ctx: typer.Context, topic: TopicArgument, output: OutputOption = Outpu
     """
     from message_lifecycle.app.topics import live_view
 
-    s = services(ctx)
-    name = topic_of(s, topic)
+    s, name = find_topic(ctx, topic)
     found = live_view(s, name)
     emit(output, {"topic": str(name), "view": found}, found or "topics of this store have no view")
 
@@ -191,16 +174,19 @@ def list_(
 ) -> None:
     """List the topics; those, too, that cannot be read, or that have gone and nobody has deleted: `lifecycle status` says which."""
     from message_lifecycle.app.known import all_topics
-    from message_lifecycle.app.requests import deleted_topics, deleted_view
+    from message_lifecycle.app.requests import deleted_topics
+    from message_lifecycle.app.views.topics import deleted_blocks, deleted_view
 
     s = services(ctx)
     gone, names = (deleted_topics(s), []) if deleted else ([], all_topics(s))
     known = {*(topic.topic.stream for topic in gone), *(name.stream for name in names)}
     wanted = None if stream is None else meant(normalise_name(stream), lambda: known)
     if deleted:
-        emit(output, [deleted_view(s, topic) for topic in gone if wanted in (None, topic.topic.stream)], _show_deleted)
+        found = [deleted_view(s, topic) for topic in gone if wanted in (None, topic.topic.stream)]
+        emit(output, found, deleted_blocks(found))
         return
-    emit(output, [str(name) for name in names if wanted in (None, name.stream)], _show_names)
+    shown = [str(name) for name in names if wanted in (None, name.stream)]
+    emit(output, shown, shown or NO_TOPICS)
 
 
 @app.command()
@@ -212,14 +198,13 @@ def delete(ctx: typer.Context, topic: TopicArgument, by: ByOption, text: TextOpt
     from message_lifecycle.app.requests import delete_topic
 
     word = word_of(by, text)
-    s = services(ctx)
-    name = topic_of(s, topic)
+    s, name = find_topic(ctx, topic)
     with working(f"{name}: plan, stage, gate, publish, verify"):
         outcome = delete_topic(s, name, by=word[1], text=word[2])
     if outcome.plan_id is None:
-        return drawing.ended(output, outcome)
+        return ended(output, outcome)
     back = f"To bring it back: lifecycle undo {outcome.plan_id[:SHORT]} --by NAME --why WHY"
-    return drawing.ended(output, outcome, s.ledger.record(outcome.plan_id).plan.things, then=back)
+    return ended(output, outcome, s.ledger.record(outcome.plan_id).plan.things, then=back)
 
 
 @app.command()
@@ -232,7 +217,7 @@ def forget(ctx: typer.Context, topic: TopicArgument, by: ByOption, text: TextOpt
 
     word = word_of(by, text)
     s = services(ctx)
-    return drawing.ended(output, forget_topic(s, topic_of(s, topic), by=word[1], text=word[2]))
+    return ended(output, forget_topic(s, topic_of(s, topic), by=word[1], text=word[2]))
 
 
 # A request like those of `message` and `key`, which people look for beside what else is done to a topic.
@@ -247,131 +232,6 @@ def _recorded(text: str, *, topic: str | None, partitions: int | None, settings:
     if told:
         raise typer.BadParameter(f"the command that is recorded says {' and '.join(told)} already: leave it out", param_hint="--from-iggy")
     return RecordedTopic.from_iggy(text)
-
-
-def _obligations(screen: Screen, topic: Document) -> None:
-    if obliged := topic.get("obligations"):
-        screen.heading("What it obliges")
-        drawing.obligations(screen, obliged)
-    screen.notes(topic.get("problems", ()), style="red")
-
-
-def _show(screen: Screen, topic: Document) -> None:
-    if "documents" in topic:
-        show_documents(screen, {"topic": topic["topic"], **topic["documents"]})
-        _obligations(screen, topic)
-        _settings(screen, topic)
-        _asks(screen, topic)
-        return
-    screen.line(topic["topic"], style="bold")
-    screen.facts(
-        [
-            ("role", topic["role"]),
-            ("origin", topic["origin"] or ""),
-            ("API level", str(topic["api_level"])),
-            ("table", topic["uuid"]),
-            *([("live view", topic["view"])] if topic["view"] else []),
-            ("messages", f"{count(topic['messages'])}, {size(topic['bytes'])}"),
-            ("past expiry", topic["past_expiry"]["told"] or ""),
-            ("compacted view", _compacted(topic)),
-        ]
-    )
-    _obligations(screen, topic)
-    _settings(screen, topic)
-    screen.heading("Partitions")
-    screen.table(
-        ("partition", "first", "compacted up to", "end", "messages", "segments", "oldest", "newest"),
-        [
-            (
-                str(p["partition"]),
-                str(p["start_offset"]),
-                "-" if p["horizon"] is None else str(p["horizon"]),
-                str(p["end_offset"]),
-                count(p["messages"]),
-                count(p["segments"]),
-                screen.when(p["oldest_at"]),
-                screen.when(p["newest_at"]),
-            )
-            for p in topic["partitions"]
-        ],
-        right=("partition", "first", "compacted up to", "end", "messages", "segments"),
-    )
-    _asks(screen, topic)
-
-
-def _show_altered(screen: Screen, topic: Document) -> None:
-    screen.line(topic["topic"], style="bold")
-    screen.table(
-        ("setting", "from", "to", "unit", "origin"),
-        [
-            (s["setting"], said(s["from"], s["unit"]), said(s["to"], s["unit"]), unit_beside(s["unit"]), s["to_origin"])
-            for s in topic["changed"]
-        ],
-        right=("from", "to"),
-        none="no setting is another one now",
-    )
-    means = topic["means"]["told"]
-    screen.sentence(f"{means[0].upper()}{means[1:]}.")
-    screen.line(f"Every setting: lifecycle topic describe {topic['topic']}", style="dim")
-    _asks(screen, topic)
-
-
-def _settings(screen: Screen, topic: Document) -> None:
-    screen.heading("Settings")
-    screen.table(
-        ("setting", "value", "unit", "origin"),
-        [(s["setting"], said(s["value"], s["unit"]), unit_beside(s["unit"]), _origin(s)) for s in topic["settings"]],
-        right=("value",),
-    )
-
-
-def _asks(screen: Screen, topic: Document) -> None:
-    if topic.get("asks"):
-        screen.heading("A person's word is needed")
-        tightened = ", ".join(topic["asks"])
-        screen.notes(
-            [
-                f"{tightened}: set to remove more than was accepted before. The first run that would remove something waits for "
-                f"`lifecycle approve`. To give your word now: lifecycle topic alter {topic['topic']} --accept 'WHY' --by NAME"
-            ],
-            style="yellow",
-        )
-
-
-def _compacted(topic: Document) -> str:
-    view = topic["compacted"]
-    return topic["compacted_missing"] or ("" if view is None else f"{count(view['messages'])}, {size(view['bytes'])}")
-
-
-def _origin(setting: Document) -> str:
-    return str(setting["origin"]) if setting["on_topic"] else f"{setting['origin']} (server only)"
-
-
-def _show_names(screen: Screen, found: list[str]) -> None:
-    for name in found or ["no topics yet; `lifecycle topic create NAME` makes one"]:
-        screen.line(name)
-
-
-def _show_deleted(screen: Screen, found: list[Document]) -> None:
-    screen.table(
-        ("topic", "plan", "deleted", "undone until", "now", "messages", "size"),
-        [
-            (
-                t["topic"],
-                t["plan_id"][:SHORT],
-                screen.when(t["deleted_at"]),
-                screen.when(t["undo_until"]),
-                "can be undone" if t["undoable"] else "waits for reclaim",
-                count(t["messages"]),
-                size(t["bytes"]),
-            )
-            for t in found
-        ],
-        right=("messages", "size"),
-        none="no deleted topics",
-    )
-    if any(not t["undoable"] for t in found):
-        screen.line("What waits goes for good by: lifecycle reclaim run --deleted PLAN --by NAME --why WHY")
 
 
 # Topics as another system's recorded commands describe them.

@@ -11,18 +11,25 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from jinja2 import DictLoader, Environment, StrictUndefined, select_autoescape
+from jinja2 import DictLoader, Environment, StrictUndefined, Undefined, select_autoescape
 from markupsafe import Markup, escape
 
+from message_lifecycle.app.rendering import ABSENT
+from message_lifecycle.app.wording import count, share
 from message_lifecycle.model.instants import format_instant, span
 from message_lifecycle.model.names import safe
+from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import BY_NAME, told
 from message_lifecycle.model.settings import size as size
 
-View = Mapping[str, Any]
+if TYPE_CHECKING:
+    from message_lifecycle.app.views.plans import PlanView
+    from message_lifecycle.app.views.state import OutcomeView
+    from message_lifecycle.app.views.status import StatusView
+    from message_lifecycle.app.views.topics import TopicPage
 
 # No script at all, and no way for a page to ask anything of another host.
 HEADERS = {
@@ -43,24 +50,22 @@ _TONES = {
 _DOCUMENTS_SHOWN = 200
 
 
-def overview(*, base: str, status: Sequence[View], runs: Sequence[View]) -> str:
+def overview(*, base: str, status: Sequence[StatusView], runs: Sequence[OutcomeView]) -> str:
     """Every topic's state, and the newest outcomes."""
     return _render("overview", base=base, status=status, runs=runs)
 
 
-def topic(*, base: str, page: View) -> str:
+def topic(*, base: str, page: TopicPage) -> str:
     """One topic: what stays and why, what went, its settings and who reads it; or its documents and who has synchronised them."""
-    if "documents" in page:
-        return _render("documents", base=base, page=page, status=page["status"], shown=_DOCUMENTS_SHOWN)
-    return _render("topic", base=base, page=page, status=page["status"])
+    return _render("documents" if page.documents else "topic", base=base, page=page, status=page.status, shown=_DOCUMENTS_SHOWN)
 
 
-def plan(*, base: str, page: View) -> str:
+def plan(*, base: str, page: PlanView) -> str:
     """One plan: what goes, by which bounds, what the gate found, who approved it, how it ended."""
     return _render("plan", base=base, plan=page, shown=_DOCUMENTS_SHOWN)
 
 
-def run(*, base: str, run_id: str, outcomes: Sequence[View], questions: Sequence[View]) -> str:
+def run(*, base: str, run_id: str, outcomes: Sequence[OutcomeView], questions: Sequence[Mapping[str, object]]) -> str:
     """What one run of Airflow has come to so far."""
     return _render("run", base=base, run_id=run_id, outcomes=outcomes, questions=questions)
 
@@ -85,15 +90,6 @@ def tone(word: str | None) -> str:
     return _TONES.get(word or "", "calm")
 
 
-def count(value: float | None) -> str:
-    """With thousands marked; unknown is said, never 0."""
-    return "unknown" if value is None else f"{value:,}"
-
-
-def share(value: float | None) -> str:
-    return "unknown" if value is None else f"{100 * value:.1f} %"
-
-
 def moment(time: str | int | None) -> str:
     """`2026-11-21T15:00:00Z` -> `2026-11-21 15:00:00`; the pages say once that times are UTC."""
     text = format_instant(time) if isinstance(time, int) else time
@@ -109,14 +105,14 @@ _INSTANT = re.compile(r"(?<![\w:-])(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d(?:\.\d+)?)Z
 _TICKED = re.compile(r"`(lifecycle [^`]+)`")
 
 
-def setting_value(setting: View) -> str:
-    """See `told`."""
-    return told(setting["value"], setting["unit"])
+def own_value(value: Value | None, setting: str) -> str:
+    """Return the value of a setting with its unit, as `told` does."""
+    return told(value, BY_NAME[setting].unit)
 
 
-def own_value(own: View) -> str:
-    """As `setting_value`, of what a document or its owner has set."""
-    return setting_value({"value": own["value"], "unit": BY_NAME[own["setting"]].unit})
+def is_defined(value: object) -> bool:
+    """Jinja's test `defined`, which is false for an absent field of a view as well."""
+    return value is not ABSENT and not isinstance(value, Undefined)
 
 
 def _shown(value: object) -> object:
@@ -143,8 +139,9 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for helper in (count, size, share, span, moment, tone, topic_path, above, setting_value, own_value):
+    for helper in (count, size, share, span, moment, tone, topic_path, above, told, own_value):
         environment.filters[helper.__name__] = helper
+    environment.tests["defined"] = is_defined
     return environment
 
 

@@ -10,7 +10,6 @@ from message_lifecycle.app import steps
 from message_lifecycle.app.erasure_secret import forbidden_keys
 from message_lifecycle.app.operations.registry import Work
 from message_lifecycle.app.reading import progress_of, read
-from message_lifecycle.app.rendering import text_of
 from message_lifecycle.app.scenario import MakeWorld, World, verbs
 from message_lifecycle.app.scenario.file import (
     AppendedMessage,
@@ -25,6 +24,7 @@ from message_lifecycle.app.scenario.file import (
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.sparing import horizons_of
 from message_lifecycle.app.topics import alter_topic, copy_topic, create_topic
+from message_lifecycle.app.wording import text_of
 from message_lifecycle.model.errors import InvalidScenario, LifecycleError
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NOTHING, Message, NewMessage, is_marker, offsets_of

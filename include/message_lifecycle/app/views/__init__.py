@@ -1,7 +1,7 @@
-"""What people look at, as plain JSON-able values: the command line prints them, the Airflow pages show them.
+"""The answers: frozen dataclasses that the command prints, as text or JSON, and that the Airflow pages show.
 
-One view serves every reader, so what the page says and what the command says cannot differ. Times are ISO 8601 in UTC, sizes
-bytes, spans seconds; null is unknown.
+One view serves every reader, so the page and the command cannot differ. In JSON, times are ISO 8601 in UTC, sizes bytes, spans seconds; null
+is unknown.
 """
 
 from message_lifecycle.app.views.explanation import explain_message as explain_message

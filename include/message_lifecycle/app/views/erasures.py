@@ -3,24 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
-from message_lifecycle.app.rendering import (
-    ABSENT,
-    SHORT,
-    Block,
-    Count,
-    Facts,
-    Heading,
-    Line,
-    Notes,
-    Table,
-    View,
-    count,
-    source,
-)
+from message_lifecycle.app.rendering import ABSENT, Block, Count, Heading, Line, Notes, Table, View, source
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.views.state import OutcomeView
+from message_lifecycle.app.wording import SHORT, count
 from message_lifecycle.model.erasure import ErasureRequest, Receipt
 from message_lifecycle.model.in_values import InValues, ValuePlace
 from message_lifecycle.model.instants import Instant, format_instant
@@ -34,7 +21,6 @@ _NOT_DONE = "not done because"
 """Beside the reason that a person gave: what stands against the request."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LiftedView(View):
     """Who allowed an erased key to come in again."""
 
@@ -43,7 +29,6 @@ class LiftedView(View):
     at: Instant
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TopicError(View):
     """The error that stands against one topic."""
 
@@ -55,7 +40,6 @@ class TopicError(View):
         yield Line(f"{self.topic}: {self.error}: {self.message}", style="red", wraps=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ErasureView(View):
     """A request to erase a key.
 
@@ -104,15 +88,13 @@ class ErasureView(View):
         if self.is_carried_out and self.state == "not_found":
             yield Line(NOT_FOUND, style="yellow")
         yield Line(f"Erasure request {self.request_id}: {self.state}", style="bold")
-        yield Facts(
-            {
-                "topics": self.where,
-                "asked by": f"{self.requested_by}: {self.why}",
-                "key": "may not come in again" if self.forbids else "",
-                "allowed again": "" if self.lifted is None else f"{self.lifted.by}: {self.lifted.why}",
-                _NOT_DONE: self.detail,
-            }
-        )
+        yield {
+            "topics": self.where,
+            "asked by": f"{self.requested_by}: {self.why}",
+            "key": "may not come in again" if self.forbids else "",
+            "allowed again": "" if self.lifted is None else f"{self.lifted.by}: {self.lifted.why}",
+            _NOT_DONE: self.detail,
+        }
         for outcome in self.outcomes or ():
             yield from outcome.shown()
         for error in self.errors or ():
@@ -171,7 +153,6 @@ def in_values_blocks(found: InValues | None) -> Iterator[Block]:
         yield "Nothing of this was erased. To remove single messages: lifecycle message delete TOPIC PARTITION:OFFSET"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class KeptReceipt(View):
     """A receipt in a list."""
 
@@ -217,19 +198,17 @@ _SEARCHED = Table(
 def receipt_blocks(receipt: Receipt, in_values: InValues | None) -> Iterator[Block]:
     """Yield a receipt as a person reads it. Programs get its own JSON document, as it is kept."""
     yield Line(f"Receipt of erasure request {receipt.request_id}", style="bold")
-    yield Facts({"digest of the key": receipt.digest, "secret": receipt.secret})
+    yield {"digest of the key": receipt.digest, "secret": receipt.secret}
     for topic in receipt.topics:
         yield Heading(topic.topic)
         unreachable = format_instant(topic.unreachable_at)
         times = {"hidden": format_instant(topic.hidden_at), "rewritten": format_instant(topic.rewritten_at), "unreachable": unreachable}
-        yield Facts(
-            {
-                "plan": topic.plan_id,
-                "messages erased": "none: the key was found nowhere" if topic.found_nowhere else count(topic.rows),
-                **({"searched": unreachable} if topic.found_nowhere else times),
-                "made by": f"version {topic.code_version}",
-            }
-        )
+        yield {
+            "plan": topic.plan_id,
+            "messages erased": "none: the key was found nowhere" if topic.found_nowhere else count(topic.rows),
+            **({"searched": unreachable} if topic.found_nowhere else times),
+            "made by": f"version {topic.code_version}",
+        }
         yield _SEARCHED.of(topic.tables)
         remains = [table.remains for table in topic.tables if table.remains is not None]
         yield Notes(remains, title="May still hold bytes of the key, where no search and no reader sees them")
@@ -238,7 +217,6 @@ def receipt_blocks(receipt: Receipt, in_values: InValues | None) -> Iterator[Blo
     yield f"To search again for what is gone: lifecycle receipt verify {receipt.request_id[:SHORT]}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class VerifiedReceipt(View):
     """What a new search says of a receipt. `wrong`: what of it is there."""
 

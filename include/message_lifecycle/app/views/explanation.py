@@ -3,23 +3,24 @@ set of rules."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import assert_never
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal, assert_never
 
 from message_lifecycle.app.holds import holds_of
 from message_lifecycle.app.operations.registry import preview
 from message_lifecycle.app.reading import beyond_limits
-from message_lifecycle.app.rendering import Document
+from message_lifecycle.app.rendering import Block, Count, Heading, Line, Notes, Number, Table, View, source
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.views.past_expiry import KeptBySegment, kept_by_segments
-from message_lifecycle.app.views.plans import approval_view
-from message_lifecycle.app.views.state import hold_view, when
+from message_lifecycle.app.views.plans import ApprovalView, BoundView
+from message_lifecycle.app.views.state import HoldView, hold_view, when
 from message_lifecycle.app.views.status import open_question
+from message_lifecycle.app.wording import count
 from message_lifecycle.model.change import DropSegments
 from message_lifecycle.model.errors import unknown_partition
 from message_lifecycle.model.facts import LogState, Segment
 from message_lifecycle.model.hold import HeldKey, HeldRange, HeldTopic, Hold
-from message_lifecycle.model.instants import Instant, deadline, format_instant
+from message_lifecycle.model.instants import Instant, deadline, duration, format_instant
 from message_lifecycle.model.message import Message, Place
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import PlanRecord
@@ -30,12 +31,162 @@ from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import expiry
 from message_lifecycle.operations.limits import is_hidden
 
+Verdict = Literal["kept", "held", "due", "gone", "never_there", "not_given"]
+_WORDS: Mapping[Verdict, str] = {
+    "kept": "is there",
+    "held": "is there, overdue and held",
+    "due": "is there, and due",
+    "gone": "is gone",
+    "never_there": "is not there",
+    "not_given": "does not exist yet",
+}
 
-def explain_message(s: Services, name: TopicName, partition: int, offset: int, *, as_of: Instant) -> Document:
-    """What is known of one message. `verdict`: kept, held, due, gone, never_there or not_given; `why` says it in words.
 
-    Raises UnknownTopic, UnknownPartition, FutureAsOf.
+class MessageView(View):
+    """The message itself. `past_expiry_at` None: it never expires by the topic's age."""
+
+    append_time: Instant | None
+    past_expiry_at: Instant | None
+    own_ttl: str | None
+    hidden_from_reads: bool
+
+
+class SegmentView(View):
+    """The segment of the message. `past_expiry`: how many of its messages are past theirs, and stay because the segment is not."""
+
+    base_offset: Number
+    last_offset: Number
+    messages: Count = source("rows")
+    past_expiry: Count
+    sealed: bool
+    newest_at: Instant | None
+    expires_at: Instant | None
+    late_messages: Count = source("late_rows")
+
+
+class RemovalView(View):
+    """The plan that removed the message."""
+
+    plan_id: str
+    as_of: Instant
+    planned_at: Instant
+    reason: str
+    rule: str
+    newest_at: Instant | None
+    snapshot_id: Number | None
+    gate_id: str | None
+    approval: ApprovalView | None
+
+
+class CameBackView(View):
+    """The newest undo that brought the message back (DEL-7)."""
+
+    plan_id: str
+    undone_by: str
+    at: Instant = source("undone_at")
+    released_at: Instant | None
+    released_by: str | None
+    text: str | None
+
+
+class InCompacted(View):
+    """Whether a compacted read has the message."""
+
+    horizon: Number | None
+    past_horizon: bool
+    in_view: bool
+
+    @property
+    def told(self) -> str:
+        if self.past_horizon:
+            return f"Not compacted yet: the view reaches to offset {'none' if self.horizon is None else self.horizon}."
+        return "In the view." if self.in_view else "Not in the view: superseded, or gone by a rule."
+
+
+class ExpirySetting(View):
+    """The topic's `message_expiry` in seconds, and its origin."""
+
+    value: int
+    origin: str
+
+
+class Explanation(View):
+    """Why a message is still there, or how it left.
+
+    Args:
+        why: The verdict in words.
+        compacted: None: nothing of the topic was compacted.
     """
+
+    topic: TopicName
+    partition: Number
+    offset: Number
+    as_of: Instant
+    verdict: Verdict
+    why: str
+    message: MessageView | None
+    segment: SegmentView | None
+    message_expiry: ExpirySetting
+    bounds: Sequence[BoundView]
+    removed_by: RemovalView | None
+    holds: Sequence[HoldView]
+    came_back: CameBackView | None
+    compacted: InCompacted | None
+    warnings: Sequence[str]
+
+    def shown(self) -> Iterator[Block]:
+        yield Line(f"{self.topic} {self.partition}:{self.offset} {_WORDS[self.verdict]}", style="bold")
+        yield Line(f"{self.why[0].upper()}{self.why[1:]}.", wraps=True)
+        if self.message is not None:
+            yield Heading("The message")
+            yield {
+                "append time": when(self.message.append_time) or "unknown",
+                "past its expiry": when(self.message.past_expiry_at) or "never",
+                "readers": "see it no more (--raw does)" if self.message.hidden_from_reads else "see it",
+            }
+        if self.holds:
+            yield Heading("Legal holds on it")
+            yield {one.hold_id: f"by {one.placed_by} since {when(one.placed_at)}: {one.why}" for one in self.holds}
+        if self.compacted is not None:
+            yield Heading("The compacted view")
+            yield Line(self.compacted.told, wraps=True)
+        if self.segment is not None:
+            past = self.segment.past_expiry
+            yield Heading("Its segment")
+            yield {
+                "offsets": f"{self.segment.base_offset}..{self.segment.last_offset}, {'sealed' if self.segment.sealed else 'active'}",
+                "messages": count(self.segment.messages),
+                "past their expiry": f"{count(past)}, kept until the segment expires" if past else "",
+                "newest message": when(self.segment.newest_at) or "unknown",
+                "expires at": when(self.segment.expires_at) or "never",
+            }
+        if self.removed_by is not None:
+            yield from self._removal(self.removed_by)
+            return
+        yield Heading(f"What bounds partition {self.partition}, as of {when(self.as_of)}")
+        yield f"message_expiry = {duration(self.message_expiry.value)} ({self.message_expiry.origin})"
+        yield _BOUNDS.of(self.bounds)
+        yield Notes(self.warnings)
+
+    def _removal(self, by: RemovalView) -> Iterator[Block]:
+        word = by.approval
+        yield Heading("Removed by")
+        yield {
+            "plan": by.plan_id,
+            "judged as of": when(by.as_of),
+            "rule": f"{by.reason}: {by.rule}",
+            "newest beside it": when(by.newest_at) or "unknown",
+            "gate report": by.gate_id,
+            "snapshot": str(by.snapshot_id or ""),
+            "approved by": f"{word.by} at {when(word.at)}: {word.text}" if word else "nobody had to",
+        }
+
+
+_BOUNDS = Table(columns={"offset": "stops_at", "bound": "bound", "because": "reason"}, absent={"offset": "none"})
+
+
+def explain_message(s: Services, name: TopicName, partition: int, offset: int, *, as_of: Instant) -> Explanation:
+    """Raises UnknownTopic, UnknownPartition, FutureAsOf."""
     policy = policy_of(s, name)
     plan = preview(s, name, as_of=as_of)
     log = s.reader.log(name, late_after=policy.late_after(as_of))
@@ -54,24 +205,24 @@ def explain_message(s: Services, name: TopicName, partition: int, offset: int, *
         verdict, why = "held", f"it is due, and held by {'; '.join(hold.told for hold in holds)}" if holds else why
     came_back = None if message is None else _came_back(s, name, partition, offset)
     if came_back is not None:
-        why += f"; it came back at {came_back['at']}, when plan {came_back['undone_by']} took plan {came_back['plan_id']} back"
-    return {
-        "topic": str(name),
-        "partition": partition,
-        "offset": offset,
-        "as_of": when(as_of),
-        "verdict": verdict,
-        "why": why,
-        "message": None if message is None else _message_view(message, policy, as_of, beyond=beyond),
-        "segment": None if segment is None else _segment_view(segment, policy, kept_by_segments(s, name, policy, as_of)),
-        "message_expiry": {"value": policy["message_expiry"], "origin": dict(policy.settings)["message_expiry"].origin},
-        "bounds": [{"bound": b.name, "stops_at": b.offset, "reason": b.reason} for b in plan.bounds if b.partition == partition],
-        "removed_by": removal,
-        "holds": [hold_view(hold) for hold in holds],
-        "came_back": came_back,
-        "compacted": _compacted(s, name, partition, offset),
-        "warnings": list(plan.warnings),
-    }
+        why += f"; it came back at {when(came_back.at)}, when plan {came_back.undone_by} took plan {came_back.plan_id} back"
+    return Explanation(
+        topic=name,
+        partition=partition,
+        offset=offset,
+        as_of=as_of,
+        verdict=verdict,
+        why=why,
+        message=None if message is None else _message_view(message, policy, as_of, beyond=beyond),
+        segment=None if segment is None else _segment_view(segment, policy, kept_by_segments(s, name, policy, as_of)),
+        message_expiry=ExpirySetting.of(dict(policy.settings)["message_expiry"]),
+        bounds=[BoundView.of(bound) for bound in plan.bounds if bound.partition == partition],
+        removed_by=removal,
+        holds=[hold_view(hold) for hold in holds],
+        came_back=came_back,
+        compacted=_compacted(s, name, partition, offset),
+        warnings=plan.warnings,
+    )
 
 
 def _holds_on(s: Services, message: Message, name: TopicName) -> list[Hold]:
@@ -97,31 +248,19 @@ def _stored(s: Services, name: TopicName, partition: int, offset: int) -> Messag
     return found if found is not None and found.offset == offset else None
 
 
-def _came_back(s: Services, name: TopicName, partition: int, offset: int) -> Document | None:
-    """The newest undo that brought the message back (DEL-7)."""
+def _came_back(s: Services, name: TopicName, partition: int, offset: int) -> CameBackView | None:
     found = s.ledger.undone(name, at=(partition, offset))
-    if not found:
-        return None
-    newest = found[-1]
-    return {
-        "plan_id": newest.plan_id,
-        "undone_by": newest.undone_by,
-        "at": when(newest.undone_at),
-        "released_at": when(newest.released_at),
-        "released_by": newest.released_by,
-        "text": newest.text,
-    }
+    return CameBackView.of(found[-1]) if found else None
 
 
-def _compacted(s: Services, name: TopicName, partition: int, offset: int) -> Document | None:
-    """Whether a compacted read has the message; None: nothing of the topic was compacted."""
+def _compacted(s: Services, name: TopicName, partition: int, offset: int) -> InCompacted | None:
     view = s.stores.view.view(name)
     if view is None:
         return None
     horizon = view.horizon(partition)
     row = next(iter(s.stores.view.view_rows(name, view, partition=partition, start=offset)), None) if offset <= horizon else None
     in_view = row is not None and row.message.offset == offset and not row.remembered
-    return {"horizon": view.reach(partition), "past_horizon": offset > horizon, "in_view": in_view}
+    return InCompacted(horizon=view.reach(partition), past_horizon=offset > horizon, in_view=in_view)
 
 
 def _segment_of(log: LogState, message: Message | None) -> Segment | None:
@@ -138,16 +277,16 @@ def _verdict(
     position: tuple[int, int],
     message: Message | None,
     segment: Segment | None,
-    removal: Document | None,
+    removal: RemovalView | None,
     asked: str | None,
     *,
     beyond: bool,
-) -> tuple[str, str]:
+) -> tuple[Verdict, str]:
     partition, offset = position
     if offset >= log.end_offsets[partition]:
         return "not_given", f"the log has not given this offset yet: the next one of partition {partition} is {log.end_offsets[partition]}"
     if removal is not None:
-        return "gone", f"plan {removal['plan_id']} removed it by {removal['reason']}, as of {removal['as_of']}"
+        return "gone", f"plan {removal.plan_id} removed it by {removal.reason}, as of {when(removal.as_of)}"
     if message is None or segment is None:
         return (
             "never_there",
@@ -207,53 +346,38 @@ def _past_expiry_since(message: Message, policy: Policy, as_of: Instant) -> Inst
     return since if since is not None and since <= as_of else None
 
 
-def _message_view(message: Message, policy: Policy, as_of: Instant, *, beyond: bool) -> Document:
+def _message_view(message: Message, policy: Policy, as_of: Instant, *, beyond: bool) -> MessageView:
     expires_at = None
     if message.append_time is not None and policy.message_expiry_us:
         expires_at = deadline(message.append_time, policy.message_expiry_us)
-    return {
-        "append_time": when(message.append_time),
-        "past_expiry_at": when(expires_at),
-        "own_ttl": "never" if message.never else when(message.expires_at),
-        "hidden_from_reads": beyond or is_hidden(message, policy, as_of),
-    }
+    own_ttl, hidden = "never" if message.never else when(message.expires_at), beyond or is_hidden(message, policy, as_of)
+    return MessageView(append_time=message.append_time, past_expiry_at=expires_at, own_ttl=own_ttl, hidden_from_reads=hidden)
 
 
-def _segment_view(segment: Segment, policy: Policy, past_expiry: Mapping[Place, KeptBySegment]) -> Document:
-    """`past_expiry`: how many of its messages are past theirs, and stay because it is not."""
+def _segment_view(segment: Segment, policy: Policy, past_expiry: Mapping[Place, KeptBySegment]) -> SegmentView:
     expiry_us = policy.message_expiry_us
     kept = past_expiry.get((segment.partition, segment.base_offset))
-    return {
-        "base_offset": segment.base_offset,
-        "last_offset": segment.last_offset,
-        "messages": segment.rows,
-        "past_expiry": 0 if kept is None else kept.messages,
-        "sealed": segment.sealed,
-        "newest_at": when(segment.newest_at),
-        "expires_at": when(segment.expires_at(expiry_us)) if expiry_us else None,
-        "late_messages": segment.late_rows,
-    }
+    expires_at = segment.expires_at(expiry_us) if expiry_us else None
+    return SegmentView.of(segment, past_expiry=0 if kept is None else kept.messages, expires_at=expires_at)
 
 
-def _removal(s: Services, name: TopicName, partition: int, offset: int) -> Document | None:
+def _removal(s: Services, name: TopicName, partition: int, offset: int) -> RemovalView | None:
     records = s.ledger.plans_that_removed(name, partition, offset)
     # An earlier one was taken back, or the message would not have been there for the last.
     return _removal_view(records[-1], partition, offset) if records else None
 
 
-def _removal_view(record: PlanRecord, partition: int, offset: int) -> Document:
+def _removal_view(record: PlanRecord, partition: int, offset: int) -> RemovalView:
     plan = record.plan
     action = plan.taking(partition, offset)
     assert action is not None, "the ledger found the plan by this offset"
-    policy = Policy.of_values(plan.policy)
-    return {
-        "plan_id": plan.plan_id,
-        "as_of": when(plan.as_of),
-        "planned_at": when(record.recorded_at),
-        "reason": action.reason,
-        "rule": text_of(action.reason, policy),
-        "newest_at": when(action.newest_at) if isinstance(action, DropSegments) else None,
-        "snapshot_id": record.outcome.snapshot_id if record.outcome else None,
-        "gate_id": record.report.gate_id if record.report else None,
-        "approval": approval_view(record.approval) if record.approval else None,
-    }
+    return RemovalView.of(
+        plan,
+        planned_at=record.recorded_at,
+        reason=action.reason,
+        rule=text_of(action.reason, Policy.of_values(plan.policy)),
+        newest_at=action.newest_at if isinstance(action, DropSegments) else None,
+        snapshot_id=record.outcome.snapshot_id if record.outcome else None,
+        gate_id=record.report.gate_id if record.report else None,
+        approval=ApprovalView.of(record.approval) if record.approval else None,
+    )

@@ -7,13 +7,13 @@ from itertools import groupby
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
-from message_lifecycle.app.rendering import Document
-from message_lifecycle.model.instants import MICROS_PER_SECOND, parse_instant
+from message_lifecycle.app.views.status import ObligationView, StatusView
+from message_lifecycle.model.instants import MICROS_PER_SECOND
 
 _OF_ONE = ("topic", "kind")
 
 
-def exposition(status: Sequence[Document]) -> str:
+def exposition(status: Sequence[StatusView]) -> str:
     """The text. What nobody knows has no sample: a missing time is no zero."""
     registry = CollectorRegistry()
     ok = Gauge("lifecycle_topic_ok", "1 where the topic is as it should be.", ["topic"], registry=registry)
@@ -28,28 +28,26 @@ def exposition(status: Sequence[Document]) -> str:
     )
     refused = Gauge("lifecycle_topic_refused_rows", "Refused rows in the topic's quarantine.", ["topic"], registry=registry)
     for topic in status:
-        if "refused" in topic:
-            refused.labels(topic["topic"]).set(topic["refused"]["rows"])
-        ok.labels(topic["topic"]).set(int(topic["ok"]))
+        if topic.refused:
+            refused.labels(topic.topic).set(topic.refused.rows)
+        ok.labels(topic.topic).set(int(topic.ok))
         # A topic may have several questions and erasures: what is told of a kind is the sum, and the first of the times.
-        obliged = sorted(topic.get("obligations", ()), key=lambda one: one["kind"])
-        for kind, ones in groupby(obliged, key=lambda one: str(one["kind"])):
-            _tell(topic["topic"], kind, list(ones), late=late, amount=amount, held=held, since=since, ran=ran)
+        obliged = sorted(topic.obligations or (), key=lambda one: one.kind)
+        for kind, ones in groupby(obliged, key=lambda one: one.kind):
+            _tell(str(topic.topic), kind, list(ones), late=late, amount=amount, held=held, since=since, ran=ran)
     return generate_latest(registry).decode()
 
 
-def _tell(topic: str, kind: str, ones: Sequence[Document], *, late: Gauge, amount: Gauge, held: Gauge, since: Gauge, ran: Gauge) -> None:
-    late.labels(topic, kind).set(int(any(one["state"] == "late" for one in ones)))
+def _tell(
+    topic: str, kind: str, ones: Sequence[ObligationView], *, late: Gauge, amount: Gauge, held: Gauge, since: Gauge, ran: Gauge
+) -> None:
+    late.labels(topic, kind).set(int(any(one.state == "late" for one in ones)))
     for one in ones:
-        if one["amount"] is not None:
-            amount.labels(topic, kind, one["unit"]).inc(one["amount"])
-        for entry in one["held"]:
+        if one.amount is not None:
+            amount.labels(topic, kind, one.unit).inc(one.amount)
+        for entry in one.held:
             held.labels(topic, kind, entry.holder).inc(entry.messages)
-    if times := [_seconds(one["due_since"]) for one in ones if one["due_since"] is not None]:
-        since.labels(topic, kind).set(min(times))
-    if times := [_seconds(one["last_run"]["at"]) for one in ones if one["last_run"] is not None]:
-        ran.labels(topic, kind).set(max(times))
-
-
-def _seconds(moment: str) -> float:
-    return parse_instant(moment) / MICROS_PER_SECOND
+    if times := [one.due_since for one in ones if one.due_since is not None]:
+        since.labels(topic, kind).set(min(times) / MICROS_PER_SECOND)
+    if times := [one.last_run.at for one in ones if one.last_run is not None]:
+        ran.labels(topic, kind).set(max(times) / MICROS_PER_SECOND)

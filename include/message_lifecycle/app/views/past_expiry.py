@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from message_lifecycle.app.rendering import Count, View
 from message_lifecycle.app.services import Services
 from message_lifecycle.model.facts import LogState, Segment
 from message_lifecycle.model.instants import INT64_MAX, Instant, deadline, format_instant, is_dead
@@ -50,20 +50,36 @@ def kept_by_segments(s: Services, name: TopicName, policy: Policy, as_of: Instan
     return {place: KeptBySegment(messages=rows, until=_until(alive[place], policy)) for place, rows in sorted(counts.items()) if rows}
 
 
-def past_expiry(s: Services, name: TopicName, policy: Policy, as_of: Instant) -> dict[str, Any]:
-    """The figure of a topic of messages. `until`: when the first of their segments is due, `last_until`: the last; `never`: messages whose
-    segment is not known to be due ever; `told`: all of it in words, None where there are none."""
+class PastExpiry(View):
+    """The figure of a topic of messages.
+
+    Args:
+        until: When the first of their segments is due.
+        last_until: When the last of them is.
+        never: Messages whose segment is not known to be due ever.
+        told: All of it in words; None: there are none.
+    """
+
+    messages: Count
+    segments: Count
+    until: Instant | None
+    last_until: Instant | None
+    never: Count
+    told: str | None
+
+
+def past_expiry(s: Services, name: TopicName, policy: Policy, as_of: Instant) -> PastExpiry:
     kept = kept_by_segments(s, name, policy, as_of)
     times = [one.until for one in kept.values() if one.until is not None]
     first, last = min(times, default=None), max(times, default=None)
-    return {
-        "messages": sum(one.messages for one in kept.values()),
-        "segments": len(kept),
-        "until": None if first is None else format_instant(first),
-        "last_until": None if last is None else format_instant(last),
-        "never": sum(one.messages for one in kept.values() if one.until is None),
-        "told": _told(kept, first, last) if kept else None,
-    }
+    return PastExpiry(
+        messages=sum(one.messages for one in kept.values()),
+        segments=len(kept),
+        until=first,
+        last_until=last,
+        never=sum(one.messages for one in kept.values() if one.until is None),
+        told=_told(kept, first, last) if kept else None,
+    )
 
 
 def _told(kept: Mapping[Place, KeptBySegment], first: Instant | None, last: Instant | None) -> str:

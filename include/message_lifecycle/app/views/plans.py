@@ -1,120 +1,341 @@
-"""A plan as a person reads it, each of its actions, and how far it has come."""
+"""A plan as a person reads it, how far it has come, and the question that it asks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from message_lifecycle.app.changes import outdated
-from message_lifecycle.app.operations.registry import is_undone, kind_of, of_plan
-from message_lifecycle.app.rendering import Document, each
+from message_lifecycle.app.operations.registry import is_undone, kind_of, named, of_plan
+from message_lifecycle.app.rendering import ABSENT, Block, Count, Line, Notes, Number, Size, Table, View, each, source
 from message_lifecycle.app.services import Services
-from message_lifecycle.app.views.state import HeldView, outcome_view, when
-from message_lifecycle.model.change import (
-    Change,
-    CommitChanges,
-    CommitLog,
-    CommitQuarantine,
-    CommitSnapshots,
-    CommitView,
-    Forget,
-    Handlers,
-    Move,
-    QuarantinedFile,
-    Rewrite,
-    Rows,
-)
+from message_lifecycle.app.views.actions import ActionView, action_blocks, actions_of
+from message_lifecycle.app.views.state import HeldView, OutcomeView, how_to_answer, outcome_view, when
+from message_lifecycle.app.wording import ROWS, SHORT, count, reasons, share, size
 from message_lifecycle.model.errors import LifecycleError
 from message_lifecycle.model.instants import INT64_MAX, MICROS_PER_SECOND, Instant, format_instant, span
-from message_lifecycle.model.outcome import Approval, GateReport, PlanRecord, Staged
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import Check, GateReport, Judgement, PlanRecord, Staged
+from message_lifecycle.model.plan import Operation as OperationName
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.plan_content import content_digest
 from message_lifecycle.model.plan_state import PlanState
+from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import Policy
 
 
-def plan_view(plan: Plan) -> Document:
-    """The plan alone, as `plan --dry-run` shows it. Files are counted and named by their digest; `Plan.selection` has them."""
-    expected = plan.expected
-    return {
-        "plan_id": plan.plan_id,
-        "content_digest": content_digest(plan),
-        "topic": str(plan.topic),
-        "operation": plan.operation,
-        "things": plan.things,
-        "as_of": when(plan.as_of),
-        "removes": {
-            **_messages(plan, None if plan.on_view.compact else expected.removed),
-            "bytes": expected.removed_bytes,
-            "of_bytes": expected.bytes_in,
-            "byte_share": _share(expected.removed_bytes, expected.bytes_in),
-            "segments": expected.segments,
-            "files": {"count": len(plan.selection.files), "digest": plan.selection.digest},
-        },
-        "takes_back": plan.takes_back,
-        "restores": plan.restored_rows,
-        "actions": [line for change in plan.changes for line in change_lines(change)],
-        "documents": _documents(plan) if plan.of_documents and plan.takes_back is None else None,
-        "bounds": [
-            {"partition": bound.partition, "stops_at": bound.offset, "bound": bound.name, "reason": bound.reason} for bound in plan.bounds
-        ],
-        "held": each(HeldView)(plan.held),
-        "warnings": list(plan.warnings),
-        "asks": list(plan.asks),
-        "more": plan.more,
-        "next_due_at": when(plan.next_due_at),
-        "requires": {
-            "table_uuid": plan.requirements.table_uuid,
-            "snapshot_id": plan.requirements.snapshot_id,
-            "policy_hash": plan.requirements.policy_hash,
-            "code_version": plan.requirements.code_version,
-        },
-        "settings": dict(plan.policy),
-    }
+class BoundView(View):
+    """A limit that planning met: nothing at or above `stops_at` is removed. None: no limit."""
+
+    partition: Number
+    stops_at: Number | None = source("offset")
+    bound: str = source("name")
+    reason: str
+
+    table = Table(
+        columns={"partition": "partition", "offset": "stops_at", "bound": "bound", "because": "reason"}, absent={"offset": "none"}, most=ROWS,
+        title="Bounds: nothing at or above goes",
+    )  # fmt: skip
 
 
-def record_view(record: PlanRecord) -> Document:
-    """The plan and what became of it."""
-    staged, report, view = record.staged, record.report, plan_view(record.plan)
-    if view["documents"] is not None and staged is not None:
-        view["removes"] |= _messages(record.plan, staged.removed(record.plan))
-        view["documents"] |= _staged_documents(staged)
-    if record.plan.on_view.compact and staged is not None and staged.view is not None:
-        view["removes"] |= _messages(record.plan, staged.view.removed)
-    return {
-        **view,
-        "state": record.state.word,
-        "recorded_at": when(record.recorded_at),
-        "requested_by": record.requested_by,
-        "staged": None if staged is None else {"branch": staged.branch, "snapshot_id": staged.snapshot_id},
-        "gate": None if report is None else gate_view(report, record.reported_at),
-        "approval": None if record.approval is None else approval_view(record.approval),
-        "waits_until": when(waits_until(record)),
-        "outcome": None if record.outcome is None else outcome_view(record.outcome, things=record.plan.things),
-    }
+class FilesView(View):
+    """Data files that are removed whole. The digest names them all; `names` are there on request."""
+
+    count: Count
+    digest: str
+    names: Sequence[str] = ABSENT
 
 
-def plan_page(s: Services, plan_id: str) -> Document:
+class Removes(View):
+    """The amounts that a plan removes, and why. `messages` None: not known before the plan is staged (CNT-1)."""
+
+    messages: Count | None
+    of_messages: Count
+    share: float | None
+    by_reason: Mapping[str, int]
+    bytes: Size | None
+    of_bytes: Size | None
+    byte_share: float | None
+    segments: Count
+    files: FilesView
+
+
+class BlockedDocument(View):
+    """A document that stays as it is, because its changes cannot be folded (SNP-10)."""
+
+    document: str
+    reason: str
+
+
+class DocumentsPlanned(View):
+    """A plan's documents. `blocked` None: not known before the plan is staged."""
+
+    documents: Count
+    snapshots_made: Count
+    snapshots_dropped: Count
+    purged_documents: Count
+    blocked: Sequence[BlockedDocument] | None
+    snapshots_snapshot_id: Number | None
+
+
+class Requires(View):
+    """The state of the table and the settings that the plan was made for."""
+
+    table_uuid: str
+    snapshot_id: Number | None
+    policy_hash: str
+    code_version: str
+
+
+class StagedRef(View):
+    """Where the stage of a plan is."""
+
+    branch: str | None
+    snapshot_id: Number | None
+
+
+_FAILED = Table(
+    columns={"check": "id", "says": "says", "found": lambda one: one.found if one.evaluated else f"not evaluated: {one.found}"},
+    wrap=("says", "found"),
+)
+
+
+class GateView(View):
+    """A gate's report."""
+
+    gate_id: str
+    at: Instant | None
+    judgement: Judgement
+    declared: Count
+    evaluated: Count
+    checks: Sequence[Check]
+    figures: Mapping[str, int | float | None] = source(make=dict)
+    took_ms: int | None
+
+    def failed(self) -> Block:
+        """Return the table of the checks that did not hold. The JSON has every check."""
+        return _FAILED.of(check for check in self.checks if not check.passed)
+
+
+class ApprovalView(View):
+    """A person's answer to a plan, as one report of the gate judged it."""
+
+    granted: bool
+    by: str
+    at: Instant
+    text: str
+    gate_id: str | None
+
+
+class RunOfPlan(View):
+    """A run that worked on a plan. `dag_id` None: a person gave the run's name."""
+
+    dag_id: str | None
+    run_id: str
+
+
+class PlanView(View):
+    """A plan; once it is recorded, how far it has come; on its page also the runs and plans before and after it.
+
+    Args:
+        things: What the plan counts (`Plan.things`).
+        waits_until: When the question to a person lapses; None: nothing is asked.
+        successor: The next plan of the operation, if this one gave way to it.
+        undo_until: Until when the plan can be undone; None: it cannot.
+    """
+
+    plan_id: str
+    content_digest: str
+    topic: TopicName
+    operation: OperationName
+    things: str
+    as_of: Instant
+    removes: Removes
+    takes_back: str | None
+    restores: Count = source("restored_rows")
+    actions: Sequence[ActionView]
+    documents: DocumentsPlanned | None
+    bounds: tuple[BoundView, ...] = source(make=each(BoundView))
+    held: tuple[HeldView, ...] = source(make=each(HeldView))
+    warnings: Sequence[str]
+    asks: Sequence[str]
+    more: bool
+    next_due_at: Instant | None
+    requires: Requires = source("requirements", Requires.of)
+    settings: Mapping[str, Value | None] = source("policy", dict)
+    state: str = ABSENT
+    recorded_at: Instant = ABSENT
+    requested_by: str | None = ABSENT
+    staged: StagedRef | None = ABSENT
+    gate: GateView | None = ABSENT
+    approval: ApprovalView | None = ABSENT
+    waits_until: Instant | None = ABSENT
+    outcome: OutcomeView | None = ABSENT
+    runs: Sequence[RunOfPlan] = ABSENT
+    successor: str | None = ABSENT
+    undone: bool = ABSENT
+    undone_by: str | None = ABSENT
+    undo_until: Instant | None = ABSENT
+
+    def shown(self) -> Iterator[Block]:
+        """Yield the plan, from the removal to the next command."""
+        files = self.removes.files
+        yield Line(f"Plan {self.plan_id}{': undone' if self.undone else ''}", style="bold")
+        yield {
+            "undone by": f"plan {self.undone_by}: what it removed is back" if self.undone else "",
+            "topic": str(self.topic),
+            "operation": self.operation,
+            "judged as of": when(self.as_of),
+            "asked for by": self.requested_by or "",
+            "takes back": f"{self.takes_back}: {count(self.restores)} {self.things} come back" if self.takes_back else "",
+            "removes": self._removal(),
+            "by reason": reasons(self.removes.by_reason),
+            "documents": self._documents(),
+            "data files": f"{count(files.count)}, digest {files.digest[:16]}" if files.count else "",
+            "next removal": f"at {when(self.next_due_at)}" if self.next_due_at and not self.removes.messages else "",
+            "more": "yes: the next pass goes on" if self.more else "",
+        }
+        if self.documents and self.documents.blocked:
+            yield Notes([f"{one.document}: {one.reason}" for one in self.documents.blocked], title="Blocked")
+        yield from action_blocks(self.actions)
+        yield BoundView.table.of(self.bounds)
+        yield HeldView.table.of(self.held)
+        yield Notes(self.warnings, title="Warnings")
+        yield Notes(self.asks, title="A person's word is needed")
+        yield Notes(files.names or (), title="Data files")
+        yield ""
+        yield from self._fate()
+
+    def _removal(self) -> str:
+        gone = self.removes
+        if not named(self.operation).counts_messages:
+            return f"{size(gone.bytes)} of {size(gone.of_bytes)} for good" if self.actions else "nothing"
+        if self.documents is not None:
+            return f"{count(gone.messages)} of {count(gone.of_messages)} changes ({share(gone.share)})"
+        if gone.messages is None:
+            return f"what is found superseded or dead of {count(gone.of_messages)} messages, when it is staged"
+        if not gone.messages:
+            return f"nothing of {count(gone.of_messages)} {self.things}"
+        return (
+            f"{count(gone.messages)} of {count(gone.of_messages)} {self.things} ({share(gone.share)}), "
+            f"{size(gone.bytes)} of {size(gone.of_bytes)} ({share(gone.byte_share)}), {count(gone.segments)} segments"
+        )
+
+    def _documents(self) -> str:
+        found = self.documents
+        if found is None:
+            return ""
+        blocked = f", {count(len(found.blocked))} blocked" if found.blocked else ""
+        made = f"{count(found.snapshots_made)} snapshots made, {count(found.snapshots_dropped)} dropped"
+        return f"{count(found.documents)}, {made}, {count(found.purged_documents)} purged{blocked}"
+
+    def _fate(self) -> Iterator[Block]:
+        """Yield how far a recorded plan has come, and the next command."""
+        if self.state is ABSENT:
+            yield "Nothing was recorded: this was a dry run."
+            return
+        if self.gate is not None:
+            yield f"gate report {self.gate.gate_id}: {self.gate.judgement}"
+            yield self.gate.failed()
+        if self.approval is not None:
+            answer = "approved" if self.approval.granted else "refused"
+            yield f"{answer} by {self.approval.by} at {when(self.approval.at)}: {self.approval.text}"
+        if self.outcome is not None:
+            yield from self.outcome.headline()
+        elif self.waits_until is not None:
+            yield from how_to_answer(self.plan_id, self.operation, self.topic)
+            yield f"The question lapses at {when(self.waits_until)}."
+        else:
+            # The table alone says whether the plan is committed: `publish` finds the commit, or makes it.
+            following = {"planned": "stage", "staged": "gate"}.get(self.state, "publish")
+            yield f"State: {self.state}. Next: lifecycle {following} {self.plan_id[:SHORT]}"
+
+    def judged(self) -> Iterator[Block]:
+        """Yield the gate's report: the judgement, and the checks that did not hold."""
+        gate = self.gate
+        assert gate is not None, "the plan was judged"
+        yield Line(f"Plan {self.plan_id} of {self.topic}: {gate.judgement}", style="bold")
+        passed = sum(check.passed for check in gate.checks)
+        yield {
+            "gate report": gate.gate_id,
+            "checks": f"{gate.evaluated} of {gate.declared} evaluated, {passed} hold; --output json lists each",
+        }
+        yield gate.failed()
+        if gate.judgement == "needs_approval" and self.outcome is None and self.approval is None:
+            yield from how_to_answer(self.plan_id, self.operation, self.topic)
+        elif gate.judgement == "passed" and self.outcome is None:
+            yield f"Next: lifecycle publish {self.plan_id[:SHORT]}"
+
+
+def plan_view(plan: Plan, staged: Staged | None = None, *, names: Sequence[str] = ABSENT) -> PlanView:
+    """Return the plan alone, as `plan --dry-run` shows it. `names`: the names of the files, which are else counted and named by their digest."""
+    removed: Sequence[tuple[str, int]] | None = plan.expected.removed
+    documents = _documents(plan, staged) if plan.of_documents and plan.takes_back is None else None
+    if plan.on_view.compact:
+        removed = None if staged is None or staged.view is None else staged.view.removed
+    elif documents is not None and staged is not None:
+        removed = staged.removed(plan)
+    return PlanView.of(
+        plan,
+        content_digest=content_digest(plan),
+        removes=_removes(plan, removed, names),
+        actions=actions_of(plan.changes),
+        documents=documents,
+    )
+
+
+def _removes(plan: Plan, removed: Sequence[tuple[str, int]] | None, names: Sequence[str]) -> Removes:
+    expected, messages = plan.expected, None if removed is None else sum(rows for _, rows in removed)
+    return Removes(
+        messages=messages,
+        of_messages=expected.rows_in,
+        share=_share(messages, expected.rows_in),
+        by_reason=dict(removed or ()),
+        bytes=expected.removed_bytes,
+        of_bytes=expected.bytes_in,
+        byte_share=_share(expected.removed_bytes, expected.bytes_in),
+        segments=expected.segments,
+        files=FilesView(count=len(plan.selection.files), digest=plan.selection.digest, names=names),
+    )
+
+
+def record_view(record: PlanRecord, *, names: Sequence[str] = ABSENT) -> PlanView:
+    """Return the plan and how far it has come. `names`: as `plan_view` takes them."""
+    staged, report = record.staged, record.report
+    return replace(
+        plan_view(record.plan, staged, names=names),
+        state=record.state.word,
+        recorded_at=record.recorded_at,
+        requested_by=record.requested_by,
+        staged=None if staged is None else StagedRef.of(staged),
+        gate=None if report is None else gate_view(report, record.reported_at),
+        approval=None if record.approval is None else ApprovalView.of(record.approval),
+        waits_until=waits_until(record),
+        outcome=None if record.outcome is None else outcome_view(record.outcome, things=record.plan.things),
+    )
+
+
+def plan_page(s: Services, plan_id: str) -> PlanView:
     """By id or a unique beginning of one, with what came before and after it. Raises UnknownPlan."""
     record = s.ledger.record(plan_id)
     undone_by = s.ledger.undone_by(record.plan.plan_id)
     shown = record_view(record)
     if waits_until(record) is not None and (why := outdated(s, record.plan)):
         told = f"the question is void, for {why}: the next run asks again"
-        shown = {**shown, "waits_until": None, "warnings": [*shown["warnings"], told]}
-    return {
-        **shown,
-        "runs": [_run(name) for name in s.ledger.runs_of(record.plan.plan_id)],
-        "successor": _successor(s, record),
-        "undone": undone_by is not None and is_undone(s, record.plan),
-        "undone_by": undone_by,
-        "undo_until": None if undone_by is not None else when(_undo_until(s, record)),
-    }
+        shown = replace(shown, waits_until=None, warnings=[*shown.warnings, told])
+    return replace(
+        shown,
+        runs=tuple(_run(name) for name in s.ledger.runs_of(record.plan.plan_id)),
+        successor=_successor(s, record),
+        undone=undone_by is not None and is_undone(s, record.plan),
+        undone_by=undone_by,
+        undo_until=None if undone_by is not None else _undo_until(s, record),
+    )
 
 
-def _run(name: str) -> Document:
-    """Of Airflow by its DAG; any other name is one that a person gave."""
+def _run(name: str) -> RunOfPlan:
     dag_id, slash, run_id = name.partition("/")
-    return {"dag_id": dag_id if slash else None, "run_id": run_id if slash else name}
+    return RunOfPlan(dag_id=dag_id if slash else None, run_id=run_id if slash else name)
 
 
 def _successor(s: Services, record: PlanRecord) -> str | None:
@@ -139,24 +360,8 @@ def _undo_until(s: Services, record: PlanRecord) -> Instant | None:
     return until if s.ledger.now() < until else None
 
 
-def gate_view(report: GateReport, at: Instant | None) -> Document:
-    return {
-        "gate_id": report.gate_id,
-        "at": when(at),
-        "judgement": report.judgement,
-        "declared": report.declared,
-        "evaluated": report.evaluated,
-        "checks": [
-            {name: getattr(check, name) for name in ("id", "says", "kind", "evaluated", "passed", "found")} for check in report.checks
-        ],
-        "figures": dict(report.figures),
-        "took_ms": report.took_ms,
-    }
-
-
-def approval_view(approval: Approval) -> Document:
-    told: Document = {"granted": approval.granted, "by": approval.by, "at": when(approval.at), "text": approval.text}
-    return {**told, "gate_id": approval.gate_id}
+def gate_view(report: GateReport, at: Instant | None) -> GateView:
+    return GateView.of(report, at=at)
 
 
 def waits_until(record: PlanRecord) -> Instant | None:
@@ -233,201 +438,20 @@ def _way_back(s: Services, plan: Plan) -> str:
     return f"`lifecycle undo {plan.plan_id} --by NAME --why WHY`, for {lasts} after it is published: until {until}, were that now"
 
 
-def _documents(plan: Plan) -> Document:
-    """`blocked` None: not known before it is staged."""
-    return {
-        "documents": len(plan.on_snapshots.documents),
-        "snapshots_made": sum(action.snapshot is not None for action in plan.on_snapshots.documents),
-        "snapshots_dropped": sum(len(action.dropped) for action in plan.on_snapshots.documents),
-        "purged_documents": sum(action.purged > 0 for action in plan.on_snapshots.documents),
-        "blocked": None,
-        "snapshots_snapshot_id": None if plan.snapshots is None else plan.snapshots.snapshot_id,
-    }
-
-
-def _staged_documents(staged: Staged) -> Document:
-    found = staged.documents
-    if found is None:
-        return {"blocked": []}
-    return {
-        "snapshots_made": found.made,
-        "snapshots_dropped": found.dropped,
-        "blocked": [{"document": document, "reason": reason} for document, reason in found.blocked],
-    }
-
-
-def _messages(plan: Plan, removed: Sequence[tuple[str, int]] | None) -> Document:
-    """How many go, and why; None: not known before it is staged (CNT-1)."""
-    count = None if removed is None else sum(rows for _, rows in removed)
-    return {
-        "messages": count,
-        "of_messages": plan.expected.rows_in,
-        "share": _share(count, plan.expected.rows_in),
-        "by_reason": dict(removed or ()),
-    }
+def _documents(plan: Plan, staged: Staged | None) -> DocumentsPlanned:
+    planned, found = plan.on_snapshots.documents, None if staged is None else staged.documents
+    blocked = () if found is None else tuple(BlockedDocument(document=document, reason=reason) for document, reason in found.blocked)
+    return DocumentsPlanned(
+        documents=len(planned),
+        snapshots_made=sum(action.snapshot is not None for action in planned) if found is None else found.made,
+        snapshots_dropped=sum(len(action.dropped) for action in planned) if found is None else found.dropped,
+        purged_documents=sum(action.purged > 0 for action in planned),
+        blocked=None if staged is None else blocked,
+        snapshots_snapshot_id=None if plan.snapshots is None else plan.snapshots.snapshot_id,
+    )
 
 
 def _share(part: int | None, whole: int | None) -> float | None:
     if part is None or whole is None:
         return None
     return part / whole if whole else 0.0
-
-
-def change_lines(change: Change) -> Iterator[Document]:
-    """What a change does, part by part: counts of messages, bytes where they are known, times as text."""
-    return change.dispatch(_LINES)
-
-
-def _of_log(change: CommitLog) -> Iterator[Document]:
-    yield from (
-        {"action": "seal_segment", "partition": seal.partition, "from": seal.base_offset, "to": seal.next_offset - 1}
-        for seal in change.seal
-    )
-    for run in change.drop:
-        yield {
-            "action": "drop_segments",
-            "partition": run.partition,
-            "from": run.first_base,
-            "to": run.last_offset,
-            "segments": run.segments,
-            "messages": run.rows,
-            "bytes": run.size_bytes,
-            "newest_at": when(run.newest_at),
-            "reason": run.reason,
-        }
-    for rows in change.mark:
-        yield {
-            "action": "remove_rows",
-            **_span(rows),
-            "segments": 0,
-            "messages": rows.rows,
-            "bytes": None,
-            "newest_at": None,
-            "reason": rows.reason,
-        }
-    for back in change.back:
-        yield {"action": "restore_rows", **_span(back), "messages": back.rows, "bytes": None if back.standing else back.size_bytes}
-    if change.sweep:
-        yield {"action": "sweep_markers", "snapshots": list(change.sweep)}
-
-
-def _of_view(change: CommitView) -> Iterator[Document]:
-    for rows in change.mark:
-        yield {"action": "remove_view_rows", "partition": rows.partition, "messages": rows.rows, "reason": rows.reason}
-    for back in change.back:
-        yield {"action": "restore_view_rows", "partition": back.partition, "messages": back.rows}
-    for part in change.compact:
-        yield {
-            "action": "compact_partition",
-            "partition": part.partition,
-            "from": part.after + 1,
-            "to": part.through,
-            "messages": part.rows,
-        }
-
-
-def _of_snapshots(change: CommitSnapshots) -> Iterator[Document]:
-    for document in change.documents:
-        yield {
-            "action": "snapshot_document",
-            "document": document.document,
-            "seq": document.seq,
-            "proved_from": document.after,
-            "snapshot": document.snapshot,
-            "epoch": document.epoch,
-            "dropped_snapshots": list(document.dropped),
-            "from": document.purge_from,
-            "to": document.purge_before - 1,
-            "changes": document.purged,
-            "reason": document.reason,
-            "bounds": [{"bound": name, "stops_at": stops_at} for name, stops_at in document.bounds],
-        }
-    yield from _of_documents_back(change)
-
-
-def _of_documents_back(change: CommitSnapshots | CommitChanges) -> Iterator[Document]:
-    for returning in change.documents_back:
-        yield {
-            "action": "restore_document",
-            "document": returning.document,
-            "from": returning.changes_from,
-            "to": returning.changes_before - 1,
-            "changes": returning.changes,
-            "snapshots": list(returning.snapshots),
-        }
-
-
-def _of_quarantine(change: CommitQuarantine) -> Iterator[Document]:
-    yield from ({"action": "drop_quarantined", **_of_file(file)} for file in change.files)
-    yield from ({"action": "restore_quarantined", **_of_file(file)} for file in change.files_back)
-
-
-def _span(rows: Rows) -> Document:
-    return {"partition": rows.partition, "from": rows.first_offset, "to": rows.last_offset}
-
-
-def _of_file(file: QuarantinedFile) -> Document:
-    return {"file": file.file, "rows": file.rows, "size_bytes": file.size_bytes, "newest_at": when(file.newest_at)}
-
-
-def _of_rewrite(change: Rewrite) -> Iterator[Document]:
-    for rows in change.rows:
-        yield {
-            "action": "erase_rows",
-            "table": change.table,
-            "partition": rows.partition,
-            "file": rows.file,
-            "offsets": rows.offsets,
-            "rows": rows.rows,
-            "messages": rows.live,
-            "reason": "erased",
-        }
-    yield {
-        "action": "erase_table",
-        "table": change.table,
-        "refs": [name for name, _ in change.refs],
-        "open_undo": [plan_id for plan_id, _ in change.undo],
-        "snapshots": len(change.snapshots),
-        "files": len(change.files),
-    }
-
-
-def _of_forget(change: Forget) -> Iterator[Document]:
-    table = change.table or "log"
-    if change.kept or change.snapshots or change.refs:
-        yield {
-            "action": "expire_snapshots",
-            "table": table,
-            "snapshots": list(change.snapshots),
-            "refs": list(change.refs),
-            "kept": dict(change.kept),
-        }
-    for removal in change.files:
-        yield {
-            "action": "remove_files",
-            "table": table,
-            "role": removal.role,
-            "files": len(removal.files),
-            "bytes": removal.size_bytes,
-        }
-
-
-_MOVES = {"away": "delete_table", "back": "return_table", "gone": "drop_table"}
-
-
-def _of_move(change: Move) -> Iterator[Document]:
-    for moved in change.tables:
-        where = {"location": moved.location} if change.to == "gone" else {"bytes": moved.size_bytes}
-        yield {"action": _MOVES[change.to], "table": moved.table or "log", "rows": moved.rows, **where}
-
-
-_LINES: Handlers[Iterator[Document]] = Handlers(
-    log=_of_log,
-    view=_of_view,
-    snapshots=_of_snapshots,
-    changes=_of_documents_back,
-    quarantine=_of_quarantine,
-    rewrite=_of_rewrite,
-    forget=_of_forget,
-    move=_of_move,
-)

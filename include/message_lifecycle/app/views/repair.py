@@ -1,78 +1,76 @@
-"""What is left of the state of a topic's log, and what a repair changed, as the command shows it (MSG-4)."""
+"""The state of a topic's log that its witnesses know, and the changes of a repair (MSG-4)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
 
-from message_lifecycle.app.rendering import Document
+from message_lifecycle.app.rendering import Block, Heading, Line, Notes, Number, Rows, Table, View, source
 from message_lifecycle.app.witness import Repair
-
-if TYPE_CHECKING:
-    from message_lifecycle.app.cli.screen import Screen
-
-
-def repair_view(done: Repair) -> Document:
-    return {
-        "topic": str(done.topic),
-        "ok": not any(one.problem and one.table not in done.repaired for one in done.found),
-        "tables": [
-            {
-                "table": one.table,
-                "kind": one.kind or "log",
-                "offsets": "horizons" if one.kind else "end offsets",
-                "problem": one.problem or None,
-                "rolled_back": one.rolled_back,
-                "head": one.head_id,
-                "offsets_by_witness": {who: None if known is None else _by_partition(known) for who, known in one.witnesses.items()},
-                "offsets_after_repair": _by_partition(one.offsets),
-                "repaired": one.table in done.repaired,
-            }
-            for one in done.found
-        ],
-        "consumers_set_back": [
-            {"consumer": consumer, "partition": partition, "from": offset} for consumer, partition, offset in done.set_back
-        ],
-        "files_to_take_again": list(done.files),
-    }
+from message_lifecycle.app.wording import ends
+from message_lifecycle.model.names import TopicName
 
 
-def show_repair(screen: Screen, repair: Document) -> None:
-    screen.line(repair["topic"], style="bold")
-    if not repair["tables"]:
-        screen.sentence("No other engine can change the log of this topic: there is nothing to repair.")
-    for table in repair["tables"]:
-        what = table["offsets"]
-        screen.heading(f"{table['table']}: {what} of each witness")
-        screen.table(
-            ("witness", what),
-            [
-                *((who, "missing" if known is None else _text(known)) for who, known in table["offsets_by_witness"].items()),
-                ("after a repair", _text(table["offsets_after_repair"])),
-            ],
-        )
-        if table["repaired"]:
-            screen.sentence("Repaired: the table and the ledger have this state now.")
-        elif table["problem"]:
-            screen.notes([table["problem"]], style="red")
+class TableState(View):
+    """One table of the topic. `offsets`: which offsets its witnesses know."""
+
+    table_: str = source("table")
+    kind: str = source(make=lambda kind: kind or "log")
+    offsets: str
+    problem: str | None = source(make=lambda problem: problem or None)
+    rolled_back: bool
+    head: Number | None = source("head_id")
+    offsets_by_witness: Mapping[str, Mapping[int, int] | None] = source("witnesses", dict)
+    offsets_after_repair: Mapping[int, int] = source("offsets")
+    repaired: bool
+
+    def shown(self) -> Iterator[Block]:
+        yield Heading(f"{self.table_}: {self.offsets} of each witness")
+        known = {who: "missing" if found is None else ends(found) or "none" for who, found in self.offsets_by_witness.items()}
+        rows = (*known.items(), ("after a repair", ends(self.offsets_after_repair) or "none"))
+        yield Rows(Table(columns={"witness": lambda one: one[0], self.offsets: lambda one: one[1]}), rows)
+        if self.repaired:
+            yield Line("Repaired: the table and the ledger have this state now.", wraps=True)
+        elif self.problem:
+            yield Notes([self.problem], style="red")
         else:
-            screen.sentence("The witnesses agree.")
-    if repair["consumers_set_back"]:
-        screen.heading("Consumers set back to what they have read and is still there")
-        screen.table(
-            ("consumer", "partition", "was at"),
-            [(row["consumer"], str(row["partition"]), str(row["from"])) for row in repair["consumers_set_back"]],
-            right=("partition", "was at"),
-        )
-    if repair["files_to_take_again"]:
-        screen.heading("Files whose messages the rollback took away: `lifecycle ingest` takes them again")
-        for path in repair["files_to_take_again"]:
-            screen.line(path)
+            yield Line("The witnesses agree.", wraps=True)
 
 
-def _by_partition(offsets: Mapping[int, int]) -> dict[str, int]:
-    return {str(partition): offset for partition, offset in sorted(offsets.items())}
+class SetBack(View):
+    """A consumer whose progress was set back. `from_`: its progress before."""
+
+    consumer: str
+    partition: Number
+    from_: Number
+
+    table = Table(
+        columns={"consumer": "consumer", "partition": "partition", "was at": "from_"},
+        title="Consumers set back to what they have read and is still there",
+    )
 
 
-def _text(offsets: Mapping[str, int]) -> str:
-    return ", ".join(f"{partition}: {offset}" for partition, offset in offsets.items()) or "none"
+class RepairView(View):
+    topic: TopicName
+    ok: bool
+    tables: tuple[TableState, ...]
+    consumers_set_back: tuple[SetBack, ...]
+    files_to_take_again: tuple[str, ...] = source("files")
+
+    def shown(self) -> Iterator[Block]:
+        yield Line(str(self.topic), style="bold")
+        if not self.tables:
+            yield Line("No other engine can change the log of this topic: there is nothing to repair.", wraps=True)
+        for table in self.tables:
+            yield from table.shown()
+        yield SetBack.table.of(self.consumers_set_back)
+        if self.files_to_take_again:
+            yield Heading("Files whose messages the rollback took away: `lifecycle ingest` takes them again")
+            yield from self.files_to_take_again
+
+
+def repair_view(done: Repair) -> RepairView:
+    tables = tuple(
+        TableState.of(one, offsets="horizons" if one.kind else "end offsets", repaired=one.table in done.repaired) for one in done.found
+    )
+    set_back = tuple(SetBack(consumer=consumer, partition=partition, from_=was) for consumer, partition, was in done.set_back)
+    return RepairView.of(done, ok=all(one.repaired or not one.problem for one in tables), tables=tables, consumers_set_back=set_back)

@@ -3,32 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal, assert_never
 
 from message_lifecycle.app.operations.registry import is_undone, named
-from message_lifecycle.app.rendering import (
-    ABSENT,
-    ROWS,
-    SHORT,
-    Block,
-    Count,
-    Facts,
-    Line,
-    Notes,
-    Number,
-    Size,
-    Table,
-    View,
-    count,
-    each,
-    hidden,
-    reasons,
-    size,
-    source,
-    text_of,
-)
+from message_lifecycle.app.rendering import ABSENT, Block, Count, Line, Notes, Number, Size, Table, View, each, hidden, source
 from message_lifecycle.app.services import Services
+from message_lifecycle.app.wording import ROWS, SHORT, count, reasons, size, text_of
 from message_lifecycle.model.errors import LifecycleError
 from message_lifecycle.model.hold import HeldKey, HeldRange, HeldTopic, Hold
 from message_lifecycle.model.instants import Instant, format_instant
@@ -42,7 +22,6 @@ def when(instant: int | None) -> str | None:
     return None if instant is None else format_instant(instant)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HeldView(View):
     """A run of overdue segments that stay, with its holder (DEL-6)."""
 
@@ -70,7 +49,6 @@ class HeldView(View):
 _STYLES = {"published": "green", "blocked": "red", "failed": "red", "starved": "red", "needs_approval": "yellow"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeView(View):
     """How a run ended for one topic.
 
@@ -136,16 +114,14 @@ class OutcomeView(View):
         """Yield the result in a line, and by which plan."""
         yield Line(f"{self.topic}: {self._result()}, as of {format_instant(self.as_of)}", style=_STYLES.get(self.outcome), wraps=True)
         needless = f", {count(self.cancelled_markers)} needless by newer messages" if self.cancelled_markers else ""
-        yield Facts(
-            {
-                "  plan": self.plan_id,
-                "  snapshot": str(self.snapshot_id or ""),
-                "  archived": f"{count(self.archived)} messages" if self.archived else "",
-                "  markers": f"{count(self.markers)} made{needless}" if self.markers or self.cancelled_markers else "",
-                "  done before by": self.first_plan_id,
-                "  also" if self.outcome == "published" else "  why": self.detail,
-            }
-        )
+        yield {
+            "  plan": self.plan_id,
+            "  snapshot": str(self.snapshot_id or ""),
+            "  archived": f"{count(self.archived)} messages" if self.archived else "",
+            "  markers": f"{count(self.markers)} made{needless}" if self.markers or self.cancelled_markers else "",
+            "  done before by": self.first_plan_id,
+            "  also" if self.outcome == "published" else "  why": self.detail,
+        }
 
     def _result(self) -> str:
         if self.reclaimed_bytes is not None:
@@ -187,8 +163,8 @@ def runs(s: Services, name: TopicName | None = None, *, limit: int = 50) -> list
     return outcomes_view(s, s.ledger.history(name, limit=limit))
 
 
-def outcomes_view(s: Services, found: Sequence[tuple[Instant, Outcome]]) -> list[OutcomeView]:
-    """Outcomes with the times of their recording, each with whether its plan is undone now."""
+def outcomes_view(s: Services, found: Sequence[tuple[Instant | None, Outcome]]) -> list[OutcomeView]:
+    """Return outcomes with the times of their recording, each with whether its plan is undone now."""
     undone = undone_among(s, [outcome.plan_id for _, outcome in found if outcome.plan_id is not None])
     return [outcome_view(outcome, at, undone=outcome.name == "published" and outcome.plan_id in undone) for at, outcome in found]
 
@@ -205,7 +181,6 @@ def _is_undone(s: Services, plan_id: str) -> bool:
         return True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HoldView(View):
     """A legal hold. Its key is shown by its digest, and itself only on request."""
 

@@ -2,34 +2,214 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from message_lifecycle.app.changes import waits
 from message_lifecycle.app.known import all_topics, of_it_alone
 from message_lifecycle.app.obligations import Lake, of_lake, of_topic, regardless
 from message_lifecycle.app.operations.registry import named, names_of
 from message_lifecycle.app.refused import needing_a_person, rows_in_quarantine
-from message_lifecycle.app.rendering import Document, each
+from message_lifecycle.app.rendering import ABSENT, Block, Count, Heading, Notes, Size, Table, View, each, source
 from message_lifecycle.app.seals import broken_seal
 from message_lifecycle.app.services import Services, policy_of
-from message_lifecycle.app.views.past_expiry import past_expiry
-from message_lifecycle.app.views.state import HeldView, outcomes_view, undone_among, when
+from message_lifecycle.app.views.past_expiry import PastExpiry, past_expiry
+from message_lifecycle.app.views.state import HeldView, OutcomeView, outcomes_view, undone_among, when
 from message_lifecycle.app.witness import require_intact
+from message_lifecycle.app.wording import NO_TOPICS, SHORT, count
 from message_lifecycle.model.errors import ledger_tampered
-from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, format_instant
+from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, format_instant, span
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.obligation import Obligation
-from message_lifecycle.model.outcome import Outcome, PlanSummary
+from message_lifecycle.model.obligation import Obligation, ObligationKind, ObligationState
+from message_lifecycle.model.outcome import Outcome, OutcomeName, PlanSummary
 from message_lifecycle.model.plan import Held, Plan
+from message_lifecycle.model.plan import Operation as OperationName
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.topic import origin_of
 
 _BAD_ENDS = ("blocked", "starved", "failed")
 # Old plans of other ends are passed over in search of the last removal; beyond so many nobody asks any more.
 _PLANS_SEARCHED = 50
+_HOLDERS_SHOWN = 5
 
 
-def status(s: Services, names: Iterable[TopicName] | None = None) -> list[Document]:
+class AmountDue(View):
+    """Messages, or changes of documents, that are due. `since`: when the first of them came due; None: that is not known."""
+
+    messages: Count
+    since: Instant | None
+    for_seconds: int | None
+    max_overdue: int = ABSENT
+
+
+class DocumentsDue(View):
+    """The documents that a plan made now would change, and how many of them get a snapshot."""
+
+    due: Count
+    snapshots_due: Count
+
+
+class RanView(View):
+    """The last outcome of an operation."""
+
+    at: Instant
+    outcome: OutcomeName
+
+
+class ObligationView(View):
+    """One kind of duty of a topic (OBL-1): how much is due, since when, and who holds the rest."""
+
+    kind: ObligationKind
+    state: ObligationState
+    operation: OperationName
+    due_since: Instant | None
+    amount: Count | None
+    unit: str
+    held: tuple[HeldView, ...] = source(make=each(HeldView))
+    last_run: RanView | None = source(make=lambda ran: RanView(at=ran[0], outcome=ran[1]))
+    looked_at: Instant | None
+    problems: Sequence[str]
+
+    table = Table(
+        columns={
+            "": "state", "obliges": "kind", "due": lambda one: "" if one.amount is None else f"{count(one.amount)} {one.unit}",
+            "since": "due_since", "held by": lambda one: ", ".join(sorted({entry.holder for entry in one.held})),
+            "last run": lambda one: f"{one.last_run.outcome} {format_instant(one.last_run.at)}" if one.last_run else "none",
+        },
+        right=("due",), wrap=("held by",),
+    )  # fmt: skip
+
+
+class QuestionView(View):
+    """A plan that waits for a person. `messages` None: the plan does not remove messages of the log."""
+
+    plan_id: str
+    messages: Count | None
+    since: Instant
+    lapses_at: Instant
+    asked_in_airflow: bool
+
+
+class LastRemoval(View):
+    """The newest published plan that removed messages. `at`: when its effect was verified."""
+
+    plan_id: str
+    at: Instant | None
+    as_of: Instant
+    messages: Count = source("expected_rows")
+    undone: bool
+
+
+class RefusedRows(View):
+    """Rows in the quarantine, and the batches that need a person."""
+
+    rows: Count
+    batches: tuple[str, ...]
+
+
+class StatusView(View):
+    """One topic judged as of now. A topic that cannot be read has `problems` alone.
+
+    Args:
+        ok: False if anything that the topic obliges is later than `max_overdue` (OBL-1), if its cleaner is disabled, or if its last run
+            ended badly. `problems` says it in words.
+        due: The amount that the next run removes.
+        overdue: The amount of the rules whose first message is due for longer than `max_overdue`.
+    """
+
+    topic: TopicName | str
+    ok: bool
+    problems: Sequence[str]
+    as_of: Instant = ABSENT
+    documents: DocumentsDue = ABSENT
+    messages: Count | None = ABSENT
+    due: AmountDue = ABSENT
+    overdue: AmountDue = ABSENT
+    held: tuple[HeldView, ...] = ABSENT
+    past_expiry: PastExpiry = ABSENT
+    obligations: tuple[ObligationView, ...] = ABSENT
+    next_due_at: Instant | None = ABSENT
+    waiting: QuestionView | None = ABSENT
+    last_run: OutcomeView | None = ABSENT
+    last_removal: LastRemoval | None = ABSENT
+    refused: RefusedRows = ABSENT
+    hidden_bytes: Size | None = ABSENT
+    warnings: Sequence[str] = ABSENT
+
+    @property
+    def is_read(self) -> bool:
+        return self.due is not ABSENT
+
+    @property
+    def held_messages(self) -> Count | None:
+        return sum(entry.messages for entry in self.held) if self.is_read else None
+
+    @property
+    def removed(self) -> str:
+        if not self.last_removal:
+            return "none" if self.is_read else ""
+        return f"{when(self.last_removal.at)}{' (undone)' if self.last_removal.undone else ''}"
+
+    @property
+    def ended(self) -> str:
+        if self.waiting:
+            return "waits for a person"
+        return f"{self.last_run.ended} {when(self.last_run.at)}" if self.last_run else "none" if self.is_read else ""
+
+    table = Table(
+        columns={
+            "": lambda one: "ok" if one.ok else "not ok", "topic": "topic", "messages": "messages", "due": "due.messages", "held": "held_messages",
+            "past expiry": "past_expiry.messages", "hidden": "hidden_bytes", "last removal": lambda one: one.removed,
+            "last run": lambda one: one.ended,
+        },
+        right=("messages", "due", "held", "past expiry", "hidden"), wrap=("topic", "last run"),
+        none=NO_TOPICS,
+    )  # fmt: skip
+
+    def shown(self) -> Iterator[Block]:
+        """Yield what a person should know of the topic; nothing if all is in order."""
+        notes = [*self.problems, *self._notes()] if self.is_read else self.problems
+        obliged = [one for one in self.obligations or () if one.state != "idle"]
+        if notes or obliged:
+            yield Heading(str(self.topic))
+            yield Notes(notes, style=None if self.ok else "red")
+            yield ObligationView.table.of(obliged)
+
+    def _notes(self) -> Iterator[str]:
+        due, longest, waiting = self.due, span(self.overdue.max_overdue), self.waiting
+        things = "changes of documents" if self.documents else "messages"
+        if self.overdue.messages:
+            yield f"{count(self.overdue.messages)} {things} are overdue: the first is due for longer than {longest} (max_overdue)"
+        elif due.messages and self.documents:
+            yield f"{count(due.messages)} changes of documents can go: the next run takes them"
+        elif due.messages:
+            text = f"{count(due.messages)} messages are due since {when(due.since)} ({span(due.for_seconds)})"
+            yield f"{text}: the next run removes them; max_overdue is {longest}"
+        if self.past_expiry and self.past_expiry.told:
+            yield self.past_expiry.told
+        # The line of the question follows, with the command that answers it.
+        others = [held for held in self.held if not (waiting and held.holder == "open_approval")]
+        for held in others[:_HOLDERS_SHOWN]:
+            yield f"{count(held.messages)} due messages of partition {held.partition} are held: {held.holder}: {held.detail}"
+        if len(others) > _HOLDERS_SHOWN:
+            yield f"... and {len(others) - _HOLDERS_SHOWN} more such runs of segments; --output json has all"
+        if self.refused.rows:
+            yield f"{count(self.refused.rows)} refused rows are in its quarantine: lifecycle quarantine list {self.topic}"
+        if waiting:
+            yield (
+                f"plan {waiting.plan_id} waits for a person since {when(waiting.since)} and lapses at {when(waiting.lapses_at)}: "
+                f"lifecycle approve {waiting.plan_id[:SHORT]} --by NAME --why WHY"
+            )
+        yield from self.warnings
+
+
+def status_blocks(found: Sequence[StatusView]) -> Iterator[Block]:
+    yield StatusView.table.of(found)
+    for entry in found:
+        yield from entry.shown()
+
+
+def status(s: Services, names: Iterable[TopicName] | None = None) -> list[StatusView]:
     """Every topic's state now. A topic that cannot be read is reported as such and hides no other."""
     with s.topics.look(), s.ledger.look():
         lake = of_lake(s)
@@ -39,27 +219,26 @@ def status(s: Services, names: Iterable[TopicName] | None = None) -> list[Docume
         return [*(_isolated(s, name, lake) for name in standing), *_gone(lake, standing)]
 
 
-def _gone(lake: Lake, standing: Sequence[TopicName]) -> list[Document]:
+def _gone(lake: Lake, standing: Sequence[TopicName]) -> list[StatusView]:
     """Deleted topics, of names that no topic has, whose space should have been given back long ago."""
     if lake.unknown is not None:
         told = f"which topics were deleted, and what of them is left, cannot be told: {lake.unknown.code}: {lake.unknown}"
-        return [{"topic": "(deleted topics)", "ok": False, "problems": [told]}]
+        return [StatusView(topic="(deleted topics)", ok=False, problems=[told])]
     late = ((name, [problem for one in ones for problem in one.problems]) for name, ones in sorted(lake.deleted.items()))
-    return [{"topic": str(name), "ok": False, "problems": problems} for name, problems in late if problems and name not in standing]
+    return [StatusView(topic=name, ok=False, problems=problems) for name, problems in late if problems and name not in standing]
 
 
-def _isolated(s: Services, name: TopicName, lake: Lake) -> Document:
+def _isolated(s: Services, name: TopicName, lake: Lake) -> StatusView:
     try:
         with s.topics.look():
             return topic_status(s, name, lake)
     except Exception as error:  # noqa: BLE001 - the barrier of one topic
         told = of_it_alone(s, name, error)
-        return {"topic": str(name), "ok": False, "problems": [f"{told.code}: {told}"]}
+        return StatusView(topic=name, ok=False, problems=[f"{told.code}: {told}"])
 
 
-def topic_status(s: Services, name: TopicName, lake: Lake | None = None) -> Document:
-    """One topic judged as of now. `ok` is false where anything that it obliges is later than `max_overdue` (OBL-1), where its cleaner is
-    disabled, or where the last run ended badly; `problems` says it in words."""
+def topic_status(s: Services, name: TopicName, lake: Lake | None = None) -> StatusView:
+    """Judge one topic as of now."""
     lake = of_lake(s) if lake is None else lake
     policy = policy_of(s, name)
     require_intact(s, name)
@@ -71,7 +250,7 @@ def topic_status(s: Services, name: TopicName, lake: Lake | None = None) -> Docu
     )
 
 
-def _of_messages(s: Services, name: TopicName, policy: Policy, would: Plan, obliged: Sequence[Obligation], lake: Lake) -> Document:
+def _of_messages(s: Services, name: TopicName, policy: Policy, would: Plan, obliged: Sequence[Obligation], lake: Lake) -> StatusView:
     now, asked = lake.now, open_question(s, lake.waiting, name)
     last = next(iter(s.ledger.history(name, limit=1, operations=names_of(lambda one: one.removes))), None)
     holder, since = _word_of_a_person(asked, last, policy, now), would.due_since
@@ -85,19 +264,13 @@ def _of_messages(s: Services, name: TopicName, policy: Policy, would: Plan, obli
     problems += _ahead(s, name, policy, now)
     if policy.is_compacted:
         problems += _bad_end("compaction", last_compaction(s, name))
-    return {
-        "topic": str(name),
-        "ok": not problems,
-        "problems": problems,
-        "as_of": when(now),
-        "messages": would.expected.rows_in,
-        "due": due,
-        "overdue": _overdue(obliged, would, policy, now),
-        "held": each(HeldView)([*would.held, *_held_by_a_person(would, since, holder)]),
-        "past_expiry": past_expiry(s, name, policy, now),
-        **_alike(s, name, policy, would, obliged, asked, last),
-        "warnings": [*would.warnings, *_unregistered(s, name)],
-    }
+    return replace(
+        _alike(s, name, policy, would, obliged, asked, last, problems, now),
+        due=due,
+        held=each(HeldView)([*would.held, *_held_by_a_person(would, since, holder)]),
+        past_expiry=past_expiry(s, name, policy, now),
+        warnings=[*would.warnings, *_unregistered(s, name)],
+    )
 
 
 def _ahead(s: Services, name: TopicName, policy: Policy, now: Instant) -> list[str]:
@@ -119,33 +292,28 @@ def _alike(
     obliged: Sequence[Obligation],
     asked: PlanSummary | None,
     last: tuple[Instant, Outcome] | None,
-) -> Document:
-    """What is told of topics of messages and of documents alike."""
-    return {
-        "obligations": [obligation_view(one) for one in obliged],
-        "next_due_at": when(would.next_due_at),
-        "waiting": None if asked is None else _question(s, asked, policy),
-        "last_run": None if last is None else outcomes_view(s, [last])[0],
-        "last_removal": _last_removal(s, name),
-        "refused": {"rows": rows_in_quarantine(s, name), "batches": [one.batch_id for one in needing_a_person(s, name)]},
-        "hidden_bytes": s.stores.forget.hidden_bytes(name),
-    }
-
-
-def obligation_view(one: Obligation) -> Document:
-    """`state`: late, held, due or idle."""
-    return {
-        "kind": one.kind,
-        "state": one.state,
-        "operation": one.operation,
-        "due_since": when(one.due_since),
-        "amount": one.amount,
-        "unit": one.unit,
-        "held": each(HeldView)(one.held),
-        "last_run": None if one.last_run is None else {"at": when(one.last_run[0]), "outcome": one.last_run[1]},
-        "looked_at": when(one.looked_at),
-        "problems": list(one.problems),
-    }
+    problems: Sequence[str],
+    now: Instant,
+) -> StatusView:
+    """Return the parts that topics of messages and of documents have alike."""
+    return StatusView(
+        topic=name,
+        ok=not problems,
+        problems=problems,
+        as_of=now,
+        messages=would.expected.rows_in,
+        due=_due(would.expected.removed_rows, None, now),
+        overdue=_overdue(obliged, would, policy, now),
+        held=each(HeldView)(would.held),
+        obligations=each(ObligationView)(obliged),
+        next_due_at=would.next_due_at,
+        waiting=None if asked is None else _question(s, asked, policy),
+        last_run=None if last is None else outcomes_view(s, [last])[0],
+        last_removal=_last_removal(s, name),
+        refused=RefusedRows(rows=rows_in_quarantine(s, name), batches=tuple(one.batch_id for one in needing_a_person(s, name))),
+        hidden_bytes=s.stores.forget.hidden_bytes(name),
+        warnings=would.warnings,
+    )
 
 
 def last_compaction(s: Services, name: TopicName) -> tuple[Instant, Outcome] | None:
@@ -158,7 +326,7 @@ def _bad_end(what: str, last: tuple[Instant, Outcome] | None) -> list[str]:
     return [] if last is None or last[1].name not in _BAD_ENDS else [f"the last {what} ended as {last[1].name}: {last[1].detail}"]
 
 
-def _of_documents(s: Services, name: TopicName, policy: Policy, would: Plan, obliged: Sequence[Obligation], lake: Lake) -> Document:
+def _of_documents(s: Services, name: TopicName, policy: Policy, would: Plan, obliged: Sequence[Obligation], lake: Lake) -> StatusView:
     """A document that cannot be folded is what a person must see, too: nothing of it goes until somebody has mended it (SNP-10)."""
     asked = open_question(s, lake.waiting, name)
     last = next(iter(s.ledger.history(name, limit=1, operations=[would.operation])), None)
@@ -168,38 +336,21 @@ def _of_documents(s: Services, name: TopicName, policy: Policy, would: Plan, obl
         staged = s.ledger.record(last[1].plan_id).staged
         blocked = () if staged is None or staged.documents is None else staged.documents.blocked
         problems += [f"document {document} keeps every change, and gets no snapshot: {reason}" for document, reason in blocked]
-    return {
-        "topic": str(name),
-        "ok": not problems,
-        "problems": problems,
-        "as_of": when(lake.now),
-        "documents": {
-            "due": len(would.on_snapshots.documents),
-            "snapshots_due": sum(action.snapshot is not None for action in would.on_snapshots.documents),
-        },
-        "messages": would.expected.rows_in,
-        "due": _due(would.expected.removed_rows, None, lake.now),
-        "overdue": _overdue(obliged, would, policy, lake.now),
-        "held": each(HeldView)(would.held),
-        **_alike(s, name, policy, would, obliged, asked, last),
-        "warnings": list(would.warnings),
-    }
+    due = would.on_snapshots.documents
+    return replace(
+        _alike(s, name, policy, would, obliged, asked, last, problems, lake.now),
+        documents=DocumentsDue(due=len(due), snapshots_due=sum(action.snapshot is not None for action in due)),
+    )
 
 
-def _due(messages: int, since: Instant | None, now: Instant) -> Document:
-    """What the next run takes."""
-    return {
-        "messages": messages,
-        "since": when(since),
-        "for_seconds": None if since is None else (now - since) // MICROS_PER_SECOND,
-    }
+def _due(messages: int, since: Instant | None, now: Instant) -> AmountDue:
+    return AmountDue(messages=messages, since=since, for_seconds=None if since is None else (now - since) // MICROS_PER_SECOND)
 
 
-def _overdue(obliged: Sequence[Obligation], would: Plan, policy: Policy, now: Instant) -> Document:
-    """What is due by rules of which the first message is due for longer than `max_overdue` allows. Anything here makes the topic not ok."""
+def _overdue(obliged: Sequence[Obligation], would: Plan, policy: Policy, now: Instant) -> AmountDue:
     late = [one for one in obliged if one.overdue and one.operation == would.operation]
     since = min((one.due_since for one in late if one.due_since is not None), default=None)
-    return {**_due(sum(one.overdue for one in late), since, now), "max_overdue": policy["max_overdue"]}
+    return replace(_due(sum(one.overdue for one in late), since, now), max_overdue=policy.max_overdue_us // MICROS_PER_SECOND)
 
 
 def _tampered(s: Services, name: TopicName) -> list[str]:
@@ -252,28 +403,22 @@ def is_asked_in_airflow(s: Services, plan_id: str) -> bool:
     return any("/" in run for run in s.ledger.runs_of(plan_id))
 
 
-def _question(s: Services, asked: PlanSummary, policy: Policy) -> Document:
+def _question(s: Services, asked: PlanSummary, policy: Policy) -> QuestionView:
     assert asked.reported_at is not None
-    return {
-        "plan_id": asked.plan_id,
-        # What is no message of the log, or comes back to it, is told on the plan's own page.
-        "messages": asked.expected_rows if named(asked.operation).takes_messages else None,
-        "since": when(asked.reported_at),
-        "lapses_at": when(Instant(asked.reported_at + policy.approval_ttl_us)),
-        "asked_in_airflow": is_asked_in_airflow(s, asked.plan_id),
-    }
+    return QuestionView(
+        plan_id=asked.plan_id,
+        messages=asked.expected_rows if named(asked.operation).takes_messages else None,
+        since=asked.reported_at,
+        lapses_at=Instant(asked.reported_at + policy.approval_ttl_us),
+        asked_in_airflow=is_asked_in_airflow(s, asked.plan_id),
+    )
 
 
-def _last_removal(s: Services, name: TopicName) -> Document | None:
+def _last_removal(s: Services, name: TopicName) -> LastRemoval | None:
     for plan in s.ledger.plans(name, limit=_PLANS_SEARCHED):
         operation = named(plan.operation)
         if plan.outcome == "published" and operation.removes and not operation.gives_back:
             # After the commit, when the effect was verified: the plan may have waited for a person for a day before.
-            return {
-                "plan_id": plan.plan_id,
-                "at": when(s.ledger.published_at(plan.plan_id)),
-                "as_of": when(plan.as_of),
-                "messages": plan.expected_rows,
-                "undone": plan.plan_id in undone_among(s, [plan.plan_id]),
-            }
+            undone = plan.plan_id in undone_among(s, [plan.plan_id])
+            return LastRemoval.of(plan, at=s.ledger.published_at(plan.plan_id), undone=undone)
     return None

@@ -1,0 +1,262 @@
+"""The parts of a plan's changes as people and programs see them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from message_lifecycle.app.rendering import ABSENT, Block, Count, Number, Size, Table, View
+from message_lifecycle.app.wording import ROWS, count
+from message_lifecycle.model.change import (
+    Change,
+    CommitChanges,
+    CommitLog,
+    CommitQuarantine,
+    CommitSnapshots,
+    CommitView,
+    Forget,
+    Handlers,
+    Move,
+    QuarantinedFile,
+    Rewrite,
+)
+from message_lifecycle.model.instants import Instant
+
+_WORDS = {
+    "drop_segments": "drop",
+    "seal_segment": "seal",
+    "remove_rows": "remove messages",
+    "remove_view_rows": "remove from the view",
+    "compact_partition": "compact",
+    "restore_rows": "bring back",
+    "restore_view_rows": "bring back to the view",
+    "erase_rows": "erase",
+}
+
+
+class DocumentBound(View):
+    """A bound of a document's purge, and the lowest change that it keeps."""
+
+    bound: str
+    stops_at: Number
+
+
+class ActionView(View):
+    """One part of a change, with the fields of its kind of action alone."""
+
+    action: str
+    table_: str = ABSENT
+    partition: Number = ABSENT
+    document: str = ABSENT
+    seq: Number = ABSENT
+    proved_from: Number = ABSENT
+    snapshot: Number | None = ABSENT
+    epoch: Number = ABSENT
+    dropped_snapshots: Sequence[int] = ABSENT
+    from_: Number = ABSENT
+    to: Number = ABSENT
+    changes: Count = ABSENT
+    file: str = ABSENT
+    role: str = ABSENT
+    offsets: str = ABSENT
+    segments: Count = ABSENT
+    rows: Count = ABSENT
+    messages: Count = ABSENT
+    bytes: Size | None = ABSENT
+    size_bytes: Size = ABSENT
+    location: str = ABSENT
+    newest_at: Instant | None = ABSENT
+    reason: str | None = ABSENT
+    refs: Sequence[str] = ABSENT
+    open_undo: Sequence[str] = ABSENT
+    snapshots: Sequence[int] | Count = ABSENT
+    files: Count = ABSENT
+    kept: Mapping[str, int] = ABSENT
+    bounds: Sequence[DocumentBound] = ABSENT
+
+    @property
+    def span(self) -> str:
+        """The offsets, or the changes of a document, from the first to the last."""
+        return "" if self.from_ is ABSENT or (not self.changes and self.document) else f"{self.from_}..{self.to}"
+
+
+_ROWS = Table(
+    columns={
+        "action": lambda one: _WORDS[one.action], "partition": "partition", "offsets": "span",
+        "segments": lambda one: count(one.segments) if one.segments else "", "messages": "messages", "size": "bytes",
+        "newest message": "newest_at",
+    },
+    right=("segments", "messages", "size"), most=ROWS,
+)  # fmt: skip
+_PAST = Table(
+    columns={
+        "table": "table_", "what": lambda one: f"files: {one.role}" if one.role else "snapshots",
+        "number": lambda one: count(one.files if one.role else len(one.snapshots)), "size": "bytes",
+        "stays": lambda one: ", ".join(f"{number} by {why}" for why, number in (one.kept or {}).items()),
+    },
+    right=("number", "size"), title="Goes from the tables' past",
+)  # fmt: skip
+_MOVED = Table(columns={"table": "table_", "rows": "rows", "size": "bytes"})
+_RETURNED = Table(
+    columns={"document": "document", "its changes": "span", "its snapshots": lambda one: ", ".join(map(str, one.snapshots))}, most=ROWS,
+    title="Comes back",
+)  # fmt: skip
+_DOCUMENTS = Table(
+    columns={
+        "document": "document", "at": "seq", "snapshot": "snapshot", "drops snapshots": lambda one: ", ".join(map(str, one.dropped_snapshots)),
+        "changes go": "span", "reason": "reason", "epoch": "epoch",
+        "lowest that stays, by bound": lambda one: ", ".join(f"{bound.bound} {bound.stops_at}" for bound in one.bounds),
+    },
+    wrap=("document", "lowest that stays, by bound"), most=ROWS, title="Documents",
+)  # fmt: skip
+
+
+def action_blocks(actions: Sequence[ActionView]) -> Iterator[Block]:
+    """Yield a table for each kind of action, with what it does to the topic as its title."""
+
+    def named(*names: str) -> list[ActionView]:
+        return [one for one in actions if one.action in names]
+
+    yield _PAST.of(named("expire_snapshots", "remove_files"))
+    yield replace(_MOVED, title="The topic goes whole").of(named("delete_table"))
+    yield replace(_MOVED, title="The topic comes back").of(named("return_table"))
+    yield _RETURNED.of(named("restore_document"))
+    yield _DOCUMENTS.of(named("snapshot_document"))
+    rows = [one for one in actions if one.partition is not ABSENT]
+    kinds = {one.action for one in rows}
+    comes_back = kinds & {"restore_rows", "restore_view_rows"}
+    title = "Comes back, with what goes" if comes_back else "Goes" if kinds != {"compact_partition"} else "Is compacted"
+    yield replace(_ROWS, title=title).of(rows)
+
+
+def actions_of(changes: Iterable[Change]) -> tuple[ActionView, ...]:
+    return tuple(action for change in changes for action in change.dispatch(_ACTIONS))
+
+
+def _of_log(change: CommitLog) -> Iterator[ActionView]:
+    for seal in change.seal:
+        yield ActionView(action="seal_segment", partition=seal.partition, from_=seal.base_offset, to=seal.next_offset - 1)
+    for run in change.drop:
+        yield ActionView(
+            action="drop_segments",
+            partition=run.partition,
+            from_=run.first_base,
+            to=run.last_offset,
+            segments=run.segments,
+            messages=run.rows,
+            bytes=run.size_bytes,
+            newest_at=run.newest_at,
+            reason=run.reason,
+        )
+    for rows in change.mark:
+        yield ActionView(
+            action="remove_rows",
+            partition=rows.partition,
+            from_=rows.first_offset,
+            to=rows.last_offset,
+            segments=0,
+            messages=rows.rows,
+            bytes=None,
+            newest_at=None,
+            reason=rows.reason,
+        )
+    for back in change.back:
+        yield ActionView(
+            action="restore_rows",
+            partition=back.partition,
+            from_=back.first_offset,
+            to=back.last_offset,
+            messages=back.rows,
+            bytes=None if back.standing else back.size_bytes,
+        )
+    if change.sweep:
+        yield ActionView(action="sweep_markers", snapshots=change.sweep)
+
+
+def _of_view(change: CommitView) -> Iterator[ActionView]:
+    for rows in change.mark:
+        yield ActionView(action="remove_view_rows", partition=rows.partition, messages=rows.rows, reason=rows.reason)
+    for back in change.back:
+        yield ActionView(action="restore_view_rows", partition=back.partition, messages=back.rows)
+    for part in change.compact:
+        yield ActionView(action="compact_partition", partition=part.partition, from_=part.after + 1, to=part.through, messages=part.rows)
+
+
+def _of_snapshots(change: CommitSnapshots) -> Iterator[ActionView]:
+    for document in change.documents:
+        yield ActionView.of(
+            document,
+            action="snapshot_document",
+            proved_from=document.after,
+            dropped_snapshots=document.dropped,
+            from_=document.purge_from,
+            to=document.purge_before - 1,
+            changes=document.purged,
+            bounds=tuple(DocumentBound(bound=name, stops_at=stops_at) for name, stops_at in document.bounds),
+        )
+    yield from _of_documents_back(change)
+
+
+def _of_documents_back(change: CommitSnapshots | CommitChanges) -> Iterator[ActionView]:
+    for one in change.documents_back:
+        yield ActionView.of(one, action="restore_document", from_=one.changes_from, to=one.changes_before - 1)
+
+
+def _of_quarantine(change: CommitQuarantine) -> Iterator[ActionView]:
+    yield from (_of_file("drop_quarantined", file) for file in change.files)
+    yield from (_of_file("restore_quarantined", file) for file in change.files_back)
+
+
+def _of_file(action: str, file: QuarantinedFile) -> ActionView:
+    return ActionView.of(file, action=action)
+
+
+def _of_rewrite(change: Rewrite) -> Iterator[ActionView]:
+    for rows in change.rows:
+        yield ActionView(
+            action="erase_rows",
+            table_=change.table,
+            partition=rows.partition,
+            file=rows.file,
+            offsets=rows.offsets,
+            rows=rows.rows,
+            messages=rows.live,
+            reason="erased",
+        )
+    yield ActionView(
+        action="erase_table",
+        table_=change.table,
+        refs=[name for name, _ in change.refs],
+        open_undo=[plan_id for plan_id, _ in change.undo],
+        snapshots=len(change.snapshots),
+        files=len(change.files),
+    )
+
+
+def _of_forget(change: Forget) -> Iterator[ActionView]:
+    table = change.table or "log"
+    if change.kept or change.snapshots or change.refs:
+        yield ActionView(action="expire_snapshots", table_=table, snapshots=change.snapshots, refs=change.refs, kept=dict(change.kept))
+    for removal in change.files:
+        yield ActionView(action="remove_files", table_=table, role=removal.role, files=len(removal.files), bytes=removal.size_bytes)
+
+
+_MOVES = {"away": "delete_table", "back": "return_table", "gone": "drop_table"}
+
+
+def _of_move(change: Move) -> Iterator[ActionView]:
+    for one in change.tables:
+        location, bytes_ = (one.location, ABSENT) if change.to == "gone" else (ABSENT, one.size_bytes)
+        yield ActionView(action=_MOVES[change.to], table_=one.table or "log", rows=one.rows, location=location, bytes=bytes_)
+
+
+_ACTIONS: Handlers[Iterator[ActionView]] = Handlers(
+    log=_of_log,
+    view=_of_view,
+    snapshots=_of_snapshots,
+    changes=_of_documents_back,
+    quarantine=_of_quarantine,
+    rewrite=_of_rewrite,
+    forget=_of_forget,
+    move=_of_move,
+)

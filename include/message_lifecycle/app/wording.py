@@ -1,0 +1,71 @@
+"""How numbers, settings and contents are written, for people and in JSON."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+
+from message_lifecycle.model.settings import Value, typed
+
+NO_TOPICS = "no topics yet; `lifecycle topic create NAME` makes one"
+ROWS = 20
+"""A long table shows so many rows."""
+SHORT = 12
+"""So many characters of a plan's id are enough to name it."""
+_SIZES = ("bytes", "kB", "MB", "GB", "TB", "PB", "EB")
+
+
+def count(number: int | None) -> str:
+    return "unknown" if number is None else f"{number:,}"
+
+
+def size(number: int | None) -> str:
+    """Decimal units, as disks are sold."""
+    if number is None:
+        return "unknown"
+    value, unit = float(number), 0
+    while value >= 999.5 and unit < len(_SIZES) - 1:
+        value, unit = value / 1000, unit + 1
+    return f"{number} bytes" if unit == 0 else f"{value:.3g} {_SIZES[unit]}"
+
+
+def share(fraction: float | None) -> str:
+    """Never rounded to a false 0 % or 100 %."""
+    if fraction is None:
+        return "unknown"
+    percent = fraction * 100
+    if 0 < percent < 0.1:
+        return "under 0.1 %"
+    if 99.9 < percent < 100:
+        return "over 99.9 %"
+    return f"{percent:.1f} %"
+
+
+def reasons(counts: Mapping[str, int]) -> str:
+    """`1,234 by expiry`; nothing for nothing."""
+    return ", ".join(f"{count(number)} by {reason}" for reason, number in counts.items())
+
+
+def said(value: Value | None, unit: str) -> str:
+    """Return a setting's value as a person types it. A duration needs no unit beside it: `1d12h`."""
+    return "unset" if value is None else typed(value, unit)
+
+
+def unit_beside(unit: str) -> str:
+    """Return the unit that a value of a setting still needs beside it."""
+    return "" if unit == "seconds" else unit
+
+
+def ends(end_offsets: Mapping[int, int]) -> str:
+    """`0:168387, 1:168389`: the next offset of each partition, spelled as `lifecycle explain` takes a message's place."""
+    return ", ".join(f"{partition}:{end}" for partition, end in sorted(end_offsets.items()))
+
+
+def text_of(content: bytes | None) -> object:
+    """Bytes as scenario files write them, too."""
+    if content is None:
+        return None
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(content).decode()}
