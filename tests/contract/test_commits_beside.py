@@ -15,6 +15,7 @@ import pytest
 from message_lifecycle.app import documents, steps
 from message_lifecycle.app.due import due
 from message_lifecycle.app.operations.registry import Scheduled
+from message_lifecycle.app.rendering import as_json
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.views.status import status
 from message_lifecycle.model.errors import LifecycleError
@@ -51,7 +52,7 @@ KEPT = [
 def look(scene: Scene) -> None:
     """What all topics are asked: no answer is a fault of the program, and the other topic's is as ever."""
     neighbour = TopicName(stream=scene.name.stream, topic="neighbour")
-    found = {entry["topic"]: entry for entry in status(scene.s, [scene.name, neighbour])}
+    found = {entry["topic"]: entry for entry in as_json(status(scene.s, [scene.name, neighbour]))}
     assert found[str(neighbour)]["ok"], found[str(neighbour)]["problems"]
     assert "InternalError" not in str(found), found
     for work in WORKS:

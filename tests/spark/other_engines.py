@@ -15,6 +15,7 @@ from tests.spark.landing import Landing
 from message_lifecycle.app import steps
 from message_lifecycle.app.ingest_result import IngestResult
 from message_lifecycle.app.intake import IngestOptions, take_files
+from message_lifecycle.app.rendering import as_json
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.views.status import status
@@ -89,7 +90,7 @@ class Topic(Landing):
         return self.run(RemoveMessages(positions=tuple((0, offset) for offset in offsets)))
 
     def status(self) -> dict[str, Any]:
-        return dict(status(self.s, [self.name])[0])
+        return dict(as_json(status(self.s, [self.name])[0]))
 
     def stops(self, code: str) -> None:
         """Everything that writes or removes refuses by this name, and status is not ok."""

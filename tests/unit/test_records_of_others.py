@@ -17,6 +17,7 @@ from message_lifecycle.app import steps
 from message_lifecycle.app.due import due
 from message_lifecycle.app.erasures import ask
 from message_lifecycle.app.operations.registry import Work
+from message_lifecycle.app.rendering import as_json
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import create_topic
@@ -80,7 +81,7 @@ class Log:
     def look(self) -> None:
         """The neighbour's answers are as ever, and this topic's have names."""
         s = self.world.services
-        found = {entry["topic"]: entry for entry in status(s, [NAME, NEIGHBOUR])}
+        found = {entry["topic"]: entry for entry in as_json(status(s, [NAME, NEIGHBOUR]))}
         assert found[str(NEIGHBOUR)]["ok"], found[str(NEIGHBOUR)]["problems"]
         assert "InternalError" not in str(found), found
         for one in due(s, [NAME, NEIGHBOUR], as_of=AS_OF, work="retention"):
