@@ -35,7 +35,7 @@ from message_lifecycle.stores.iceberg.read import IcebergReader
 from message_lifecycle.stores.iceberg.reclaiming import IcebergReclaimer
 from message_lifecycle.stores.iceberg.store import IcebergStore
 from message_lifecycle.stores.iceberg.table_folder import local_path
-from message_lifecycle.stores.iceberg.topic_delete import IcebergDeleter
+from message_lifecycle.stores.iceberg.topic_delete import IcebergDeleter, IcebergRestorer
 from message_lifecycle.stores.json_file import JsonFiles
 from message_lifecycle.stores.record_log.eraser import RecordLogEraser
 from message_lifecycle.stores.record_log.store import RecordLogStore
@@ -81,8 +81,9 @@ def services(
             quarantine=IcebergQuarantine(engine, tables=of_lake, steps=steps),
             rewrite=IcebergEraser(of_lake, undoable=undoable, steps=steps),
             forget=IcebergReclaimer(of_lake, steps=steps),
-            move=IcebergDeleter(of_lake, steps=steps),
-            gone=IcebergDeletedReclaimer(of_lake, steps=steps),
+            delete_tables=IcebergDeleter(of_lake, steps=steps),
+            restore_tables=IcebergRestorer(of_lake, steps=steps),
+            drop_tables=IcebergDeletedReclaimer(of_lake, steps=steps),
         ),
         copier=IcebergCopier(engine, own_lifetimes=with_own_lifetimes, tables=of_lake),
         documents=documents,
@@ -114,7 +115,7 @@ def seen(s: Services, name: TopicName, of_lake: Tables | None = None) -> dict[st
     try:
         properties = of_lake.document(name).properties
     except UnknownTopic:
-        return {"deleted": s.stores.move is not None and any(one.topic == name for one in s.stores.move.deletions())}
+        return {"deleted": any(one.topic == name for one in s.stores.deletions())}
     found: dict[str, Any] = {}
     if FOLD_PROPERTY in properties:
         found["changes"] = [value_of(row) for document in DOCUMENTS for row in s.documents.changes(name, document)]

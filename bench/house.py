@@ -9,7 +9,7 @@ import ast
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 from types import FrameType
@@ -25,7 +25,7 @@ from message_lifecycle.model.erasure import TableKind
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.plan import Operation
+from message_lifecycle.model.plan import Operation, Plan
 from message_lifecycle.model.settings import resolve
 from message_lifecycle.stores.iceberg.layout import BESIDE
 
@@ -34,6 +34,8 @@ PACKAGE = "message_lifecycle"
 EMBEDDED = "lifecycle_local"
 PLANNED = frozenset({"plan", "change", "commit", "planned"})
 """Names that hold a plan or one of its changes; a field is a plan's, too, where it is read of a field `plan`."""
+PARTS = frozenset(name for kind in (Plan, *get_args(Change)) for name in (*dir(kind), *(field.name for field in fields(kind))))
+"""Fields, properties and methods of a plan and of its changes: a document's change, for one, has other fields."""
 TOLD_APART = {
     "include/message_lifecycle/app/operations/registry.py": "where alone an operation is meant to be told from another by its name",
 }
@@ -60,7 +62,6 @@ OTHER_LISTS = {
     "family": "what kind of reason it is (`model.reasons.Family`); view is one of them",
     "on_remove": "the setting; archive is one of its values",
     "field_name": "a field that a scenario expects; changes is one of them",
-    "op": "what a JSON Patch does to a document; move is one of its words",
 }
 """Names of what holds a word of another list, which only looks like one of ours."""
 SECOND = 1_000_000
@@ -341,7 +342,7 @@ def conditions_on_plans(tree: ast.AST) -> list[int]:
 
 
 def _reads_plan(node: ast.AST) -> bool:
-    return isinstance(node, ast.Attribute) and _named(node.value) in PLANNED
+    return isinstance(node, ast.Attribute) and _named(node.value) in PLANNED and node.attr in PARTS
 
 
 def functions_named(tree: ast.AST, name: str) -> int:

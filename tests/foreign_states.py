@@ -35,7 +35,7 @@ from message_lifecycle.stores.iceberg.read import IcebergReader
 from message_lifecycle.stores.iceberg.reclaiming import RECLAIMED, IcebergReclaimer
 from message_lifecycle.stores.iceberg.store import IcebergStore
 from message_lifecycle.stores.iceberg.table_folder import local_path
-from message_lifecycle.stores.iceberg.topic_delete import IcebergDeleter
+from message_lifecycle.stores.iceberg.topic_delete import IcebergDeleter, IcebergRestorer
 from tests.judges import PlainGateOfTables
 
 SECOND = 1_000_000
@@ -140,8 +140,9 @@ def lake_in(folder: Path, ledger: Ledger) -> Lake:
             quarantine=IcebergQuarantine(no_engine, tables=tables),
             rewrite=IcebergEraser(tables, undoable=lambda *_: False, engine=no_engine),
             forget=IcebergReclaimer(tables),
-            move=IcebergDeleter(tables, scratch=True),
-            gone=IcebergDeletedReclaimer(tables, scratch=True),
+            delete_tables=IcebergDeleter(tables, scratch=True),
+            restore_tables=IcebergRestorer(tables, scratch=True),
+            drop_tables=IcebergDeletedReclaimer(tables, scratch=True),
         ),
         copier=IcebergCopier(no_engine, own_lifetimes=lambda messages: messages, tables=tables),
         documents=IcebergDocuments(no_engine, tables=tables),

@@ -32,7 +32,7 @@ from message_lifecycle.stores.iceberg.pointers import SqlPointers
 from message_lifecycle.stores.iceberg.read import IcebergReader
 from message_lifecycle.stores.iceberg.reclaiming import IcebergReclaimer
 from message_lifecycle.stores.iceberg.store import IcebergStore
-from message_lifecycle.stores.iceberg.topic_delete import IcebergDeleter
+from message_lifecycle.stores.iceberg.topic_delete import IcebergDeleter, IcebergRestorer
 from tests.histories import append, catalog_in, document_of, folder_of, names_below, rewrite_document
 from tests.judges import PlainGateOfTables
 from tests.ledgers import StandingClock
@@ -173,8 +173,9 @@ def past_in(folder: Path, *, steps: Callable[[str], None] | None = None, ledger_
             snapshots=IcebergSnapshots(_no_spark, tables=tables),
             changes=IcebergChanges(_no_spark, tables=tables),
             forget=IcebergReclaimer(tables, steps=steps),
-            move=IcebergDeleter(tables, scratch=True, steps=steps),
-            gone=IcebergDeletedReclaimer(tables, scratch=True, steps=steps),
+            delete_tables=IcebergDeleter(tables, scratch=True, steps=steps),
+            restore_tables=IcebergRestorer(tables, scratch=True, steps=steps),
+            drop_tables=IcebergDeletedReclaimer(tables, scratch=True, steps=steps),
         ),
         copier=IcebergCopier(_no_spark, own_lifetimes=lambda messages: messages, tables=tables),
         documents=documents,

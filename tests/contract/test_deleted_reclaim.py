@@ -62,7 +62,7 @@ def test_all_of_it_goes_once_its_window_has_passed(make_world: MakeWorld) -> Non
     assert (outcome.name, outcome.operation, outcome.removed, outcome.detail) == ("published", "reclaim", (), "")
     assert outcome.reclaimed_bytes is not None
     plan = s.ledger.record(outcome.plan_id or "").plan
-    assert [action.table for action in plan.moved("gone")] == ["", "compacted"]
+    assert [action.table for action in plan.dropped_tables] == ["", "compacted"]
     assert outcome.reclaimed_files == sum(len(removal.files) for removal in plan.file_removals)
     assert outcome.reclaimed_bytes == plan.expected.removed_bytes
     assert named(world, name) == []

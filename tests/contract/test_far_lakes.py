@@ -304,7 +304,7 @@ def test_a_reclaim_that_died_when_the_table_was_forgotten_is_brought_to_its_end(
         with pytest.raises(Died):
             reclaim(world, plan_id, 106)
     assert named(world, name) == [] and all(map(lake.files, below))
-    world.services.stores.gone._ways.clear()  # as of another process
+    world.services.stores.drop_tables._ways.clear()  # as of another process
     if not offered:
         lake.catalog.around = lambda asked, serve: (
             told(HTTPStatus.BAD_REQUEST, "by the test", "BadRequestException") if asked.path[-1] == "register" else serve(asked)

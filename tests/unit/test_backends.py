@@ -147,7 +147,7 @@ def test_every_store_that_a_backend_has_is_asked_for_its_topics(tmp_path: Path) 
     )
     found = beside(memory_world({}).services, (backend,))
     plan = plan_of(name)
-    keys = {field.name for field in fields(Stores)} - {"quarantine", "move", "gone"}
+    keys = {field.name for field in fields(Stores)} - {"quarantine", "delete_tables", "restore_tables", "drop_tables"}
     answers = [found.stores.of(key).published(plan) for key in keys]
     assert answers == [None] * 6
 

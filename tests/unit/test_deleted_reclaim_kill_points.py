@@ -178,7 +178,7 @@ def test_a_hold_that_came_before_a_table_was_forgotten_keeps_them_all(tmp_path: 
 def test_a_table_that_was_given_another_name_meanwhile_keeps_its_files(tmp_path: Path, step: str) -> None:
     """It lives, though it is not where a deleted table lies: past the ledger, as by a RENAME in Spark, after the word was told."""
     past, _, plan_id = made(tmp_path)
-    before, reclaimer = files(past), cast(IcebergDeletedReclaimer, past.services.stores.gone)
+    before, reclaimer = files(past), cast(IcebergDeletedReclaimer, past.services.stores.drop_tables)
     moved = place_of(str(past.made["compacted"].metadata.table_uuid))
 
     def rename(reached: str) -> None:
@@ -202,7 +202,7 @@ def test_of_two_at_once_one_does_it(tmp_path: Path) -> None:
 def test_a_scenario_and_the_lake_do_not_finish_each_others(tmp_path: Path) -> None:
     _, url, plan_id = made(tmp_path)
     dies(tmp_path, url, "after_commit", "reclaim", plan_id)
-    reclaimer = past_in(tmp_path, ledger_url=url).services.stores.gone
+    reclaimer = past_in(tmp_path, ledger_url=url).services.stores.drop_tables
     assert reclaimer is not None
     assert len(reclaimer.unfinished()) == 1
     object.__setattr__(reclaimer, "_scratch", False)

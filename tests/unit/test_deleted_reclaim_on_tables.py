@@ -83,7 +83,7 @@ def test_what_a_bucket_keeps_of_it_is_told(
     steps.publish(past.services, reclaim_id)
     outcome = steps.verify(past.services, reclaim_id)
     assert (outcome.name, outcome.warnings) == ("published", told)
-    assert asked == [action.location for action in past.services.ledger.record(reclaim_id).plan.moved("gone")]
+    assert asked == [action.location for action in past.services.ledger.record(reclaim_id).plan.dropped_tables]
 
 
 def test_every_file_of_every_table_goes_and_is_measured(past: Past, plan_id: str) -> None:

@@ -79,7 +79,7 @@ def test_a_run_whose_publish_died_half_way_is_finished_by_its_verify(lake: Lake,
     (question,) = tasks.waiting(run=RUN)
     tasks.record_approval(plan_id=question["plan_id"], gate_id=question["gate_id"], granted=True, by="ann", text="it may go")
     with monkeypatch.context() as dying:
-        dying.setattr(lake.services.stores.gone, "finish", _dies)
+        dying.setattr(lake.services.stores.drop_tables, "finish", _dies)
         assert applications.publish_all(run=RUN, plan_id=question["plan_id"]) != 0
     (told,) = tasks.verify(run=RUN, plan_id=question["plan_id"], work="reclaim")
     assert told["outcome"] == "published"
@@ -87,7 +87,7 @@ def test_a_run_whose_publish_died_half_way_is_finished_by_its_verify(lake: Lake,
 
 def test_a_reclaim_that_the_ledger_does_not_know_is_ended_by_its_own_name(lake: Lake, plan_id: str) -> None:
     done = lake.say("reclaim", "run", "--deleted", plan_id, "--by", "ada", "--why", "it may go", "-o", "json").document
-    reclaimer: Any = lake.services.stores.gone
+    reclaimer: Any = lake.services.stores.drop_tables
     reclaimer._begun[done["plan_id"]] = lake.services.ledger.record(done["plan_id"]).plan
     assert list(lost(lake.services)) == [done["plan_id"]]
     ended = lake.say("reclaim", "run", "--deleted", done["plan_id"][:12], "-o", "json")

@@ -31,7 +31,7 @@ ASKS = (
     'operation in ("undo", "erasure")',
     'table.kind != "quarantine"',
     'change.table == "changes"',
-    'change.kind == "move"',
+    'change.kind == "drop_tables"',
     'one["kind"] != "forget"',
     "type(change) is CommitLog",
     'operation.startswith("undo")',
@@ -41,10 +41,10 @@ ASKS = (
     '{"message_cleaner": "run", "compaction": "compact", "else": "publish"}',
     '{"log": 1, "view": 2}[table]',
     '{"view": 1}.get(table, 2)',
-    "isinstance(change, CommitLog | Move)",
+    "isinstance(change, CommitLog | DeleteTables)",
     "match action:\n    case change.CommitLog(): pass",
     'match operation:\n    case "undo": pass',
-    'match change.kind:\n    case "move": pass',
+    'match change.kind:\n    case "drop_tables": pass',
     'NAME = "undo"\nplan.operation == NAME',
     'NAMES = ("undo", "erasure")\nplan.operation in NAMES',
     'class Undo:\n    name = "undo"\nplan.operation == Undo.name',
@@ -52,7 +52,7 @@ ASKS = (
     'plan.operation == ("undo" if back else "erasure")',
     "operation in get_args(Operation)",
     'change.kind == "view"',
-    'word == "move"',
+    'word == "drop_tables"',
     'name.endswith("compacted")',
     'column.in_(("log", "view"))',
     'commits["view"]',
@@ -66,8 +66,8 @@ ASKS = (
     "{CommitLog: 1}",
     "issubclass(kind, Rewrite)",
     'frozenset(("log", "view"))',
-    'match patch:\n    case "move": pass',
-    'match told:\n    case {"move": to}: pass',
+    'match patch:\n    case "drop_tables": pass',
+    'match told:\n    case {"drop_tables": to}: pass',
 )
 SAYS_NOTHING = (
     'say("undo")',
@@ -85,7 +85,6 @@ SAYS_NOTHING = (
     'policy["on_remove"] == "archive"',
     'settings.get("on_remove") == "archive"',
     'run.reason == "compacted"',
-    'match patch["op"]:\n    case "move": pass',
 )
 
 
@@ -201,8 +200,9 @@ def test_no_module_of_the_house_imports_another_in_a_circle() -> None:
     ("text", "lines"),
     [
         ("if plan.of_documents:\n    pass", [1]),
-        ("x = 1 if not verdict.plan.moved('back') else 2", [1]),
+        ("x = 1 if not verdict.plan.restored_tables else 2", [1]),
         ("[c for c in changes if c.rows and change.mark]", [1]),
+        ("x = 1 if change.server_seq else 2", []),
         ("while True:\n    if change.mark is None: pass", [2]),
         ("match x:\n    case 1 if planned.rows: pass", [2]),
         ("x = plan.rows", []),

@@ -61,7 +61,7 @@ def _changed(plan: Plan, *path: str | int, to: object) -> str:
         (("as_of",), 1.0),
         (("more",), 0),
         (("changes", 0, "kind"), "drop_everything"),
-        (("changes", 0, "kind"), "move"),
+        (("changes", 0, "kind"), "drop_tables"),
         (("changes", 0, "drop", 0, "rows"), None),
         (("changes", 0, "drop", 0, "surprise"), 1),
         (("expected", "surprise"), 1),

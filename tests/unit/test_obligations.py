@@ -749,12 +749,12 @@ def test_a_question_that_lapsed_with_nothing_due_any_more_is_none(lake: Lake) ->
 
 def test_what_cannot_be_told_of_deleted_topics_hides_no_other(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     expiry_never_ran(lake)
-    assert lake.services.stores.move is not None
+    assert lake.services.stores.delete_tables is not None
 
     def torn(_self: object) -> None:
         raise storage_refused("/w/metadata.json", "it cannot be read")
 
-    monkeypatch.setattr(type(lake.services.stores.move), "deletions", torn)
+    monkeypatch.setattr(type(lake.services.stores.delete_tables), "deletions", torn)
     found = lake.say("status", "-o", "json")
     assert (found.status, [entry["topic"] for entry in found.document]) == (1, [NAME, "(deleted topics)"])
     assert "StorageRefused" in found.document[1]["problems"][0]

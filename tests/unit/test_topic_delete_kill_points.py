@@ -210,7 +210,7 @@ def test_half_an_undo_is_told_as_that_and_no_table_is_made_beside_it(tmp_path: P
 def test_what_is_left_of_a_deletion_is_told_though_another_engines_table_has_the_name(tmp_path: Path) -> None:
     past, _ = made(tmp_path)
     past.delete_whole()
-    (gone,) = cast(TopicDeleter, past.services.stores.move).deletions()
+    (gone,) = cast(TopicDeleter, past.services.stores.delete_tables).deletions()
     past.catalog.drop_table(place_of(gone.table_uuid))
     past.catalog.create_table((NAME.namespace, NAME.table()), schema=Schema())
     assert "somebody dropped its log since" in _unreached(past)

@@ -72,7 +72,7 @@ def with_views(past: Past) -> set[str]:
         properties = {SCRATCH_PROPERTY: None, RAW_PROPERTY: str(past.log.metadata.table_uuid)}
         set_properties((NAME.namespace, NAME.table(kind)), properties)
     object.__setattr__(past.services, "topics", IcebergTopics(past.tables))
-    object.__setattr__(past.services.stores, "move", IcebergDeleter(past.tables))
+    object.__setattr__(past.services.stores, "delete_tables", IcebergDeleter(past.tables))
     keep_view(past.services, NAME)
     found = names_in(past, NAME.namespace)
     assert found == OWN | {NAME.table(LIVE), NAME.table(LATEST)}
@@ -177,7 +177,7 @@ def test_a_commit_that_comes_first_at_the_last_moment_is_not_lost(tmp_path: Path
         if name == moment:
             past.append(5, days_old=0)
 
-    object.__setattr__(past.services.stores, "move", IcebergDeleter(past.tables, scratch=True, steps=step))
+    object.__setattr__(past.services.stores, "delete_tables", IcebergDeleter(past.tables, scratch=True, steps=step))
     with pytest.raises(PlanConflict, match="another commit came first"):
         steps.publish(past.services, plan_id)
     assert offsets(past) == [0, 1, 2, 3, 4, 5]
@@ -274,7 +274,7 @@ def test_a_table_that_was_changed_by_hand_after_the_deletion_is_seen(tmp_path: P
 
 def test_a_store_that_deletes_no_topics_says_so(tmp_path: Path) -> None:
     past = topic_in(tmp_path)
-    object.__setattr__(past.services.stores, "move", None)
+    object.__setattr__(past.services.stores, "delete_tables", None)
     with raises("NotDeletable", match=str(NAME)):
         past.delete_whole()
     assert names_in(past, NAME.namespace) == OWN

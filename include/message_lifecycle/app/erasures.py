@@ -74,7 +74,7 @@ def _record_ledger(s: Services, topics: Sequence[TopicName]) -> None:
 
     A topic that is missing or damaged takes no messages, and stops no other."""
     s.ledger.check_host_clock()
-    deleted = () if s.stores.move is None else s.stores.move.deletions()
+    deleted = s.stores.deletions()
     for name in topics or sorted({*all_topics(s), *(one.topic for one in deleted)}):
         try:
             record_ledger(s, name)
@@ -194,12 +194,12 @@ def unreached(s: Services, request: ErasureRequest) -> list[str]:
         [
             f"{topic.topic}: deleted by plan {topic.plan_id}, its tables were not looked into: `lifecycle undo` brings it back to be "
             f"erased, and after its undo_window `lifecycle reclaim run --deleted {topic.plan_id[:_SHORT]}` ends it"
-            for topic in (() if s.stores.move is None else s.stores.move.deletions())
+            for topic in s.stores.deletions()
             if (not request.topics or topic.topic in request.topics) and not _was_reached(s, request, topic)
         ]
         + [
             _told_of_remnant(s, left)
-            for left in (() if s.stores.move is None else s.stores.move.remnants())
+            for left in (() if s.stores.delete_tables is None else s.stores.delete_tables.remnants())
             if not request.topics or left.topic in request.topics
         ]
         + [
@@ -209,7 +209,7 @@ def unreached(s: Services, request: ErasureRequest) -> list[str]:
                 if plan_id in gone
                 else ""
             )
-            for plan_id, begun in (() if s.stores.gone is None else s.stores.gone.unfinished().items())
+            for plan_id, begun in (() if s.stores.drop_tables is None else s.stores.drop_tables.unfinished().items())
             if not begun.removed and (not request.topics or begun.topic in request.topics)
         ]
         + list(() if request.topics else s.strays())

@@ -49,7 +49,7 @@ def _standing_or_deleted(s: Services, name: TopicName) -> Topic | Deletion:
     try:
         return s.topics.describe(name)
     except UnknownTopic:
-        found = None if s.stores.move is None else next((one for one in s.stores.move.deletions() if one.topic == name), None)
+        found = next((one for one in s.stores.deletions() if one.topic == name), None)
         if found is None:
             raise
         return found
@@ -77,8 +77,8 @@ def record_ledger(s: Services, name: TopicName) -> None:
     topic = _standing_or_deleted(s, name)
     number = s.ledger.next_identity(name)
     if isinstance(topic, Deletion):
-        assert s.stores.move is not None, "a deletion comes from there"
-        s.stores.move.record_ledger(topic.plan_id, number)
+        assert s.stores.delete_tables is not None, "a deletion comes from there"
+        s.stores.delete_tables.record_ledger(topic.plan_id, number)
     else:
         s.topics.record_ledger(name, number)
 

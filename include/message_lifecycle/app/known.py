@@ -157,7 +157,7 @@ def _missing(s: Services, names: Collection[TopicName]) -> set[TopicName]:
         if name in deleted and deleted[name][0] >= since and s.ledger.undone_by(deleted[name][1]) is None:
             return True
         begun = s.ledger.open_plan(name)
-        return begun is not None and bool(begun.plan.moved("away"))  # its outcome is not told yet
+        return begun is not None and bool(begun.plan.deleted_tables)  # its outcome is not told yet
 
     missing = {name for name, since in known.items() if not is_deleted(name, since)}
     # The ledger may be older than a deletion, or one may have ended as failed: the tables tell it, too.
@@ -168,6 +168,6 @@ def _missing(s: Services, names: Collection[TopicName]) -> set[TopicName]:
 
 def _deletions(s: Services) -> Sequence[Deletion]:
     try:
-        return () if s.stores.move is None else s.stores.move.deletions()
+        return s.stores.deletions()
     except LifecycleError:  # nobody can tell
         return ()

@@ -254,7 +254,7 @@ def _of_erasures(s: Services, name: TopicName, policy: Policy, lake: Lake, stand
 def _of_deleted(s: Services, now: Instant) -> dict[TopicName, list[Obligation]]:
     found: dict[TopicName, list[Obligation]] = {}
     operation = named("reclaim of a deleted topic")
-    for deletion in () if s.stores.move is None else s.stores.move.deletions():
+    for deletion in s.stores.deletions():
         since, holds = undo_until(s, deletion), holds_of(s, deletion.topic)
         if now < since:
             continue

@@ -166,6 +166,6 @@ def _not_looked_into(s: Services, plan: Plan) -> list[str]:
     """A topic that was deleted since and whose tables are still there, in words: nothing is said to hold unseen."""
     return [
         f"{plan.topic}: deleted since by plan {topic.plan_id}, its tables were not looked into; `lifecycle undo` brings it back"
-        for topic in (() if s.stores.move is None else s.stores.move.deletions())
+        for topic in s.stores.deletions()
         if topic.table_uuid == plan.requirements.table_uuid
     ]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from message_lifecycle.app import changes, steps
 from message_lifecycle.app.operations import reclaim
 from message_lifecycle.app.operations.registry import Scheduled, named
@@ -21,7 +19,7 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.request import DeleteTopic, ReclaimDeleted
-from message_lifecycle.model.tables import DeletedTopic, Deletion
+from message_lifecycle.model.tables import DeletedTopic
 
 # Compaction by hand: one topic, now, whether it asks for compaction or not (CMP-10).
 
@@ -76,7 +74,7 @@ def delete_topic(s: Services, name: TopicName, *, by: str, text: str) -> Outcome
         return steps.run(s, name, as_of=s.ledger.now(), approver=lambda _plan, _report: word, work=DeleteTopic(), requested_by=by)
     except UnknownTopic:
         # Also where another run has deleted it while this one waited for its turn.
-        before = next((one for one in _deletions(s) if one.topic == name), None)
+        before = next((one for one in s.stores.deletions() if one.topic == name), None)
         if before is None:
             raise
         done = s.ledger.record(before.plan_id).plan
@@ -86,17 +84,22 @@ def delete_topic(s: Services, name: TopicName, *, by: str, text: str) -> Outcome
 def _finish(s: Services, name: TopicName) -> None:
     """Of a run that died between its commit and its outcome, the outcome is written."""
     open_ = s.ledger.open_plan(name)
-    if open_ is not None and open_.plan.moved("away") and s.stores.move is not None and s.stores.move.published(open_.plan) is not None:
+    if (
+        open_ is not None
+        and open_.plan.deleted_tables
+        and s.stores.delete_tables is not None
+        and s.stores.delete_tables.published(open_.plan) is not None
+    ):
         steps.verify(s, open_.plan.plan_id)
 
 
 def deleted_topics(s: Services) -> list[DeletedTopic]:
     """The newest first."""
-    return [found for one in _deletions(s) if s.stores.move is not None and (found := s.stores.move.deleted(one.plan_id)) is not None]
-
-
-def _deletions(s: Services) -> Sequence[Deletion]:
-    return () if s.stores.move is None else s.stores.move.deletions()
+    return [
+        found
+        for one in s.stores.deletions()
+        if s.stores.delete_tables is not None and (found := s.stores.delete_tables.deleted(one.plan_id)) is not None
+    ]
 
 
 def reclaim_deleted(s: Services, plan_id: str, *, as_of: Instant, approver: Approver | None = None, by: str | None = None) -> Outcome:

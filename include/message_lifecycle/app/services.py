@@ -13,6 +13,7 @@ from message_lifecycle.model.errors import UnknownTopic
 from message_lifecycle.model.names import TopicName, made, meant, normalise_name
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import Policy, resolve
+from message_lifecycle.model.tables import Deletion
 from message_lifecycle.model.topic import Backend
 from message_lifecycle.ports import (
     ChangeStore,
@@ -41,8 +42,8 @@ if TYPE_CHECKING:
 class Stores:
     """Who carries out a change: one store for each key that a change has (`of`). None: such a change cannot be done here.
 
-    The key is the kind of the change (`kind`): log, view, snapshots, changes, quarantine, rewrite, forget or move. `gone` forgets a
-    deleted topic for good."""
+    The key is the kind of the change (`kind`): log, view, snapshots, changes, quarantine, rewrite, forget,
+    delete_tables, restore_tables or drop_tables."""
 
     log: MessageStore
     view: ViewStore
@@ -53,8 +54,13 @@ class Stores:
     quarantine: QuarantineStore | None = None
     rewrite: Eraser | None = None
     forget: Reclaimer
-    move: TopicDeleter | None = None
-    gone: DeletedReclaimer | None = None
+    delete_tables: TopicDeleter | None = None
+    restore_tables: ChangeStore | None = None
+    drop_tables: DeletedReclaimer | None = None
+
+    def deletions(self) -> Sequence[Deletion]:
+        """Return the deleted topics, the newest first. None where topics cannot be deleted."""
+        return () if self.delete_tables is None else self.delete_tables.deletions()
 
     def of(self, key: str) -> ChangeStore:
         found: ChangeStore | None = getattr(self, key)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from message_lifecycle.stores.iceberg.quarantine import IcebergQuarantine
     from message_lifecycle.stores.iceberg.reclaiming import IcebergReclaimer
     from message_lifecycle.stores.iceberg.store import IcebergStore
-    from message_lifecycle.stores.iceberg.topic_delete import IcebergDeleter
+    from message_lifecycle.stores.iceberg.topic_delete import IcebergDeleter, IcebergRestorer
     from message_lifecycle.stores.record_log import RecordLogs
     from message_lifecycle.stores.redis_streams.log import Server
 
@@ -96,12 +96,17 @@ def _iceberg(server: Mapping[str, Value], ledger: Ledger, *, scratch: bool) -> S
 
         return IcebergReclaimer(tables)
 
-    def move() -> IcebergDeleter:
+    def delete() -> IcebergDeleter:
         from message_lifecycle.stores.iceberg.topic_delete import IcebergDeleter
 
         return IcebergDeleter(tables, scratch=scratch)
 
-    def gone() -> IcebergDeletedReclaimer:
+    def restore() -> IcebergRestorer:
+        from message_lifecycle.stores.iceberg.topic_delete import IcebergRestorer
+
+        return IcebergRestorer(tables, scratch=scratch)
+
+    def drop() -> IcebergDeletedReclaimer:
         from message_lifecycle.stores.iceberg.deleted_reclaim import IcebergDeletedReclaimer
 
         return IcebergDeletedReclaimer(tables, scratch=scratch)
@@ -137,8 +142,9 @@ def _iceberg(server: Mapping[str, Value], ledger: Ledger, *, scratch: bool) -> S
             quarantine=_later(quarantine),
             rewrite=_later(rewrite),
             forget=_later(forget),
-            move=_later(move),
-            gone=_later(gone),
+            delete_tables=_later(delete),
+            restore_tables=_later(restore),
+            drop_tables=_later(drop),
         ),
         witnesses=_later(witnesses),
         copier=_later(copier),
@@ -203,7 +209,7 @@ def memory_world(server: Mapping[str, Value], options: StoreOptions = NO_OPTIONS
     from message_lifecycle.stores.memory import MemoryStore
     from message_lifecycle.stores.memory.documents import MemoryChanges, MemoryDocuments, MemorySnapshots
     from message_lifecycle.stores.memory.eraser import MemoryEraser
-    from message_lifecycle.stores.memory.topic_delete import MemoryDeletedReclaimer, MemoryDeleter, MemoryReclaimer
+    from message_lifecycle.stores.memory.topic_delete import MemoryDeletedReclaimer, MemoryDeleter, MemoryReclaimer, MemoryRestorer
     from message_lifecycle.stores.memory.views import MemoryViews
 
     clock = _Clock()
@@ -220,8 +226,9 @@ def memory_world(server: Mapping[str, Value], options: StoreOptions = NO_OPTIONS
             changes=MemoryChanges(documents),
             rewrite=MemoryEraser(store, server=server),
             forget=MemoryReclaimer(store),
-            move=deleter,
-            gone=MemoryDeletedReclaimer(deleter),
+            delete_tables=deleter,
+            restore_tables=MemoryRestorer(store, deleter),
+            drop_tables=MemoryDeletedReclaimer(deleter),
         ),
         copier=store,
         documents=documents,

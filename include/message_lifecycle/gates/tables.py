@@ -84,7 +84,7 @@ def topic_suite(plan: Plan, policy: Policy) -> Suite:
         taken: One row per table that occupies a place.
         figures: One row.
     """
-    moves = plan.moved()
+    moves = plan.moved_tables
     same, rows = all_are("tables", "same", True), total("tables", "rows", sum(action.rows for action in moves))
     return (
         same_settings(plan, policy),
@@ -176,7 +176,7 @@ def deleted_reclaim_suite(plan: Plan, policy: Policy) -> Suite:
         same_settings(plan, policy),
         *counted(
             "tables",
-            len(plan.moved("gone")),
+            len(plan.dropped_tables),
             "Exactly the tables of the deleted topic go.",
             "tables that go",
             rule("same", "Each of them is the table that was planned for, as it was, at its location.", "tables that are others", same),

@@ -7,7 +7,9 @@
     CommitQuarantine   files of refused rows leave or return
     Rewrite            a table is written again without an erased key, and its history ends
     Forget             snapshots that nothing needs leave, and then files
-    Move               a topic's tables lose their names, get them back, or are forgotten for good
+    DeleteTables       a topic's tables lose their names, and an undo finds them
+    RestoreTables      they get their names back
+    DropTables         they are dropped for good, before their files are removed
 
 A change names exactly what it touches: files and segments that go whole, and single rows by their offsets.
 """
@@ -39,7 +41,9 @@ class Handlers(Generic[T]):
     quarantine: Callable[[CommitQuarantine], T]
     rewrite: Callable[[Rewrite], T]
     forget: Callable[[Forget], T]
-    move: Callable[[Move], T]
+    delete_tables: Callable[[DeleteTables], T]
+    restore_tables: Callable[[RestoreTables], T]
+    drop_tables: Callable[[DropTables], T]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -345,19 +349,43 @@ class MovedTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
-    """All tables of a topic in one commit (DEL-7). `away`: they lose their names, and an undo finds them; `back`: they get them again;
-    `gone`: they are forgotten for good, before their files go."""
+class OfTables:
+    """All tables of a topic, in one commit (DEL-7)."""
 
-    to: Literal["away", "back", "gone"]
     tables: tuple[MovedTable, ...]
-    kind: Literal["move"] = "move"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteTables(OfTables):
+    """They lose their names. An undo finds them."""
+
+    kind: Literal["delete_tables"] = "delete_tables"
 
     def dispatch(self, handlers: Handlers[T]) -> T:
-        return handlers.move(self)
+        return handlers.delete_tables(self)
 
 
-Change = AnyCommit | Rewrite | Forget | Move
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreTables(OfTables):
+    """They get their names back."""
+
+    kind: Literal["restore_tables"] = "restore_tables"
+
+    def dispatch(self, handlers: Handlers[T]) -> T:
+        return handlers.restore_tables(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropTables(OfTables):
+    """They are dropped for good, before their files are removed."""
+
+    kind: Literal["drop_tables"] = "drop_tables"
+
+    def dispatch(self, handlers: Handlers[T]) -> T:
+        return handlers.drop_tables(self)
+
+
+Change = AnyCommit | Rewrite | Forget | DeleteTables | RestoreTables | DropTables
 
 
 # What comes back when a plan is taken back, and what is remembered of it (DEL-7).

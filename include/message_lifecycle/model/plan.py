@@ -24,7 +24,6 @@ from message_lifecycle.model.change import (
     EraseRows,
     Forget,
     Handlers,
-    Move,
     MovedTable,
     RemoveFiles,
     RemoveRows,
@@ -38,7 +37,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.reasons import RemovalReason
 from message_lifecycle.model.setting_list import Value, of_documents
 
-PLAN_FORMAT = 7
+PLAN_FORMAT = 8
 """The format of a plan's text. From the first release on, a change of the format raises this number and keeps the older ones readable."""
 
 Operation = Literal[
@@ -170,7 +169,9 @@ class _ByKind:
     quarantine: list[CommitQuarantine] = field(default_factory=list)
     rewrites: list[Rewrite] = field(default_factory=list)
     forgets: list[Forget] = field(default_factory=list)
-    moves: list[Move] = field(default_factory=list)
+    deleted: list[MovedTable] = field(default_factory=list)
+    restored: list[MovedTable] = field(default_factory=list)
+    dropped: list[MovedTable] = field(default_factory=list)
 
 
 _NONE_ON_LOG, _NONE_ON_VIEW, _NONE_ON_QUARANTINE = CommitLog(), CommitView(), CommitQuarantine()
@@ -232,7 +233,9 @@ class Plan:
             quarantine=found.quarantine.append,
             rewrite=found.rewrites.append,
             forget=found.forgets.append,
-            move=found.moves.append,
+            delete_tables=lambda change: found.deleted.extend(change.tables),
+            restore_tables=lambda change: found.restored.extend(change.tables),
+            drop_tables=lambda change: found.dropped.extend(change.tables),
         )
         for change in self.changes:
             change.dispatch(handlers)
@@ -293,9 +296,22 @@ class Plan:
     def file_removals(self) -> Iterator[RemoveFiles]:
         return (files for change in self.forgets for files in change.files)
 
-    def moved(self, to: Literal["away", "back", "gone"] | None = None) -> tuple[MovedTable, ...]:
-        """Tables of a topic that goes, comes back or is forgotten whole; those alone that are moved there."""
-        return tuple(table for move in self._by_kind.moves if to in (None, move.to) for table in move.tables)
+    @property
+    def deleted_tables(self) -> tuple[MovedTable, ...]:
+        return tuple(self._by_kind.deleted)
+
+    @property
+    def restored_tables(self) -> tuple[MovedTable, ...]:
+        return tuple(self._by_kind.restored)
+
+    @property
+    def dropped_tables(self) -> tuple[MovedTable, ...]:
+        return tuple(self._by_kind.dropped)
+
+    @property
+    def moved_tables(self) -> tuple[MovedTable, ...]:
+        """The tables of a topic that is deleted or restored whole."""
+        return self.deleted_tables or self.restored_tables
 
     @property
     def is_beside(self) -> bool:
@@ -316,12 +332,12 @@ class Plan:
     @property
     def moves_tables(self) -> bool:
         """Whether tables get another place one after the other: a run that died has moved some of them."""
-        return bool(self.moved("away") or self.moved("back"))
+        return bool(self.moved_tables)
 
     @property
     def no_way_back(self) -> bool:
         """Whether, once it has begun, whoever comes ends it, whatever was said since."""
-        return bool(self.moved("gone"))
+        return bool(self.dropped_tables)
 
     @property
     def past_horizon(self) -> bool:
@@ -361,7 +377,7 @@ class Plan:
         """Messages that come back to the log, changes of documents, or rows of the quarantine."""
         rows = sum(part.rows for part in self.on_log.back) + sum(file.rows for file in self.on_quarantine.files_back)
         rows += sum(part.changes for part in self.on_changes.documents_back)
-        return rows + sum(table.rows for table in self.moved("back") if not table.table)
+        return rows + sum(table.rows for table in self.restored_tables if not table.table)
 
     @property
     def restored_snapshots(self) -> int:

@@ -11,7 +11,18 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 
-from message_lifecycle.model.change import CommitChanges, CommitLog, CommitQuarantine, CommitSnapshots, CommitView, Handlers, Rewrite
+from message_lifecycle.model.change import (
+    CommitChanges,
+    CommitLog,
+    CommitQuarantine,
+    CommitSnapshots,
+    CommitView,
+    DeleteTables,
+    DropTables,
+    Handlers,
+    RestoreTables,
+    Rewrite,
+)
 from message_lifecycle.model.message import joined_text, runs_text
 from message_lifecycle.model.plan import Plan
 
@@ -62,6 +73,9 @@ def content(plan: Plan) -> Mapping[str, object]:
         rows["refused, that go"] += sum(file.rows for file in commit.files)
         rows["refused, that come back"] += sum(file.rows for file in commit.files_back)
 
+    def moves(change: DeleteTables | RestoreTables | DropTables) -> None:
+        found.setdefault("moves", []).extend([change.kind, table.table, table.rows] for table in change.tables)
+
     handlers: Handlers[None] = Handlers(
         log=log,
         view=view,
@@ -70,7 +84,9 @@ def content(plan: Plan) -> Mapping[str, object]:
         quarantine=quarantine,
         rewrite=lambda rewrite: _erase(rewrite, moved, rows),
         forget=lambda forget: found.setdefault("forgets", []).append(forget.table),
-        move=lambda move: found.setdefault("moves", []).extend([move.to, table.table, table.rows] for table in move.tables),
+        delete_tables=moves,
+        restore_tables=moves,
+        drop_tables=moves,
     )
     for change in plan.changes:
         change.dispatch(handlers)

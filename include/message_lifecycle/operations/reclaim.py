@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from message_lifecycle.model.change import Change, Forget, Move, MovedTable, RemoveFiles
+from message_lifecycle.model.change import Change, DropTables, Forget, MovedTable, RemoveFiles
 from message_lifecycle.model.errors import InvalidSetting, undo_window_open
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.plan import Plan
@@ -274,6 +274,6 @@ def _changes(found: Sequence[TableFiles]) -> tuple[Change, ...]:
     )
     files = ((one.table, tuple(removals(one.files))) for one in found)
     return (
-        Move(to="gone", tables=tables),
+        DropTables(tables=tables),
         *(Forget(table=table.table, table_uuid=table.table_uuid, files=mine) for table, mine in files if mine),
     )

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
 
-from message_lifecycle.model.change import Move, MovedTable
+from message_lifecycle.model.change import DeleteTables, MovedTable, RestoreTables
 from message_lifecycle.model.errors import later_plan
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
@@ -40,7 +39,7 @@ def plan(
     made = empty_plan("topic_delete", name, policy, requirements, as_of=as_of)
     return replace(
         made,
-        changes=_changes("away", tables),
+        changes=(DeleteTables(tables=_moved(tables)),),
         expected=Expected(
             rows_in=log.rows, removed=(("removed", log.rows),) if log.rows else (), removed_bytes=size, bytes_in=size, segments=0
         ),
@@ -71,7 +70,7 @@ def plan_return(
     requirements = required_of_table(was.table_uuid, was.snapshot_id, policy, heeded, end_offsets=dict(was.end_offsets))
     return replace(
         empty_plan("undo", deletion.topic, policy, requirements, as_of=as_of),
-        changes=() if found is None else _changes("back", found.tables),
+        changes=() if found is None else (RestoreTables(tables=_moved(found.tables)),),
         asks=()
         if found is None
         else (
@@ -85,8 +84,7 @@ def plan_return(
     )
 
 
-def _changes(to: Literal["away", "back"], tables: Sequence[TopicTable]) -> tuple[Move, ...]:
-    moved = tuple(
+def _moved(tables: Sequence[TopicTable]) -> tuple[MovedTable, ...]:
+    return tuple(
         MovedTable(table=t.table, table_uuid=t.table_uuid, snapshot_id=t.snapshot_id, rows=t.rows, size_bytes=t.size_bytes) for t in tables
     )
-    return (Move(to=to, tables=moved),) if moved else ()

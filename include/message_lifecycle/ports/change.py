@@ -48,7 +48,7 @@ class Prepared(Protocol):
 class ChangeStore(Protocol):
     """Carries out one kind of change: stage it unseen, show it to the gate, commit it, find it again in the tables (DEL-4).
 
-    Repeating a step changes nothing."""
+    Repeating a step changes nothing. A plan without changes reaches `evidence` alone."""
 
     def stage(self, plan: Plan, _given: Given = NOTHING_GIVEN, /) -> Staged:
         """Make the change on the plan's snapshot, where no reader sees it.

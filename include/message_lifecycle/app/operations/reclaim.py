@@ -103,15 +103,15 @@ class DeletedReclaim(OfSpace):
 
 def reclaimer_of(s: Services, name: TopicName) -> DeletedReclaimer:
     """Raises NotDeletable."""
-    if s.stores.gone is None:
+    if s.stores.drop_tables is None:
         raise not_deletable(str(name))
-    return s.stores.gone
+    return s.stores.drop_tables
 
 
 def deletion_of(s: Services, plan_id: str) -> Plan:
     """The plan that deleted a topic. Raises UnknownPlan, NothingDeleted."""
     deletion = s.ledger.record(plan_id).plan
-    if not deletion.moved("away"):
+    if not deletion.deleted_tables:
         raise NothingDeleted(deletion.plan_id, f"is of the operation {deletion.operation}")
     return deletion
 
@@ -138,17 +138,17 @@ def is_gone(s: Services, name: TopicName) -> bool:
 def begun_plan(s: Services, name: TopicName) -> Plan | None:
     """The plan of that name that a run has left half done."""
     open_ = s.ledger.open_plan(name)
-    of_deleted = open_ is not None and open_.plan.moved("gone")
+    of_deleted = open_ is not None and open_.plan.dropped_tables
     return open_.plan if open_ is not None and of_deleted and reclaimer_of(s, name).has_begun(open_.plan) else None
 
 
 def due_by_name(s: Services) -> dict[TopicName, ReclaimDeleted]:
     """Of each name the topic that was deleted first of those that cannot be brought back any more, or whose reclaim has begun."""
-    if s.stores.move is None or s.stores.gone is None:
+    if s.stores.delete_tables is None or s.stores.drop_tables is None:
         return {}
     now = s.ledger.now()
-    passed = {topic.topic: topic.plan_id for topic in s.stores.move.deletions() if now >= undo_until(s, topic)}  # the newest first
-    half_done = (begun_plan(s, name) for name in {begun.topic for begun in s.stores.gone.unfinished().values()})
+    passed = {topic.topic: topic.plan_id for topic in s.stores.delete_tables.deletions() if now >= undo_until(s, topic)}  # the newest first
+    half_done = (begun_plan(s, name) for name in {begun.topic for begun in s.stores.drop_tables.unfinished().values()})
     begun = {plan.topic: plan.parent or "" for plan in half_done if plan is not None}
     return {name: ReclaimDeleted(plan_id=plan_id) for name, plan_id in {**passed, **begun}.items()}
 
@@ -156,7 +156,7 @@ def due_by_name(s: Services) -> dict[TopicName, ReclaimDeleted]:
 def lost(s: Services) -> dict[str, BegunReclaim]:
     """Reclaims that have begun and that nobody brings to an end by the ledger, by plan: it was restored from before them, or a run died
     when all but their word was gone."""
-    begun = {} if s.stores.gone is None else s.stores.gone.unfinished()
+    begun = {} if s.stores.drop_tables is None else s.stores.drop_tables.unfinished()
     return {plan_id: one for plan_id, one in begun.items() if not _is_open(s, plan_id)}
 
 

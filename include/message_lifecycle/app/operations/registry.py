@@ -294,7 +294,7 @@ def named(name: str) -> Operation:
 def stores(s: Services, plan: Plan) -> list[ChangeStore]:
     """Those that carry out its changes, in their order. Tables that are written again, or whose past is forgotten, go
     together; the changes of documents that new snapshots cover go in a commit behind theirs."""
-    names = ["gone"] if plan.moved("gone") else [change.kind for change in plan.changes]
+    names = ["drop_tables"] if plan.dropped_tables else [change.kind for change in plan.changes]
     if plan.on_snapshots.documents:
         names.append("changes")
     return [s.stores.of(name) for name in dict.fromkeys(names)]
@@ -364,7 +364,7 @@ def kind_of(plan: Plan) -> Operation:
         return named("undo of quarantine")
     if plan.of_documents:
         return named("undo of snapshot_with_purge")
-    return named("undo of topic_delete" if plan.moved("back") else "undo")
+    return named("undo of topic_delete" if plan.restored_tables else "undo")
 
 
 def suite_of(plan: Plan, staged: Staged, policy: Policy) -> Suite:

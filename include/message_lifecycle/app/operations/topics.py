@@ -33,7 +33,7 @@ from message_lifecycle.model.request import DeleteTopic, UndoPlan
 from message_lifecycle.model.settings import Policy, resolve
 from message_lifecycle.model.tables import DeletedTopic, Deletion, TopicTable
 from message_lifecycle.operations import topic_delete, undo
-from message_lifecycle.ports import Topic, TopicDeleter
+from message_lifecycle.ports import ChangeStore, Topic, TopicDeleter
 
 _OF_UNDO = ("restored", "rows", "twice", "markers_left", "difference")
 _OF_NOTHING = ("rows_in", "rows_restored", "rows_removed", "rows_kept", "asks")
@@ -42,9 +42,13 @@ _OF_NOTHING = ("rows_in", "rows_restored", "rows_removed", "rows_kept", "asks")
 class OfWholeTopic(Operation):
     """What deleting and bringing back have in common."""
 
+    def mover(self, s: Services, name: TopicName) -> ChangeStore:
+        """Return the store that moves the tables. Raises NotDeletable."""
+        return deleter_of(s, name)
+
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
         """The store's frames, and of the ledger how many holds stand now."""
-        frames = deleter_of(s, plan.topic).evidence(plan, staged, policy)
+        frames = self.mover(s, plan.topic).evidence(plan, staged, policy)
         if plan.is_empty:
             # Asked again, an undo is like any other of which nothing is left to do.
             return _with_figures({**frames, **dict.fromkeys(_OF_UNDO, frames["taken"])}, dict.fromkeys(_OF_NOTHING, 0))
@@ -89,7 +93,7 @@ class TopicDelete(OfWholeTopic):
         return f"delete the topic whole, with {going:,} of {plan.expected.rows_in:,} {plan.things}?"
 
     def where(self, plan: Plan) -> str:
-        return f"with the whole topic, {len(plan.moved())} table(s)"
+        return f"with the whole topic, {len(plan.moved_tables)} table(s)"
 
     def did(self, gone: str, rows: int, restored: int, things: str) -> str:
         return f"deleted, with {rows:,} {things}"
@@ -102,6 +106,10 @@ class TopicDelete(OfWholeTopic):
 
 class UndoOfTopicDelete(Undo, OfWholeTopic):
     """Brings a deleted topic back, with the settings and all else that it had."""
+
+    def mover(self, s: Services, name: TopicName) -> ChangeStore:
+        deleter_of(s, name)
+        return s.stores.of("restore_tables")
 
     def topic(self, s: Services, name: TopicName) -> Topic | None:
         return find_topic(s, name)
@@ -132,7 +140,7 @@ class UndoOfTopicDelete(Undo, OfWholeTopic):
 
     def settle(self, s: Services, plan: Plan, staged: Staged | None) -> None:
         """The views beside a topic went with its deletion, and are made anew."""
-        if plan.moved("back"):
+        if plan.restored_tables:
             s.ledger.note_topic(plan.topic, anew=False)
             keep_view(s, plan.topic)
 
@@ -140,7 +148,7 @@ class UndoOfTopicDelete(Undo, OfWholeTopic):
 def _misplaced(plan: Plan, found: Sequence[TopicTable]) -> list[str]:
     """Tables that are not where the plan has brought them, with all their rows (DEL-6)."""
     there = {table.table: (table.table_uuid, table.rows) for table in found}
-    planned = {table.table: (table.table_uuid, table.rows) for table in plan.moved()}
+    planned = {table.table: (table.table_uuid, table.rows) for table in plan.moved_tables}
     return [
         f"table {kind or 'log'}: the plan says {planned.get(kind)}, {there.get(kind)} is there"
         for kind in sorted(planned.keys() | there.keys())
@@ -150,9 +158,9 @@ def _misplaced(plan: Plan, found: Sequence[TopicTable]) -> list[str]:
 
 def deleter_of(s: Services, name: TopicName) -> TopicDeleter:
     """Raises NotDeletable."""
-    if s.stores.move is None or name in s.backends:
+    if s.stores.delete_tables is None or name in s.backends:
         raise not_deletable(str(name))
-    return s.stores.move
+    return s.stores.delete_tables
 
 
 def _plan_return(s: Services, work: UndoPlan, *, as_of: Instant) -> Plan:

@@ -14,9 +14,10 @@ from message_lifecycle.model.change import (
     CommitQuarantine,
     CommitSnapshots,
     CommitView,
+    DropTables,
     Forget,
     Handlers,
-    Move,
+    MovedTable,
     QuarantinedFile,
     Rewrite,
 )
@@ -241,13 +242,13 @@ def _of_forget(change: Forget) -> Iterator[ActionView]:
         yield ActionView(action="remove_files", table_=table, role=removal.role, files=len(removal.files), bytes=removal.size_bytes)
 
 
-_MOVES = {"away": "delete_table", "back": "return_table", "gone": "drop_table"}
+def _moves(action: str, tables: Sequence[MovedTable]) -> Iterator[ActionView]:
+    return (ActionView(action=action, table_=one.table or "log", rows=one.rows, bytes=one.size_bytes) for one in tables)
 
 
-def _of_move(change: Move) -> Iterator[ActionView]:
+def _drops(change: DropTables) -> Iterator[ActionView]:
     for one in change.tables:
-        location, bytes_ = (one.location, ABSENT) if change.to == "gone" else (ABSENT, one.size_bytes)
-        yield ActionView(action=_MOVES[change.to], table_=one.table or "log", rows=one.rows, location=location, bytes=bytes_)
+        yield ActionView(action="drop_table", table_=one.table or "log", rows=one.rows, location=one.location)
 
 
 _ACTIONS: Handlers[Iterator[ActionView]] = Handlers(
@@ -258,5 +259,7 @@ _ACTIONS: Handlers[Iterator[ActionView]] = Handlers(
     quarantine=_of_quarantine,
     rewrite=_of_rewrite,
     forget=_of_forget,
-    move=_of_move,
+    delete_tables=lambda change: _moves("delete_table", change.tables),
+    restore_tables=lambda change: _moves("return_table", change.tables),
+    drop_tables=_drops,
 )

@@ -406,7 +406,7 @@ def _to_the_second(at: Instant) -> str:
 def _days(s: Services, plan: Plan) -> str:
     """Between which days lies what goes, by its segments or files; empty where it has no days of its own: what comes back, documents."""
     times: list[tuple[Instant | None, Instant | None]] = [(file.oldest_at, file.newest_at) for file in plan.on_quarantine.files]
-    if plan.on_log.drop or plan.on_log.mark or plan.moved("away"):
+    if plan.on_log.drop or plan.on_log.mark or plan.deleted_tables:
         going = {(rows.partition, rows.base_offset) for rows in plan.on_log.mark}
         try:
             segments = s.reader.log(plan.topic).segments
@@ -415,7 +415,7 @@ def _days(s: Services, plan: Plan) -> str:
         times += [
             (one.oldest_at, one.newest_at)
             for one in segments
-            if plan.moved("away") or plan.drops(one.partition, one.base_offset) or (one.partition, one.base_offset) in going
+            if plan.deleted_tables or plan.drops(one.partition, one.base_offset) or (one.partition, one.base_offset) in going
         ]
     if not times:
         return ""

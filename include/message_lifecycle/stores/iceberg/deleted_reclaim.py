@@ -82,11 +82,11 @@ class IcebergDeletedReclaimer(NamesFailures, ChangeStore):
     def publish(self, verdict: Verdict, _given: Given) -> Published:
         plan = verdict.plan
         if not self.has_begun(plan):
-            for action in plan.moved("gone"):
+            for action in plan.dropped_tables:
                 self._check_as_planned(plan, action)
             # A person may have taken a day to answer, and somebody has made a table of those files meanwhile.
-            self._check_alone({action.table_uuid: action.location for action in plan.moved("gone")})
-            places = {f"{_FROM}{plan.plan_id}.{at}.{action.table_uuid}": action.location for at, action in enumerate(plan.moved("gone"))}
+            self._check_alone({action.table_uuid: action.location for action in plan.dropped_tables})
+            places = {f"{_FROM}{plan.plan_id}.{at}.{action.table_uuid}": action.location for at, action in enumerate(plan.dropped_tables)}
             tell({_WORD + plan.plan_id: _text({"topic": str(plan.topic), "scratch": self._scratch}), **places})
             self._steps("before_commit")
         return self.finish(plan)
@@ -106,8 +106,8 @@ class IcebergDeletedReclaimer(NamesFailures, ChangeStore):
         done = self.published(plan)
         if done is not None:
             return done
-        standing = [action for action in plan.moved("gone") if self._location(place_of(action.table_uuid)) is not None]
-        locations = {action.table_uuid: action.location for action in plan.moved("gone")}
+        standing = [action for action in plan.dropped_tables if self._location(place_of(action.table_uuid)) is not None]
+        locations = {action.table_uuid: action.location for action in plan.dropped_tables}
         # All before the first goes: one that has changed keeps the others.
         for action in standing:
             self._check_as_planned(plan, action)
@@ -119,14 +119,14 @@ class IcebergDeletedReclaimer(NamesFailures, ChangeStore):
                 self._ways[action.location] = self._tables.pointers.file_io(place, found)
             forget(place)
             self._steps("inside_commit")
-        for action in plan.moved("gone"):
+        for action in plan.dropped_tables:
             if action not in standing:
                 self._reach(plan, action)
         self._steps("after_commit")
         # A table that is not at its place need not have been forgotten by us: somebody may have given it another name, and it lives.
         self._check_alone(locations)
         gone = Deleted()
-        newest = {action.location: action.metadata for action in plan.moved("gone")}
+        newest = {action.location: action.metadata for action in plan.dropped_tables}
         removals = [(locations[change.table_uuid], removal.files) for change in plan.forgets for removal in change.files]
         first = [(location, [name for name in names if name != newest[location]]) for location, names in removals]
         last = [(location, [name for name in names if name == newest[location]]) for location, names in removals]
@@ -147,7 +147,7 @@ class IcebergDeletedReclaimer(NamesFailures, ChangeStore):
 
     def left(self, plan: Plan) -> Sequence[str]:
         files: list[str] = []
-        for action in plan.moved("gone"):
+        for action in plan.dropped_tables:
             try:
                 files += (
                     f"{file.name} below {action.location} is still there" for file in listed(self._io(action.location), action.location)
@@ -159,7 +159,7 @@ class IcebergDeletedReclaimer(NamesFailures, ChangeStore):
         return [
             *(
                 f"the table {'.'.join(place)} is still there"
-                for action in plan.moved("gone")
+                for action in plan.dropped_tables
                 if self._location(place := place_of(action.table_uuid))
             ),
             *files,
@@ -303,7 +303,7 @@ def drop_evidence(tables: Tables, plan: Plan, policy: Policy) -> Mapping[str, ob
 
     wrong: dict[str, list[str]] = {frame: [] for frame in _WRONG}
     figures = {"files": 0, "bytes": 0, "asks": len(plan.asks)}
-    same = [_look(tables, plan, policy, action, wrong, figures) for action in plan.moved("gone")]
+    same = [_look(tables, plan, policy, action, wrong, figures) for action in plan.dropped_tables]
     return {
         **{frame: pa.table({"name": pa.array(names[:_LISTED], pa.string())}) for frame, names in wrong.items()},
         "tables": pa.table({"same": pa.array(same, pa.bool_())}),

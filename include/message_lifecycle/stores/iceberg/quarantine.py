@@ -118,8 +118,7 @@ class IcebergQuarantine(TableStore):
 
     def stage(self, plan: Plan, _given: Given = NOTHING_GIVEN) -> Staged:
         base_id = plan.requirements.snapshot_id
-        if plan.is_empty or base_id is None:
-            return Staged(plan_id=plan.plan_id, branch=None, snapshot_id=base_id)
+        assert base_id is not None, "rows that leave or return have a table"
         with engine_failures():
             engine, table = self._required(plan)
 
@@ -188,8 +187,7 @@ class IcebergQuarantine(TableStore):
         plan, base_id = verdict.plan, verdict.plan.requirements.snapshot_id
         done = self.published(plan)
         if done is None:
-            if base_id is None or plan.is_empty:
-                raise PlanConflict(plan.plan_id, "nothing is staged for it")
+            assert base_id is not None, "rows that leave or return have a table"
             with engine_failures():
                 engine, table = self._required(plan)
                 done = self._commit(engine, table, verdict, given, partial(_update, engine, table, verdict, base_id), kind=QUARANTINE)

@@ -83,8 +83,6 @@ class IcebergStore(IcebergReader, ChangeStore):
     def stage(self, plan: Plan, _given: Given = NOTHING_GIVEN) -> Staged:
         from message_lifecycle.stores.iceberg.undo import stage_undo
 
-        if plan.is_empty:  # no JVM for nothing
-            return Staged(plan_id=plan.plan_id, branch=None, snapshot_id=plan.requirements.snapshot_id)
         io = self._tables.load(plan.topic).io
         engine = self._engine()
         make = stage if plan.on_log.source_id is None else stage_undo
@@ -141,8 +139,7 @@ def stage(engine: Engine, io: FileIO, plan: Plan, plan_id: str, server: Mapping[
     table = engine.table(plan.topic)
     fence.check(plan, plan_id, table, server)
     base_id = plan.requirements.snapshot_id
-    if plan.is_empty or base_id is None:
-        return Staged(plan_id=plan_id, branch=None, snapshot_id=base_id)
+    assert base_id is not None, "messages that leave are in a snapshot"
     found = staged_on(table, plan_id)
     if found is not None:
         return Staged(plan_id=plan_id, branch=branch_of(plan_id), snapshot_id=int(found.snapshotId()))
@@ -271,7 +268,7 @@ def _begun(
     plan, staged_id, base_id = verdict.plan, verdict.staged.snapshot_id, verdict.plan.requirements.snapshot_id
     fence.check(plan, plan.plan_id, table, server)
     staged = None if staged_id is None else table.snapshot(staged_id)
-    if plan.is_empty or staged is None or base_id is None or staged_id == base_id:
+    if staged is None or base_id is None or staged_id == base_id:
         raise PlanConflict(plan.plan_id, f"nothing is staged for it (snapshot {staged_id})")
     told = {**properties(verdict, ledger), **undoing(plan)}
     commit = _Commit(engine=engine, table=table, log=log, verdict=verdict, server=server, base_id=base_id, properties=told, steps=steps)

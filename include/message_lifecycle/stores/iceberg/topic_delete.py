@@ -12,10 +12,10 @@ Until then the move is not done. Whoever comes next ends it; where somebody has 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.manifest import DataFileContent, ManifestContent
@@ -65,13 +65,133 @@ if TYPE_CHECKING:
 _ON_DELETED = (DELETED_BY, DELETED_AT, DELETED_GATE, DELETED_KIND)
 
 
-class IcebergDeleter(NamesFailures, ChangeStore):
-    """`ports.TopicDeleter`. `scratch`: of a scenario's topics, as `IcebergTopics` has it. `steps` is told the name of each step of a
-    move as it is reached: `written` before the first table, `inside_commit` after each, `before_commit` before what makes it whole,
-    `after_commit`."""
+class _Mover(NamesFailures, ChangeStore):
+    """The two directions share this: all tables of a topic get other names, one after the other.
+
+    Args:
+        scratch: Work on a scenario's topics, as `IcebergTopics` does.
+        steps: Gets the name of each step when it is reached: `written` before the first table, `inside_commit` after each,
+            `before_commit` before the step that completes the move, `after_commit`.
+    """
+
+    arrived: ClassVar[str]
+    """The property of the log that names the plan once all tables have moved."""
 
     def __init__(self, tables: Tables | None = None, *, scratch: bool = False, steps: Callable[[str], None] | None = None) -> None:
         self._tables, self._scratch, self._steps = tables or Tables(), scratch, steps or (lambda _: None)
+
+    def _from(self, plan: Plan, action: MovedTable) -> Place:
+        raise NotImplementedError
+
+    def _to(self, plan: Plan, action: MovedTable) -> Place:
+        raise NotImplementedError
+
+    def _deletion(self, plan: Plan) -> str | None:
+        """Return the plan that deletes the topic."""
+        raise NotImplementedError
+
+    def _has_moved(self, plan: Plan, action: MovedTable) -> bool:
+        raise NotImplementedError
+
+    def _unplanned(self, plan: Plan, planned: Collection[str]) -> set[str]:  # noqa: ARG002  # a restored topic has no table but the plan's
+        """Return the kinds of tables that the topic has got since it was planned."""
+        return set()
+
+    def _move_all(self, verdict: Verdict, given: Given) -> None:
+        raise NotImplementedError
+
+    def _when_home(self, plan: Plan) -> Mapping[str, str]:  # noqa: ARG002  # only a plan that restores the topic leaves its id
+        """Return the properties that a table gets when it has its own name again."""
+        return {}
+
+    def evidence(self, plan: Plan, _staged: Staged, _policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
+        import pyarrow as pa
+
+        planned = {action.table: action for action in plan.moved_tables}
+        rows = []
+        for kind in planned.keys() | self._unplanned(plan, planned.keys()):
+            place = self._from(plan, planned[kind]) if kind in planned else (plan.topic.namespace, plan.topic.table(kind))
+            found = self._tables.found(place)
+            if found is not None:
+                same = kind in planned and (found.uuid, found.current_id) == (planned[kind].table_uuid, planned[kind].snapshot_id)
+                # A table that another run of the plan moves at this moment is missing here.
+                with reaching_catalog(), suppress(NoSuchTableError):
+                    rows.append({"same": same, "rows": rows_by_pyiceberg(self._tables.catalog.load_table(place))})
+        taken = [".".join(place) for action in plan.moved_tables if self._tables.found(place := self._to(plan, action)) is not None]
+        return {"tables": pa.Table.from_pylist(rows), "taken": pa.table({"name": pa.array(taken, pa.string())})}
+
+    def publish(self, verdict: Verdict, given: Given) -> Published:
+        plan = verdict.plan
+        done = self.published(plan)
+        if done is not None:
+            return done
+        unplanned = self._unplanned(plan, {action.table for action in plan.moved_tables if not self._is_away(plan, action)})
+        if unplanned:
+            raise PlanConflict(plan.plan_id, f"the topic has got a table beside it since it was planned: {', '.join(sorted(unplanned))}")
+        self._move_all(verdict, given)
+        self._steps("after_commit")
+        return _published(plan)
+
+    def published(self, plan: Plan) -> Published | None:
+        log = next((action for action in plan.moved_tables if not action.table), None)
+        found = None if log is None else self._tables.found(self._to(plan, log))
+        return _published(plan) if found is not None and found.properties.get(self.arrived) == plan.plan_id else None
+
+    def has_begun(self, plan: Plan) -> bool:
+        return self.published(plan) is not None or any(self._has_moved(plan, action) for action in plan.moved_tables)
+
+    def discard(self, plan: Plan) -> None:
+        """Bring home what a run that died has moved, or has left away. The tables follow their log."""
+        if any(not action.table and self._is_home(plan, action) for action in plan.moved_tables):
+            self._bring_home(plan)
+
+    def _bring_home(self, plan: Plan) -> None:
+        """What the deletion has taken away so far, the log first. A table whose name another has by now stays, and is told as a remnant."""
+        actions = sorted(plan.moved_tables, key=_kind)
+        for action in actions:
+            with suppress(PlanConflict):  # another has its name by now, or has changed it: it stays, a remnant
+                if self._is_away(plan, action):
+                    _rename(plan, action, place_of(action.table_uuid), _own(plan, action))
+        for action in reversed(actions):
+            with suppress(PlanConflict):  # it is gone, and the word with it
+                self._tell_home(plan, action)
+
+    def _tell_home(self, plan: Plan, action: MovedTable) -> None:
+        """A table that is home loses the deletion's word; after an undo it has the undo's own. The log is told last."""
+        if self._word(_own(plan, action), action) != self._deletion(plan):
+            return
+        returned = self._when_home(plan)
+        if returned and not action.table:
+            self._steps("before_commit")
+        self._tell(plan, action, {**dict.fromkeys(_ON_DELETED), **returned})
+
+    def _tell(self, plan: Plan, action: MovedTable, changes: Mapping[str, str | None], *, as_planned: bool = False) -> None:
+        """Word of the plan in the properties of a table that has its own name. `as_planned`: only while it is as the plan has it."""
+
+        def change(base: Java, builder: Java) -> None:
+            if as_planned:
+                _require(plan, action, base)
+            set_properties(base, builder, changes)
+
+        with _not_gone(plan, action):
+            change_metadata(_own(plan, action), change, what=f"moving the table {'.'.join(_own(plan, action))}")
+
+    def _is_away(self, plan: Plan, action: MovedTable) -> bool:
+        return self._word(place_of(action.table_uuid), action) == self._deletion(plan)
+
+    def _is_home(self, plan: Plan, action: MovedTable) -> bool:
+        return self._word(_own(plan, action), action) is not None
+
+    def _word(self, place: Place, action: MovedTable) -> str | None:
+        """Which plan the table there says to have deleted it, if any; None: that table is not there."""
+        found = self._tables.found(place)
+        return None if found is None or found.uuid != action.table_uuid else found.properties.get(DELETED_BY, "")
+
+
+class IcebergDeleter(_Mover):
+    """`ports.TopicDeleter`: the tables lose their names, the log last."""
+
+    arrived = DELETED_BY
 
     def tables_of(self, name: TopicName) -> Sequence[TopicTable]:
         return [self._table(kind, (name.namespace, name.table(kind)), found) for kind, found in documents(self._tables, name)]
@@ -108,138 +228,6 @@ class IcebergDeleter(NamesFailures, ChangeStore):
             raise storage_refused(str(gone.filename or plan_id), "it is not there, and a deleted topic is read through it") from gone
         return DeletedTopic(**_told_of(ordered[0][1]), tables=tables)
 
-    def evidence(self, plan: Plan, _staged: Staged, _policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
-        import pyarrow as pa
-
-        planned = {action.table: action for action in plan.moved()}
-        rows = []
-        for kind in planned.keys() | (set() if plan.moved("back") else self._kinds_there(plan.topic)):
-            place = _from(plan, planned[kind]) if kind in planned else (plan.topic.namespace, plan.topic.table(kind))
-            found = self._tables.found(place)
-            if found is not None:
-                same = kind in planned and (found.uuid, found.current_id) == (planned[kind].table_uuid, planned[kind].snapshot_id)
-                # One that another run of the plan moves just then is not there.
-                with reaching_catalog(), suppress(NoSuchTableError):
-                    rows.append({"same": same, "rows": rows_by_pyiceberg(self._tables.catalog.load_table(place))})
-        taken = [".".join(place) for action in plan.moved() if self._tables.found(place := _to(plan, action)) is not None]
-        return {"tables": pa.Table.from_pylist(rows), "taken": pa.table({"name": pa.array(taken, pa.string())})}
-
-    def publish(self, verdict: Verdict, given: Given) -> Published:
-        plan = verdict.plan
-        done = self.published(plan)
-        if done is not None:
-            return done
-        planned = {action.table for action in plan.moved() if not self._is_away(plan, action)}
-        unplanned = set() if plan.moved("back") else self._kinds_there(plan.topic) - planned
-        if unplanned:
-            raise PlanConflict(plan.plan_id, f"the topic has got a table beside it since it was planned: {', '.join(sorted(unplanned))}")
-        make_namespace(DELETED if plan.moved("away") else plan.topic.namespace)
-        if plan.moved("back"):
-            self._bring_back(plan)
-        else:
-            self._take_away(plan, _told(plan, verdict.gate_id, given.now()))
-        self._steps("after_commit")
-        return _published(plan)
-
-    def published(self, plan: Plan) -> Published | None:
-        log = next((action for action in plan.moved() if not action.table), None)
-        if log is None:
-            return None
-        found = self._tables.found(_to(plan, log))
-        carried = None if found is None else found.properties.get(DELETED_BY if plan.moved("away") else RETURNED_BY)
-        return _published(plan) if carried == plan.plan_id else None
-
-    def has_begun(self, plan: Plan) -> bool:
-        there = self._is_home if plan.moved("back") else self._is_away
-        return self.published(plan) is not None or any(there(plan, action) for action in plan.moved())
-
-    def discard(self, plan: Plan) -> None:
-        """Where the log is, the others are: what a run that died has moved, or has left away, is brought home."""
-        if any(not action.table and self._is_home(plan, action) for action in plan.moved()):
-            self._bring_home(plan)
-
-    def _take_away(self, plan: Plan, told: Mapping[str, str]) -> None:
-        here = [action for action in sorted(plan.moved(), key=_kind, reverse=True) if not self._is_away(plan, action)]
-        try:
-            for action in here:
-                self._tell(plan, action, {**dict.fromkeys(_ON_DELETED), **told, DELETED_KIND: action.table}, as_planned=True)
-            self._steps("written")
-            for action in here:
-                if not action.table:
-                    for kind in (LIVE, LATEST):
-                        view_file.drop((plan.topic.namespace, plan.topic.table(kind)))
-                    self._steps("before_commit")
-                _move(plan, action, _own(plan, action), place_of(action.table_uuid))
-                self._steps("inside_commit")
-        except PlanConflict:
-            self._bring_home(plan)
-            raise
-
-    def _bring_back(self, plan: Plan) -> None:
-        actions = sorted(plan.moved(), key=_kind)
-        away = [action for action in actions if not self._is_home(plan, action)]
-        for action in away:
-            _require(plan, action, _metadata(plan, action, place_of(action.table_uuid)))
-        if any(self._tables.found(_own(plan, action)) is not None for action in away):
-            raise _name_taken(plan)
-        self._steps("written")
-        try:
-            for action in away:
-                _move(plan, action, place_of(action.table_uuid), _own(plan, action))
-                self._steps("inside_commit")
-        except PlanConflict:
-            for action in reversed(actions):
-                if self._is_home(plan, action):
-                    _rename(plan, action, _own(plan, action), place_of(action.table_uuid))
-            raise
-        for action in reversed(actions):
-            self._tell_home(plan, action)
-
-    def _bring_home(self, plan: Plan) -> None:
-        """What the deletion has taken away so far, the log first. A table whose name another has by now stays, and is told as a remnant."""
-        actions = sorted(plan.moved(), key=_kind)
-        for action in actions:
-            with suppress(PlanConflict):  # another has its name by now, or has changed it: it stays, a remnant
-                if self._is_away(plan, action):
-                    _rename(plan, action, place_of(action.table_uuid), _own(plan, action))
-        for action in reversed(actions):
-            with suppress(PlanConflict):  # it is gone, and the word with it
-                self._tell_home(plan, action)
-
-    def _tell_home(self, plan: Plan, action: MovedTable) -> None:
-        """A table that is home loses the deletion's word; after an undo it has the undo's own. The log is told last."""
-        if self._word(_own(plan, action), action) != _deletion(plan):
-            return
-        returned = {RETURNED_BY: plan.plan_id} if plan.moved("back") else {}
-        if returned and not action.table:
-            self._steps("before_commit")
-        self._tell(plan, action, {**dict.fromkeys(_ON_DELETED), **returned})
-
-    def _tell(self, plan: Plan, action: MovedTable, changes: Mapping[str, str | None], *, as_planned: bool = False) -> None:
-        """Word of the plan in the properties of a table that has its own name. `as_planned`: only while it is as the plan has it."""
-
-        def change(base: Java, builder: Java) -> None:
-            if as_planned:
-                _require(plan, action, base)
-            set_properties(base, builder, changes)
-
-        with _not_gone(plan, action):
-            change_metadata(_own(plan, action), change, what=f"moving the table {'.'.join(_own(plan, action))}")
-
-    def _is_away(self, plan: Plan, action: MovedTable) -> bool:
-        return self._word(place_of(action.table_uuid), action) == _deletion(plan)
-
-    def _is_home(self, plan: Plan, action: MovedTable) -> bool:
-        return self._word(_own(plan, action), action) is not None
-
-    def _word(self, place: Place, action: MovedTable) -> str | None:
-        """Which plan the table there says to have deleted it, if any; None: that table is not there."""
-        found = self._tables.found(place)
-        return None if found is None or found.uuid != action.table_uuid else found.properties.get(DELETED_BY, "")
-
-    def _kinds_there(self, name: TopicName) -> set[str]:
-        return {kind for kind in KINDS if self._tables.pointers.one((name.namespace, name.table(kind))) is not None}
-
     def _all_deleted(self) -> Iterator[tuple[Place, TableDocument]]:
         for place, location in self._tables.pointers.all(DELETED):
             try:
@@ -261,6 +249,85 @@ class IcebergDeleter(NamesFailures, ChangeStore):
             rows, size_bytes = rows_by_manifests(self._tables.catalog.load_table(place), found.current_id)
         return TopicTable(table=kind, table_uuid=found.uuid, snapshot_id=found.current_id, rows=rows, size_bytes=size_bytes)
 
+    def _from(self, plan: Plan, action: MovedTable) -> Place:
+        return _own(plan, action)
+
+    def _to(self, plan: Plan, action: MovedTable) -> Place:  # noqa: ARG002  # a deleted table is found by its uuid alone
+        return place_of(action.table_uuid)
+
+    def _deletion(self, plan: Plan) -> str | None:
+        return plan.plan_id
+
+    def _has_moved(self, plan: Plan, action: MovedTable) -> bool:
+        return self._is_away(plan, action)
+
+    def _unplanned(self, plan: Plan, planned: Collection[str]) -> set[str]:
+        there = {kind for kind in KINDS if self._tables.pointers.one((plan.topic.namespace, plan.topic.table(kind))) is not None}
+        return there - set(planned)
+
+    def _move_all(self, verdict: Verdict, given: Given) -> None:
+        plan = verdict.plan
+        make_namespace(DELETED)
+        here = [action for action in sorted(plan.moved_tables, key=_kind, reverse=True) if not self._is_away(plan, action)]
+        told = {**dict.fromkeys(_ON_DELETED), **_told(plan, verdict.gate_id, given.now())}
+        try:
+            for action in here:
+                self._tell(plan, action, {**told, DELETED_KIND: action.table}, as_planned=True)
+            self._steps("written")
+            for action in here:
+                if not action.table:
+                    for kind in (LIVE, LATEST):
+                        view_file.drop((plan.topic.namespace, plan.topic.table(kind)))
+                    self._steps("before_commit")
+                _move(plan, action, _own(plan, action), place_of(action.table_uuid))
+                self._steps("inside_commit")
+        except PlanConflict:
+            self._bring_home(plan)
+            raise
+
+
+class IcebergRestorer(_Mover):
+    """The tables of a deleted topic get their names back, the log first."""
+
+    arrived = RETURNED_BY
+
+    def _from(self, plan: Plan, action: MovedTable) -> Place:  # noqa: ARG002  # a deleted table is found by its uuid alone
+        return place_of(action.table_uuid)
+
+    def _to(self, plan: Plan, action: MovedTable) -> Place:
+        return _own(plan, action)
+
+    def _deletion(self, plan: Plan) -> str | None:
+        return plan.parent
+
+    def _has_moved(self, plan: Plan, action: MovedTable) -> bool:
+        return self._is_home(plan, action)
+
+    def _when_home(self, plan: Plan) -> Mapping[str, str]:
+        return {RETURNED_BY: plan.plan_id}
+
+    def _move_all(self, verdict: Verdict, _given: Given) -> None:
+        plan = verdict.plan
+        make_namespace(plan.topic.namespace)
+        actions = sorted(plan.moved_tables, key=_kind)
+        away = [action for action in actions if not self._is_home(plan, action)]
+        for action in away:
+            _require(plan, action, _metadata(plan, action, place_of(action.table_uuid)))
+        if any(self._tables.found(_own(plan, action)) is not None for action in away):
+            raise _name_taken(plan)
+        self._steps("written")
+        try:
+            for action in away:
+                _move(plan, action, place_of(action.table_uuid), _own(plan, action))
+                self._steps("inside_commit")
+        except PlanConflict:
+            for action in reversed(actions):
+                if self._is_home(plan, action):
+                    _rename(plan, action, _own(plan, action), place_of(action.table_uuid))
+            raise
+        for action in reversed(actions):
+            self._tell_home(plan, action)
+
 
 def _told_of(log: TableDocument) -> dict[str, Any]:
     """What a deleted topic's own table tells of it, as `Deletion` has it."""
@@ -280,14 +347,6 @@ def _topic_of(table: TableDocument) -> TopicName:
     return TopicName(stream=normalise_name(of[STREAM_PROPERTY]), topic=normalise_name(of[TOPIC_PROPERTY]))
 
 
-def _from(plan: Plan, action: MovedTable) -> Place:
-    return place_of(action.table_uuid) if plan.moved("back") else _own(plan, action)
-
-
-def _to(plan: Plan, action: MovedTable) -> Place:
-    return _own(plan, action) if plan.moved("back") else place_of(action.table_uuid)
-
-
 def _own(plan: Plan, action: MovedTable) -> Place:
     return plan.topic.namespace, plan.topic.table(action.table)
 
@@ -300,11 +359,6 @@ def place_of(table_uuid: str) -> Place:
 def _kind(action: MovedTable) -> str:
     """Sorts the log first."""
     return action.table
-
-
-def _deletion(plan: Plan) -> str | None:
-    """The plan that deletes, or that has deleted, the topic."""
-    return plan.parent if plan.moved("back") else plan.plan_id
 
 
 def _told(plan: Plan, gate_id: str, at: Instant) -> dict[str, str]:

@@ -46,8 +46,7 @@ def stage_undo(engine: Engine, io: FileIO, plan: Plan, plan_id: str, server: Map
     table = engine.table(plan.topic)
     fence.check(plan, plan_id, table, server)
     base_id = plan.requirements.snapshot_id
-    if plan.is_empty or base_id is None:
-        return Staged(plan_id=plan_id, branch=None, snapshot_id=base_id)
+    assert base_id is not None, "an undo was planned on a snapshot"
     prefix, undone = location_prefix(str(table.location())), plan.parent or plan_id
     wanted = {absolute(prefix, action.file): at for at, action in enumerate(plan.on_log.back) if not action.standing}
 

@@ -235,8 +235,6 @@ class MemoryStore(ChangeStore):
     def stage(self, plan: Plan, _given: Given = NOTHING_GIVEN) -> Staged:
         table = self.of(plan.topic).log
         table.require(plan)
-        if plan.is_empty:
-            return super().stage(plan)
         assert plan.requirements.snapshot_id is not None
         if plan.plan_id not in table.staged:
             table.staged[plan.plan_id] = Made(version=_applied(table, plan.requirements.snapshot_id, plan))

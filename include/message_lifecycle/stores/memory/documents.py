@@ -246,8 +246,6 @@ class MemoryDocuments:
 
     def stage(self, plan: Plan) -> Staged:
         tables = self._required(plan)
-        if plan.is_empty:
-            return Staged(plan_id=plan.plan_id, branch=None, snapshot_id=plan.requirements.snapshot_id)
         if plan.plan_id not in tables.changes.staged:
             _stage(plan, tables)
         blocked = tables.snapshots.staged[plan.plan_id].blocked

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -41,7 +41,6 @@ class MemoryDeleter(ChangeStore):
     def __init__(self, store: MemoryStore, *, steps: Callable[[str], None] | None = None) -> None:
         self._store, self._steps = store, steps or (lambda _: None)
         self._deleted: dict[str, _Deleted] = {}
-        self._returned: set[str] = set()
 
     def tables_of(self, name: TopicName) -> Sequence[TopicTable]:
         return _told(self._store.of(name))
@@ -63,36 +62,28 @@ class MemoryDeleter(ChangeStore):
         return None if found is None else found.told
 
     def evidence(self, plan: Plan, _staged: Staged, _policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
-        planned = {a.table: (a.table_uuid, a.snapshot_id, a.rows) for a in plan.moved()}
-        back = bool(plan.moved("back"))
-        deleted = self._deleted.get(plan.parent or "")
-        gone = None if deleted is None else deleted.tables
-        found = gone if back or plan.is_empty else self._store.of(plan.topic)
-        tables = () if found is None or plan.is_empty else _told(found)
-        return {
-            "tables": [{"same": planned.get(t.table) == (t.table_uuid, t.snapshot_id, t.rows), "rows": t.rows} for t in tables],
-            "taken": [{"table": ""}] if back and plan.topic in self._store.tables else [],
-        }
+        return _frames(plan, self._store.of(plan.topic), taken=False)
 
     def publish(self, verdict: Verdict, given: Given) -> Published:
         plan = verdict.plan
         done = self.published(plan)
         if done is not None:
             return done
-        if plan.moved("back"):
-            self._return(plan)
-        else:
-            self._delete(plan, given.now())
+        self._delete(plan, given.now())
         self._steps("after_commit")
         return _published(plan)
 
     def published(self, plan: Plan) -> Published | None:
-        there: Iterable[str] = self._returned if plan.moved("back") else self._deleted
-        return _published(plan) if plan.plan_id in there else None
+        return _published(plan) if plan.plan_id in self._deleted else None
 
-    def drop(self, plan_id: str) -> None:
-        """Forget the topic that the plan deleted."""
-        del self._deleted[plan_id]
+    def tables(self, plan_id: str) -> TopicTables | None:
+        """Return the tables that the plan deleted. None if they are restored or dropped."""
+        found = self._deleted.get(plan_id)
+        return None if found is None else found.tables
+
+    def drop(self, plan_id: str) -> TopicTables:
+        """Forget the topic that the plan deleted, and return its tables."""
+        return self._deleted.pop(plan_id).tables
 
     def _delete(self, plan: Plan, at: Instant) -> None:
         if plan.topic not in self._store.tables:
@@ -111,17 +102,43 @@ class MemoryDeleter(ChangeStore):
         )
         self._deleted[plan.plan_id] = _Deleted(told=told, tables=self._store.tables.pop(plan.topic))
 
-    def _return(self, plan: Plan) -> None:
-        found = self._deleted.get(plan.parent or "")
-        if found is None:
-            raise PlanConflict(plan.plan_id, "the deleted topic is not there any more")
-        if plan.topic in self._store.tables:
-            raise PlanConflict(plan.plan_id, "another topic has the name now")
-        _require(plan, found.tables)
-        self._steps("before_commit")
-        self._store.tables[plan.topic] = found.tables
-        self._returned.add(plan.plan_id)
-        del self._deleted[plan.parent or ""]
+
+class MemoryRestorer(ChangeStore):
+    """Restores a topic that a `MemoryDeleter` deleted. `steps` gets each step, as `IcebergRestorer` does."""
+
+    def __init__(self, store: MemoryStore, deleter: MemoryDeleter, *, steps: Callable[[str], None] | None = None) -> None:
+        self._store, self._deleter, self._steps = store, deleter, steps or (lambda _: None)
+        self._restored: set[str] = set()
+
+    def evidence(self, plan: Plan, _staged: Staged, _policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
+        return _frames(plan, self._deleter.tables(plan.parent or ""), taken=not plan.is_empty and plan.topic in self._store.tables)
+
+    def publish(self, verdict: Verdict, _given: Given) -> Published:
+        plan = verdict.plan
+        if self.published(plan) is None:
+            tables = self._deleter.tables(plan.parent or "")
+            if tables is None:
+                raise PlanConflict(plan.plan_id, "the deleted topic is not there any more")
+            if plan.topic in self._store.tables:
+                raise PlanConflict(plan.plan_id, "another topic has the name now")
+            _require(plan, tables)
+            self._steps("before_commit")
+            self._store.tables[plan.topic] = self._deleter.drop(plan.parent or "")
+            self._restored.add(plan.plan_id)
+            self._steps("after_commit")
+        return _published(plan)
+
+    def published(self, plan: Plan) -> Published | None:
+        return _published(plan) if plan.plan_id in self._restored else None
+
+
+def _frames(plan: Plan, found: TopicTables | None, *, taken: bool) -> Mapping[str, object]:
+    planned = {a.table: (a.table_uuid, a.snapshot_id, a.rows) for a in plan.moved_tables}
+    tables = () if found is None else _told(found)
+    return {
+        "tables": [{"same": planned.get(t.table) == (t.table_uuid, t.snapshot_id, t.rows), "rows": t.rows} for t in tables],
+        "taken": [{"table": ""}] if taken else [],
+    }
 
 
 def _published(plan: Plan) -> Published:
@@ -134,7 +151,7 @@ def _published(plan: Plan) -> Published:
 
 
 def _require(plan: Plan, tables: TopicTables) -> None:
-    planned = {a.table: (a.table_uuid, a.snapshot_id) for a in plan.moved()}
+    planned = {a.table: (a.table_uuid, a.snapshot_id) for a in plan.moved_tables}
     if planned != {table.table: (table.table_uuid, table.snapshot_id) for table in _told(tables)}:
         raise PlanConflict(plan.plan_id, "the topic's tables have changed since it was planned")
 
@@ -174,7 +191,7 @@ class MemoryDeletedReclaimer(ChangeStore):
     def evidence(self, plan: Plan, _staged: Staged, _policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
         there = self._tables(plan)
         return {
-            "tables": [{"same": there.get(a.table) == (a.table_uuid, a.snapshot_id)} for a in plan.moved("gone")],
+            "tables": [{"same": there.get(a.table) == (a.table_uuid, a.snapshot_id)} for a in plan.dropped_tables],
             **{frame: [] for frame in ("outside", "unlisted", "fresh")},
             "figures": [{"files": 0, "bytes": 0, "asks": len(plan.asks)}],
         }
@@ -182,7 +199,7 @@ class MemoryDeletedReclaimer(ChangeStore):
     def publish(self, verdict: Verdict, _given: Given) -> Published:
         plan = verdict.plan
         if not self.has_begun(plan):
-            if self._tables(plan) != {a.table: (a.table_uuid, a.snapshot_id) for a in plan.moved("gone")}:
+            if self._tables(plan) != {a.table: (a.table_uuid, a.snapshot_id) for a in plan.dropped_tables}:
                 raise PlanConflict(plan.plan_id, "the deleted topic is not as it was planned for")
             self._steps("before_commit")
             self._deleter.drop(plan.parent or "")

@@ -285,8 +285,6 @@ class MemoryViews(ChangeStore):
 
     def stage(self, plan: Plan, _given: Given = NOTHING_GIVEN) -> Staged:
         table = self._required(plan)
-        if plan.is_empty:
-            return super().stage(plan)
         before, tail = self._before(plan), self._tail_of(plan)
         first = all(horizon == NOTHING for horizon in before.horizons.values())
         if first and tail and all(message.key is None for message in tail):

@@ -310,8 +310,7 @@ class RecordLogStore(ChangeStore):
         check_operation(self._logs.backend, plan.operation, self._operations(), where=f"topic {plan.topic}")
         log = self._logs.open(plan.topic)
         require(plan, log.head())
-        branch = None if plan.is_empty else log.content()
-        return Staged(plan_id=plan.plan_id, branch=branch, snapshot_id=plan.requirements.snapshot_id)
+        return Staged(plan_id=plan.plan_id, branch=log.content(), snapshot_id=plan.requirements.snapshot_id)
 
     def mark(self, plan: Plan, staged: Staged, policy: Policy) -> Staged:  # noqa: ARG002  # a policy with markers is refused when loaded
         check_operation(self._logs.backend, "marker_generation", self._operations(), where=f"topic {plan.topic}")
@@ -337,8 +336,6 @@ class RecordLogStore(ChangeStore):
             done = head.commit_of(plan.plan_id)
             if done is not None:
                 return published_by(plan.plan_id, done)
-            if plan.is_empty:
-                raise PlanConflict(plan.plan_id, "nothing is staged for it")
             require(plan, head)
             require_content(plan, verdict.staged, log)
             removed = verdict.staged.removed(plan)

@@ -83,8 +83,6 @@ class IcebergViews(TableStore, IcebergViewReader):
         from message_lifecycle.stores.iceberg.compaction.stage import stage
 
         nothing = Staged(plan_id=plan.plan_id, branch=None, snapshot_id=plan.requirements.snapshot_id)
-        if plan.is_empty:
-            return nothing
         staged = stage(self._engine(), self._tables, plan)
         self._steps("after_stage")
         return staged if plan.on_view.compact else replace(nothing, view=staged.view)

@@ -71,8 +71,6 @@ class _OfDocuments(TableStore):
     def stage(self, plan: Plan, given: Given = NOTHING_GIVEN) -> Staged:
         from message_lifecycle.stores.iceberg.documents.stage import stage
 
-        if plan.is_empty:
-            return super().stage(plan, given)
         if given.staged is not None and given.staged.documents is not None:
             return given.staged
         staged = stage(self._engine(), self._tables, plan)
