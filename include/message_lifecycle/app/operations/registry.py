@@ -1,4 +1,4 @@
-"""What the verbs ask of every operation, and the operations by name. A new operation is a module beside this one and one line here."""
+"""The interface of an operation, and the operations by name. A new operation is a module in this package and one line here."""
 
 from __future__ import annotations
 
@@ -29,103 +29,107 @@ if TYPE_CHECKING:
     from message_lifecycle.model.obligation import Look, Owed
     from message_lifecycle.operations.verdict import Verdict
 
-# What the verbs ask of every operation, and what every operation answers unless it says otherwise.
+# The interface that the verbs use, with the answers that most operations give.
 #
-# A plan changes its tables one after the other, each in one commit (`model.change`). The verbs walk this list (`app.changes`) and never
-# ask which operation it is. An operation says the rest: when it is due, how it is planned, what is compared afterwards, what is kept.
+# A plan changes its tables one after the other, each in one commit (`model.change`). The verbs walk the plan's changes (`app.changes`) and
+# never ask for the operation's name. An operation adds the rest: when it is due, how it is planned, what is compared and kept afterwards.
 
 
 Scheduled = Literal[
     "message_cleaner", "retention", "marker_generation", "compaction", "purge_compacted", "snapshot_with_purge", "reclaim", "quarantine"
 ]
 Work = Request | UndoPlan | EraseKey | DeleteTopic | ReclaimDeleted | Scheduled
-"""What a plan is made for: what a person asks to have removed or brought back, or a scheduled operation."""
+"""The purpose of a plan: a person's request, or a scheduled operation."""
 Frames = Mapping[str, object]
 
 
 class Operation:
-    """An operation with the answers that most give. See the module."""
+    """An operation, with default answers. See the comment above."""
 
     name: ClassVar[plans.Operation]
     by_request: ClassVar[bool] = False
-    """A person asks for it, and it is not made again by itself."""
+    """A person requests it, and no run plans it again by itself."""
     gives_back: ClassVar[bool] = False
-    """It takes nothing: once its first commit is there, nothing stops the others."""
+    """It removes nothing: after its first commit nothing stops the others."""
     gives_way: ClassVar[bool] = False
-    """It waits while a person is asked about the log as it stands."""
+    """It waits while a person is asked about the log."""
     marks: ClassVar[bool] = False
-    """It may leave a key without a live message, and then makes the key's marker (MRK-1, MRK-2)."""
+    """It may remove the last live message of a key, and then makes the key's marker (MRK-1, MRK-2)."""
     removes: ClassVar[bool] = True
-    """Its last outcome shows the state of the topic's removals. Compaction takes nothing from the log (CMP-9), and what is reclaimed has left
-    it before."""
+    """Its last outcome shows the state of the topic's removals. Compaction removes no message of the log (CMP-9), and a reclaim removes files
+    of messages that left it before."""
     takes_messages: ClassVar[bool] = True
-    """What its plan counts goes from the log: messages, or changes of documents."""
+    """Its plan counts removals from the log: messages, or changes of documents."""
     counts_messages: ClassVar[bool] = True
-    """Its outcome tells how many messages there were, and how many stay."""
+    """Its outcome reports the number of messages before and after."""
     of_documents: ClassVar[bool] = False
     """Its plans name documents."""
     on_records: ClassVar[bool] = False
-    """Logs of single records can do it (RET-5)."""
+    """Logs of single records support it (RET-5)."""
     undoable: ClassVar[bool] = False
-    """A plan of it can be taken back (DEL-7)."""
+    """An undo can take its plans back (DEL-7)."""
     not_undone: ClassVar[str] = ""
-    """Why not, where more is to say than that it is not."""
+    """The reason why its plans cannot be undone, if there is a special one."""
     rests: ClassVar[bool] = False
     """It does nothing while the message cleaner is disabled (EXP-2)."""
     interval: ClassVar[str] = "interval"
-    """The server's setting that says how often a schedule looks."""
+    """The server's setting with the interval of its schedule."""
     command: ClassVar[str] = ""
-    """The command that runs all steps on one topic, or goes on with an approved plan. Empty: `publish` alone does."""
+    """The command that runs all steps on one topic, or continues with an approved plan. Empty: only `publish` does."""
 
-    # What it is for
+    # Purpose
 
     def is_of(self, plan: Plan, work: Work) -> bool:
-        """Whether the plan was made for this very work."""
+        """Return True if the plan was made for this work."""
         return plan.operation == work and plan.parent is None
 
     def why_not_undone(self) -> str | None:
-        """Why a plan of it is not taken back; None: it can be."""
+        """Return why its plans cannot be undone. None: they can."""
         return None if self.undoable else self.not_undone or f"what the operation {self.name} does is not taken back"
 
     def again(self, plan: Plan) -> Work:
-        """What to plan again for, where the plan no longer fits."""
+        """Return the work to plan again if the plan no longer fits."""
         assert not self.by_request, "requests are carried out where they are asked"
         if plan.parent is not None:
             return ReclaimDeleted(plan_id=plan.parent)
         return plan.operation  # type: ignore[return-value]  # one that is scheduled
 
     def topic(self, s: Services, name: TopicName) -> Topic | None:
-        """The topic that is to be there; None: it was deleted, and that is what the work is about. Raises UnknownTopic."""
+        """Return the topic. None: the work is about a deleted topic. Raises UnknownTopic."""
         return s.topics.describe(name)
 
     # When it is due
 
     def looked_at(self, s: Services, given: Sequence[TopicName]) -> Sequence[TopicName]:
-        """Where a schedule looks: at the topics that a person named, else at all. Raises NotInABackend."""
+        """Return the topics that a schedule checks: those that a person named, otherwise all. Raises NotInABackend."""
         return given or [name for name in all_topics(s) if name not in s.backends]
 
     def candidates(self, s: Services, names: Iterable[TopicName], *, named: bool) -> Iterable[TopicName]:
-        """Those of the topics that the operation is for. `named`: a person named them."""
+        """Return the topics that the operation applies to. `named`: a person named them."""
         return names
 
     def due(self, s: Services, name: TopicName, asked: Asked) -> Due:
-        """Whether a plan made now would change something, and why (not)."""
+        """Return whether a plan made now would change something, with the reason."""
         raise NotImplementedError(self.name)
 
     def owed(self, s: Services, name: TopicName, policy: Policy, made: Callable[[], Plan], look: Look) -> Sequence[Owed]:
-        """What the topic's settings oblige it to do, each kind that is in force, also where nothing is due (OBL-1). `made`: the plan that it
-        would make now; `look`: when a run last looked, and when nothing was due."""
+        """Return the obligations of the topic's settings, even if nothing is due (OBL-1).
+
+        Args:
+            made: Returns the plan that the operation would make now.
+            look: When a run last checked the topic, and when nothing was due.
+        """
         return ()
 
     # Planning
 
     def prepare(self, s: Services, name: TopicName) -> None:
-        """Before the facts are gathered, under the topic's lock."""
-        # Altering a topic has done it; the server's settings change without us.
+        """Prepare the topic before the facts are read. The caller holds the topic's lock."""
+        # `topic alter` keeps the view, too, but the server's settings change without it.
         keep_view(s, name)
 
     def preview(self, s: Services, name: TopicName, work: Work, *, as_of: Instant) -> Plan:
-        """The plan as it would be, recorded nowhere."""
+        """Return the plan without recording it."""
         self.wait(s, name)
         with s.topics.look():
             policy = policy_of(s, name)
@@ -133,116 +137,124 @@ class Operation:
             return self.plan(s, name, policy, work, as_of=as_of)
 
     def wait(self, s: Services, name: TopicName) -> None:
-        """Until what must be seen by the plan has ended. Raises TopicBusy."""
+        """Wait for work that the plan must see. Raises TopicBusy."""
 
     def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
-        """Gather the facts, and ask the operation's rules."""
+        """Read the facts and apply the operation's rules."""
         raise NotImplementedError(self.name)
 
     def summary(self, plan: Plan) -> str:
-        """One line for the log."""
+        """Return one line for the log."""
         expected = plan.expected
         return f"{expected.removed_rows} of {expected.rows_in} messages in {expected.segments} segments go"
 
     # The way from stage to publish
 
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
-        """What the gate judges."""
+        """Return the frames that the gate judges."""
         raise NotImplementedError(self.name)
 
     def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
-        """What the staged changes are held to (DEL-2)."""
+        """Return the checks of the staged changes (DEL-2)."""
         raise NotImplementedError(self.name)
 
-    # What a person is asked
+    # The question to a person
 
     def question(self, plan: Plan, going: int) -> str:
-        """In a line. `going`: how many of what the plan counts."""
+        """Return the question in one line. `going`: the number of removed rows."""
         return f"remove {going:,} of {plan.expected.rows_in:,} {plan.things}?"
 
     def where(self, plan: Plan) -> str:
-        """Of what that is a part."""
+        """Return the part of the topic that the removal concerns."""
         segments = plan.expected.segments
         return "message by message" if not segments else f"{segments:,} whole segments" if segments > 1 else "1 whole segment"
 
     def lines(self, plan: Plan, going: Removed, failed: Sequence[Check]) -> list[str]:
-        """What a person should know to decide, as Markdown. `failed`: checks of the gate that did not hold."""
+        """Return the details for a person's decision, as Markdown. `failed`: failed checks of the gate."""
         return of_messages(plan, self.where(plan), going, failed)
 
     # The way to publish
 
     def settings_now(self, s: Services, plan: Plan) -> Policy:
-        """What must not have changed since it was planned."""
+        """Return the settings that must equal those of the plan."""
         return policy_of(s, plan.topic)
 
     def heeds_horizon(self, s: Services, plan: Plan) -> bool:
-        """Whether the plan still knows all that binds it: a compaction may have come after it."""
+        """Return True if no compaction since the plan bounds it further."""
         return True
 
     def touched(self, s: Services, plan: Plan, staged: Staged, holds: Sequence[Hold]) -> int:
-        """How much of what goes a legal hold may name. Here whatever goes, for nobody can look into it (DEL-8)."""
+        """Return the number of removed rows that a legal hold may name. By default every hold counts, because rows are not read (DEL-8)."""
         return len(holds)
 
     def given(self, s: Services, plan: Plan, staged: Staged) -> Given:
-        """What a store may ask that carries it out."""
+        """Return the values that a store may ask for."""
         return Given(ledger=lambda: s.ledger.next_identity(plan.topic), now=s.ledger.now, staged=staged)
 
     def alone(self, s: Services, plan: Plan) -> AbstractContextManager[None]:
-        """Who is kept out while it commits. Raises TopicBusy."""
+        """Lock out other writers during the commit. Raises TopicBusy."""
         return nullcontext()
 
     def comes_between(self, plan: Plan) -> bool:
-        """Whether two of its commits cannot be one, as `before` has to do something between them that is no table's commit."""
+        """Return True if two of its commits cannot be made at once, because `before` must act between them."""
         return False
 
     def before(self, s: Services, verdict: Verdict, store: ChangeStore) -> None:
-        """What must be true, or be done, just before the store's commit, which is not there yet; those before it are, or come with it in one
-        commit. Raises PlanConflict."""
+        """Check the conditions for the store's commit, and act, just before it.
+
+        Earlier commits of the plan exist, or come together with this one. Raises PlanConflict."""
 
     def published(self, plan: Plan, done: Sequence[Published]) -> Published:
-        """Of all commits the one that the outcome counts."""
+        """Return the commit that the outcome counts."""
         return done[0]
 
     # Verifying
 
     def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
-        """What is not as it was planned and judged, in words (DEL-6), beside what should have gone and is still there."""
+        """Describe the differences from the plan and the judgement, except for rows that should be gone (DEL-6)."""
         return []
 
     def look_again(self, s: Services, plan: Plan) -> tuple[Plan | None, list[str]]:
-        """A new plan at the same `as_of`, and what is still overdue without a holder, in words (DEL-6)."""
+        """Return a new plan at the same `as_of`, and descriptions of overdue messages without a holder (DEL-6)."""
         return None, []
 
     def settle(self, s: Services, plan: Plan, staged: Staged | None) -> None:
-        """What the ledger keeps of a plan that has done what it said, before its outcome."""
+        """Record in the ledger, before the outcome, the effects of a plan that succeeded."""
 
     def closed(self, s: Services, plan: Plan, after: Plan) -> None:
-        """The same after its outcome, of an operation that looks again."""
+        """Record the effects after the outcome, with the new plan of `look_again`."""
 
     def leave(self, s: Services, plan: Plan) -> str:
-        """Of a plan that is closed, however it ended: what must not be forgotten is kept; what a person must know is told."""
+        """Record the necessary state of a closed plan, however it ended, and return a message for people."""
         return ""
 
     def did(self, gone: str, rows: int, restored: int, things: str) -> str:
-        """What a success has done, in words. `gone`: what went, by reason; `rows`: how many; `restored`: how many came back."""
+        """Describe a success.
+
+        Args:
+            gone: The removed rows by reason, in words.
+            rows: The number of removed rows.
+            restored: The number of restored rows.
+            things: The word for one kind of rows.
+        """
         return f"removed {gone or 'nothing'}"
 
     def told(self, plan: Plan) -> str:
-        """What the outcome does not count."""
+        """Return details that the outcome does not count."""
         return ""
 
     def counted(self, outcome: Outcome, plan: Plan, published: Published) -> Outcome:
-        """The outcome with counts beyond those that each has."""
+        """Return the outcome with the operation's own counts."""
         return outcome
 
     def first(self, s: Services, plan: Plan) -> str | None:
-        """The plan that had done before what this one found done (DEL-5)."""
+        """Return the earlier plan that had already done this work (DEL-5)."""
         found = s.ledger.find_published(plan.topic, plan.operation, plan.as_of)
         return None if found is None or found.plan.parent != plan.parent else found.plan.plan_id
 
 
 class OfSpace(Operation):
-    """What gives back the space of what has left the topic before: what it takes are files, and no messages are counted."""
+    """An operation that reclaims space: it removes files of messages that left before, and counts no messages."""
 
     name = "reclaim"
     removes, takes_messages, counts_messages = False, False, False
@@ -255,13 +267,13 @@ class OfSpace(Operation):
 
 
 def accept_one(s: Services, plan: Plan, setting: str) -> None:
-    """That the operation works by this setting was accepted; of other settings it says nothing (DEL-3)."""
+    """Record that a person accepted this one setting (DEL-3)."""
     accepted = s.ledger.accepted(plan.topic)
     if not plan.is_empty and accepted is not None:
         s.ledger.set_accepted(plan.topic, {**accepted, setting: dict(plan.policy)[setting]})
 
 
-# The operations by name, and what a plan is made for. Each module is loaded when its operation is first met.
+# The operations by name. A module is imported when its operation is first used.
 
 
 OPERATIONS = {
@@ -287,13 +299,14 @@ OPERATIONS = {
 
 @cache
 def named(name: str) -> Operation:
-    """The operation of this name; see `OPERATIONS`."""
+    """Return the operation of this name, a key of `OPERATIONS`."""
     return cast(Operation, _loaded(OPERATIONS[name])())
 
 
 def stores(s: Services, plan: Plan) -> list[ChangeStore]:
-    """Those that carry out its changes, in their order. Tables that are written again, or whose past is forgotten, go
-    together; the changes of documents that new snapshots cover go in a commit behind theirs."""
+    """Return the stores that apply the plan's changes, in order.
+
+    Rewrites of several tables share one store, and so do tables whose history ends. The purge of changes follows their new snapshots."""
     names = ["drop_tables"] if plan.dropped_tables else [change.kind for change in plan.changes]
     if plan.on_snapshots.documents:
         names.append("changes")
@@ -301,8 +314,10 @@ def stores(s: Services, plan: Plan) -> list[ChangeStore]:
 
 
 def is_undone(s: Services, plan: Plan) -> bool:
-    """Whether all of it was taken back, and is back still: tables that were put back to a time before have lost it again. Of an undo that
-    came to its commit on the log alone the ledger knows, too: see `operations.undo.remember`."""
+    """Return True if an undo has taken back the whole plan, and the tables still have the restored rows.
+
+    Tables that were rolled back to a time before the undo have lost these rows again. The ledger also knows undos that committed on the log
+    only: see `operations.undo.remember`."""
     undone_by = s.ledger.undone_by(plan.plan_id)
     if undone_by is None:
         return False
@@ -311,7 +326,7 @@ def is_undone(s: Services, plan: Plan) -> bool:
 
 
 def is_lost(s: Services, plan: Plan) -> bool:
-    """Of a plan that was published: whether it is sure that nothing of it is there any more."""
+    """Return True if all commits of a published plan have certainly disappeared."""
     found = stores(s, plan)
     return bool(found) and all(store.is_lost(plan) for store in found)
 
@@ -322,22 +337,22 @@ def _loaded(place: str) -> Any:
 
 
 def names_of(so: Callable[[Operation], bool]) -> tuple[plans.Operation, ...]:
-    """The operations of which it is so, as plans and outcomes name them."""
+    """Return the names of the operations for which `so` holds."""
     return tuple(dict.fromkeys(operation.name for operation in map(named, OPERATIONS) if so(operation)))
 
 
 def undoable() -> tuple[plans.Operation, ...]:
-    """Those whose plans can be taken back (DEL-7)."""
+    """Return the operations whose plans can be undone (DEL-7)."""
     return names_of(lambda one: one.undoable)
 
 
 def on_records() -> tuple[plans.Operation, ...]:
-    """Those that logs of single records can do (RET-5)."""
+    """Return the operations that logs of single records support (RET-5)."""
     return names_of(lambda one: one.on_records)
 
 
 def looked_at(s: Services, work: Scheduled, given: Sequence[TopicName]) -> Sequence[TopicName]:
-    """Where a schedule looks; see `Operation.looked_at`. Raises UnsupportedLimit where it cannot work on a topic that a person named."""
+    """Return the topics that a schedule checks; see `Operation.looked_at`. Raises UnsupportedLimit for a named topic without support."""
     for name in given:
         if name in s.backends:
             check_operation(s.backends[name], work, on_records(), where=f"topic {name}")
@@ -345,7 +360,7 @@ def looked_at(s: Services, work: Scheduled, given: Sequence[TopicName]) -> Seque
 
 
 def of_plan(s: Services, plan: Plan) -> Operation:
-    """The operation that has made the plan. An undo with nothing left to do is told by its parent."""
+    """Return the operation of the plan. For an empty undo the undone plan decides."""
     of_nothing = plan.operation == "undo" and plan.is_empty and plan.parent is not None
     if of_nothing and s.ledger.record(str(plan.parent)).plan.operation == "topic_delete":
         return named("undo of topic_delete")
@@ -353,7 +368,7 @@ def of_plan(s: Services, plan: Plan) -> Operation:
 
 
 def kind_of(plan: Plan) -> Operation:
-    """By the plan alone. What an undo gives back says which undo it is; an empty one counts as one of messages."""
+    """Return the operation by the plan alone. The changes of an undo decide; an empty undo counts as one of messages."""
     if plan.operation == "reclaim" and plan.parent is not None:
         return named("reclaim of a deleted topic")
     if plan.operation == "erasure" and Policy.of_values(plan.policy).of_documents:
@@ -368,12 +383,12 @@ def kind_of(plan: Plan) -> Operation:
 
 
 def suite_of(plan: Plan, staged: Staged, policy: Policy) -> Suite:
-    """What the plan's staged changes are held to: by its operation, and by the legal holds that it heeds."""
+    """Return the checks of the plan's operation and of the legal holds that it heeds."""
     return (*kind_of(plan).checks(plan, staged, policy), *holds_suite(plan))
 
 
 def of_work(s: Services, name: TopicName, work: Work) -> Operation:
-    """The operation that plans for this. Raises UnknownPlan, UnknownTopic."""
+    """Return the operation for this work. Raises UnknownPlan, UnknownTopic."""
     if isinstance(work, UndoPlan):
         return _undo_of(s, name, work)
     if isinstance(work, EraseKey):
@@ -386,7 +401,7 @@ def of_work(s: Services, name: TopicName, work: Work) -> Operation:
 
 
 def work_on(s: Services, name: TopicName, work: Scheduled, *, as_of: Instant) -> Work:
-    """What a scheduled run plans for the topic. Where space is given back the name may stand for a topic that was deleted."""
+    """Return the work of a scheduled run on the topic. A reclaim may concern a deleted topic of the name."""
     return cast(Work, _loaded("reclaim.work_on")(s, name, as_of=as_of)) if work == "reclaim" else work
 
 
@@ -400,12 +415,12 @@ def _undo_of(s: Services, name: TopicName, work: UndoPlan) -> Operation:
 
 
 def preview(s: Services, name: TopicName, *, as_of: Instant, work: Work = "message_cleaner") -> Plan:
-    """The plan as it would be, recorded nowhere."""
+    """Return the plan without recording it."""
     return of_work(s, name, work).preview(s, name, work, as_of=as_of)
 
 
 def again(s: Services, plan: Plan) -> Work:
-    """What to plan again for where a plan no longer fits; a person's request is not made again by itself."""
+    """Return the work to plan again if a plan no longer fits. No run repeats a person's request."""
     return of_plan(s, plan).again(plan)
 
 
