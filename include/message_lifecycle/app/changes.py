@@ -1,6 +1,6 @@
-"""A plan's changes, walked in their order: made where no reader sees them, committed, found again by the tables themselves (DEL-4).
+"""The walk through a plan's changes: stage them where no reader sees them, commit them, find them again in the tables (DEL-4).
 
-Each kind of change has its store, and all stores have the same words (`ports.ChangeStore`).
+Each kind of change has its store, and all stores have the same interface (`ports.ChangeStore`).
 """
 
 from __future__ import annotations
@@ -30,21 +30,22 @@ logger = logging.getLogger(__name__)
 
 
 def make(s: Services, plan: Plan) -> Staged:
-    """All of them, unseen. Again: the same."""
+    """Stage all changes where no reader sees them. Repeating it gives the same stage."""
     operation = of_plan(s, plan)
     staged = Staged(plan_id=plan.plan_id, branch=None, snapshot_id=plan.requirements.snapshot_id)
-    # What gives back is staged in reverse: where the view's messages are lost it fails before anything of the log is staged.
+    # An undo stages in reverse: if the view's messages are lost, it fails before the log has a stage.
     for store in reversed(stores(s, plan)) if operation.gives_back else stores(s, plan):
         made = store.stage(plan, operation.given(s, plan, staged))
         staged = replace(made, view=made.view or staged.view, documents=made.documents or staged.documents)
     if plan.archives:
-        archiving.archive(s, plan)  # found again before what it keeps goes, dropped unless that has gone
+        archiving.archive(s, plan)  # checked again before the removal, and dropped unless the removal was made
     return staged
 
 
 def commit(s: Services, verdict: Verdict) -> Published:
-    """One fenced commit each, or one of them all where the catalog can; one that is there already is found. Raises PlanConflict, of the second
-    too: then the first stands."""
+    """Commit each change once, under its fence, or all changes at once if the catalog can. An existing commit is found, not repeated.
+
+    Raises PlanConflict. If the second commit raises it, the first one stays."""
     plan, operation = verdict.plan, of_plan(s, verdict.plan)
     done: list[Published] = []
     with operation.alone(s, plan):
@@ -54,14 +55,15 @@ def commit(s: Services, verdict: Verdict) -> Published:
                 operation.before(s, verdict, store)
             done.append(store.publish(verdict, operation.given(s, plan, verdict.staged)))
             if plan.on_view.back and store is s.stores.view:
-                latest_view(s, plan.topic)  # it names the view as it was
+                latest_view(s, plan.topic)  # it still names the view of before
     note(s, plan.topic)
     return operation.published(plan, done)
 
 
 def _commit_at_once(s: Services, verdict: Verdict, operation: Operation) -> None:
-    """Make those commits in one that are ready and follow each other from the first. Whatever comes of it, who walks the changes finds
-    what is there, and makes what is not. Raises PlanConflict, NoTransactions."""
+    """Make the first commits that are ready at once. The caller then walks all changes and makes the missing commits.
+
+    Raises PlanConflict, NoTransactions."""
     found = stores(s, verdict.plan)
     if len(found) < 2 or operation.comes_between(verdict.plan):
         return
@@ -70,7 +72,7 @@ def _commit_at_once(s: Services, verdict: Verdict, operation: Operation) -> None
     for store in found:
         prepared = store.prepare(verdict, given)
         if prepared is None:
-            break  # what comes behind it must not be there before it
+            break  # a later commit must not exist before an earlier one
         ready.append(prepared)
     if len(ready) < 2:
         return
@@ -81,7 +83,11 @@ def _commit_at_once(s: Services, verdict: Verdict, operation: Operation) -> None
 
 
 def drop(s: Services, plan: Plan, *, ended: OutcomeName | None = None) -> None:
-    """Forget what was made; what is committed stays. `ended`: how the plan has, where that was long ago, and the log may have forgotten."""
+    """Drop the plan's stage. Commits stay.
+
+    Args:
+        ended: The outcome of a plan that ended long ago, because the log may no longer know it.
+    """
     for store in stores(s, plan):
         store.discard(plan)
     if plan.archives and ended not in ("published", "failed") and s.stores.log.published(plan) is None:
@@ -89,10 +95,10 @@ def drop(s: Services, plan: Plan, *, ended: OutcomeName | None = None) -> None:
 
 
 def sweep(s: Services, name: TopicName) -> None:
-    """Drop what a run that died, or could not reach its store, has left of the topic's closed plans. Under the topic's lock.
+    """Drop leftover stages of the topic's closed plans, which a run left when it died or lost its store. Under the topic's lock.
 
-    What the ledger does not know, or has as open, stays: another ledger's plans, questions, commits of which nobody knows how they ended.
-    What cannot be dropped now hinders no plan: it is told, and tried again when the topic is next planned.
+    Stages of unknown or open plans stay: another ledger may own them, a person may still answer, or the result of a commit is unknown. A
+    stage that cannot be dropped now stops no plan. It is logged, and the next planning of the topic tries again.
     """
     for plan_id in s.ledger.uncleared(name):
         if drop_left(s, s.ledger.record(plan_id)):
@@ -100,15 +106,18 @@ def sweep(s: Services, name: TopicName) -> None:
 
 
 def drop_left(s: Services, record: PlanRecord) -> bool:
-    """Drop what a run that died has left of its stage: of a closed plan, or of one that was never recorded as staged. Under the topic's lock.
-    Whether it is gone; what cannot be dropped now is told."""
+    """Drop the leftover stage of a plan that is closed, or that was never recorded as staged. Under the topic's lock.
+
+    Returns:
+        True if the stage is gone. A failure is logged.
+    """
     plan = record.plan
     try:
         with _nobody_stages(s, plan):
             drop(s, plan, ended=None if record.outcome is None else record.outcome.name)
-    except TopicBusy:  # who stages beside it works on that very plan, or on the next
+    except TopicBusy:  # another run stages this plan, or the next one
         logger.info("%s: what plan %s has staged is looked at with the next plan", plan.topic, plan.plan_id)
-    except Exception as error:  # noqa: BLE001 - of any engine or disk: what it hinders is named, and stays the next planning's
+    except Exception as error:  # noqa: BLE001 - any engine or disk may raise: it is logged, and the next planning tries again
         logger.warning("%s: what plan %s has staged is not taken away yet: %s: %s", plan.topic, plan.plan_id, code_of(error), error)
     else:
         return True
@@ -117,7 +126,7 @@ def drop_left(s: Services, record: PlanRecord) -> bool:
 
 @contextmanager
 def _nobody_stages(s: Services, plan: Plan) -> Iterator[None]:
-    """Keep out, under the topic's lock, who stages beside it (CMP-10). Raises TopicBusy."""
+    """Lock out a run that stages next to the topic's lock (CMP-10). Raises TopicBusy."""
     if not plan.is_beside:
         yield
         return
@@ -126,8 +135,9 @@ def _nobody_stages(s: Services, plan: Plan) -> Iterator[None]:
 
 
 def published(s: Services, plan: Plan) -> Published | None:
-    """What came of it, if all of it is there: of its commits the one that the outcome counts. For a plan that removes, the last commit is
-    enough, as the others precede it. For one that gives back, every commit must be there."""
+    """Return the commit that the outcome counts, if the plan is published whole.
+
+    For a removal the last commit is enough, because the others precede it. An undo needs every commit."""
     operation = of_plan(s, plan)
     found = [store.published(plan) for store in (stores(s, plan) if operation.gives_back else stores(s, plan)[-1:])]
     there = [commit for commit in found if commit is not None]
@@ -135,7 +145,7 @@ def published(s: Services, plan: Plan) -> Published | None:
 
 
 def warnings(s: Services, plan: Plan) -> tuple[str, ...]:
-    """What a person must know of how the plan was committed: of tables that were to change at once, one has not changed with the others."""
+    """Warn if the catalog should have made all commits at once but made only some of them."""
     several = stores(s, plan)
     found = [store.published(plan) for store in several] if len(several) > 1 else []
     if {commit.at_once for commit in found if commit is not None} != {True, False}:
@@ -148,56 +158,56 @@ def warnings(s: Services, plan: Plan) -> tuple[str, ...]:
 
 
 def is_committed(s: Services, plan: Plan) -> bool:
-    """Whether readers see it, or cannot any more, though files may be left to remove: then `steps.verify` brings it to its end."""
+    """Return True if the plan is committed. Files may be left to remove; `steps.verify` then removes them."""
     return published(s, plan) is not None or is_to_be_finished(s, plan)
 
 
 def has_first(s: Services, plan: Plan) -> bool:
-    """Whether its first commit is there."""
+    """Return True if the plan's first commit exists."""
     return any(store.published(plan) is not None for store in stores(s, plan)[:1])
 
 
 def is_halfway(s: Services, plan: Plan) -> bool:
-    """Whether a run has died between two of its commits, so that it is brought to its end."""
+    """Return True if a run has died between two commits of the plan, which must therefore be finished."""
     begun = has_first(s, plan) if len(stores(s, plan)) > 1 else plan.moves_tables and has_begun(s, plan)
     return plan.goes_on and begun and published(s, plan) is None
 
 
 def is_decided(s: Services, plan: Plan) -> bool:
-    """Whether nothing stops it any more: all of it is there, or any of what only gives back."""
+    """Return True if nothing may stop the plan any more: all of it is committed, or any part of an undo."""
     return has_begun(s, plan) if of_plan(s, plan).gives_back else published(s, plan) is not None
 
 
 def has_begun(s: Services, plan: Plan) -> bool:
-    """Whether any of its commits is there, or any of its files gone."""
-    # Where the view's history no longer tells whether a compaction was committed, `ChangeStore.has_begun` says yes, for undos to refuse.
+    """Return True if any commit of the plan exists, or any of its files is removed."""
+    # If the view's history no longer shows whether a compaction was committed, `ChangeStore.has_begun` returns True, so that undos refuse.
     first = plan.goes_on and not plan.on_view.compact and any(store.has_begun(plan) for store in stores(s, plan)[:1])
     return first or published(s, plan) is not None
 
 
 def is_to_be_finished(s: Services, plan: Plan) -> bool:
-    """Whether it has begun and has no way back, so that whoever comes ends it, whatever was said since."""
+    """Return True if the plan has started and cannot be rolled back. Any later run then finishes it."""
     return plan.no_way_back and has_begun(s, plan)
 
 
 def finish(s: Services, plan: Plan) -> Published:
-    """Bring it to its end, without a verdict."""
+    """Finish a plan that has started, without a verdict."""
     done = stores(s, plan)[0].finish(plan)
     note(s, plan.topic)
     return done
 
 
 def left(s: Services, plan: Plan) -> list[str]:
-    """Of what it takes, what is still there, and of what it brings, what is not: in words."""
+    """Describe the rows that should be gone but are not, and the rows that should be back but are not."""
     return [what for store in stores(s, plan) for what in store.left(plan)]
 
 
-# Whose a topic's open plan is, whether it waits for a person (DEL-1), and what ends it.
+# The owner of a topic's open plan, the question to a person (DEL-1), and the reasons that end it.
 
 
 UNDER_WAY_US = seconds(3_600)
-"""A run closes its plans at its end, also when it fails. Beyond this its machine is gone, and the topic is anybody's again; what
-makes that safe is the fence in the commit."""
+"""A run closes its plans when it ends or fails. After this time its machine is gone, and any run may take the topic over. The fence in the
+commit makes that safe."""
 
 
 def belongs_to_another(s: Services, plan_id: str, recorded_at: Instant, run: str | None) -> bool:
@@ -251,17 +261,21 @@ def waits(s: Services, record: PlanRecord) -> bool:
 
 
 def outdated(s: Services, plan: Plan) -> str:
-    """Why nobody can say yes to it any more, in words; empty: they can."""
+    """Return why the plan can no longer be approved. Empty: it can."""
     try:
         changed = settings_changed(s, plan)
-    except (UnknownTopic, PlanConflict):  # of a topic that is gone nothing was changed
+    except (UnknownTopic, PlanConflict):  # the topic is gone, so none of its settings changed
         return ""
     return f"settings were changed after it was planned: {', '.join(changed)}" if changed else ""
 
 
 def settings_changed(s: Services, plan: Plan) -> tuple[str, ...]:
-    """Settings that have another value now than the plan was made with: from and to, in words. Raises UnknownTopic, PlanConflict of a
-    deleted topic whose tables are gone."""
+    """Return the settings that have changed since the plan was made, each with its old and new value in words.
+
+    Raises:
+        UnknownTopic: The topic does not exist.
+        PlanConflict: The tables of a deleted topic are gone.
+    """
     before, now = dict(plan.policy), of_plan(s, plan).settings_now(s, plan)
     return tuple(from_to(name, before, now.values) for name in now.changed_since(before))
 
@@ -282,7 +296,7 @@ def asked_by_itself(record: PlanRecord, by: str) -> bool:
 
 
 def replaced(s: Services, record: PlanRecord, by: str) -> tuple[OutcomeName, str]:
-    """How an open plan ends whose place another takes: the outcome and its words. Of an outdated one nobody has failed to answer."""
+    """Return the outcome, and its text, of an open plan that another plan replaces. For an outdated plan nobody failed to answer."""
     if told := outdated(s, record.plan):
         return "superseded", f"{by} took its place: {told}"
     asked = record.state is PlanState.ASKED or record.approval is not None

@@ -1,6 +1,6 @@
-"""Which topics have something to do at `as_of`: without a JVM, and without reading what has not changed.
+"""The topics that are due at `as_of`, found without a JVM and without reading unchanged tables.
 
-A topic is due iff a plan made now would change something: a table that merely differs is not.
+A topic is due if, and only if, a plan made now would change something. A table that merely differs is not due.
 """
 
 from __future__ import annotations
@@ -30,9 +30,12 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Due:
-    """One topic's answer, with the reason in words. `error`: it could not be judged; not being due is then no good news.
+    """The answer for one topic, with its reason.
 
-    `waits`: something is due, and somebody keeps it or works on it."""
+    Args:
+        error: The topic could not be judged. Not being due is then no good news.
+        waits: Messages are due, but a holder keeps them or another run works on them.
+    """
 
     topic: TopicName
     due: bool
@@ -42,7 +45,7 @@ class Due:
 
     @property
     def settled(self) -> bool:
-        """Nothing is due, and nothing waits."""
+        """True if no message is due and none waits."""
         return not self.due and not self.waits and self.error is None
 
 
@@ -55,7 +58,12 @@ def due(
     work: registry.Scheduled = "message_cleaner",
     named: bool = False,
 ) -> list[Due]:
-    """Judge every topic that the operation is for. `run`: whose own open plans are no rival's. `named`: a person named these topics."""
+    """Judge every topic that the operation applies to.
+
+    Args:
+        run: Open plans of this run are not rivals.
+        named: A person named these topics.
+    """
     operation, asked = registry.named(work), Asked(s, as_of=as_of, run=run, named=named)
 
     def one(name: TopicName) -> Due:
@@ -66,39 +74,40 @@ def due(
 
 
 def note_looks(s: Services, found: Iterable[Due], *, as_of: Instant, work: registry.Scheduled) -> None:
-    """Keep that a run has looked at these topics, and where it found nothing due and nothing held (OBL-1)."""
+    """Record that a run has checked these topics, and where nothing was due or held (OBL-1)."""
     judged = {answer.topic: answer.settled for answer in found if answer.error is None}
     s.ledger.set_looks(registry.named(work).name, judged, as_of=as_of)
 
 
 def _judge_each(s: Services, names: Iterable[TopicName], one: Callable[[TopicName], Due]) -> list[Due]:
-    """Each topic by itself: one that cannot be judged hides no other."""
+    """Judge each topic by itself, so that one failing topic hides no other."""
     found = []
     for name in names:
         try:
             found.append(one(name))
-        except Exception as error:  # noqa: BLE001 - the barrier of one topic: dropped since it was listed, a wrong setting: no other topic's affair
+        except Exception as error:  # noqa: BLE001 - the barrier of one topic: a dropped table or a wrong setting must not stop the others
             told = of_it_alone(s, name, error)
             found.append(Due(topic=name, due=False, reason=f"{told.code}: {told}", error=told))
     return found
 
 
 class Asked:
-    """What is asked about all topics of a run. What is told about each of them is read once."""
+    """The context of the due check of one run. Values about all topics are read once."""
 
     def __init__(self, s: Services, *, as_of: Instant, run: str | None, named: bool) -> None:
         self.as_of, self.named = as_of, named
         self._s, self._run, self._read = s, run, dict[object, object]()
 
     def once(self, read: Callable[[Services], Found]) -> Found:
-        """What `read` finds, asked for with the first topic alone."""
+        """Return the result of `read`, which runs for the first topic only."""
         if read not in self._read:
             self._read[read] = read(self._s)
         return cast(Found, self._read[read])
 
     def question(self, name: TopicName) -> Due | None:
-        """That a plan of the topic waits for a person. Nobody is asked any more once a question has lapsed, or settings were changed; the next
-        plan closes it."""
+        """Return the answer for a topic whose plan waits for a person. None: no plan waits.
+
+        A question ends when it lapses or settings change. The next plan then closes it."""
         question = self.once(_waiting).get(name)
         if question is None:
             return None
@@ -107,7 +116,7 @@ class Asked:
         return Due(topic=name, due=False, reason=f"plan {question.plan_id} waits for a person's approval", waits=True)
 
     def unless_hindered(self, made: Plan, reason: str) -> Due:
-        """The topic is due by this plan, unless another run works on it, or a person's refusal of such a plan still stands."""
+        """Return that the plan makes the topic due, unless another run works on it or a person's refusal still counts."""
         rival = _under_way(self._s, made.topic, self._run)
         if rival is not None:
             return Due(topic=made.topic, due=False, reason=f"another run works on it: plan {rival}", waits=True)
@@ -123,12 +132,12 @@ def _waiting(s: Services) -> dict[TopicName, PlanSummary]:
 
 
 def of_messages(s: Services, names: Iterable[TopicName]) -> list[TopicName]:
-    """Without the topics of documents, which other operations leave alone; one that cannot be looked at is judged with the others."""
+    """Return the topics without those of documents. An unreadable topic stays in the list and is judged with the others."""
     return [name for name in names if holds_documents(s, name) is not True]
 
 
 def _under_way(s: Services, name: TopicName, run: str | None) -> str | None:
-    """The plan that another run is carrying out now."""
+    """Return the plan that another run carries out now."""
     for plan in s.ledger.plans(name, limit=1):
         at_work = plan.state not in (PlanState.CLOSED, PlanState.ASKED)
         if at_work and belongs_to_another(s, plan.plan_id, plan.recorded_at, run):
@@ -137,7 +146,7 @@ def _under_way(s: Services, name: TopicName, run: str | None) -> str | None:
 
 
 def not_before(next_due_at: Instant | None) -> str:
-    """Why nothing is due, in words."""
+    """Return why nothing is due."""
     if next_due_at is None:
         return "nothing can go before something changes"
     return f"nothing can go before {format_instant(next_due_at)}"
@@ -148,8 +157,9 @@ def _parent_of(s: Services, outcome: Outcome) -> str | None:
 
 
 def _refused_until(s: Services, made: Plan, as_of: Instant) -> Instant | None:
-    """A refusal stands for `approval_ttl`, or the same question would come back with every interval; what other operations have come
-    to meanwhile is no answer to it."""
+    """Return until when a person's refusal counts (`approval_ttl`). Otherwise every interval would ask the same question.
+
+    Outcomes of other operations do not matter here."""
     for _, outcome in s.ledger.history(made.topic, limit=1, operations=(made.operation,)):
         until = Instant(outcome.as_of + Policy.of_values(made.policy).approval_ttl_us)
         if outcome.name == "refused" and as_of < until and _parent_of(s, outcome) == made.parent:
@@ -157,16 +167,16 @@ def _refused_until(s: Services, made: Plan, as_of: Instant) -> Instant | None:
     return None
 
 
-# What a look at a topic leaves for the next one: when it can have something to remove, and who holds what is overdue.
+# The state that a check leaves for the next one: when the topic can be due again, and the holders of overdue messages.
 
 
 def due_states(s: Services) -> Mapping[TopicName, DueState]:
-    """What all earlier looks have left."""
+    """Return the states that earlier runs recorded."""
     return s.ledger.due_states()
 
 
 def note_due(s: Services, after: Plan, marker: str | None = None) -> None:
-    """Keep for the next look when this topic can have something to remove, and who holds what is overdue now."""
+    """Record for the next check when this topic can be due again, and the holders of overdue messages."""
     more_now = after.as_of if after.changes or after.more else after.next_due_at
     s.ledger.set_due_state(
         after.topic,
@@ -180,14 +190,16 @@ def note_due(s: Services, after: Plan, marker: str | None = None) -> None:
 
 
 def holders_of(s: Services, plan: Plan) -> tuple[tuple[str, str], ...]:
-    """Consumers that hold overdue messages, with their progress now, legal holds and undone plans: a change of it makes the topic due again."""
+    """Return the holders of overdue messages with their state now: consumers, legal holds, undone plans.
+
+    A change of a state makes the topic due again."""
     readers = any(entry.holder in READERS for entry in plan.held)
     spared = any(entry.holder in get_args(SparedBy) for entry in plan.held)
     return _state(s, plan.topic, readers=readers, spared=spared)
 
 
 def have_changed(s: Services, name: TopicName, holders: tuple[tuple[str, str], ...]) -> bool:
-    """Whether the holders of that time hold otherwise now, or not at all."""
+    """Return True if the state of a recorded holder has changed."""
     if not holders:
         return False
     spared = [":" in held for held, _ in holders]

@@ -1,8 +1,7 @@
-"""Who keeps messages of a topic: its readers, and whatever the rules say legal holds and undone plans (DEL-7, DEL-8); and the one choke point
-that every publish passes.
+"""The readers, legal holds and undone plans that keep messages of a topic (DEL-7, DEL-8), and the one check that every publish passes.
 
-A plan names the holds that it heeds. Whoever adds a hold takes the topic's lock, and so waits for a publish in flight; whoever publishes
-has that lock, and publishes nothing that does not know every hold that stands. The gate has its own look at what a plan takes.
+A plan names the holds that it heeds. Adding a hold takes the topic's lock and so waits for a publish in flight. Publishing takes the same
+lock and refuses a plan that does not know every current hold. The gate reads the holds a second time.
 """
 
 from __future__ import annotations
@@ -34,28 +33,30 @@ if TYPE_CHECKING:
 
 
 def readers_of(s: Services, name: TopicName) -> list[Progress]:
-    """Who needs the topic's messages: consumers, those of the store's own, replicas, and compaction where the topic has a view; it never falls silent."""
+    """Return the readers of the topic: consumers, the store's own groups, replicas, and compaction if there is a view.
+
+    Compaction never falls silent."""
     own = () if s.groups is None else s.groups.progress(name)
     return [*s.ledger.consumers(name), *own, *_compaction(s.stores.view.view(name))]
 
 
 def _compaction(view: ViewState | None) -> list[Progress]:
-    # Partitions without a horizon lose nothing: a reader has read nothing of what it does not name.
+    # Partitions without a horizon lose nothing, because a reader has read nothing of a partition that it does not name.
     horizons = {} if view is None else view.horizons
     return [Progress(consumer=READER, partition=p, offset=offset, at=None, kind="compaction") for p, offset in sorted(horizons.items())]
 
 
 def horizons_of(s: Services, name: TopicName) -> Mapping[int, int]:
-    """The last offset compacted by partition, NOTHING where none was; empty: there is no view."""
+    """Return the last compacted offset of each partition, NOTHING before the first compaction. Empty: the topic has no view."""
     view = s.stores.view.view(name)
     return {} if view is None else view.horizons
 
 
-# What stays whatever the rules say
+# Messages that stay whatever the rules say
 
 
 def facts_with_spared(s: Services, facts: Facts, view: ViewState | None = None) -> Facts:
-    """With the holds that stand, and what they and undone plans keep of the log; of the `view`, too, where one is given."""
+    """Return the facts with the current holds, and the messages of the log (and of `view`) that holds and undone plans keep."""
     holds = holds_of(s, facts.log.topic)
     of_view = () if view is None else spared_in_view(s, facts.log, view, holds)
     kept = (*spared_of(s, facts.log, holds), *of_view, *spared_by_undo(s, facts.log.topic))
@@ -63,12 +64,12 @@ def facts_with_spared(s: Services, facts: Facts, view: ViewState | None = None) 
 
 
 def spared_of(s: Services, log: LogState, holds: Sequence[Hold]) -> tuple[Spared, ...]:
-    """What may not go of the log: a key lies where its messages are at the log's snapshot."""
+    """Return the messages of the log that must stay. A held key covers its messages at the log's snapshot."""
     return tuple(spared for hold in holds for spared in _of_log(s, log, hold))
 
 
 def spared_in_view(s: Services, log: LogState, view: ViewState, holds: Sequence[Hold]) -> tuple[Spared, ...]:
-    """What may not go of the compacted view: it may be all that is left of a held message."""
+    """Return the messages of the compacted view that must stay. The view may hold the last copy of a held message."""
     found: list[Spared] = []
     for hold in holds:
         if isinstance(hold.what, HeldKey):
@@ -79,7 +80,7 @@ def spared_in_view(s: Services, log: LogState, view: ViewState, holds: Sequence[
 
 
 def spared_by_undo(s: Services, name: TopicName) -> tuple[Spared, ...]:
-    """What came back with an undo, and was not released since (DEL-7)."""
+    """Return the messages that an undo restored and nobody has released (DEL-7)."""
     return tuple(
         Spared(
             partition=partition,
@@ -97,7 +98,7 @@ def spared_by_undo(s: Services, name: TopicName) -> tuple[Spared, ...]:
 
 
 def undone_detail(known: Undone) -> str:
-    """Why it stays, and what lets it go."""
+    """Return why the messages stay, and how a person releases them."""
     return (
         f"plan {known.plan_id}, which took it, was undone by plan {known.undone_by}; `lifecycle undo {known.plan_id} --release` lets it go"
     )
@@ -120,7 +121,7 @@ def _of_log(s: Services, log: LogState, hold: Hold) -> Iterator[Spared]:
 
 
 def messages_held(s: Services, hold: Hold) -> int | None:
-    """Return how many messages of the log the hold covers now; of a log without any, how many of its compacted view.
+    """Return the number of messages of the log that the hold covers now, or of the compacted view if the log has none.
 
     None: the hold is on documents or on a deleted topic, whose messages nobody counts.
     """
@@ -155,11 +156,11 @@ def _spared(hold: Hold, partition: int, first: int, last: int | None) -> Spared:
     return Spared(partition=partition, first=first, last=last, holder="hold", name=hold.hold_id, detail=hold.told)
 
 
-# Held messages of which the compacted view has the only copy: their raw messages had gone before the hold was placed (DEL-8).
+# Held messages whose only copy is in the compacted view: their raw messages left before the hold was placed (DEL-8).
 
 
 _KEYS_ASKED = 100
-"""Of more keys than that nobody looks whether each has a newer message: one may, and that is enough for the view to wait."""
+"""With more keys than this, no search for newer messages runs: one of the keys may have one, and then the view waits."""
 
 
 class Copy(NamedTuple):
@@ -172,7 +173,7 @@ class Copy(NamedTuple):
 
 
 def of_key(s: Services, name: TopicName, view: ViewState, held: HeldKey) -> Sequence[tuple[int, int, bytes | None]]:
-    """Where the view has messages of the key."""
+    """Return the places of the key's messages in the view."""
     assert held.key is not None, "the ledger keeps the key for as long as its hold stands"
     return s.stores.view.places_of(name, view, offsets={}, keys={held.key})
 
@@ -180,7 +181,7 @@ def of_key(s: Services, name: TopicName, view: ViewState, held: HeldKey) -> Sequ
 def at_risk(
     s: Services, log: LogState, view: ViewState, tails: Iterable[Tail], policy: Policy, *, as_of: Instant, holds: Iterable[Hold]
 ) -> tuple[Held, ...]:
-    """What a compaction now would take, or may: of each hold and partition, one entry."""
+    """Return the held messages that a compaction might remove now: one entry for each hold and partition."""
     tails = list(tails)
     due = compaction.is_due(view, policy, as_of=as_of)
     if not due and not any(tail.rows for tail in tails):
@@ -221,7 +222,7 @@ def _copies(s: Services, name: TopicName, view: ViewState, hold: Hold) -> Iterat
 
 
 def _with_newer(s: Services, log: LogState, view: ViewState, keys: set[bytes], as_of: Instant) -> set[bytes | None] | None:
-    """Keys with a message past the horizon; None: too many to look."""
+    """Return the keys with a message past the horizon. None: too many keys to search."""
     if len(keys) > _KEYS_ASKED:
         return None
     return {
@@ -244,26 +245,26 @@ def _held(copies: Sequence[Copy]) -> Held:
     )
 
 
-# The choke point
+# The check of every publish
 
 
 def require_heeded(s: Services, plan: Plan) -> None:
-    """Raises PlanConflict where a hold stands now that the plan does not know: the next plan does."""
+    """Raise PlanConflict if there is a hold that the plan does not know. The next plan will know it."""
     unknown = [hold for hold in holds_of(s, plan.topic) if hold.hold_id not in plan.requirements.heeded]
     if unknown:
         raise PlanConflict(plan.plan_id, f"{unknown[0].told} was placed after it was planned", rival=f"hold {unknown[0].hold_id}")
 
 
 def evidence(s: Services, plan: Plan, touched: Callable[[Sequence[Hold]], int]) -> list[dict[str, int]]:
-    """The frame `holds`: one row about the holds that stand now, resolved anew, and how much of the plan they touch."""
+    """Return the frame `holds`: one row about the current holds, resolved again, and the number of planned rows that they touch."""
     holds = holds_of(s, plan.topic)
     unheeded = sum(hold.hold_id not in plan.requirements.heeded for hold in holds)
     return [{"holds": len(holds), "unheeded": unheeded, "touched": 0 if not holds or plan.is_empty else touched(holds)}]
 
 
 def touched_messages(s: Services, plan: Plan, staged: Staged, holds: Sequence[Hold]) -> int:
-    """Messages and segments of the plan that a hold may touch."""
-    # At the plan's own snapshot; where a key lies needs nothing else of the log.
+    """Return the number of the plan's messages and segments that a hold may cover."""
+    # At the plan's own snapshot, which is enough to find the messages of a key.
     log = replace(s.reader.log(plan.topic), snapshot_id=plan.requirements.snapshot_id)
     of_log = SparedOffsets(spared_of(s, log, holds))
     view = s.stores.view.view(plan.topic) if plan.on_view.mark or plan.on_view.compact or plan.erasure else None
@@ -281,7 +282,7 @@ def touched_messages(s: Services, plan: Plan, staged: Staged, holds: Sequence[Ho
 
 
 def touched_tables(plan: Plan, holds: Sequence[Hold]) -> int:
-    """Of an erasure: what it rewrites may have rows that no offsets of the log name, which a hold may name if it is of no other key."""
+    """Return the number of tables of an erasure that a hold may cover: rewritten files may have rows without offsets of the log."""
     return sum(not isinstance(hold.what, HeldKey) for hold in holds) * len(plan.rewrites)
 
 
@@ -291,7 +292,7 @@ def _among(spared: SparedOffsets, rows: Rows) -> int:
 
 @contextmanager
 def refusals_recorded(s: Services, name: TopicName, operation: Operation, as_of: Instant, run: str | None) -> Iterator[None]:
-    """What a hold refuses is told, and stays in the history (DEL-8)."""
+    """Record in the history each refusal because of a hold (DEL-8)."""
     try:
         yield
     except HeldByLegalHold as refusal:
@@ -300,10 +301,10 @@ def refusals_recorded(s: Services, name: TopicName, operation: Operation, as_of:
         raise
 
 
-# What the due check remembers
+# The state that the due check remembers
 
 
 def spared_state(s: Services, name: TopicName) -> tuple[tuple[str, str], ...]:
-    """Who keeps overdue messages beside readers: a change of it makes the topic due again. No reader's name has a colon."""
+    """Return the holds and undone plans that keep messages. A change makes the topic due again. No reader's name has a colon."""
     undone = tuple((f"undone:{known.plan_id}", "kept") for known in s.ledger.undone(name) if known.released_at is None)
     return (*((f"hold:{hold_id}", "stands") for hold_id in ids_of(holds_of(s, name))), *undone)

@@ -1,6 +1,7 @@
-"""The verbs, in order: plan, stage, gate, approve, publish, verify. Each reads and writes the ledger by plan id, each can be
-run by hand and again, and none decides anything itself: `operations` decides, `stores` do, `gates` judge. No verb asks which operation it
-carries out: each walks the plan's changes, and asks the registry for the rest.
+"""The verbs, in order: plan, stage, gate, approve, publish, verify.
+
+Each verb reads and writes the ledger by plan id, and can be run again and by hand. No verb decides by itself: `operations` decides, `stores`
+do the work, `gates` judge. No verb asks for the operation's name: each walks the plan's changes and asks the registry for the rest.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.verdict import Withheld, decide
 
 REPLANS = 3
-"""How often a run plans again after the table changed under it, before it gives up as `starved`."""
+"""The most plans of one run. If the table changes under each of them, the run ends as `starved`."""
 
 
 def plan(
@@ -69,7 +70,7 @@ def plan(
         if earlier is not None and decision is Decision.REFUSE:
             raise _refused(earlier, operation.is_of(earlier.plan, work))
         with sparing.refusals_recorded(s, name, operation.name, as_of, run):
-            made = preview(s, name, as_of=as_of, work=work)  # again: an undo that was finished just now leaves nothing to do
+            made = preview(s, name, as_of=as_of, work=work)  # again, because an undo that was finished just now leaves no work
         requested_by = requested_by or _requester(s, made)
         made = changes.with_second_person(made, None if requested_by is None else person_of(requested_by))
         if earlier is not None and made.is_empty and decision in (Decision.BESIDE, Decision.REPLACE_OR_BESIDE):
@@ -77,7 +78,7 @@ def plan(
         if earlier is not None and decision is Decision.BESIDE:
             raise OpenPlan(str(name), earlier.plan.plan_id, format_instant(earlier.recorded_at))
         if not made.is_empty and _was_published(s, made.plan_id):
-            raise commit_lost(made.plan_id)  # a plan names the state that it was made from, and its commit is another state
+            raise commit_lost(made.plan_id)  # an equal plan after its own publish means that the commit was lost
         if earlier is not None and earlier.plan.plan_id != made.plan_id:
             close(s, earlier.plan, *replaced(s, earlier, by=f"plan {made.plan_id}"))
         return s.ledger.add_plan(made, run=run, requested_by=requested_by)
@@ -86,13 +87,14 @@ def plan(
 def _make_way(
     s: Services, name: TopicName, operation: Operation, work: Work, *, as_of: Instant, run: str | None
 ) -> tuple[PlanRecord | None, Decision]:
-    """Return the topic's open plan, if one is left, and what `PLANNING` says of it. A plan that a dead run committed, or half committed, is
-    ended here. Under the topic's lock."""
+    """Return the topic's open plan, if one is left, with the decision of `PLANNING`. Under the topic's lock.
+
+    It ends a plan that a dead run committed or half committed."""
     earlier = s.ledger.open_plan(name)
     if earlier is None:
         return None, Decision.REPLACE
     if earlier.staged is None:
-        changes.drop_left(s, earlier)  # half a file of it would be taken for a writer's
+        changes.drop_left(s, earlier)  # otherwise a part of its stage would look like another writer's file
     if operation.is_of(earlier.plan, work):
         planner = Planner.SAME_INTERVAL if earlier.plan.as_of == as_of else Planner.SAME_WORK
     else:
@@ -105,11 +107,11 @@ def _make_way(
         return None, Decision.REPLACE
     if decision is not Decision.FINISH:
         return earlier, decision
-    stuck = _finished(s, earlier)  # what comes now builds on both of its commits
+    stuck = _finished(s, earlier)  # the new plan builds on both of its commits
     if stuck is None:
         return None, Decision.REPLACE
     decision = PLANNING[changes.standing_in_tables(s, stuck, planner, run, can_finish=False)][planner]
-    if changes.is_halfway(s, stuck.plan):  # half of a plan is closed, and remembered: nothing closes beside it
+    if changes.is_halfway(s, stuck.plan):  # a half plan is closed and remembered, and no other plan may close next to it
         decision = {Decision.REPLACE_OR_BESIDE: Decision.REPLACE, Decision.BESIDE: Decision.REFUSE}.get(decision, decision)
     return stuck, decision
 
@@ -126,7 +128,7 @@ def _requester(s: Services, plan: Plan) -> str | None:
 
 
 def _was_published(s: Services, plan_id: str) -> bool:
-    """Whether the ledger knows it as published, and nobody has taken it back."""
+    """Return True if the ledger has the plan as published and no undo has taken it back."""
     try:
         outcome = s.ledger.record(plan_id).outcome
     except UnknownPlan:
@@ -135,19 +137,22 @@ def _was_published(s: Services, plan_id: str) -> bool:
 
 
 def _finished(s: Services, record: PlanRecord) -> PlanRecord | None:
-    """A plan of which a run died between its two commits, brought to its end under the caller's lock: else taking it back would bring back
-    one half of it. The record, where that cannot be, because another writer or a hold came between."""
+    """Finish a plan whose run died between its two commits: an undo would otherwise restore one half. Under the caller's lock.
+
+    Returns:
+        The record of a plan that cannot be finished, because another writer or a hold came between. None: it is finished.
+    """
     try:
         _publish(s, record)
         verify(s, record.plan.plan_id)
     except PlanConflict:
-        # What is there of it is remembered when it is closed; but half of a topic is none, for whatever is planned now.
+        # Closing the plan records its commits. A half-moved topic, however, cannot be planned at all.
         _whole_again(s, record.plan)
     return s.ledger.open_plan(record.plan.topic)
 
 
 def _whole_again(s: Services, plan: Plan) -> Outcome | None:
-    """Of a topic half moved the tables are brought home. Of an undo that is all, and its outcome is written."""
+    """Bring the tables of a half-moved topic home. That completes an undo, and its outcome is returned."""
     if not plan.moves_tables:
         return None
     changes.drop(s, plan)
@@ -160,13 +165,13 @@ def stage(s: Services, plan_id: str) -> Staged:
     with _staging(s, plan):
         record = _open(s, plan_id)
         if record.staged is not None and (not allows(record.state, Event.STAGE) or _stands(s, record)):
-            return record.staged  # made again, it would not be what was judged, and the ledger takes nothing else from here on
+            return record.staged  # a second stage would differ from the judged one, and the ledger would refuse it
         staged = changes.make(s, plan)
         try:
             s.ledger.record_staged(staged)
         except NotReady:
             if s.ledger.record(plan_id).state is PlanState.CLOSED:
-                changes.drop(s, plan)  # whoever ended it meanwhile found no stage to take away
+                changes.drop(s, plan)  # the run that ended it meanwhile found no stage to drop
             raise
     return staged
 
@@ -190,14 +195,13 @@ def _not_ready(record: PlanRecord, event: Event) -> NotReady:
 
 
 def _stands(s: Services, record: PlanRecord) -> bool:
-    """Whether what was staged and judged stands, because another run has committed some of it: made again it would be something else, and
-    the report would go with it."""
+    """Return True if the stage and its report must stay, because another run has committed a part of it."""
     return record.report is not None and changes.has_begun(s, record.plan)
 
 
 @contextmanager
 def _staging(s: Services, plan: Plan) -> Iterator[None]:
-    """What works for long and beside the log lets others go on meanwhile, but for another of its kind (CMP-10)."""
+    """Lock the topic. Long work next to the log only locks out work of its own kind (CMP-10)."""
     if not plan.is_beside:
         with s.ledger.lock(plan.topic):
             yield
@@ -211,7 +215,7 @@ def _staging(s: Services, plan: Plan) -> Iterator[None]:
 
 
 def mark(s: Services, plan_id: str) -> Staged:
-    """Put the markers that the staged change calls for beside it; where the topic makes none, or nothing goes, all stays as it is."""
+    """Stage the markers that the change requires. Nothing happens if the topic makes no markers or the plan is empty."""
     record, staged = _staged(s, plan_id)
     if not marks(s, record.plan) or staged.markers is not None:
         return staged
@@ -224,27 +228,28 @@ def mark(s: Services, plan_id: str) -> Staged:
 
 
 def marks(s: Services, plan: Plan) -> bool:
-    """Whether markers are to be looked for before the gate."""
+    """Return True if the plan may require markers."""
     return of_plan(s, plan).marks and not plan.is_empty and Policy.of_values(plan.policy).marker_ttl_us is not None
 
 
 def gate(s: Services, plan_id: str) -> GateReport:
-    """Judge the staged change; where another run has staged it anew meanwhile, that. A blocked plan is closed and its stage dropped:
-    readers' data is as it was (DEL-2, DEL-3)."""
+    """Judge the stage, the newest one if another run has staged again meanwhile.
+
+    A blocked plan is closed and its stage dropped, so readers' data stays as it was (DEL-2, DEL-3)."""
     record, staged = _staged(s, plan_id)
     if record.report is not None and _stands(s, record):
         return record.report
     policy = Policy.of_values(record.plan.policy)
     sparing.require_heeded(s, record.plan)
     if staged.markers is None and marks(s, record.plan):
-        staged = mark(s, plan_id)  # another run has staged anew what this one had marked
+        staged = mark(s, plan_id)  # another run has replaced the stage that this run had marked
     report = judge(s, record.plan, staged, policy)
     report = seals.sealed_report(s, record, staged, report)
     try:
         s.ledger.record_report(staged, report)
     except NotReady:
         if _staged(s, plan_id)[1] == staged:
-            raise  # a person has answered, or it is being published
+            raise  # a person has answered, or a run publishes the plan
         return gate(s, plan_id)
     if report.judgement == "blocked":
         close(s, record.plan, "blocked", blocked_by(report), staged=staged)
@@ -252,10 +257,16 @@ def gate(s: Services, plan_id: str) -> GateReport:
 
 
 def approve(s: Services, plan_id: str, *, granted: bool, by: str, text: str, gate_id: str | None = None) -> Approval:
-    """Record a person's word; a refusal closes the plan (DEL-3). `gate_id`: the report that the person was shown; None: the one that stands.
+    """Record a person's answer (DEL-3). A refusal closes the plan. It keeps data, so it always counts.
 
-    Raises OwnRequest, UnnamedPerson and MixedScripts, and the plan still waits; PlanConflict of one that is asked again; VoidAnswer where a yes is about another report than
-    the one that waits by now, or where settings were changed since, by which the plan is closed. A no keeps data, so it always stands."""
+    Args:
+        gate_id: The report that the person has seen. None: the current report.
+
+    Raises:
+        OwnRequest, UnnamedPerson, MixedScripts: The plan still waits.
+        PlanConflict: The question was asked again.
+        VoidAnswer: The approval is about an older report, or settings have changed since. The plan is closed.
+    """
     record = s.ledger.record(plan_id)
     standing = None if record.report is None else record.report.gate_id
     by = person_of(by)
@@ -276,12 +287,18 @@ def approve(s: Services, plan_id: str, *, granted: bool, by: str, text: str, gat
 
 
 def publish(s: Services, plan_id: str) -> Published | Outcome | None:
-    """One fenced commit a change. None: the plan is empty, there is nothing to commit. An Outcome: it may not be published (now)."""
+    """Commit each change once, under its fence.
+
+    Returns:
+        The commit. None: the plan changes nothing. An Outcome: the plan may not be published, or not now.
+    """
     record = s.ledger.record(plan_id)
     if record.outcome is not None:
         return record.outcome
     with s.ledger.lock(record.plan.topic):
-        begun = changes.is_to_be_finished(s, record.plan)  # asked first: whoever ends it writes the outcome, and then takes the word away
+        begun = changes.is_to_be_finished(
+            s, record.plan
+        )  # before the outcome is read: the run that finishes the plan writes the outcome and then removes its traces
         record = s.ledger.record(plan_id)
         if record.outcome is not None:
             return record.outcome  # another plan took its place while this one waited for its turn
@@ -291,7 +308,7 @@ def publish(s: Services, plan_id: str) -> Published | Outcome | None:
 
 
 def _publish(s: Services, record: PlanRecord) -> Published | Outcome | None:
-    """Under the topic's lock. Raises PlanConflict; NotReady where no gate has judged what is staged."""
+    """Publish under the topic's lock. Raises PlanConflict, and NotReady if no gate has judged the stage."""
     plan, operation = record.plan, of_plan(s, record.plan)
     if record.staged is None or record.report is None or record.reported_at is None:
         raise _not_ready(record, Event.PUBLISH)
@@ -319,19 +336,19 @@ def _publish(s: Services, record: PlanRecord) -> Published | Outcome | None:
         return None
     if not operation.heeds_horizon(s, plan) and changes.published(s, plan) is None:
         raise PlanConflict(plan.plan_id, "the topic has been compacted since it was planned")
-    # Another run's gate, or its stage beside the log, asks for no lock. After this word the ledger takes neither.
+    # Another run may gate or stage without this lock. From here on the ledger refuses both.
     s.ledger.record_publishing(record.staged, record.report)
     return changes.commit(s, verdict)
 
 
 def changes_nothing(plan: Plan, staged: Staged | None) -> bool:
-    """Whether there is nothing to commit: also where a sweep has found that no marker is owed."""
+    """Return True if the plan is empty, or a sweep has found no missing marker."""
     markers = None if staged is None else staged.markers
     return plan.is_empty or (bool(plan.on_log.sweep) and markers is not None and not markers.count)
 
 
 def verify(s: Services, plan_id: str) -> Outcome:
-    """Read the table again: what went is what was planned, and what is overdue is named (DEL-6). Writes the outcome."""
+    """Read the tables again, compare the effect with the plan, name overdue messages (DEL-6), and write the outcome."""
     record = s.ledger.record(plan_id)
     if record.outcome is not None:
         _require_on_main(s, record)
@@ -343,7 +360,7 @@ def verify(s: Services, plan_id: str) -> Outcome:
     if published is None and (not changes_nothing(plan, record.staged) or record.report is None):
         ended = s.ledger.record(plan_id).outcome
         if ended is not None:
-            return ended  # another run has written it meanwhile, and then taken away what told of it
+            return ended  # another run has written it meanwhile and removed the traces
         raise _not_ready(record, Event.VERIFY)
     wrong = differences(s, record, published)
     if not wrong:
@@ -376,14 +393,14 @@ def _require_on_main(s: Services, record: PlanRecord) -> None:
 
 
 def differences(s: Services, record: PlanRecord, published: Published | None) -> list[str]:
-    """What is not as it was planned and judged, in words (DEL-6)."""
+    """Describe all differences from the plan and the judgement (DEL-6)."""
     if published is None or record.staged is None:
         return []
     return [*of_plan(s, record.plan).differences(s, record, published), *changes.left(s, record.plan)]
 
 
 def ended_by_another(s: Services, plan: Plan) -> Outcome | None:
-    """How another run, which carries out the same plan, has brought it to its end; it may have committed it, and not said so yet."""
+    """Return the outcome of a plan that another run has finished. If that run has only committed it, verify it here."""
     outcome = s.ledger.record(plan.plan_id).outcome
     if outcome is None:
         return verify(s, plan.plan_id) if changes.is_committed(s, plan) else None
@@ -401,20 +418,20 @@ def close(
     staged: Staged | None = None,
 ) -> Outcome:
     """Record the outcome and forget the stage. The first outcome of a plan stands."""
-    # First: should that fail, the plan stays open, by which alone the next run finds what is away.
+    # First, because a failure here leaves the plan open, and only an open plan leads the next run to the moved tables.
     ended = _whole_again(s, plan) if published is None else None
     if ended is not None:
         return ended
     outcome = closing_outcome(s, plan, name, detail, published=published, after=after, staged=staged)
     recorded = s.ledger.record_outcome(outcome)
     changes.drop(s, plan)
-    if published is not None and not plan.is_beside:  # else another run may stage for it still, and the next planning looks again
+    if published is not None and not plan.is_beside:  # otherwise another run may still stage for it, and the next planning checks again
         s.ledger.record_cleared(plan.plan_id)
     return recorded
 
 
 Approver = Callable[[Plan, GateReport], tuple[bool, str, str] | None]
-"""Asked where the gate leaves it to a person: (granted, by, text), or None to leave the plan waiting."""
+"""Answers the question of the gate: (granted, by, text), or None to leave the plan waiting."""
 
 
 def run(
@@ -428,8 +445,12 @@ def run(
     requested_by: str | None = None,
     planned: Callable[[PlanRecord], None] = lambda _: None,
 ) -> Outcome:
-    """All verbs for one topic. When the table changes under the plan, plan again, at the most REPLANS times. `planned`: called with each
-    plan before anything of it is staged."""
+    """Run all verbs on one topic. If the table changes under the plan, plan again, up to REPLANS times.
+
+    Args:
+        approver: Answers questions of the gate. None: the plan then waits.
+        planned: Called with each plan before it is staged.
+    """
     rival = ""
     for _ in range(REPLANS):
         record = plan(s, name, as_of=as_of, run=run, work=work, requested_by=requested_by)
@@ -468,7 +489,7 @@ def carry_out(s: Services, record: PlanRecord, approver: Approver | None = None)
         report = record.report
     if report.judgement == "needs_approval" and record.approval is None and approver is not None:
         word = approver(record.plan, report)
-        # A word given in advance may be the requester's own; the plan then waits for another's.
+        # An answer given in advance may be the requester's own. The plan then waits for a second person.
         if word is not None and not (word[0] and asked_by_itself(record, word[1])):
             if word[0] and (why := changes.outdated(s, record.plan)):
                 raise PlanConflict(plan_id, why)
