@@ -127,7 +127,7 @@ def test_alter_tells_what_changed_and_what_it_means_now(lake: Lake) -> None:
     said = lake.say(*arguments).out
     assert f"A run now would remove 0 of 50 messages; {TOLD}." in " ".join(said.split())
     table = [line.split() for line in said.splitlines() if line.startswith(("message_expiry", "max_overdue"))]
-    assert table == [["message_expiry", "0", "864000", "seconds", "topic"], ["max_overdue", "600", "86400", "seconds", "built", "in"]]
+    assert table == [["message_expiry", "0s", "10d", "topic"], ["max_overdue", "10m", "1d", "built", "in"]]
     assert "approval_ttl" not in said
     again = lake.say(*arguments[:5])
     assert "no setting is another one now" in again.out
@@ -152,7 +152,7 @@ def test_create_tells_the_settings_that_the_topic_has_of_its_own(capsys: pytest.
     lake = make_lake(capsys, segment_max_seconds=DAY_S)
     said = lake.say("topic", "create", "shop/orders", "--set", "message_expiry=60").out
     rows = [line.split() for line in said.splitlines() if line.endswith("topic")]
-    assert rows == [["message_expiry", "0", "60", "seconds", "topic"], ["segment_max_seconds", "0", "86400", "seconds", "topic"]]
+    assert rows == [["message_expiry", "0s", "1m", "topic"], ["segment_max_seconds", "0s", "1d", "topic"]]
     assert "It holds no messages now." in said
     letters = lake.say("topic", "create", "shop/letters", "--set", "fold=last_write")
     assert (letters.status, "It holds no changes now." in letters.out) == (0, True)
