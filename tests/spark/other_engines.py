@@ -13,15 +13,21 @@ from tests.spark.lake import Lake, tables
 from tests.spark.landing import Landing
 
 from message_lifecycle.app import steps
+from message_lifecycle.app.cli import main
+from message_lifecycle.app.cli.context import Wiring
+from message_lifecycle.app.erasures import ask, carry_out
 from message_lifecycle.app.ingest_result import IngestResult
 from message_lifecycle.app.intake import IngestOptions, take_files
 from message_lifecycle.app.rendering import as_json
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.views.status import status
+from message_lifecycle.app.views.topics import consumers_view
+from message_lifecycle.model.erasure import KeySecret
+from message_lifecycle.model.errors import code_of
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
-from message_lifecycle.model.request import RemoveMessages
+from message_lifecycle.model.request import PurgeKey, RemoveMessages
 from message_lifecycle.sources.mapping import FieldMapping
 from message_lifecycle.stores.iceberg.columns import SCHEMA
 from message_lifecycle.stores.iceberg.engine import engine_of_process
@@ -89,6 +95,22 @@ class Topic(Landing):
     def remove(self, *offsets: int) -> Outcome:
         return self.run(RemoveMessages(positions=tuple((0, offset) for offset in offsets)))
 
+    def erase(self) -> str:
+        """Ask for an erasure of key a; the code of what stops it, or an empty text."""
+        secret = KeySecret(b"a secret of more than thirty-two bytes")
+        s = replace(self.s, key_secret=lambda _: secret)
+        request = ask(s, b"a", topics=[self.name], forbid=False, by="ada", why="a letter").request_id
+        (found,) = carry_out(s, request, approver=lambda *_: (True, "ada", "a letter"))
+        return "" if found.error is None else code_of(found.error)
+
+    def say(self, *arguments: str) -> int:
+        """Run the `lifecycle` command on this lake; its exit status."""
+        return main(arguments, wiring=Wiring(lake=lambda: self.s))
+
+    def lags(self) -> dict[str, int | None]:
+        """How far each consumer is behind."""
+        return {entry["consumer"]: entry["partitions"][0]["lag"] for entry in consumers_view(self.s, self.name)}
+
     def status(self) -> dict[str, Any]:
         return dict(as_json(status(self.s, [self.name])[0]))
 
@@ -101,6 +123,9 @@ class Topic(Landing):
             self.run()
         with raises(code):
             self.remove(0)
+        with raises(code):
+            self.run(PurgeKey(key=b"a"))
+        assert self.erase() == code, "an erasure waits"
         told = self.status()
         assert not told["ok"]
         assert code in " ".join(told["problems"])

@@ -36,6 +36,7 @@ def test_offsets_go_on_after_a_rewrite_and_an_expiry(topic: Topic) -> None:
     assert topic.s.reader.end_offsets(topic.name) == {0: 4}
     assert topic.ingest("e", "f", "g").end_offsets == {0: 7}
     assert topic.places() == [0, 1, 2, 3, 4, 5, 6]
+    assert topic.lags() == {"billing": 3}, "what it has not read is not counted as read"
     assert topic.remove(2).removed == (("removed", 1),)
     assert topic.places() == [0, 1, 3, 4, 5, 6]
     assert topic.status()["ok"] or "LogStateLost" not in str(topic.status())
@@ -59,7 +60,7 @@ def test_an_emptied_log_keeps_its_end_through_an_expiry(topic: Topic) -> None:
     assert topic.places() == [2]
 
 
-def test_a_lost_property_stops_the_topic_until_it_is_repaired(topic: Topic) -> None:
+def test_a_lost_property_stops_the_topic_until_it_is_repaired(topic: Topic, capsys: pytest.CaptureFixture[str]) -> None:
     topic.ingest("a", "b", "c")
     topic.sql("ALTER TABLE {t} UNSET TBLPROPERTIES ('" + WITNESS + "')")
     topic.stops("LogStateLost")
@@ -67,7 +68,15 @@ def test_a_lost_property_stops_the_topic_until_it_is_repaired(topic: Topic) -> N
     found = witness.look(topic.s, topic.name).found[0]
     assert found.witnesses["table property"] is None
     assert found.offsets == {0: 3}
-    assert witness.repair(topic.s, topic.name, **WORDS, accept_rollback=False).repaired
+    command = ("topic", "repair", str(topic.name))
+    capsys.readouterr()
+    assert topic.say(*command) == 3, "a look changes nothing"
+    shown = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["table", "property", "missing"] in shown
+    assert ["after", "a", "repair", "0:", "3"] in shown
+    assert topic.say(*command, "--by", "ada") == 2, "a name without a reason"
+    assert topic.say(*command, "--by", "ada", "--why", "checked with the other team") == 0
+    assert topic.say(*command) == 0
     assert topic.ingest("d").end_offsets == {0: 4}
 
 
@@ -108,8 +117,7 @@ def test_a_rollback_stops_the_topic_until_a_person_accepts_it(topic: Topic) -> N
     (topic.inbox / f"{topic._file}.jsonl").unlink()
     assert str(first) in str(topic.status()["problems"])
     assert str(ours) in str(topic.status()["problems"])
-    with raises("LogRolledBack"):
-        witness.repair(topic.s, topic.name, **WORDS, accept_rollback=False)
+    assert topic.say("topic", "repair", str(topic.name), "--by", "ada", "--why", "fine") == 3, "a rollback is accepted by a word of its own"
     done = witness.repair(topic.s, topic.name, **WORDS, accept_rollback=True)
     assert done.set_back == (("billing", 0, 3),)
     assert [Path(file).name for file in done.files] == ["2.jsonl"]
@@ -118,6 +126,8 @@ def test_a_rollback_stops_the_topic_until_a_person_accepts_it(topic: Topic) -> N
     assert topic.places() == [0, 4, 5, 6, 7, 8]
     topic.run()
     assert topic.places() == [4, 5, 6, 7, 8], "billing has read none of these"
+    topic.roll_back(first)
+    topic.stops("LogRolledBack")  # one rollback was accepted, and no other
 
 
 def test_a_rollback_behind_an_expiry_is_told_apart(topic: Topic) -> None:
