@@ -109,7 +109,7 @@ class Topic(Landing):
 
     def lags(self) -> dict[str, int | None]:
         """How far each consumer is behind."""
-        return {entry["consumer"]: entry["partitions"][0]["lag"] for entry in consumers_view(self.s, self.name)}
+        return {entry.consumer: entry.partitions[0].lag for entry in consumers_view(self.s, self.name)}
 
     def status(self) -> dict[str, Any]:
         return dict(as_json(status(self.s, [self.name])[0]))

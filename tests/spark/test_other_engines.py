@@ -73,7 +73,7 @@ def test_a_lost_property_stops_the_topic_until_it_is_repaired(topic: Topic, caps
     assert topic.say(*command) == 3, "a look changes nothing"
     shown = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["table", "property", "missing"] in shown
-    assert ["after", "a", "repair", "0:", "3"] in shown
+    assert ["after", "a", "repair", "0:3"] in shown
     assert topic.say(*command, "--by", "ada") == 2, "a name without a reason"
     assert topic.say(*command, "--by", "ada", "--why", "checked with the other team") == 0
     assert topic.say(*command) == 0
