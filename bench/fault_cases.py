@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from tests.ledgers import StandingClock
 from tests.spark.documents import SETTINGS as OF_DOCUMENTS
 from tests.spark.documents import typed
+from tests.spark.quarantines import refuse
 
 from bench.fault_lake import SECOND, SECRET, archive_of
 from message_lifecycle.app import steps
@@ -27,8 +28,6 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.request import DeleteTopic, EraseKey, PurgeKey, ReclaimDeleted, RemoveMessages, UndoPlan
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.ports import MessageWriter
-from message_lifecycle.stores.iceberg.append import quarantine
-from message_lifecycle.stores.iceberg.engine import engine_of_process
 
 AS_OF = Instant(100 * SECOND)
 LATER = Instant(200 * SECOND)
@@ -224,9 +223,7 @@ def _quarantine(m: Maker, name: TopicName) -> Work:
     create_topic(m.s, name, partitions=1, settings={"quarantine_max_age": 10, "max_removed_fraction": 0.0})
     for second in (1, 95):
         rows = [("f", at, "unreadable_line", None, f"raw {second} {at}") for at in (1, 2)]
-        frame = m.session.createDataFrame(rows, "file string, position bigint, code string, reason string, raw string")
-        at, batch = Instant(second * SECOND), f"{name.topic} {second}"
-        quarantine(engine_of_process(), name, frame, batch_id=batch.replace(name.topic, "batch"), at=at, may_commit=lambda: None)
+        refuse(name, *rows, batch_id=f"batch {second}", at=Instant(second * SECOND))
     return "quarantine"
 
 

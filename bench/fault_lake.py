@@ -20,7 +20,7 @@ from message_lifecycle.model.erasure import KeySecret
 from message_lifecycle.model.errors import UnknownTopic
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.sources.messages import with_own_lifetimes
+from message_lifecycle.sources.lifetimes import with_own_lifetimes
 from message_lifecycle.stores.archive import ParquetArchive
 from message_lifecycle.stores.iceberg.catalog import IcebergTopics, Tables
 from message_lifecycle.stores.iceberg.compaction.store import IcebergViews

@@ -1,4 +1,4 @@
-"""An ingest that is killed at a given point: `python -m tests.spark.dying_ingest POINT LEDGER TOPIC FOLDER FEW_BYTES`."""
+"""An ingest that is killed at a given point: `python -m tests.spark.dying_ingest POINT LEDGER TOPIC FOLDER`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 from tests.spark.landing import KEYED
 
 from message_lifecycle.app import intake as intaking
+from message_lifecycle.app import intake_tasks
 from message_lifecycle.ledger import open_ledger
 from message_lifecycle.model.errors import LifecycleError
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.stores.iceberg import append, writer
-from message_lifecycle.stores.iceberg import append as appending
+from message_lifecycle.stores.iceberg import append
 from message_lifecycle.stores.iceberg.catalog import IcebergTopics, Tables
 from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.log_repair import IcebergWitnesses
@@ -27,7 +27,7 @@ def die(*_: Any, **__: Any) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def main(point: str, ledger: str, topic: str, folder: str, few_bytes: str) -> None:
+def main(point: str, ledger: str, topic: str, folder: str) -> None:
     commit = append.commit_staged
 
     def dying_commit(*args: Any, **named: Any) -> None:
@@ -38,9 +38,9 @@ def main(point: str, ledger: str, topic: str, folder: str, few_bytes: str) -> No
         if of_the_log and point == "committed":
             die()
 
-    vars(appending)["commit_staged"] = vars(writer)["commit_staged"] = dying_commit
+    vars(append)["commit_staged"] = dying_commit
     if point == "begun":
-        vars(appending)["append_batch"] = vars(writer)["append_few"] = die
+        vars(intake_tasks)["read_files"] = die
     if point == "disk full":
         resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_LIMIT, FILE_LIMIT))
     intake = intaking.Intake(
@@ -50,7 +50,6 @@ def main(point: str, ledger: str, topic: str, folder: str, few_bytes: str) -> No
         engine=engine_of_process,
         end_offsets=lambda _: {},
         witnesses=IcebergWitnesses(Tables(), engine_of_process),
-        few_bytes=int(few_bytes),
     )
     try:
         intaking.take_files(intake, TopicName.parse(topic), folder, intaking.IngestOptions(mapping=KEYED))

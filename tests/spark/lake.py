@@ -26,7 +26,7 @@ from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import Policy, resolve
 from message_lifecycle.operations import message_cleaner
 from message_lifecycle.operations.verdict import Verdict
-from message_lifecycle.sources.messages import with_own_lifetimes
+from message_lifecycle.sources.lifetimes import with_own_lifetimes
 from message_lifecycle.stores.iceberg import layout
 from message_lifecycle.stores.iceberg.catalog import IcebergTopics, Tables, ledger_text
 from message_lifecycle.stores.iceberg.columns import SCHEMA

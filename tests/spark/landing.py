@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -21,7 +21,7 @@ from message_lifecycle.model.setting_list import Value
 from message_lifecycle.sources.mapping import FieldMapping
 from message_lifecycle.sources.selection import EVERY_FILE, Patterns
 from message_lifecycle.stores.iceberg.catalog import Tables
-from message_lifecycle.stores.iceberg.engine import engine_of_process
+from message_lifecycle.stores.iceberg.engine import Engine, engine_of_process
 from message_lifecycle.stores.iceberg.layout import LogSummary
 from message_lifecycle.stores.iceberg.log_repair import IcebergWitnesses
 from message_lifecycle.stores.iceberg.read import newest_state
@@ -31,9 +31,11 @@ KEYED = FieldMapping(key="k", value="v", append_time="at")
 
 
 class Landing:
-    """Topics that take files. `server`: the server's settings. `few_bytes`: see `Intake`; Spark reads everything unless a test asks for else."""
+    """Topics that take files. `server`: the server's settings. `engine`: runs the tasks."""
 
-    def __init__(self, lake: Lake, folder: Path, server: Mapping[str, Value] | None = None, *, few_bytes: int = 0) -> None:
+    def __init__(
+        self, lake: Lake, folder: Path, server: Mapping[str, Value] | None = None, *, engine: Callable[[], Engine] = engine_of_process
+    ) -> None:
         self.lake, self.folder = lake, folder
         self.url = url = f"sqlite:///{folder / 'ledger.db'}"
         migrate_ledger(url)
@@ -42,10 +44,9 @@ class Landing:
             topics=lake.topics,
             ledger=self.ledger,
             server=server or {},
-            engine=engine_of_process,
+            engine=engine,
             end_offsets=lambda name: newest_state(Tables().load(name)).end_offsets,
             witnesses=IcebergWitnesses(Tables(), engine_of_process),
-            few_bytes=few_bytes,
         )
 
     def topic(self, *, partitions: int = 1, **settings: Value) -> TopicName:

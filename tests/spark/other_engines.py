@@ -46,7 +46,7 @@ class Topic(Landing):
     """One topic, a ledger of its own, and another engine: Spark's own SQL."""
 
     def __init__(self, lake: Lake, folder: Path, name: TopicName, **settings: Any) -> None:
-        super().__init__(lake, folder, few_bytes=1 << 20)
+        super().__init__(lake, folder)
         self.inbox = folder / "inbox"
         self.inbox.mkdir()
         self.s: Services = replace(lake.services(), ledger=self.ledger)

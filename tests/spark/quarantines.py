@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from secrets import token_hex
 
+import pyarrow as pa
+
 from message_lifecycle.app import steps
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.topics import create_topic
@@ -13,16 +15,33 @@ from message_lifecycle.ledger import open_ledger
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
-from message_lifecycle.stores.iceberg.append import quarantine
+from message_lifecycle.stores.iceberg.append import Place
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.layout import QUARANTINE
+from message_lifecycle.stores.iceberg.refused_rows import REFUSED, quarantine, write_refused
 from message_lifecycle.stores.iceberg.session import spark_session, sql_table
+from message_lifecycle.stores.iceberg.tasks import NewFile
 
 SECOND = 1_000_000
 AGE = 10
 AS_OF = Instant(100 * SECOND)
 YES = (True, "tester", "as expected")
+
+
+Row = tuple[str, int, str, str | None, str | None]
+
+
+def refuse(name: TopicName, *rows: Row, batch_id: str, at: Instant) -> None:
+    """Put rows of one batch into the topic's quarantine: file, position, code, reason, raw."""
+    batch = pa.RecordBatch.from_pydict(dict(zip(REFUSED, map(list, zip(*rows, strict=True)), strict=True)))
+
+    def write(place: Place) -> list[NewFile]:
+        new = write_refused(place, 0, [batch], batch_id=batch_id, at=at)
+        assert new is not None
+        return [new]
+
+    quarantine(engine_of_process(), name, write, batch_id=batch_id, may_commit=lambda: None)
 
 
 class Refused:
@@ -37,10 +56,8 @@ class Refused:
             self.refuse(second)
 
     def refuse(self, second: int) -> None:
-        session = spark_session("tests")
         rows = [("f", 1, "unreadable_line", None, f"raw {second}"), ("f", 2, "unreadable_line", None, f"more {second}")]
-        frame = session.createDataFrame(rows, "file string, position bigint, code string, reason string, raw string")
-        quarantine(engine_of_process(), self.name, frame, batch_id=f"b{second}", at=Instant(second * SECOND), may_commit=lambda: None)
+        refuse(self.name, *rows, batch_id=f"b{second}", at=Instant(second * SECOND))
 
     def left(self) -> list[str]:
         session = spark_session("tests")

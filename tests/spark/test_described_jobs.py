@@ -11,6 +11,7 @@ from secrets import token_hex
 import pytest
 from tests.events import described_jobs, event_log
 from tests.spark.documents import SETTINGS, typed
+from tests.spark.landing import json_lines
 
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import create_topic
@@ -29,9 +30,12 @@ SECOND = 1_000_000
 # One Spark start for all operations: the applications differ in their arguments alone.
 PROGRAM = """
 from message_lifecycle.app.applications import plan_and_stage, run_application
+from message_lifecycle.app.ingest import ingest
 from message_lifecycle.model.request import EraseKey
 
 def main():
+    result = ingest({topic!r}, {folder!r}, key="k", value="v", append_time="at")
+    assert (result.rows, result.quarantined) == (9, {{"unreadable_line": 1}})
     works = {works!r}
     for topic, work in works:
         asked = EraseKey(request_id=work) if work not in ("compaction", "message_cleaner", "snapshot_with_purge") else work
@@ -47,7 +51,12 @@ def test_each_operation_has_a_job_that_names_it(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("LIFECYCLE_LEDGER_URL", f"sqlite:///{tmp_path}/ledger")
     migrate_ledger(os.environ["LIFECYCLE_LEDGER_URL"])
     s, stream = lake(), f"jobs-{token_hex(4)}"
-    view, ttl, documents, erased = (TopicName(stream=stream, topic=topic) for topic in ("view", "ttl", "documents", "erased"))
+    topics = ("view", "ttl", "documents", "erased", "taken")
+    view, ttl, documents, erased, taken = (TopicName(stream=stream, topic=topic) for topic in topics)
+    create_topic(s, taken, partitions=2, settings={})
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "a.jsonl").write_text(json_lines(*((f"key {at}", "v", None) for at in range(9))))
+    (tmp_path / "files" / "b.jsonl").write_text("broken\n")
     create_topic(s, view, partitions=2, settings={"cleanup_policy": "compact"})
     create_topic(s, ttl, partitions=1, settings={"allow_msg_ttl": True, "max_removed_fraction": 1.0})
     create_topic(s, documents, partitions=1, settings=SETTINGS)
@@ -68,7 +77,7 @@ def test_each_operation_has_a_job_that_names_it(tmp_path: Path, monkeypatch: pyt
     s.ledger.add_erasure("request", s.key_secret(True).digest(b"k1"), topics=[erased], forbid=False, requested_by="tester", why="test")
 
     works = [(str(view), "compaction"), (str(ttl), "message_cleaner"), (str(documents), "snapshot_with_purge"), (str(erased), "request")]
-    (tmp_path / "program.py").write_text(PROGRAM.replace("{works!r}", repr(works)))
+    (tmp_path / "program.py").write_text(PROGRAM.format(works=works, topic=str(taken), folder=str(tmp_path / "files")))
     (tmp_path / "events").mkdir()
     given = [part for name, value in event_log(tmp_path / "events").items() for part in ("--conf", f"{name}={value}")]
     submit = str(Path(os.environ["SPARK_HOME"]) / "bin" / "spark-submit")
@@ -76,7 +85,10 @@ def test_each_operation_has_a_job_that_names_it(tmp_path: Path, monkeypatch: pyt
     assert done.returncode == 0, done.stderr
 
     found = described_jobs(tmp_path / "events")
-    assert [re.sub("plan [0-9a-f]{8}$", "plan ID", job) for job in found] == [
+    assert [re.sub("(plan|batch) [0-9a-f]{8}", r"\1 ID", job) for job in found] == [
+        f"ingest of {taken}, batch ID: reading 2 files",
+        f"ingest of {taken}, batch ID: refused rows of 1 files",
+        f"ingest of {taken}, batch ID: writing 2 partitions",
         f"compaction of {view}: 2 partitions, plan ID",
         f"message cleaner of {ttl}: finding rows in 1 files, plan ID",
         f"snapshot with purge of {documents}: folding 1 buckets, plan ID",

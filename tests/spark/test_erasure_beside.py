@@ -19,6 +19,7 @@ from tests.errors import raises
 from tests.spark.erasures import AS_OF, Topic, grant, topics_of
 from tests.spark.key_search import files_with
 from tests.spark.lake import SECOND, Lake, tables
+from tests.spark.quarantines import refuse as refuse_rows
 
 from message_lifecycle.app import receipts, steps
 from message_lifecycle.app.holds import place_hold, release_hold
@@ -26,7 +27,6 @@ from message_lifecycle.model.erasure import Receipt
 from message_lifecycle.model.errors import HeldByLegalHold
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.request import EraseKey, UndoPlan
-from message_lifecycle.stores.iceberg.append import quarantine
 from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.erasure.publish import metadata_name
 from message_lifecycle.stores.iceberg.quarantine import IcebergQuarantine
@@ -76,8 +76,7 @@ def test_the_quarantine_loses_the_rows_whose_text_tells_the_key(make: Callable[.
         (None, None),
     ]
     rows = [("in.csv", at, "10165", reason, raw) for at, (reason, raw) in enumerate(raws)]
-    frame = topic.session.createDataFrame(rows, "file string, position bigint, code string, reason string, raw string")
-    quarantine(engine_of_process(), topic.name, frame, batch_id=token_hex(16), at=AS_OF, may_commit=lambda: None)
+    refuse_rows(topic.name, *rows, batch_id=token_hex(16), at=AS_OF)
     assert files_with(topic.location("quarantine"), topic.key)
     request_id = topic.request()
     outcome = topic.erase(request_id)
@@ -133,8 +132,7 @@ def test_refused_rows_that_came_before_the_gate_stay(make: Callable[..., Topic])
 def refuse(topic: Topic, *raws: str) -> None:
     """One batch of refused rows."""
     rows = [("in.csv", at, "10165", "bad", raw) for at, raw in enumerate(raws)]
-    frame = topic.session.createDataFrame(rows, "file string, position bigint, code string, reason string, raw string")
-    quarantine(engine_of_process(), topic.name, frame, batch_id=token_hex(16), at=AS_OF, may_commit=lambda: None)
+    refuse_rows(topic.name, *rows, batch_id=token_hex(16), at=AS_OF)
 
 
 @pytest.mark.parametrize("name", ["published", "failed"])
@@ -148,9 +146,8 @@ def test_refused_rows_come_back_after_an_erasure_without_the_key(
     refused = {"old": [topic.key.decode(), "one"], "older": ["two"], "young": ["three"]}
     for at, (batch, raws) in enumerate(refused.items()):
         rows = [("in.csv", line, "10165", None, raw) for line, raw in enumerate(raws)]
-        frame = topic.session.createDataFrame(rows, "file string, position bigint, code string, reason string, raw string")
         since = Instant(AS_OF - SECOND if batch == "young" else at * SECOND)
-        quarantine(engine_of_process(), topic.name, frame, batch_id=batch, at=since, may_commit=lambda: None)
+        refuse_rows(topic.name, *rows, batch_id=batch, at=since)
 
     def left() -> list[str]:
         engine_of_process().forget(topic.name, kind="quarantine")
@@ -184,8 +181,7 @@ def test_a_hold_on_a_key_that_the_same_refused_row_tells_refuses_the_erasure(mak
     topic.append((b"a", b"1"), (topic.key, b"2"))
     raws = (f"{word};x;y", "beside;it", f"{word};held;z")
     rows = [("in.csv", at, "10165", "bad", raw) for at, raw in enumerate(raws)]
-    frame = topic.session.createDataFrame(rows, "file string, position bigint, code string, reason string, raw string").coalesce(1)
-    quarantine(engine_of_process(), topic.name, frame, batch_id=token_hex(16), at=AS_OF, may_commit=lambda: None)
+    refuse_rows(topic.name, *rows, batch_id=token_hex(16), at=AS_OF)
     beside = place_hold(topic.s, topic.name, key=b"beside", by="ada", why="case 6")
     in_the_row = place_hold(topic.s, topic.name, key=b"held", by="ada", why="case 7")
     with pytest.raises(HeldByLegalHold, match="case 7"):
@@ -265,8 +261,8 @@ def test_the_receipt_of_a_key_that_was_nowhere_does_not_hold_where_a_table_made_
     topic.append((b"a", b"1"))
     request_id = topic.request()
     assert topic.erase(request_id).name == "no_op"
-    row = f"SELECT 'a.jsonl' AS file, 1L AS position, 'unreadable_line' AS code, 'torn' AS reason, '{topic.key.decode()}, torn' AS raw"
-    quarantine(engine_of_process(), topic.name, topic.session.sql(row), batch_id=token_hex(16), at=AS_OF, may_commit=lambda: None)
+    row = ("a.jsonl", 1, "unreadable_line", "torn", f"{topic.key.decode()}, torn")
+    refuse_rows(topic.name, row, batch_id=token_hex(16), at=AS_OF)
     (wrong,) = receipts.verify(topic.s, request_id)
     assert "of the quarantine hold the key" in wrong
 

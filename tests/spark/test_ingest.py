@@ -17,7 +17,6 @@ from tests.errors import raises
 from tests.spark.lake import Lake
 from tests.spark.landing import KEYED, Landing, by_the_rule, json_lines
 
-from message_lifecycle.app.intake import FEW_BYTES
 from message_lifecycle.app.rendering import Notes
 from message_lifecycle.model.instants import of_datetime, seconds
 from message_lifecycle.operations import admission
@@ -25,6 +24,7 @@ from message_lifecycle.sources import messages as sources
 from message_lifecycle.sources.mapping import FieldMapping
 from message_lifecycle.sources.selection import Patterns
 from message_lifecycle.sources.times import Unit
+from message_lifecycle.stores.iceberg.engine import Spark
 
 pytestmark = pytest.mark.spark
 
@@ -100,10 +100,8 @@ def test_order_is_that_of_file_names_then_of_lines_and_all_files_make_one_commit
     assert landing.branches(topic) == []
 
 
-@pytest.mark.parametrize("few_bytes", [0, 1 << 20])
-def test_files_are_taken_in_the_order_of_the_numbers_in_their_names(landing: Landing, few_bytes: int) -> None:  # P12
+def test_files_are_taken_in_the_order_of_the_numbers_in_their_names(landing: Landing) -> None:  # P12
     topic = landing.topic()
-    landing.intake = replace(landing.intake, few_bytes=few_bytes)
     files = {f"app-{n}_jsonl": f'{{"k":"k","v":"v{n}","at":"2026-11-20T10:00:{n:02}Z"}}\n' for n in (1, 10, 2)}
     folder = landing.source(**files, notes_txt="x", _old_csv="x")
     result = landing.take(topic, folder, patterns=Patterns(exclude=("app-1.*",)))
@@ -119,10 +117,8 @@ def test_files_are_taken_in_the_order_of_the_numbers_in_their_names(landing: Lan
     assert [one.file for one in later.passed_over if one.why == "taken before"] == ["app-2.jsonl", "app-10.jsonl"]
 
 
-@pytest.mark.parametrize("few_bytes", [0, 1 << 20])
-def test_whole_files_whose_times_go_back_are_named(landing: Landing, small_slices: None, few_bytes: int) -> None:
+def test_whole_files_whose_times_go_back_are_named(landing: Landing, small_slices: None) -> None:
     topic = landing.topic(partitions=2)
-    landing.intake = replace(landing.intake, few_bytes=few_bytes)
     late = [*ROWS[20:], (None, "zero", datetime(1970, 1, 1, tzinfo=UTC))]
     files = {
         "app-1_jsonl": as_json(late),
@@ -320,11 +316,9 @@ def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "_SLICE_BYTES", 1000)
 
 
-@pytest.mark.parametrize("few_bytes", [0, FEW_BYTES], ids=["by Spark", "in this process"])
 @pytest.mark.parametrize(("field", "meant"), [("K", "k"), ("pod", "box.pod"), ("nothing like it", None)])
-def test_a_field_that_no_record_has_refuses_the_batch(landing: Landing, few_bytes: int, field: str, meant: str | None) -> None:
+def test_a_field_that_no_record_has_refuses_the_batch(landing: Landing, field: str, meant: str | None) -> None:
     topic = landing.topic()
-    landing.intake = replace(landing.intake, few_bytes=few_bytes)
     folder = landing.source(a_jsonl='{"k":"a","box":{"pod":"x"},"at":null}\n{"k":"b","at":null}\n')
     for mapping in (FieldMapping(key=field), FieldMapping(append_time=field), FieldMapping(headers=field), FieldMapping(value=field)):
         with raises("MissingField", match=f"Did you mean '{meant}'" if meant else f"no.*{field}|none of 2 records has a field '{field}'"):
@@ -333,19 +327,15 @@ def test_a_field_that_no_record_has_refuses_the_batch(landing: Landing, few_byte
         assert not landing.ledger.open_batches(topic)
 
 
-@pytest.mark.parametrize("few_bytes", [0, FEW_BYTES], ids=["by Spark", "in this process"])
-def test_fields_that_some_records_lack_are_counted(landing: Landing, few_bytes: int) -> None:
+def test_fields_that_some_records_lack_are_counted(landing: Landing) -> None:
     topic = landing.topic()
-    landing.intake = replace(landing.intake, few_bytes=few_bytes)
     folder = landing.source(a_jsonl='{"k":"a","v":"1","at":"2024-05-01T12:00:00Z"}\n{"v":"2","at":null}\n{"k":null}\n')
     result = landing.take(topic, folder)
     assert (result.rows, result.absent) == (3, {"k": 1, "v": 1, "at": 1})
 
 
-@pytest.mark.parametrize("few_bytes", [0, FEW_BYTES], ids=["by Spark", "in this process"])
-def test_a_batch_whose_times_have_no_zone_is_refused_and_one_such_time_goes_alone(landing: Landing, few_bytes: int) -> None:
+def test_a_batch_whose_times_have_no_zone_is_refused_and_one_such_time_goes_alone(landing: Landing) -> None:
     topic = landing.topic()
-    landing.intake = replace(landing.intake, few_bytes=few_bytes)
     folder = landing.source(a_jsonl=json_lines(("a", "1", "2026-11-28 10:00:00,123"), ("a", "2", "2026-11-28 10:00:01,123")))
     with raises("MissingTimeZone", match="--time-zone"):
         landing.take(topic, folder)
@@ -356,10 +346,8 @@ def test_a_batch_whose_times_have_no_zone_is_refused_and_one_such_time_goes_alon
     assert (result.rows, result.quarantined) == (1, {"unreadable_time": 1})
 
 
-@pytest.mark.parametrize("few_bytes", [0, FEW_BYTES], ids=["by Spark", "in this process"])
-def test_a_file_that_was_refused_whole_comes_in_under_its_name_when_it_is_mended(landing: Landing, few_bytes: int) -> None:
+def test_a_file_that_was_refused_whole_comes_in_under_its_name_when_it_is_mended(landing: Landing) -> None:
     topic = landing.topic()
-    landing.intake = replace(landing.intake, few_bytes=few_bytes)
     for name, bad, told in (
         ("a_json", '[\n{"k":"a",\n"v":"1"}\n]', "a JSON array"),
         ("b_json", '{\n"k":"a",\n"v":"1"\n}\n', "a JSON object in many lines"),
@@ -372,14 +360,15 @@ def test_a_file_that_was_refused_whole_comes_in_under_its_name_when_it_is_mended
         assert landing.take(topic, folder).rows == 1
 
 
-def test_this_process_and_spark_read_the_same(landing: Landing) -> None:
-    logs = []
-    folder = landing.source(a_jsonl=as_json(ROWS), b_csv=as_csv(ROWS), c_parquet=as_parquet(ROWS))
-    for few_bytes in (0, FEW_BYTES):
-        landing.intake = replace(landing.intake, few_bytes=few_bytes)
-        topic = landing.topic(partitions=3)
-        landing.take(topic, folder, replace(KEYED, value=None))
-        logs.append(landing.messages(topic))
+def test_this_process_and_spark_do_the_same(landing: Landing, small_slices: None) -> None:
+    """Tasks of a Spark job, and tasks in threads of this process, are the same functions."""
+    logs, spark = [], Spark(landing.lake.session)
+    folder = landing.source(a_jsonl=as_json(ROWS) + b"broken\n", b_csv=as_csv(ROWS), c_parquet=as_parquet(ROWS))
+    for engine in (landing.intake.engine, lambda: spark):
+        landing.intake = replace(landing.intake, engine=engine)
+        topic = landing.topic(partitions=3, segment_size_bytes=500)
+        result = landing.take(topic, folder, replace(KEYED, value=None))
+        logs.append((landing.messages(topic), landing.quarantine(topic), landing.state(topic), result.rows))
     assert logs[0] == logs[1]
 
 

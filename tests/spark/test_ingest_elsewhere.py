@@ -23,7 +23,7 @@ from tests.spark.test_ingest import ROWS, as_csv, as_json, as_parquet
 
 from lifecycle_local.cluster import store_settings
 from lifecycle_local.s3_server import Asked, Refused, S3Server, Serve, s3_server
-from message_lifecycle.sources import messages
+from message_lifecycle.app import intake_tasks
 from message_lifecycle.sources.mapping import FieldMapping
 from message_lifecycle.stores.iceberg.tasks import Store
 
@@ -170,7 +170,7 @@ def test_a_store_that_hands_a_file_out_no_more_is_no_bad_file(
     def refuse(asked: Asked, serve: Serve) -> Any:
         return Refused(HTTPStatus.FORBIDDEN, "AccessDenied") if asked.method == "GET" and asked.path.endswith(".jsonl") else serve()
 
-    checked = messages.check_heads
+    checked = intake_tasks.check_heads
 
     def later(*args: Any) -> None:
         checked(*args)
@@ -179,11 +179,11 @@ def test_a_store_that_hands_a_file_out_no_more_is_no_bad_file(
     if asks == "the driver":
         store.around = refuse
     else:
-        monkeypatch.setattr(messages, "check_heads", later)
+        monkeypatch.setattr(intake_tasks, "check_heads", later)
     with raises("StorageRefused", match=r"a\.jsonl"):
         landing.take(topic, place)
     store.around = lambda _, serve: serve()
-    monkeypatch.setattr(messages, "check_heads", checked)
+    monkeypatch.setattr(intake_tasks, "check_heads", checked)
     assert landing.take(topic, f"{place}//").rows == len(ROWS)
 
 

@@ -121,14 +121,15 @@ def test_a_batch_that_died_before_the_erasure_is_ended_first_and_without_the_key
     topic, key = landing.topic(), token_hex(16)
     landing.take(topic, landing.source(before_jsonl=json_lines((key, "0", NOON), ("z", "1", NOON))))
     folder = landing.source(one_jsonl=json_lines(("a", "2", NOON), (key, "3", NOON), (key, "4", "no time"), ("b", "5", NOON)))
-    command = [sys.executable, "-m", "tests.spark.dying_ingest", point, landing.url, str(topic), str(folder), "0"]
+    command = [sys.executable, "-m", "tests.spark.dying_ingest", point, landing.url, str(topic), str(folder)]
     died = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert died.returncode == -signal.SIGKILL, died.stderr[-2000:]
     s = services(landing)
     request = ask(s, key.encode(), topics=[topic], forbid=True, by="ada", why="a letter")
     before = landing.messages(topic)
     (held_up,) = carry_out(s, request.request_id, approver=grant)
-    assert code_of(held_up.error) == "ErasureUnfinished", held_up.told()
+    # Files that no snapshot names are a writer's, until the batch is ended.
+    assert code_of(held_up.error) == ("ErasureUnfinished" if point == "begun" else "UnsupportedErasure"), held_up.told()
     assert landing.messages(topic) == before
     again = landing.take(topic, folder)
     # What had come in by then is taken out by the erasure.

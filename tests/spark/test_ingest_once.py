@@ -13,18 +13,13 @@ from typing import Any
 
 import pytest
 from tests.effort import sample
-from tests.engines import change_tables
 from tests.errors import raises
 from tests.spark.lake import EXPIRY_S, Lake, Rows
 from tests.spark.landing import Landing, by_the_rule, json_lines
-from tests.spark.tables import Overtaken, touch
 
-from message_lifecycle.app import intake
-from message_lifecycle.app.intake import FEW_BYTES
 from message_lifecycle.model.errors import EXIT_UNAVAILABLE, CommitUnknown, TableBusy
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.stores.iceberg import append, writer
-from message_lifecycle.stores.iceberg import append as appending
+from message_lifecycle.stores.iceberg import append
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.fence import fenced_commit
 from message_lifecycle.stores.iceberg.layout import DELETED_BY
@@ -37,15 +32,8 @@ BAD = "broken\n"
 
 
 @pytest.fixture
-def landing(request: pytest.FixtureRequest, lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Landing:
-    few_bytes = getattr(request, "param", 0)
-    if few_bytes:
-        monkeypatch.setattr(intake, "_append_by_spark", _not_asked)
-    return Landing(lake, tmp_path, few_bytes=few_bytes)
-
-
-each_way = pytest.mark.parametrize("landing", [0, FEW_BYTES], indirect=True, ids=["by Spark", "in this process"])
-"""Small batches of plain lines go without Spark: here all goes the one way, and then the other."""
+def landing(lake: Lake, tmp_path: Path) -> Landing:
+    return Landing(lake, tmp_path)
 
 
 def lines(first: int, count: int) -> str:
@@ -66,8 +54,7 @@ class Meanwhile:
                     deed()
             commit(*args, **named)
 
-        for module in (appending, writer):
-            monkeypatch.setattr(module, "commit_staged", after_the_deed)
+        monkeypatch.setattr(append, "commit_staged", after_the_deed)
 
 
 def assert_whole(landing: Landing, name: TopicName, expected: int) -> None:
@@ -80,7 +67,6 @@ def assert_whole(landing: Landing, name: TopicName, expected: int) -> None:
     assert not landing.ledger.open_batches(name)
 
 
-@each_way
 def test_a_rival_append_to_the_partition_makes_the_batch_number_again(landing: Landing, monkeypatch: pytest.MonkeyPatch) -> None:
     name = landing.topic()
     landing.take(name, landing.source(a_jsonl=lines(0, 3)))
@@ -106,7 +92,6 @@ def test_no_quarantine_is_made_beside_a_log_that_half_a_deletion_has_left(landin
     assert_whole(landing, name, 3)
 
 
-@each_way
 def test_a_rival_append_to_another_partition_passes_and_both_ends_are_right(landing: Landing, monkeypatch: pytest.MonkeyPatch) -> None:
     name = landing.topic(partitions=3)
     landing.take(name, landing.source(a_jsonl=lines(0, 1)))
@@ -130,7 +115,6 @@ def test_a_deletion_published_meanwhile_passes_and_takes_only_what_it_named(land
     assert [message.offset for message in landing.messages(name)] == [2, 3, 4, 5]
 
 
-@each_way
 def test_a_segment_that_the_cleaner_seals_meanwhile_takes_no_more_messages(landing: Landing, monkeypatch: pytest.MonkeyPatch) -> None:
     name = landing.topic(message_expiry=EXPIRY_S)
     landing.take(name, landing.source(a_jsonl=json_lines(("a", "1", "2024-05-01T12:00:00Z"))))
@@ -141,12 +125,10 @@ def test_a_segment_that_the_cleaner_seals_meanwhile_takes_no_more_messages(landi
     assert [(message.offset, message.segment) for message in landing.messages(name)] == [(1, 1)]
 
 
-@each_way
 def test_a_batch_that_always_comes_too_late_says_so_and_can_be_taken_later(landing: Landing, monkeypatch: pytest.MonkeyPatch) -> None:
     name = landing.topic()
     folder = landing.source(a_jsonl=lines(0, 2))
-    for module in (appending, writer):
-        monkeypatch.setattr(module, "TRIES", 2)
+    monkeypatch.setattr(append, "TRIES", 2)
 
     def rival() -> None:
         landing.lake.append(name, Rows(base=landing.state(name).end_offsets[0], times=(START,), segment=0))
@@ -159,7 +141,6 @@ def test_a_batch_that_always_comes_too_late_says_so_and_can_be_taken_later(landi
     assert_whole(landing, name, 4)
 
 
-@each_way
 def test_a_new_topic_takes_messages_under_the_name_of_one_that_took_some(landing: Landing) -> None:
     """Spark's session keeps tables by their names, and would look for the old one's next state."""
     name = landing.topic()
@@ -170,7 +151,6 @@ def test_a_new_topic_takes_messages_under_the_name_of_one_that_took_some(landing
     assert_whole(landing, name, 3)
 
 
-@each_way
 def test_two_ingests_at_once_both_land(landing: Landing) -> None:
     name = landing.topic(partitions=2, segment_size_bytes=50)
     folders = [landing.source(a_jsonl=lines(0, 30)), landing.source(b_jsonl=lines(30, 30)), landing.source(a_jsonl=lines(0, 30))]
@@ -203,43 +183,6 @@ def test_a_commit_of_unknown_result_is_looked_for_and_not_repeated(landing: Land
     assert len(landing.quarantine(name)) == 1
 
 
-def overtaken(monkeypatch: pytest.MonkeyPatch, deed: Callable[[], object], *, times: int = 1) -> None:
-    """The first `times` changes of the batch's branches meet another commit, each."""
-    left = times
-
-    def once() -> None:
-        nonlocal left
-        if left:
-            left -= 1
-            deed()
-
-    change_tables(monkeypatch, lambda table, _kind: Overtaken(table, once, times=times))
-
-
-@pytest.mark.parametrize("times", [1, 3])
-def test_another_commit_while_the_batchs_branch_comes_or_goes_is_no_failure(
-    landing: Landing, monkeypatch: pytest.MonkeyPatch, times: int
-) -> None:
-    name = landing.topic()
-    landing.take(name, landing.source(a_jsonl=lines(0, 3)))
-    overtaken(monkeypatch, lambda: touch(name), times=times)
-    assert landing.take(name, landing.source(b_jsonl=lines(3, 2))).rows == 2
-    assert_whole(landing, name, 5)
-
-
-def test_a_logs_first_messages_that_come_while_the_branch_is_made_are_not_the_batchs(
-    landing: Landing, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # The first attempt to make the branch finds a table without snapshots, the next one finds the rival's.
-    name = landing.topic()
-    overtaken(monkeypatch, lambda: landing.lake.append(name, Rows(base=0, times=(START, START))))
-    result = landing.take(name, landing.source(a_jsonl=BAD))
-    assert (result.rows, len(landing.quarantine(name))) == (0, 1)
-    assert [message.offset for message in landing.messages(name)] == [0, 1]
-    assert landing.branches(name) == []
-
-
-@each_way
 def test_a_run_whose_batch_was_given_up_may_not_commit(landing: Landing, monkeypatch: pytest.MonkeyPatch) -> None:
     name = landing.topic()
     folder = landing.source(a_jsonl=lines(0, 3))
@@ -251,7 +194,7 @@ def test_a_run_whose_batch_was_given_up_may_not_commit(landing: Landing, monkeyp
     assert_whole(landing, name, 3)
 
 
-@pytest.mark.parametrize(("landing", "bad"), [(0, BAD), (FEW_BYTES, "")], indirect=["landing"])
+@pytest.mark.parametrize("bad", [BAD, ""])
 def test_a_run_that_only_seemed_dead_cannot_put_the_batch_in_twice(landing: Landing, monkeypatch: pytest.MonkeyPatch, bad: str) -> None:
     name = landing.topic()
     folder = landing.source(a_jsonl=lines(0, 3) + bad)
@@ -273,7 +216,7 @@ def test_a_run_that_only_seemed_dead_cannot_put_the_batch_in_twice(landing: Land
 def test_an_open_batch_whose_files_are_gone_is_given_up(landing: Landing, monkeypatch: pytest.MonkeyPatch) -> None:
     name = landing.topic()
     with monkeypatch.context() as patched:
-        patched.setattr(appending, "staging", _power_cut)
+        patched.setattr(append, "commit_staged", _power_cut)
         with pytest.raises(KeyboardInterrupt):
             landing.take(name, landing.source(a_jsonl=lines(0, 3)))
     assert len(landing.ledger.open_batches(name)) == 1
@@ -285,7 +228,7 @@ def test_an_open_batch_whose_files_are_gone_is_given_up(landing: Landing, monkey
 def test_a_killed_run_is_made_good_by_the_next(landing: Landing, point: str) -> None:
     name = landing.topic(partitions=2)
     folder = landing.source(a_jsonl=lines(0, 20) + BAD, b_csv="at,k,v\n2024-05-01T00:00:00Z,a,1\n")
-    command = [sys.executable, "-m", "tests.spark.dying_ingest", point, landing.url, str(name), str(folder), "0"]
+    command = [sys.executable, "-m", "tests.spark.dying_ingest", point, landing.url, str(name), str(folder)]
     died = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert died.returncode == -signal.SIGKILL, died.stderr[-2000:]
     assert len(landing.messages(name)) == (21 if point == "committed" else 0)
@@ -295,36 +238,18 @@ def test_a_killed_run_is_made_good_by_the_next(landing: Landing, point: str) -> 
     assert len(landing.quarantine(name)) == 1
 
 
-@pytest.mark.parametrize("point", sample(("begun", "staged", "committed"), "staged"))
-def test_a_killed_run_without_spark_is_made_good_by_the_next(landing: Landing, point: str) -> None:
-    name = landing.topic(partitions=2)
-    folder = landing.source(a_jsonl=lines(0, 20))
-    command = [sys.executable, "-m", "tests.spark.dying_ingest", point, landing.url, str(name), str(folder), str(FEW_BYTES)]
-    died = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert died.returncode == -signal.SIGKILL, died.stderr[-2000:]
-    assert len(landing.messages(name)) == (20 if point == "committed" else 0)
-    result = Landing(landing.lake, landing.folder, few_bytes=FEW_BYTES).take(name, folder)
-    assert (result.rows, len(result.files)) == ((0, 0) if point == "committed" else (20, 1))
-    assert_whole(landing, name, 20)
-
-
-@pytest.mark.parametrize("few_bytes", ["0", str(FEW_BYTES)])
-def test_a_full_disk_is_named_and_leaves_the_log_as_it_was(landing: Landing, few_bytes: str) -> None:
+def test_a_full_disk_is_named_and_leaves_the_log_as_it_was(landing: Landing) -> None:
     name = landing.topic()
     noise = random.Random(7)
     rows = [("a", noise.randbytes(200).hex(), None) for _ in range(10_000)]
     folder = landing.source(a_jsonl=json_lines(*rows))
-    command = [sys.executable, "-m", "tests.spark.dying_ingest", "disk full", landing.url, str(name), str(folder), few_bytes]
+    command = [sys.executable, "-m", "tests.spark.dying_ingest", "disk full", landing.url, str(name), str(folder)]
     stopped = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert stopped.returncode == EXIT_UNAVAILABLE, stopped.stderr[-2000:]
     assert "StorageFull: " in stopped.stdout
     assert landing.messages(name) == []
     assert landing.take(name, folder).rows == 10_000
     assert_whole(landing, name, 10_000)
-
-
-def _not_asked(*_: Any, **__: Any) -> None:
-    raise AssertionError("a batch of few plain lines asks for no Spark")
 
 
 def _power_cut(*_: Any, **__: Any) -> None:

@@ -21,8 +21,6 @@ from tests.ttls import INVALID, NONE, VALUES
 
 from message_lifecycle.model.instants import INT64_MAX
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.sources.files import find_files
-from message_lifecycle.sources.messages import TtlRules, read_messages
 from message_lifecycle.stores.iceberg.session import sql_table
 
 pytestmark = pytest.mark.spark
@@ -178,10 +176,3 @@ def test_headers_of_parquet_and_csv_files_are_judged_alike(landing: Landing) -> 
     assert result.quarantined == {"10165": 2}
     later = {"1": 1_500_000, "5": 60_000_000}
     assert landed(landing, topic) == {value: (AT + later[value] if value in later else None, None) for value in ("1", "3", "4", "5", "6")}
-
-
-def test_without_headers_there_is_no_column_of_lifetimes(landing: Landing) -> None:
-    folder = landing.source(a_jsonl=with_ttls(["1s"]))
-    for mapping in (MAPPING, replace(MAPPING, headers=None)):
-        read = read_messages(landing.lake.session, find_files(folder), mapping, partitions=1, ttl=TtlRules())
-        assert ("lifetime" in read.columns) is (mapping.headers is not None)

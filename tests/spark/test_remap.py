@@ -49,9 +49,7 @@ def row(key: str, partition: int) -> str:
     return f'{{"k":"{key}","v":"of {key}","at":"{AT}","p":"{partition}"}}\n'
 
 
-@pytest.mark.parametrize("few_bytes", [0, 1 << 20])
-def test_a_batch_with_refused_rows_is_taken_again_and_can_be_undone(landing: Landing, few_bytes: int) -> None:
-    landing.intake = replace(landing.intake, few_bytes=few_bytes)
+def test_a_batch_with_refused_rows_is_taken_again_and_can_be_undone(landing: Landing) -> None:
     topic = landing.topic(partitions=2, max_removed_fraction=1.0)
     landing.take(topic, landing.source(z_jsonl=row("before", 0)), replace(KEYED, partition="p"))
     folder = landing.source(a_jsonl=row("a", 0) + row("b", 9) + row("c", 1), b_jsonl=row("d", 9))

@@ -13,8 +13,8 @@ from message_lifecycle.model.instants import Instant, of_datetime
 from message_lifecycle.sources.file_times import GoingBack, Span, find_going_back, going_back_line
 from message_lifecycle.sources.files import find_files
 from message_lifecycle.sources.mapping import FieldMapping
-from message_lifecycle.sources.messages import read_few
-from message_lifecycle.sources.reader import TtlRules
+from message_lifecycle.sources.messages import Findings, read_group, slices
+from message_lifecycle.sources.reader import Job, TtlRules
 from tests.worlds import NOW
 
 AT = of_datetime(NOW) if not isinstance(NOW, int) else Instant(NOW)
@@ -52,22 +52,26 @@ def test_files_in_order_of_their_newest_times_never_go_back(files: list[list[int
 
 @pytest.mark.parametrize("by_field", [False, True])
 def test_the_reader_gives_the_span_of_each_file(tmp_path: Path, *, by_field: bool) -> None:
-    """Refused lines go to Spark; so here only times that do not count: unknown, never set, yet to come."""
+    """Some times do not count: unknown, never set, yet to come, or those of a refused line."""
     lines = {"app-2": [10, 12, None, 0], "app-10": [4, 5, 9_000], "app-11": [6, 7]}
     for name, times in lines.items():
         records = [f'{{"k":"k{at}","p":"1","at":{"null" if at is None else at and at * 1_000_000 + AT - 10**9}}}' for at in times]
-        (tmp_path / f"{name}.jsonl").write_text("\n".join(records))
-    mapping = FieldMapping(key="k", append_time="at", append_time_unit="us", partition="p" if by_field else None)
-    few = read_few(find_files(tmp_path), mapping, partitions=3, ttl=TtlRules(), late_after=AT)
-    assert few is not None
+        (tmp_path / f"{name}.jsonl").write_text("\n".join([*records, f'{{"k":"k","p":"1","at":{AT},"h":1}}']))
+    mapping = FieldMapping(key="k", append_time="at", append_time_unit="us", partition="p" if by_field else None, headers="h")
+    one, other = Findings(), Findings()
+    job = Job(mapping=mapping, partitions=3, ttl=TtlRules(), late_after=AT)
+    first, *rest = [part for group in slices(find_files(tmp_path)) for part in group]
+    for found_in, parts in ((one, [first]), (other, rest)):
+        assert list(read_group(parts, job, found_in, None))
+    one.join(other)
     wanted = {number: (times, len(times)) for number, times in enumerate(([10, 12], [4, 5], [6, 7]))}
     found = {
-        number: ([(one.oldest - AT + 10**9) // 10**6, (one.newest - AT + 10**9) // 10**6], one.messages)
-        for number, spans in few.spans.items()
-        for one in spans.values()
+        number: ([(span.oldest - AT + 10**9) // 10**6, (span.newest - AT + 10**9) // 10**6], span.messages)
+        for number, spans in one.spans.items()
+        for span in spans.values()
     }
     assert found == wanted
-    assert [list(spans) for spans in few.spans.values()] == [[1 if by_field else None]] * 3
+    assert [list(spans) for spans in one.spans.values()] == [[1 if by_field else None]] * 3
 
 
 def test_the_warning_names_two_files_and_how_many_more_go_back() -> None:

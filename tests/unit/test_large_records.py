@@ -15,12 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from message_lifecycle.model.instants import Instant
 from message_lifecycle.sources import csv_records, json_lines, reader
 from message_lifecycle.sources.block import MESSAGE_BYTES
 from message_lifecycle.sources.files import InputFile
 from message_lifecycle.sources.mapping import FieldMapping
-from message_lifecycle.sources.messages import read_few
 from message_lifecycle.sources.reader import TtlRules
 from tests.unit.test_reader import KEYED, as_parquet, good, held, refusals, rows_of
 
@@ -86,12 +84,6 @@ def test_memory_does_not_hold_a_record_that_is_too_large(name: str) -> None:
     tracemalloc.stop()
     assert [(row["key"], row["code"]) for row in found] == [(None, "too_large"), (b"z", None)]
     assert peak < 100 << 20
-
-
-def test_a_small_file_of_much_data_is_left_to_spark() -> None:
-    content = as_parquet({"k": ["k"] * 100, "v": [b"x" * (1 << 20)] * 100, "at": [AT] * 100})
-    assert len(content) < 8 << 20
-    assert read_few([held("a.parquet", content)], KEYED, partitions=1, ttl=TtlRules(), late_after=Instant(0)) is None
 
 
 def test_a_block_of_parquet_has_as_many_rows_as_memory_holds() -> None:

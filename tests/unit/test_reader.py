@@ -21,10 +21,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from message_lifecycle.sources import json_lines
+from message_lifecycle.sources import json_lines, messages
 from message_lifecycle.sources.files import InputFile, Kind, find_files
 from message_lifecycle.sources.mapping import FieldMapping
-from message_lifecycle.sources.messages import _groups
 from message_lifecycle.sources.reader import Job, Slice, TtlRules, read_slice
 from tests.errors import raises
 
@@ -151,10 +150,12 @@ def test_a_file_in_slices_is_the_whole_file(lines: list[bytes], ends: list[bytes
     assert [{**row, "position": None, "raw": None} for row in parts] == [{**row, "raw": None} for row in whole]
 
 
-def test_every_file_goes_to_one_task_and_large_ones_in_slices(tmp_path: Path) -> None:
+def test_every_file_goes_to_one_task_and_large_ones_in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_LEAST_BYTES", "_SLICE_BYTES"):
+        monkeypatch.setattr(messages, name, 1000)
     for name, size in (("a.jsonl", 2500), ("b.csv", 2500), ("c.jsonl", 300), ("d.jsonl", 300), ("e.jsonl.gz", 10)):
         (tmp_path / name).write_bytes(b"x" * size)
-    groups = [[(part.file.name, part.start, part.end) for part in group] for group in _groups(find_files(tmp_path), 1000, whole=False)]
+    groups = [[(part.file.name, part.start, part.end) for part in group] for group in messages.slices(find_files(tmp_path))]
     assert groups == [
         [("a.jsonl", 0, 1000)],
         [("a.jsonl", 1000, 2000)],

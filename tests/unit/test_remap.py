@@ -24,6 +24,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import SourceFile
 from message_lifecycle.model.request import UndoPlan
 from message_lifecycle.sources.mapping import FieldMapping
+from message_lifecycle.stores.iceberg.engine import Bare
 from tests.errors import raises
 from tests.worlds import NOW, Lake, make_lake
 
@@ -49,12 +50,17 @@ class Sources:
     def intake(self) -> Intake:
         s = self.lake.services
 
-        def no_engine() -> Any:
-            raise AssertionError("files this small need no Spark")
+        def no_java(_: object) -> Any:
+            raise AssertionError("reading needs no Java")
 
         return Intake(
-            topics=s.topics, ledger=s.ledger, server=s.server, engine=no_engine, end_offsets=s.reader.end_offsets, witnesses=NoWitnesses()  # type: ignore[arg-type]  # no engine starts
-        )  # fmt: skip
+            topics=s.topics,
+            ledger=s.ledger,
+            server=s.server,
+            engine=lambda: Bare({}, no_java),
+            end_offsets=s.reader.end_offsets,
+            witnesses=NoWitnesses(),  # type: ignore[arg-type]  # tables have them, and here are none
+        )
 
     def put(self, name: str, *keys: str) -> None:
         (self.folder / name).write_text("".join(f'{{"k":"{key}","v":"of {key}","at":"{AT}"}}\n' for key in keys))

@@ -38,9 +38,8 @@ class IngestResult(View):
     """What one call took. `files` empty: all were taken before, nothing was changed.
 
     `quarantined`: refused rows by code. `end_offsets`: the log's, afterwards. `segments`: how many got messages.
-    `unknown_times`: messages without a known append time, which never expire (CLK-4); None: not counted, because the
-    batch had been committed by a run that died. `shift_days`: by how many days all times were moved. `erased`: messages that were not
-    taken, and are kept nowhere, because their key was erased (`erase --forbid`); None: not counted, as above. `changed`: files that were
+    `unknown_times`: messages without a known append time, which never expire (CLK-4). `shift_days`: by how many days all times were moved. `erased`: messages that were not
+    taken, and are kept nowhere, because their key was erased (`erase --forbid`). `changed`: files that were
     passed over because they were taken before with other content. `span_seconds`: what `segment_max_seconds` was doubled to, because a
     batch would have opened too many segments; None: it is as set (EXP-3). `absent`: fields that some records of JSON lines do not have, and
     how many.
@@ -54,9 +53,9 @@ class IngestResult(View):
     quarantined: Mapping[str, int]
     end_offsets: Mapping[int, int]
     segments: int
-    unknown_times: int | None
+    unknown_times: int
     shift_days: int
-    erased: int | None = 0
+    erased: int = 0
     changed: tuple[str, ...] = ()
     span_seconds: int | None = None
     refused_whole: tuple[str, ...] = ()

@@ -112,9 +112,10 @@ def _iceberg(server: Mapping[str, Value], ledger: Ledger, *, scratch: bool) -> S
         return IcebergDeletedReclaimer(tables, scratch=scratch)
 
     def copier() -> IcebergCopier:
+        from message_lifecycle.sources.lifetimes import with_own_lifetimes
         from message_lifecycle.stores.iceberg.copying import IcebergCopier
 
-        return IcebergCopier(engine_of_process, own_lifetimes=_own_lifetimes, tables=tables)
+        return IcebergCopier(engine_of_process, own_lifetimes=with_own_lifetimes, tables=tables)
 
     def documents() -> IcebergDocuments:
         from message_lifecycle.stores.iceberg.documents.store import IcebergDocuments
@@ -176,13 +177,6 @@ class _Later:
 
 def _later(make: Callable[[], Part]) -> Part:
     return cast("Part", _Later(make))
-
-
-def _own_lifetimes(messages: Any) -> Any:
-    # Here and not above: it needs Spark, and most of what is wired here never does.
-    from message_lifecycle.sources.messages import with_own_lifetimes
-
-    return with_own_lifetimes(messages)
 
 
 # One of each a process: they hold connections, and a server's pages ask for a lake with every request.

@@ -6,7 +6,6 @@ file that comes earlier in the order of names. Unknown times and times that are 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -62,8 +61,8 @@ Spans = dict[int, dict[int | None, Span]]
 """By a file's number in its batch and by partition."""
 
 
-def spans_of_rows(times: pa.Array, partitions: Sequence[int] | None, *, late_after: Instant) -> str | None:
-    """Return the spans of one block of messages, as `read_spans` reads them; None: no time of it counts.
+def spans_of_rows(times: pa.Array, partitions: pa.Array | None, *, late_after: Instant) -> list[Span]:
+    """Return the spans of one block of messages.
 
     Args:
         times: Microseconds (int64); null where a row is no message or its time is not known.
@@ -71,23 +70,21 @@ def spans_of_rows(times: pa.Array, partitions: Sequence[int] | None, *, late_aft
     """
     kept = pc.fill_null(pc.less_equal(times, late_after), False)
     if not pc.any(kept).as_py():
-        return None
-    names = pa.nulls(len(times), pa.int32()) if partitions is None else pa.array(partitions, pa.int32())
+        return []
+    names = pa.nulls(len(times), pa.int32()) if partitions is None else partitions
     rows = pa.table({"partition": names, "at": times}).filter(kept)
     found = rows.group_by("partition").aggregate([("at", "min"), ("at", "max"), ("at", "count")])
-    columns = (found[name].to_pylist() for name in ("partition", "at_min", "at_max", "at_count"))
-    return json.dumps(list(zip(*columns, strict=True)))
+    return [
+        Span(partition=row["partition"], oldest=Instant(row["at_min"]), newest=Instant(row["at_max"]), messages=row["at_count"])
+        for row in found.to_pylist()
+    ]
 
 
-def read_spans(found: Iterable[tuple[int, str]]) -> Spans:
-    """Join the spans of blocks. `found`: each block's file number, and its `spans_of_rows`."""
-    spans: Spans = {}
-    for number, text in found:
-        of_file = spans.setdefault(number, {})
-        for partition, oldest, newest, messages in json.loads(text):
-            span = Span(partition=partition, oldest=Instant(oldest), newest=Instant(newest), messages=messages)
-            of_file[partition] = of_file[partition].joined(span) if partition in of_file else span
-    return spans
+def join_spans(spans: Spans, number: int, found: Iterable[Span]) -> None:
+    """Join spans of a file to those that are known. `number`: the file's in its batch."""
+    of_file = spans.setdefault(number, {})
+    for span in found:
+        of_file[span.partition] = of_file[span.partition].joined(span) if span.partition in of_file else span
 
 
 def find_going_back(files: Iterable[tuple[str, Iterable[Span]]]) -> tuple[GoingBack, ...]:

@@ -10,14 +10,12 @@ import codecs
 import gzip
 import hashlib
 import io
-import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Protocol, cast, overload
-from urllib.parse import quote, unquote
 
 from message_lifecycle.model.errors import BadInput, InvalidSetting, storage_refused
 from message_lifecycle.sources.selection import ALLOWED_KINDS, EVERY_FILE, GZIP, Chosen, Kind, PassedOver, Patterns, choose, kind_of
@@ -35,8 +33,6 @@ _AT_ONCE = 8 << 20
 _ASCII = bytes(range(128))
 _NOT_THESE = ("utf-16", "utf-32", "utf-7", "unicode", "raw-unicode", "idna", "punycode", "charmap")
 """Beginnings of the names of encodings whose lines end otherwise, or that are none of files."""
-# What Spark tells of a task that raised NotRead.
-_THERE = re.compile(r"Not(Read|Reached): (\S+) (.+)")
 
 
 class Store(Protocol):
@@ -112,17 +108,6 @@ class _There(io.RawIOBase):
             yield
         except (OSError, ValueError) as error:
             raise storage_refused(self._path, str(error).partition("\n")[0]) from error
-
-
-class NotRead(Exception):
-    """Of a task: a file, and what is wrong with it."""
-
-    def __init__(self, file: InputFile, error: BaseException) -> None:
-        super().__init__(f"{quote(file.path, safe=':/')} {str(error).partition(chr(10))[0] or type(error).__name__}")
-
-
-class NotReached(NotRead):
-    """Of a task: a file that its store did not hand out."""
 
 
 class Found(Sequence[InputFile]):
@@ -252,29 +237,3 @@ def wrong_time_unit(*, field: str, value: str, unit: str, reads_as: str | None, 
         "Give the right unit, or --allow-implausible-times if these times are meant.",
         code="WrongTimeUnit",
     )
-
-
-@contextmanager
-def named_failures() -> Iterator[None]:
-    """Raises UnreadableFile, or StorageRefused, where the engine stopped for such a reason; anything else as it is."""
-    from py4j.protocol import Py4JJavaError
-    from pyspark.errors import PySparkException
-
-    try:
-        yield
-    except (Py4JJavaError, PySparkException) as error:
-        text = _whole(error)
-        if there := _THERE.search(text):
-            what, path, reason = there.groups()
-            raise (unreadable_file if what == "Read" else storage_refused)(unquote(path), reason) from error
-        raise
-
-
-def _whole(error: Exception) -> str:
-    """With the causes, which hold the reason where the message is only that of a failed job."""
-    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
-    texts = [str(error)]
-    while java is not None and len(texts) < 10:
-        texts.append(str(java.toString()))
-        java = java.getCause()
-    return "\n".join(texts)

@@ -11,9 +11,10 @@ from collections.abc import Iterable
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from message_lifecycle.model.instants import MICROS_PER_SECOND, TTL_HEADER, InvalidTtl, parse_ttl, ttl_header
+from message_lifecycle.model.instants import INT64_MAX, MICROS_PER_SECOND, TTL_HEADER, InvalidTtl, parse_ttl, ttl_header
 
 Longs = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
@@ -61,6 +62,33 @@ def lifetimes(values: pa.Array) -> pa.Array:
     valid = np.packbits(found != _ABSENT, bitorder="little")
     # Buffers, because PyArrow's own ways from NumPy import pandas: a second of CPU in every new worker.
     return pa.Array.from_buffers(pa.int64(), count, [pa.py_buffer(valid), pa.py_buffer(found)])
+
+
+def deadlines(append_time: pa.Array, lifetime: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Return `expires_at` and `never` of messages with these `lifetimes`.
+
+    A deadline saturates (CLK-3). It is null if the append time is unknown (CLK-4), and if the header is not valid (TTL-6).
+    """
+    at = append_time.cast(pa.int64())
+    # A saturated lifetime is never due, also where the time it counts from is far below zero.
+    beyond = pc.or_(pc.equal(lifetime, INT64_MAX), pc.greater(at, pc.subtract(INT64_MAX, lifetime)))
+    due = pc.if_else(beyond, INT64_MAX, pc.add(at, lifetime))
+    stated = pc.fill_null(pc.greater(lifetime, 0), False)
+    never = pc.if_else(pc.equal(lifetime, NEVER), True, pa.scalar(None, pa.bool_()))
+    return pc.if_else(stated, due, pa.scalar(None, pa.int64())).cast(append_time.type), never
+
+
+def with_own_lifetimes(copies: pa.RecordBatch) -> pa.RecordBatch:
+    """Give messages that are copied `expires_at` and `never` as their headers state. A value that is not valid has no effect (TTL-6)."""
+    # The first header of that exact name counts (TTL-1).
+    stated = [
+        next((header["value"] for header in headers or () if header["name"] == TTL_HEADER), None)
+        for headers in copies["headers"].to_pylist()
+    ]
+    ends = deadlines(copies["append_time"], lifetimes(pa.array(stated, pa.binary())))
+    for name, column in zip(("expires_at", "never"), ends, strict=True):
+        copies = copies.set_column(copies.schema.get_field_index(name), name, column)
+    return copies
 
 
 def _read(values: pa.Array) -> Longs:

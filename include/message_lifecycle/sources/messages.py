@@ -1,105 +1,50 @@
-"""Files as messages to append: by tasks of Spark, or, where they are few, in this process. Both run `reader.read_slice`.
+"""Files as messages to append: the slices that a task reads, and the findings that its rows give.
 
-`Nats-TTL` is read once, as the column `lifetime`: microseconds, or one of the numbers of `lifetimes`; null where a message has no such header
-(TTL-1 to TTL-6). A frame of messages that can have no headers has no such column.
+A task calls `read_group`. The findings of all tasks together decide whether the batch may come in (`check_found`).
 """
 
 from __future__ import annotations
 
-import json
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from message_lifecycle.model.errors import LifecycleError, code_of
-from message_lifecycle.model.instants import INT64_MAX, MICROS_PER_SECOND, TTL_HEADER, Instant
-from message_lifecycle.model.message import NewMessage
-from message_lifecycle.sources.file_times import Spans, read_spans
-from message_lifecycle.sources.files import AT_BITS, MAX_FILES, TORN, InputFile, NotReached, NotRead, wrong_time_unit
-from message_lifecycle.sources.heads import check_heads, missing_field, names_of
-from message_lifecycle.sources.lifetimes import NEVER, lifetimes
+from message_lifecycle.model.errors import LifecycleError
+from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, MICROS_PER_SECOND
+from message_lifecycle.sources.file_times import Spans, join_spans, spans_of_rows
+from message_lifecycle.sources.files import TORN, InputFile, unreadable_file, wrong_time_unit
+from message_lifecycle.sources.heads import missing_field, names_of
+from message_lifecycle.sources.lifetimes import deadlines
 from message_lifecycle.sources.mapping import FieldMapping
-from message_lifecycle.sources.reader import ERASED, LIFETIME, SPANS, UNREADABLE_LINE, Job, Slice, TtlRules, read_slice
+from message_lifecycle.sources.reader import ERASED, LIFETIME, Job, Slice, read_slice
 from message_lifecycle.sources.times import likely_unit, missing_time_zone, reading
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
-
-__all__ = ["ERASED", "LIFETIME", "UNREADABLE_LINE", "TtlRules"]
 
 _DAY_US = 86_400 * MICROS_PER_SECOND
 _SLICE_BYTES = 32 << 20
 """Of the files, or of the part of a large one, that one task reads."""
 _LEAST_BYTES = 1 << 20
+_TASKS = 16
+"""Tasks of a batch that is too small for that many slices of the full size."""
 # What a byte of a packed or columnar file weighs beside one of plain text.
 _WEIGHTS = {True: 8, False: 1}
+_TIMES = ("append_time", "event_time")
+MESSAGE = ("partition", "append_time", "event_time", "key", "value", "headers", "size_bytes")
 
-Batches = Iterable[pa.RecordBatch]
+Mark = Callable[[pa.RecordBatch], pa.RecordBatch]
+"""Gives each message whose key may not come in the code ERASED, and removes its raw text."""
 
 
-def read_messages(
-    session: SparkSession,
-    files: Sequence[InputFile],
-    mapping: FieldMapping,
-    *,
-    partitions: int,
-    ttl: TtlRules,
-    for_quarantine: bool = False,
-    late_after: Instant | None = None,
-    slice_bytes: int | None = None,
-) -> DataFrame:
-    """One row per record, with the columns of `Job.columns`: a message, or why its record is none.
+def slices(files: Sequence[InputFile], *, whole: bool = False) -> list[list[Slice]]:
+    """Return the slices of each task in the order of the log: a large file of plain JSON lines in several tasks, small files together.
 
     Args:
-        for_quarantine: Read whole files, so that refused rows have their place and raw text.
-        late_after: Observe the spans of times up to this one; None: nobody asks for them.
-        slice_bytes: What one task reads, about; None: by the size of the batch.
-
-    Raises:
-        MissingField: A CSV or Parquet file does not have a wanted field.
-        UnreadableFile: A file is not what its name says.
+        whole: Cut no file, so that refused rows have their place.
     """
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    assert len(files) <= MAX_FILES
-    check_heads(files, mapping)
-    # Times leave the tasks as UTC, wherever this runs.
-    session.conf.set("spark.sql.session.timeZone", "UTC")
-    if slice_bytes is None:
-        total = sum(map(_weight, files))
-        slice_bytes = max(_LEAST_BYTES, min(_SLICE_BYTES, total // session.sparkContext.defaultParallelism))
-    groups = _groups(files, slice_bytes, whole=for_quarantine)
-    job = Job(mapping=mapping, partitions=partitions, ttl=ttl, for_quarantine=for_quarantine, late_after=late_after)
-    store = files[0].store if files else None
-    # Small, so that Spark sends it with each task: it would put a large one on disks, and keys are in it.
-    told = zlib.compress(json.dumps([[_described(part) for part in group] for group in groups]).encode())
-
-    def read(batches: Batches) -> Iterator[pa.RecordBatch]:
-        every = json.loads(zlib.decompress(told))
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                for name, path, kind, at, start, end in every[number]:
-                    file = InputFile(name=name, path=path, kind=kind, size_bytes=0, store=store)
-                    with _naming(file):
-                        yield from read_slice(Slice(file=file, number=at, start=start, end=end), job)
-
-    return session.range(0, len(groups), 1, max(1, len(groups))).mapInArrow(read, from_arrow_schema(job.columns))
-
-
-def _described(part: Slice) -> list[object]:
-    return [part.file.name, part.file.path, part.file.kind, part.number, part.start, part.end]
-
-
-def _weight(file: InputFile) -> int:
-    return file.size_bytes * _WEIGHTS[file.is_packed or file.kind == "parquet"]
-
-
-def _groups(files: Sequence[InputFile], slice_bytes: int, *, whole: bool) -> list[list[Slice]]:
-    """Slices for each task: a large file of plain JSON lines in several, small files together."""
+    slice_bytes = max(_LEAST_BYTES, min(_SLICE_BYTES, sum(map(_weight, files)) // _TASKS))
     groups: list[list[Slice]] = []
     filled = slice_bytes
     for number, file in enumerate(files):
@@ -117,215 +62,192 @@ def _groups(files: Sequence[InputFile], slice_bytes: int, *, whole: bool) -> lis
     return groups
 
 
+def _weight(file: InputFile) -> int:
+    return file.size_bytes * _WEIGHTS[file.is_packed or file.kind == "parquet"]
+
+
+@dataclass(slots=True, kw_only=True)
+class FoundTimes:
+    """Times of one field.
+
+    Attributes:
+        known: Rows that have a time.
+        suspects: Rows whose time is far from any likely date, and the least of these texts.
+        zoneless: Rows whose time names no zone, and the least of these texts.
+    """
+
+    known: int = 0
+    suspects: int = 0
+    suspect: str | None = None
+    zoneless: int = 0
+    without_zone: str | None = None
+
+    def join(self, other: FoundTimes) -> None:
+        self.known += other.known
+        self.suspects += other.suspects
+        self.zoneless += other.zoneless
+        self.suspect = _least(self.suspect, other.suspect)
+        self.without_zone = _least(self.without_zone, other.without_zone)
+
+
+@dataclass(slots=True, kw_only=True)
+class Findings:
+    """Counts of the rows that were read.
+
+    Attributes:
+        records: Rows whose fields could be looked for.
+        absent: Records that lack a field, by the field.
+        messages: Messages, by the number of their file.
+        refused: Refused rows that the quarantine keeps, by file and code.
+        erased: Messages whose key may not come in.
+        newest: The greatest append time of a message, in microseconds.
+        spans: The spans of the files' times, up to `Job.late_after` (CLK-4).
+    """
+
+    rows: int = 0
+    records: int = 0
+    unknown_times: int = 0
+    erased: int = 0
+    newest: int | None = None
+    absent: Counter[str] = field(default_factory=Counter)
+    messages: Counter[int] = field(default_factory=Counter)
+    refused: Counter[tuple[str, str]] = field(default_factory=Counter)
+    times: dict[str, FoundTimes] = field(default_factory=lambda: {name: FoundTimes() for name in _TIMES})
+    spans: Spans = field(default_factory=dict)
+
+    def add(self, batch: pa.RecordBatch, part: Slice, job: Job) -> None:
+        """Count the rows of one batch of a slice."""
+        is_message = pc.is_null(batch["code"])
+        times = pc.if_else(is_message, batch["append_time"].cast(pa.int64()), pa.scalar(None, pa.int64()))
+        messages = pc.sum(is_message).as_py() or 0
+        self.rows += batch.num_rows
+        self.messages[part.number] += messages
+        self.unknown_times += messages - len(times) + times.null_count
+        self.newest = _greatest(self.newest, pc.max(times).as_py())
+        for code, count in zip(*pc.value_counts(batch["code"].drop_null()).flatten(), strict=True):
+            if code.as_py() == ERASED:
+                self.erased += count.as_py()
+            else:
+                self.refused[part.file.name, code.as_py()] += count.as_py()
+        self.records += batch.num_rows - batch["absent"].null_count
+        for bits, count in zip(*pc.value_counts(batch["absent"].drop_null()).flatten(), strict=True):
+            for bit, name in enumerate(job.mapping.fields):
+                self.absent[name] += count.as_py() * (bits.as_py() >> bit & 1)
+        for name, found in self.times.items():
+            found.join(_found_times(batch, name))
+        if job.late_after is not None:
+            spans = spans_of_rows(times, None if job.mapping.partition is None else batch["partition"], late_after=job.late_after)
+            join_spans(self.spans, part.number, spans)
+
+    def join(self, other: Findings) -> None:
+        """Add the counts of another task."""
+        self.rows += other.rows
+        self.records += other.records
+        self.unknown_times += other.unknown_times
+        self.erased += other.erased
+        self.newest = _greatest(self.newest, other.newest)
+        self.absent += other.absent
+        self.messages += other.messages
+        self.refused += other.refused
+        for name, found in self.times.items():
+            found.join(other.times[name])
+        for number, spans in other.spans.items():
+            join_spans(self.spans, number, spans.values())
+
+
+def _found_times(batch: pa.RecordBatch, name: str) -> FoundTimes:
+    suspects, zoneless = batch[f"suspect_{name}"], batch[f"zoneless_{name}"]
+    return FoundTimes(
+        known=batch.num_rows - batch[name].null_count,
+        suspects=batch.num_rows - suspects.null_count,
+        suspect=pc.min(suspects).as_py(),
+        zoneless=batch.num_rows - zoneless.null_count,
+        without_zone=pc.min(zoneless).as_py(),
+    )
+
+
+def _least(one: str | None, other: str | None) -> str | None:
+    return min((text for text in (one, other) if text is not None), default=None)
+
+
+def _greatest(one: int | None, other: int | None) -> int | None:
+    return max((at for at in (one, other) if at is not None), default=None)
+
+
+def read_group(group: Iterable[Slice], job: Job, found: Findings, mark: Mark | None) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of the slices in their order, as `job.columns`, and count them in `found`. Raises UnreadableFile, StorageRefused."""
+    for part in group:
+        batches = read_slice(part, job)
+        while True:
+            with _naming(part.file):
+                batch = next(batches, None)
+            if batch is None:
+                break
+            batch = batch if mark is None else mark(batch)
+            found.add(batch, part, job)
+            yield batch
+
+
+def messages_of(batch: pa.RecordBatch, *, shift_days: int) -> pa.RecordBatch:
+    """Return the messages of a batch as a table keeps them, without their places.
+
+    A lifetime counts from the time that the message has in the log.
+
+    Args:
+        shift_days: All times move by so many days.
+    """
+    kept = batch.filter(pc.is_null(batch["code"]))
+    columns = {name: kept[name] for name in MESSAGE}
+    if shift_days:
+        columns |= {name: _shifted(kept[name], shift_days * _DAY_US) for name in _TIMES}
+    if LIFETIME in batch.schema.names:
+        columns["expires_at"], columns["never"] = deadlines(columns["append_time"], kept[LIFETIME])
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _shifted(times: pa.Array, by_us: int) -> pa.Array:
+    """Move times; a time that would leave the range of int64 becomes unknown."""
+    at = times.cast(pa.int64())
+    outside = pc.greater(at, INT64_MAX - by_us) if by_us > 0 else pc.less(at, INT64_MIN - by_us)
+    return pc.if_else(outside, pa.scalar(None, pa.int64()), pc.add(at, by_us)).cast(times.type)
+
+
 @contextmanager
 def _naming(file: InputFile) -> Iterator[None]:
-    """Name the file of a task that failed, in the form that `named_failures` reads."""
     try:
         yield
-    except LifecycleError as error:
-        if code_of(error) == "UnreadableFile":
-            raise NotRead(
-                file, error.__cause__ or _Reason(str(error).partition(" cannot be read: ")[2].partition(". Nothing was")[0])
-            ) from error
-        raise NotReached(file, error.__cause__ or error) from error
+    except LifecycleError:
+        raise
     except (OSError, *TORN, pa.ArrowException) as error:
-        raise NotRead(file, error) from error
-
-
-class _Reason(Exception):
-    """Why a file is unreadable, without the advice around it."""
-
-
-FEW_ROWS = 100_000
-"""Messages that this process takes without Spark, at the most."""
-_FEW_BYTES = 64 << 20
-"""Bytes of these messages: a small Parquet file may hold a thousand times its size."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Few:
-    """A small batch: its messages in their order, how many of its records lack which field, and the spans of its files' times."""
-
-    messages: Sequence[NewMessage]
-    absent: Mapping[str, int]
-    spans: Spans
-
-
-def read_few(files: Sequence[InputFile], mapping: FieldMapping, *, partitions: int, ttl: TtlRules, late_after: Instant) -> Few | None:
-    """The messages of a small batch, read in this process; None: a record is refused or in doubt, or they are many. Spark reads them then.
-
-    Raises as `read_messages`, and MissingField as `check_found`.
-    """
-    check_heads(files, mapping)
-    job = Job(mapping=mapping, partitions=partitions, ttl=ttl, late_after=late_after)
-    messages: list[NewMessage] = []
-    absent, held = [0] * len(mapping.fields), 0
-    spans: list[tuple[int, str]] = []
-    try:
-        for number, file in enumerate(files):
-            for batch in read_slice(Slice(file=file, number=number), job):
-                doubts = ("code", "suspect_append_time", "suspect_event_time")
-                held += batch.nbytes
-                if (
-                    len(messages) + batch.num_rows > FEW_ROWS
-                    or held > _FEW_BYTES
-                    or any(batch[name].null_count < batch.num_rows for name in doubts)
-                ):
-                    return None
-                made = _new_messages(batch)
-                if made is None:
-                    return None
-                messages += made
-                spans += [(number, one) for one in batch[SPANS].to_pylist() if one is not None]
-                for bits in batch["absent"].to_pylist():
-                    for bit in range(len(absent)) if bits else ():
-                        absent[bit] += bits >> bit & 1
-    except (OSError, *TORN, pa.ArrowException):
-        return None  # Spark's tasks name the file
-    counts = dict(zip(mapping.fields, absent, strict=True))
-    _check_absent(files, mapping, counts, len(messages))
-    return Few(messages=messages, absent={name: count for name, count in counts.items() if count}, spans=read_spans(spans))
-
-
-def _new_messages(batch: pa.RecordBatch) -> list[NewMessage] | None:
-    names = ("partition", "append_time", "event_time", "key", "value", "headers")
-    columns = [batch[name].cast(pa.int64()) if name.endswith("_time") else batch[name] for name in names]
-    found = []
-    for partition, append_time, event_time, key, value, headers in zip(*(column.to_pylist() for column in columns), strict=True):
-        pairs = tuple((header["name"], header["value"]) for header in headers)
-        if any(content is None for _, content in pairs):
-            return None
-        found.append(
-            NewMessage(
-                append_time=None if append_time is None else Instant(append_time),
-                event_time=None if event_time is None else Instant(event_time),
-                key=key,
-                value=value,
-                headers=pairs,
-                partition=partition,
-            )
-        )
-    return found
-
-
-def with_deadlines(messages: DataFrame) -> DataFrame:
-    """`lifetime` replaced by `expires_at`, saturating (CLK-3) and null where the time is unknown (CLK-4), and `never`."""
-    from pyspark.sql import functions as F
-
-    if LIFETIME not in messages.columns:
-        return messages
-    found, at = F.col(LIFETIME), F.unix_micros("append_time")
-    # A saturated lifetime is never due, also where the time it counts from is far below zero.
-    beyond = (found == INT64_MAX) | (at > F.lit(INT64_MAX) - found)
-    due = F.when(at.isNotNull() & (found > 0), F.when(beyond, F.lit(INT64_MAX)).otherwise(at + found))
-    never = F.when(found == NEVER, F.lit(True))
-    return messages.withColumns({"expires_at": F.timestamp_micros(due), "never": never}).drop(LIFETIME)
-
-
-def with_own_lifetimes(copies: DataFrame) -> DataFrame:
-    """`expires_at` and `never` as the headers say, of messages that are copied: a value that is not valid has no effect (TTL-6)."""
-    from pyspark.sql import functions as F
-    from pyspark.sql.pandas.functions import arrow_udf
-
-    # Of the first header of that exact name (TTL-1).
-    first = F.get(F.filter("headers", lambda header: header["name"] == TTL_HEADER), F.lit(0))["value"]
-    # One column of bytes goes to Python and one of numbers comes back: the grammar has one place, and it is not SQL.
-    found: Column = arrow_udf(lifetimes, "bigint")(first)  # type: ignore[call-overload]  # the kind is taken from the hints
-    return with_deadlines(copies.withColumn(LIFETIME, found))
-
-
-def refused(messages: DataFrame) -> DataFrame:
-    """The rows for the quarantine, of messages that were read for it: `file`, `position` (line of a text file, row of a Parquet file, from 1),
-    `code`, `reason`, `raw`."""
-    from pyspark.sql import functions as F
-
-    return messages.where(F.col("code") != ERASED).select("file", "position", "code", "reason", "raw")
-
-
-def shifted(messages: DataFrame, days: int) -> DataFrame:
-    """All times later (or, negative, earlier) by whole days."""
-    from pyspark.sql import functions as F
-
-    if not days:
-        return messages
-    times = {name: F.timestamp_micros(F.try_add(F.unix_micros(name), F.lit(days * _DAY_US))) for name in ("append_time", "event_time")}
-    return messages.withColumns(times)
-
-
-_TIMES = ("append_time", "event_time")
-
-
-def _findings(mapping: FieldMapping) -> list[Column]:
-    from pyspark.sql import functions as F
-
-    found = [F.count(F.lit(1)).alias("rows"), F.count_if(F.col("code") != ERASED).alias("refused")]
-    found.append(F.count_if(F.col("code") == ERASED).alias("erased"))
-    found.append(F.count_if(F.col("code").isNull() & F.col("append_time").isNull()).alias("unknown_times"))
-    found.append(F.count("absent").alias("records"))
-    for bit in range(len(mapping.fields)):
-        found.append(F.count_if(F.col("absent").bitwiseAND(F.lit(1 << bit)) != 0).alias(f"absent_{bit}"))
-    for name in _TIMES:
-        found += [F.count(f"suspect_{name}").alias(f"{name}_suspects"), F.min(f"suspect_{name}").alias(f"{name}_suspect")]
-        found += [F.count(f"zoneless_{name}").alias(f"{name}_zoneless"), F.min(f"zoneless_{name}").alias(f"{name}_without_zone")]
-        found.append(F.count(name).alias(f"{name}_known"))
-    return found
-
-
-Findings = Mapping[str, Any]
-
-
-def observed(messages: DataFrame, mapping: FieldMapping) -> tuple[DataFrame, Callable[[], Findings]]:
-    """The good ones of these messages, and what was met on the way, to be asked when they have all been written."""
-    from pyspark.sql import Observation
-    from pyspark.sql import functions as F
-
-    observation = Observation()
-    findings = _findings(mapping)
-    if SPANS in messages.columns:
-        file = F.shiftright("log_order", AT_BITS)
-        findings.append(F.collect_list(F.when(F.col(SPANS).isNotNull(), F.struct(file.alias("file"), SPANS))).alias(SPANS))
-    return messages.observe(observation, *findings).where(F.col("code").isNull()), lambda: observation.get
-
-
-def observed_spans(found: Findings) -> Spans:
-    """The spans of times that were observed; none where nobody asked, or nothing was read."""
-    return read_spans((row["file"], row[SPANS]) for row in found.get(SPANS) or ())
-
-
-def survey(messages: DataFrame, mapping: FieldMapping) -> Findings:
-    """The same by a pass of its own, and `newest`: the greatest append time of a good message, in microseconds, or None."""
-    from pyspark.sql import functions as F
-
-    newest = F.max(F.when(F.col("code").isNull(), F.unix_micros("append_time"))).alias("newest")
-    return messages.agg(*_findings(mapping), newest).collect()[0].asDict()
+        raise unreadable_file(file.path, str(error).partition("\n")[0] or type(error).__name__) from error
 
 
 def check_found(found: Findings, files: Sequence[InputFile], mapping: FieldMapping, *, allow_implausible_times: bool) -> dict[str, int]:
-    """How many records lack which field; only those that some lack.
+    """Return how many records lack which field; only fields that some lack.
 
     Raises:
         MissingField: No record has one of the fields.
         MissingTimeZone: No time has a zone, and the mapping names none.
         WrongTimeUnit: A time is so far off that its unit must be another.
     """
-    counts = {name: int(found[f"absent_{bit}"]) for bit, name in enumerate(mapping.fields)}
-    _check_absent(files, mapping, counts, int(found["records"]))
+    for name in mapping.fields:
+        if found.records and found.absent[name] == found.records:
+            raise missing_field(f"none of {found.records:,} records has", name, names_of(files, mapping.encoding))
     fields = (mapping.append_time, mapping.append_time_unit), (mapping.event_time, mapping.event_time_unit)
-    for name, (field, unit) in zip(_TIMES, fields, strict=True):
-        if field is None:
+    for name, (source, unit) in zip(_TIMES, fields, strict=True):
+        times = found.times[name]
+        if source is None:
             continue
-        if found[f"{name}_zoneless"] and not found[f"{name}_known"]:
-            raise missing_time_zone(field, found[f"{name}_without_zone"], found[f"{name}_zoneless"])
-        if (count := found[f"{name}_suspects"]) and not allow_implausible_times:
-            value = str(found[f"{name}_suspect"])
-            of = found["rows"]
+        if times.without_zone is not None and not times.known:
+            raise missing_time_zone(source, times.without_zone, times.zoneless)
+        if times.suspect is not None and not allow_implausible_times:
             raise wrong_time_unit(
-                field=field, value=value, unit=unit, reads_as=reading(value, unit), likely=likely_unit(value), rows=count, of=of
+                field=source,
+                value=times.suspect,
+                unit=unit,
+                reads_as=reading(times.suspect, unit),
+                likely=likely_unit(times.suspect),
+                rows=times.suspects,
+                of=found.rows,
             )
-    return {name: count for name, count in counts.items() if count}
-
-
-def _check_absent(files: Sequence[InputFile], mapping: FieldMapping, counts: Mapping[str, int], records: int) -> None:
-    for name, count in counts.items():
-        if records and count == records:
-            raise missing_field(f"none of {records:,} records has", name, names_of(files, mapping.encoding))
+    return {name: count for name, count in found.absent.items() if count}

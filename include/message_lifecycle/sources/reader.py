@@ -18,7 +18,6 @@ from message_lifecycle.model.instants import INVALID_TTL, TTL_DISABLED, TTL_HEAD
 from message_lifecycle.sources import arrow_text
 from message_lifecycle.sources.block import MESSAGE_BYTES, Block, folder_values
 from message_lifecycle.sources.csv_records import read_csv
-from message_lifecycle.sources.file_times import spans_of_rows
 from message_lifecycle.sources.files import AT_BITS, InputFile
 from message_lifecycle.sources.json_lines import NotRecord, elements, members, parse, read_json_lines, text_of
 from message_lifecycle.sources.lifetimes import INVALID, NO_LIFETIME, lifetimes
@@ -60,8 +59,6 @@ COLUMNS = pa.schema(
     ]
 )
 LIFETIME = "lifetime"
-SPANS = "spans"
-"""In the first row of a block: the spans of its times (`file_times`)."""
 Headers = Sequence[tuple[str, bytes | None]]
 
 
@@ -103,9 +100,8 @@ class Job:
 
     @property
     def columns(self) -> pa.Schema:
-        """COLUMNS, `lifetime` where messages can have headers, and `spans` where they are wanted."""
-        found = COLUMNS.append(pa.field(LIFETIME, pa.int64())) if self.mapping.headers else COLUMNS
-        return found if self.late_after is None else found.append(pa.field(SPANS, pa.string()))
+        """COLUMNS, and `lifetime` where messages can have headers."""
+        return COLUMNS.append(pa.field(LIFETIME, pa.int64())) if self.mapping.headers else COLUMNS
 
 
 def read_slice(part: Slice, job: Job) -> Iterator[pa.RecordBatch]:
@@ -193,10 +189,6 @@ def _messages(block: Block, part: Slice, job: Job) -> pa.RecordBatch:
     }
     if lifetime is not None:
         columns[LIFETIME] = lifetime
-    if job.late_after is not None:
-        known = pc.if_else(pc.is_null(columns["code"]), append_time.micros, pa.scalar(None, pa.int64()))
-        spans = spans_of_rows(known, None if mapping.partition is None else partition, late_after=job.late_after)
-        columns[SPANS] = _sparse(count, {} if spans is None else {0: spans})
     return pa.RecordBatch.from_arrays(list(columns.values()), schema=job.columns)
 
 

@@ -3,37 +3,39 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from functools import partial, reduce
-from operator import or_
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import pairwise
+from typing import Protocol
 
-from message_lifecycle.model.errors import LifecycleError, TableBusy
+import numpy as np
+import pyarrow as pa
+
+from message_lifecycle.model.errors import LifecycleError, TableBusy, Unavailable
 from message_lifecycle.model.facts import ActiveSegment
-from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.stores.iceberg.branches import head_of, set_refs
-from message_lifecycle.stores.iceberg.catalog import beside, ledger_text
+from message_lifecycle.stores.iceberg import scratch
+from message_lifecycle.stores.iceberg.catalog import Tables, ledger_text
+from message_lifecycle.stores.iceberg.columns import SCHEMA
+from message_lifecycle.stores.iceberg.data_files import data_file
 from message_lifecycle.stores.iceberg.engine import Engine
 from message_lifecycle.stores.iceberg.fence import Ancestor, Walk, expired_batch, fenced_commit, main_ancestors, newest_state
-from message_lifecycle.stores.iceberg.incoming import CutRules, count_opened, number
-from message_lifecycle.stores.iceberg.java import Java, each, entries
-from message_lifecycle.stores.iceberg.layout import INGEST_ID, LEDGER, PARTITIONS_PROPERTY, QUARANTINE, ROW_GROUPS, SPAN_SECONDS, LogSummary
-from message_lifecycle.stores.iceberg.session import sql_table
+from message_lifecycle.stores.iceberg.incoming import CutRules, Numbering, count_opened, with_places
+from message_lifecycle.stores.iceberg.java import Java, each
+from message_lifecycle.stores.iceberg.layout import INGEST_ID, LEDGER, SPAN_SECONDS, LogSummary
+from message_lifecycle.stores.iceberg.scratch import Part, RowsFile
+from message_lifecycle.stores.iceberg.session import engine_failures
+from message_lifecycle.stores.iceberg.shares import Failed, Made, Resources
+from message_lifecycle.stores.iceberg.tasks import NewFile, Store
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-# A batch written to a branch, where no reader sees it, and put on main by one commit that is made at most once.
+# A batch in files that no reader sees, and put on main by one commit that is made at most once.
 #
 # The batch id stands in the commit's summary. After a crash, or a commit whose result is unknown, it is looked for on main; and
 # inside every attempt the fence asks whether another run of the batch was first, and whether it may still be committed at all.
 
 
-# A branch that a dead run left ends by itself.
-_BRANCH_AGE_MS = 86_400_000
 MayCommit = Callable[[], None]
 """Raises a LifecycleError where the batch may no longer be committed; asked inside every attempt."""
 
@@ -55,16 +57,19 @@ class Appended:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """A batch in files that main does not name yet. `segments`: rows of each (partition, segment) that got any."""
+    """A batch in files that main does not name yet.
+
+    Attributes:
+        state: The log's state of the partitions that got messages.
+        span_seconds: As `Appended.span_seconds`.
+        left_out: Messages that did not come in, because of their keys.
+    """
 
     files: Sequence[Java]
     rows: int
-    segments: Mapping[tuple[int, int], int]
-
-    def opens_too_many(self, base: LogSummary, rules: CutRules) -> bool:
-        """Whether the batch, which follows the log in `base`, is to be numbered again by a longer span."""
-        opened = sum(segment >= base.end_offsets.get(partition, 0) for partition, segment in self.segments)
-        return rules.max_us > 0 and opened > rules.most_opened
+    state: LogSummary = field(default_factory=LogSummary)
+    span_seconds: int | None = None
+    left_out: int = 0
 
 
 class AlreadyThere(LifecycleError):
@@ -126,71 +131,76 @@ class Base:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage(Base):
-    """A branch of the table, made at `base_id`: an empty snapshot of its own where main had none."""
+class Place:
+    """Where tasks write new files of a table. The names of all files of a batch begin with its id.
 
-    engine: Engine
-    branch: str
+    Attributes:
+        store: The way to the files.
+        folder: The folder of the data files.
+        run: The beginning of the names of one run's files.
+    """
 
-    def written(self) -> Written:
-        """What was written to the branch."""
-        self.table.refresh()
-        head = self.table.snapshot(self.branch)
-        jvm: Java = self.engine.jvm
-        changes = jvm.org.apache.iceberg.SnapshotChanges.builderFor(self.table).snapshot(head).build()
-        files = [] if head.snapshotId() == self.base_id else list(each(changes.addedDataFiles()))
-        segments: dict[tuple[int, int], int] = {}
-        for file in files:
-            place = file.partition()
-            if place.size() == 2:
-                key = int(_value(place, 0)), int(_value(place, 1))
-                segments[key] = segments.get(key, 0) + int(file.recordCount())
-        return Written(files=files, rows=sum(int(file.recordCount()) for file in files), segments=segments)
+    store: Store
+    folder: str
+    run: str
+
+    def path(self, name: str) -> str:
+        return f"{self.folder}/{self.run}-{name}"
 
 
-@contextmanager
-def staging(engine: Engine, name: TopicName, batch_id: str, *, kind: str = "") -> Iterator[Stage]:
-    """A new branch for the batch; afterwards it is gone, and so are those that dead runs of the batch left."""
-    table = engine.table(name, kind=kind)
-    branch = f"in_{batch_id}_{secrets.token_hex(4)}"
-    # On whatever is newest in the attempt that holds; a table without snapshots gets an empty one, on the branch alone.
-    set_refs(
-        table,
-        lambda refs: refs.createBranch(branch).setMaxRefAgeMs(branch, _BRANCH_AGE_MS),
-        done=lambda: head_of(table, branch) is not None,
-        what=f"staging batch {batch_id}",
-    )
-    table.refresh()
-    base_id = int(table.snapshot(branch).snapshotId())
-    engine.forget(name, kind=kind)
-    try:
-        yield Stage(engine=engine, table=table, branch=branch, base_id=base_id)
-    finally:
-        remove_branches(table, batch_id)
+def place_of(table: Java, store: Store, batch_id: str) -> Place:
+    """Return a place for files of the table that a new run of the batch writes."""
+    run = f"{batch_id}-{secrets.token_hex(4)}"
+    return Place(store=store, folder=str(table.locationProvider().newDataLocation(run)).removesuffix(f"/{run}"), run=run)
+
+
+def store_of(name: TopicName, *, kind: str = "") -> Store:
+    """Return the way to the files of a topic's table."""
+    return Store.of(Tables().load(name, kind=kind))
 
 
 def end_of_batch(engine: Engine, name: TopicName, batch_id: str) -> Appended | None:
-    """What a dead run left: its commit, if it got so far; its branches are taken away."""
-    table = engine.table(name)
-    remove_branches(table, batch_id)
-    return find_appended(table, batch_id)
+    """Return the commit of a batch whose run died, if the run got so far. Then remove the files that it left."""
+    appended = find_appended(engine.table(name), batch_id)
+    if appended is not None:
+        remove_leftovers(engine, name, appended)
+    return appended
 
 
-def remove_branches(table: Java, batch_id: str) -> None:
-    """Take away the batch's branches; files that main names stay."""
-    table.refresh()
+def remove_leftovers(engine: Engine, name: TopicName, appended: Appended, *, kind: str = "") -> None:
+    """Remove files of the batch that its commit does not name: scratch files, and data files of other attempts.
 
-    def left() -> list[str]:
-        return [str(ref) for ref in table.refs() if str(ref).startswith(f"in_{batch_id}_")]
+    No run can commit them any more, because the fence finds the batch's commit.
+    """
+    table = engine.table(name, kind=kind)
+    snapshot = table.snapshot(appended.snapshot_id)
+    kept = None if snapshot is None else {str(file.location()).rpartition("/")[2] for file in added_files(engine, table, snapshot)}
 
-    # Named anew in each attempt: another run of the batch may have taken some away.
-    if left():
-        set_refs(
-            table,
-            lambda refs: reduce(lambda change, branch: change.removeBranch(branch), left(), refs),
-            done=lambda: not left(),
-            what=f"ending batch {batch_id}",
-        )
+    def is_left(file: str) -> bool:
+        return file.startswith(f"{appended.batch_id}-") and (file.endswith(scratch.SUFFIX) or (kept is not None and file not in kept))
+
+    store_of(name, kind=kind).remove_named(str(table.location()), is_left)
+
+
+def added_files(engine: Engine, table: Java, snapshot: Java) -> Iterator[Java]:
+    """Return the data files that the snapshot added."""
+    jvm: Java = engine.jvm
+    yield from each(jvm.org.apache.iceberg.SnapshotChanges.builderFor(table).snapshot(snapshot).build().addedDataFiles())
+
+
+def results_of(found: Sequence[Made | Failed]) -> list[Made]:
+    """Return what the tasks returned. Raises the error of the first task that failed, or IngestFailed."""
+    for one in found:
+        if isinstance(one, Failed):
+            raise one.family(one.reason, code=one.kind) if one.family else ingest_failed(one.kind, one.reason)
+    return [one for one in found if not isinstance(one, Failed)]
+
+
+def ingest_failed(kind: str, reason: str) -> Unavailable:
+    """A task failed, so nothing of the batch came in."""
+    return Unavailable(
+        f"reading or writing the batch failed ({kind}): {reason} Nothing was taken; mend that and run again.", code="IngestFailed"
+    )
 
 
 def commit_staged(
@@ -227,164 +237,247 @@ def commit_staged(
     fenced_commit(stage.table, judge, make, what=f"batch {batch_id}")
 
 
-def _value(place: Java, position: int) -> Java:
-    return place.get(position, place.getClass().getClassLoader().loadClass("java.lang.Object"))
-
-
 # Appending a batch of messages, numbered without a lock (MSG-4).
 #
-# The batch is numbered on from the state of a base snapshot and written to a branch. The commit holds only if the partitions
-# that it touches still end where the base ended, and their active segments are still open; else it is numbered and written
-# again. Partitions that it does not touch are carried over from what the commit really builds on.
+# Tasks number the batch on from the state of a base snapshot, and write its files. The commit holds only if the partitions that it
+# touches still end where the base ended, and their active segments are still open; else tasks number and write it again.
+# Partitions that it does not touch are carried over from what the commit really builds on.
 
 
 TRIES = 5
-# One file per segment and append: the segment's size is the limit.
-_NO_FILE_LIMIT = str(2**50)
-WRITE_OPTIONS: Mapping[str, str] = {
-    # The rows come clustered by segment and sorted: another shuffle and sort would give the same.
-    "use-table-distribution-and-ordering": "false",
-    "fanout-enabled": "false",
-    "target-file-size-bytes": _NO_FILE_LIMIT,
-}
-_MESSAGE = ("partition", "append_time", "event_time", "key", "value", "headers", "size_bytes")
-_MESSAGE_TYPES = (
-    "partition int not null, append_time timestamp, event_time timestamp, key binary, value binary, "
-    "headers array<struct<name: string, value: binary>>, size_bytes bigint not null"
-)
-# Of messages without headers not even a column of nulls goes through the workers.
-_LIFETIME = {"expires_at": "timestamp", "never": "boolean"}
-_NUMBERS = "offset bigint not null, segment bigint not null"
+_SCHEMA = SCHEMA.as_arrow()
+_TASK_BYTES = 32 << 20
+"""Messages that one task writes, unless a partition has more."""
 
 
 class MovedOn(LifecycleError):
     """Another writer was first in one of our partitions: number again. Never leaves this module."""
 
 
+class Source(Protocol):
+    """Messages of some partitions, for one task."""
+
+    left_out: int
+    """Messages that `read` has left out so far."""
+
+    @property
+    def partitions(self) -> Collection[int]: ...
+
+    def read(self, partition: int, share: Resources) -> Iterator[pa.RecordBatch]:
+        """Yield the partition's messages in the order of the log, with the columns of a topic's table."""
+
+
+@dataclass(slots=True, kw_only=True)
+class ScratchSource:
+    """Messages in scratch files."""
+
+    store: Store
+    parts: Mapping[int, Sequence[Part]]
+    left_out: int = 0
+
+    @property
+    def partitions(self) -> Collection[int]:
+        return self.parts
+
+    def read(self, partition: int, _share: Resources) -> Iterator[pa.RecordBatch]:
+        return scratch.read(self.store, self.parts[partition])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Item:
+    """The work of one task. `base`: the state of the log that the batch follows. `places`: gives the messages their places."""
+
+    place: Place
+    source: Source
+    base: LogSummary
+    rules: CutRules
+    places: type[Numbering]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Partition:
+    """The new files of a partition by segment, and its end and active segment after them."""
+
+    partition: int
+    files: Sequence[tuple[int, NewFile]]
+    end_offset: int
+    active: ActiveSegment
+
+
 def append_batch(
     engine: Engine,
     name: TopicName,
-    messages: Callable[[], DataFrame],
+    parts: Mapping[int, Sequence[Part]],
     *,
+    store: Store,
     batch_id: str,
     rules: CutRules,
     ledger: tuple[str, int],
     may_commit: MayCommit,
-    staged: Callable[[int], None],
+    again: bool = False,
 ) -> Appended | None:
-    """Append the messages in order of (`partition`, `log_order`), once; None: there are none.
+    """Append the messages of scratch files, once. Return None if there are none.
 
-    `messages` gives, for each try, a frame with the columns that a message brings, and `log_order`; `expires_at` and `never` where
-    messages can have lifetimes of their own. `staged` is called with
-    the number of rows when they are written and before they are committed; what it raises leaves the log as it was. A batch
-    that is on main already is found, not repeated. Raises TableBusy when other writers came first every time, CommitUnknown.
+    A batch that is on main already is found, not repeated.
+
+    Args:
+        parts: The messages of each partition, in the order of the log.
+        again: An earlier run of the batch may have left files.
+
+    Raises:
+        TableBusy: Other writers came first every time.
+        CommitUnknown: Nobody knows whether the commit was made.
     """
-    for _ in range(TRIES):
-        with staging(engine, name, batch_id) as stage:
-            if (found := stage.found(batch_id)) is not None:
-                return found
-            base = newest_state(stage.table)
-            partitions = int(stage.table.properties()[PARTITIONS_PROPERTY])
-            _numbered(messages(), base, rules, partitions).writeTo(sql_table(name, branch=stage.branch)).options(**WRITE_OPTIONS).append()
-            written = stage.written()
-            if written.opens_too_many(base, rules):
-                rules = fitting(_in_order(messages(), partitions), base, rules)
-                continue
-            staged(written.rows)
-            if not written.files:
-                return None
-            ours = state_after(engine, name, stage.branch, base, written, late_after=rules.late_after)
-            doubled = rules.doubled_seconds
-            with suppress(MovedOn, AlreadyThere):
-                commit_staged(
-                    stage,
-                    written,
-                    batch_id=batch_id,
-                    properties={LEDGER: ledger_text(ledger)} | ({SPAN_SECONDS: str(doubled)} if doubled is not None else {}),
-                    may_commit=may_commit,
-                    state=partial(merged, base, ours),
-                )
+    for number in range(TRIES):
         engine.forget(name)
+        table = engine.table(name)
+        base = base_of(table)
+        if (found := base.found(batch_id)) is not None:
+            if again or number > 1:
+                remove_leftovers(engine, name, found)
+            return found
+        if not parts:
+            return None
+        before = newest_state(table)
+        sources = [ScratchSource(store=store, parts=group) for group in _groups(parts)]
+        description = f"ingest of {name}, batch {batch_id[:8]}"
+        written = write_batch(engine, table, place_of(table, store, batch_id), sources, before, rules, description=description)
+        with suppress(MovedOn, AlreadyThere):
+            commit_staged(
+                base,
+                written,
+                batch_id=batch_id,
+                properties={LEDGER: ledger_text(ledger)} | span_property(written),
+                may_commit=may_commit,
+                state=partial(merged, before, written.state),
+            )
     raise TableBusy(f"batch {batch_id} of topic {name}", TRIES)
 
 
-def _numbered(messages: DataFrame, base: LogSummary, rules: CutRules, partitions: int) -> DataFrame:
-    from pyspark.sql import functions as F
+def span_property(written: Written) -> dict[str, str]:
+    """Return the property of a commit whose span of segments was doubled (EXP-3)."""
+    return {} if written.span_seconds is None else {SPAN_SECONDS: str(written.span_seconds)}
 
-    own = {name: kind for name, kind in _LIFETIME.items() if name in messages.columns}
-    types = ", ".join((_MESSAGE_TYPES, *(f"{name} {kind}" for name, kind in own.items()), _NUMBERS))
-    # A copy of another log brings the offset there (MSG-5).
-    absent = {name: kind for name, kind in {**_LIFETIME, "origin_offset": "bigint"}.items() if name not in own}
-    return (
-        _in_order(messages, partitions, *own)
-        .mapInArrow(partial(number, base=base, rules=rules), types)
-        .withColumns({name: F.lit(None).cast(kind) for name, kind in absent.items()})
+
+def base_of(table: Java) -> Base:
+    snapshot = table.currentSnapshot()
+    return Base(table=table, base_id=None if snapshot is None else int(snapshot.snapshotId()))
+
+
+def _groups(parts: Mapping[int, Sequence[Part]]) -> list[dict[int, Sequence[Part]]]:
+    """Give each task about `_TASK_BYTES` of messages: a large partition alone, or several small ones."""
+    groups: list[dict[int, Sequence[Part]]] = []
+    filled = _TASK_BYTES
+    for partition, of_partition in sorted(parts.items()):
+        size = sum(part.batches.size_bytes for part in of_partition)
+        if filled + size > _TASK_BYTES:
+            groups.append({})
+            filled = 0
+        groups[-1][partition] = of_partition
+        filled += size
+    return groups
+
+
+def write_batch(
+    engine: Engine,
+    table: Java,
+    place: Place,
+    sources: Sequence[Source],
+    base: LogSummary,
+    rules: CutRules,
+    *,
+    description: str,
+    places: type[Numbering] = Numbering,
+) -> Written:
+    """Write messages by tasks, a file for each segment, behind the log of `base`.
+
+    If they would open too many segments, they are written again by the first span that fits (EXP-3).
+
+    Args:
+        places: Gives the messages their places.
+    """
+    partitions = [partition for source in sources for partition in source.partitions]
+    done = _written(engine, _items(place, sources, base, rules, places), f"{description}: writing {len(partitions)} partitions")
+    made = [one for some, _ in done for one in some]
+    opened = sum(segment >= base.end_offsets.get(one.partition, 0) for one in made for segment, _ in one.files)
+    if rules.max_us > 0 and opened > rules.most_opened:
+        place.store.remove_named(place.folder, lambda file: file.startswith(place.run) and file.endswith(".parquet"))
+        items = _items(place, sources, base, rules, places)
+        counts = results_of(engine.run(items, _count, description=f"{description}: counting segments of {len(partitions)} partitions"))
+        return write_batch(
+            engine,
+            table,
+            place,
+            sources,
+            base,
+            rules.fitting([sum(of_span) for of_span in zip(*counts, strict=True)]),
+            description=description,
+            places=places,
+        )
+    files = [(f"partition={one.partition}/segment={segment}", new) for one in made for segment, new in one.files]
+    return Written(
+        files=[data_file(engine, table, folder, new) for folder, new in files],
+        rows=sum(new.rows for _, new in files),
+        state=LogSummary(end_offsets={one.partition: one.end_offset for one in made}, active={one.partition: one.active for one in made}),
+        span_seconds=rules.doubled_seconds,
+        left_out=sum(left_out for _, left_out in done),
     )
 
 
-def _in_order(messages: DataFrame, partitions: int, *own: str) -> DataFrame:
-    return messages.repartitionById(partitions, "partition").sortWithinPartitions("log_order").select(*_MESSAGE, *own)
+def _items(place: Place, sources: Sequence[Source], base: LogSummary, rules: CutRules, places: type[Numbering]) -> list[_Item]:
+    items = []
+    for source in sources:
+        ends = {partition: base.end_offsets.get(partition, 0) for partition in source.partitions}
+        mine = LogSummary(end_offsets=ends, active={one: base.active[one] for one in ends if one in base.active})
+        items.append(_Item(place=place, source=source, base=mine, rules=rules, places=places))
+    return items
 
 
-def fitting(in_order: DataFrame, base: LogSummary, rules: CutRules) -> CutRules:
-    """The rules with the first span by which these messages, read once more, do not open too many segments (EXP-3)."""
-    from pyspark.sql import functions as F
-
-    counted = in_order.select("partition", "append_time", "size_bytes").mapInArrow(
-        partial(count_opened, base=base, rules=rules), "span int not null, opened bigint not null"
-    )
-    totals = counted.groupBy("span").agg(F.sum("opened").alias("opened")).orderBy("span")
-    return rules.fitting([row["opened"] for row in totals.collect()])
-
-
-def state_after(engine: Engine, name: TopicName, branch: str, base: LogSummary, written: Written, *, late_after: int) -> LogSummary:
-    """The log's state of the partitions that got messages, from what was written: right however often a task was run."""
-    rows: dict[int, int] = {}
-    for (partition, _), count in written.segments.items():
-        rows[partition] = rows.get(partition, 0) + count
-    ends = {partition: base.end_offsets.get(partition, 0) + count for partition, count in rows.items()}
-    return LogSummary(end_offsets=ends, active=active_after(engine, name, branch, base, written, late_after=late_after))
+def _written(engine: Engine, items: Sequence[_Item], description: str) -> list[tuple[list[_Partition], int]]:
+    try:
+        return results_of(engine.run(items, _write, description=description))
+    except BaseException:  # whatever stopped the tasks, nobody will commit their files
+        if items:
+            place = items[0].place
+            place.store.remove_named(place.folder, lambda file: file.startswith(place.run) and file.endswith(".parquet"))
+        raise
 
 
-def active_after(
-    engine: Engine, name: TopicName, branch: str, base: LogSummary, written: Written, *, late_after: int
-) -> dict[int, ActiveSegment]:
-    """The last segment of each partition that got messages, with its earlier messages and those on the branch.
+def _write(item: _Item, share: Resources) -> tuple[list[_Partition], int]:
+    """Place the messages, and write a file for each segment; and how many messages were left out. This is the work of a task."""
+    places, before = item.places(item.base, item.rules), item.source.left_out
+    with engine_failures():
+        made = [done for partition in item.source.partitions if (done := _partition(item, partition, places, share)) is not None]
+    return made, item.source.left_out - before
 
-    `late_after` is the clock of the batch with the skew: later times count for no segment (CLK-4)."""
-    from pyspark.sql import functions as F
 
-    if not written.segments:
-        return {}
-    last: dict[int, int] = {}
-    for partition, segment in written.segments:
-        last[partition] = max(segment, last.get(partition, segment))
-    # Only the segments that still take messages, only what is new in them, only narrow columns.
-    wanted = reduce(
-        or_,
-        (
-            (F.col("partition") == partition) & (F.col("segment") == segment) & (F.col("offset") >= base.end_offsets.get(partition, 0))
-            for partition, segment in last.items()
-        ),
-    )
-    at = F.unix_micros("append_time")
-    newest = F.max(F.when(at <= late_after, at))
-    first = F.min(F.when(at <= late_after, F.struct("offset", at.alias("at"))))["at"]
-    unknown = F.count_if(F.col("append_time").isNull())
-    found = (
-        engine.session.table(sql_table(name, branch=branch))
-        .where(wanted)
-        .groupBy("partition", "segment")
-        .agg(F.sum("size_bytes"), F.count(F.lit(1)), newest, first, unknown)
-        .collect()
-    )
-    active = {}
-    for partition, segment, size, count, newest_at, first_at, unknown_times in found:
-        before = base.active.get(partition)
-        state = replace(before) if before is not None and before.base_offset == segment else ActiveSegment(base_offset=segment)
-        state.join(size=size, rows=count, newest_at=newest_at, any_unknown=unknown_times > 0, first_at=first_at)
-        active[partition] = state
-    return active
+def _partition(item: _Item, partition: int, places: Numbering, share: Resources) -> _Partition | None:
+    files: list[tuple[int, NewFile]] = []
+    once = secrets.token_hex(4)  # two attempts of a task never write the same file
+    writing: RowsFile | None = None
+    segment = -1
+    for batch in item.source.read(partition, share):
+        offsets, segments = places.places(batch)
+        rows = with_places(batch, offsets, segments).select(_SCHEMA.names).cast(_SCHEMA)
+        for start, end in pairwise([0, *(np.flatnonzero(np.diff(segments)) + 1).tolist(), len(segments)]):
+            if writing is None or segments[start] != segment:
+                if writing is not None:
+                    files.append((segment, writing.close()))
+                segment = int(segments[start])
+                folder = f"{item.place.folder}/partition={partition}/segment={segment}"
+                writing = RowsFile(item.place.store, f"{folder}/{item.place.run}-{once}-{len(files)}.parquet", _SCHEMA)
+            writing.add(rows.slice(start, end - start))
+    if writing is None:
+        return None
+    files.append((segment, writing.close()))
+    end_offset, active = places.state(partition)
+    return _Partition(partition=partition, files=files, end_offset=end_offset, active=active)
+
+
+def _count(item: _Item, share: Resources) -> list[int]:
+    """Count the segments that the messages would open by each span (EXP-3). This is the work of a task."""
+    batches = (batch for partition in item.source.partitions for batch in item.source.read(partition, share))
+    return count_opened(batches, item.base, item.rules)
 
 
 def merged(base: LogSummary, ours: LogSummary, now: LogSummary) -> LogSummary:
@@ -395,89 +488,3 @@ def merged(base: LogSummary, ours: LogSummary, now: LogSummary) -> LogSummary:
         if now.active.get(partition) != base.active.get(partition):
             raise MovedOn  # sealed meanwhile: our first messages would join a segment that is closed
     return replace(now, end_offsets={**now.end_offsets, **ours.end_offsets}, active={**now.active, **ours.active})
-
-
-# The quarantine beside a topic: rows that broke a rule, with where they stood, why they were refused, and their raw text.
-#
-# Made when the first row is refused. All rows of a batch carry the same `at`, so that they go together when their age comes
-# (QUA-1): a file is then dropped whole.
-
-
-_PROPERTIES: Mapping[str, str] = {
-    "format-version": "3",
-    **ROW_GROUPS,
-    "commit.retry.num-retries": "20",
-    "commit.retry.min-wait-ms": "50",
-    "write.metadata.delete-after-commit.enabled": "true",
-    "write.metadata.previous-versions-max": "20",
-    "write.parquet.compression-codec": "zstd",
-    # The age of what a file holds is all that is ever asked of it.
-    "write.metadata.metrics.default": "none",
-    "write.metadata.metrics.column.at": "full",
-}
-
-
-def quarantine(engine: Engine, name: TopicName, refused: DataFrame, *, batch_id: str, at: Instant, may_commit: MayCommit) -> None:
-    """Keep the refused rows of a batch, once: a batch that has been here changes nothing.
-
-    `refused` has the columns file, position, code, reason, raw.
-    """
-    from pyspark.sql import functions as F
-
-    _create(engine, name)
-    rows = refused.select(
-        F.timestamp_micros(F.lit(at)).alias("at"), F.lit(batch_id).alias("batch"), "file", "position", "code", "reason", "raw"
-    )
-    with staging(engine, name, batch_id, kind=QUARANTINE) as stage:
-        if stage.found(batch_id) is not None:
-            return
-        # Whether a column may hold nothing is known here, not to Spark's planner.
-        rows.coalesce(1).writeTo(sql_table(name, kind=QUARANTINE, branch=stage.branch)).option("check-nullability", "false").append()
-        try:
-            commit_staged(stage, stage.written(), batch_id=batch_id, properties={}, may_commit=may_commit)
-        except AlreadyThere:
-            return
-        finally:
-            engine.forget(name, kind=QUARANTINE)
-
-
-def quarantined(engine: Engine, name: TopicName, batch_id: str) -> dict[str, int]:
-    """How many rows of the batch are in quarantine, by code."""
-    return _quarantined_by(engine, name, batch_id, "code")
-
-
-def quarantined_files(engine: Engine, name: TopicName, batch_id: str) -> dict[str, int]:
-    """How many rows of the batch are in quarantine, by file."""
-    return _quarantined_by(engine, name, batch_id, "file")
-
-
-def files_with_messages(read: DataFrame, *, at_bits: int) -> frozenset[int]:
-    """Return the numbers of the files that give at least one message.
-
-    Args:
-        read: Records with `code` (null: a message) and `log_order`, which is the file's number above `at_bits` bits.
-    """
-    from pyspark.sql import functions as F
-
-    good = read.where(F.col("code").isNull()).select(F.shiftright("log_order", at_bits).alias("number")).distinct()
-    return frozenset(row["number"] for row in good.collect())
-
-
-def _quarantined_by(engine: Engine, name: TopicName, batch_id: str, column: str) -> dict[str, int]:
-    from pyspark.sql import functions as F
-
-    if not engine.session.catalog.tableExists(sql_table(name, kind=QUARANTINE)):
-        return {}
-    counts = engine.session.table(sql_table(name, kind=QUARANTINE)).where(F.col("batch") == batch_id).groupBy(column).count()
-    return {row[column]: row["count"] for row in counts.orderBy(column).collect()}
-
-
-def _create(engine: Engine, name: TopicName) -> None:
-    """Where there is none. Raises CommitUnknown where nobody knows whether it was made."""
-    from message_lifecycle.stores.iceberg import columns, new_table
-
-    if engine.session.catalog.tableExists(sql_table(name, kind=QUARANTINE)):
-        return
-    properties = {**_PROPERTIES, **beside(name, entries(engine.table(name).properties()))}
-    # False: another process made it meanwhile
-    new_table.create((name.namespace, name.table(QUARANTINE)), columns.QUARANTINE_SHAPE, properties=properties, summary={})

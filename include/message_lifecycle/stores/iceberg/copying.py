@@ -7,12 +7,13 @@ dies before it has copied nothing, and after it copies nothing again. The commit
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
-from functools import partial, reduce
-from operator import or_
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from message_lifecycle.model.erasure import KeyMatch
 from message_lifecycle.model.errors import TableBusy
@@ -25,40 +26,71 @@ from message_lifecycle.ports import Copied
 from message_lifecycle.stores.iceberg import read
 from message_lifecycle.stores.iceberg.append import (
     TRIES,
-    WRITE_OPTIONS,
     AlreadyThere,
     MovedOn,
-    Stage,
-    Written,
-    active_after,
+    base_of,
     commit_staged,
-    fitting,
     merged,
-    staging,
-    state_after,
+    place_of,
+    remove_leftovers,
+    store_of,
+    write_batch,
 )
 from message_lifecycle.stores.iceberg.catalog import Tables, ledger_text
-from message_lifecycle.stores.iceberg.engine import Engine, engine_with_sql
+from message_lifecycle.stores.iceberg.columns import SCHEMA
+from message_lifecycle.stores.iceberg.compaction.view_table import files_by_partition
+from message_lifecycle.stores.iceberg.engine import Engine
 from message_lifecycle.stores.iceberg.fence import newest_state
-from message_lifecycle.stores.iceberg.incoming import CutRules, is_forbidden, number
+from message_lifecycle.stores.iceberg.incoming import CutRules, Numbering, OriginPlaces, key_mask
 from message_lifecycle.stores.iceberg.layout import LEDGER, ROLE_PROPERTY, LogSummary
 from message_lifecycle.stores.iceberg.named import NamesFailures
-from message_lifecycle.stores.iceberg.session import sql_table
+from message_lifecycle.stores.iceberg.puffin import marked
+from message_lifecycle.stores.iceberg.relations import duckdb_types, live_rows, opened
+from message_lifecycle.stores.iceberg.shares import Resources
+from message_lifecycle.stores.iceberg.tasks import InputFile
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+_ROWS = 10_000
+Lifetimes = Callable[[pa.RecordBatch], pa.RecordBatch]
 
-# One name for all copies of a topic, so that each takes away what one that died has left.
-_STAGE = "copy"
-_MESSAGE = (
-    "partition", "append_time", "event_time", "key", "value", "headers", "size_bytes", "origin_offset", "expires_at", "never",
-)  # fmt: skip
-_NUMBERED = (
-    "partition int not null, append_time timestamp, event_time timestamp, key binary, value binary, "
-    "headers array<struct<name: string, value: binary>>, size_bytes bigint not null, origin_offset bigint not null, "
-    "expires_at timestamp, never boolean, offset bigint not null, segment bigint not null"
-)
-Frames = Callable[["DataFrame"], "DataFrame"]
+
+@dataclass(slots=True, kw_only=True)
+class _Origin:
+    """Messages of one partition of an origin that are not copied yet.
+
+    Attributes:
+        files: The data files that have them.
+        after: The last offset that is copied.
+        own_lifetimes: See `IcebergCopier`.
+    """
+
+    partition: int
+    files: list[InputFile]
+    after: int
+    own_lifetimes: Lifetimes
+    forbidden: KeyMatch | None = field(repr=False)  # it has the secret of keyed hashes
+    left_out: int = 0
+
+    @property
+    def partitions(self) -> Collection[int]:
+        return (self.partition,)
+
+    def read(self, _partition: int, share: Resources) -> Iterator[pa.RecordBatch]:
+        columns = ", ".join(f'f."{name}"' for name, _ in duckdb_types(SCHEMA) if name != "origin_offset")
+        with opened(share) as (connection, names):
+            vectors = {at: marked(file.vector) for at, file in enumerate(self.files) if file.vector is not None}
+            gone = [pa.table({"file": pa.repeat(at, len(rows)), "row": pa.array(rows)}) for at, rows in vectors.items()]
+            connection.register("gone", pa.concat_tables(gone) if gone else pa.table({"file": [0], "row": [-1]}))
+            rows = connection.sql(
+                f'SELECT {columns}, f."offset" AS origin_offset FROM {live_rows(self.files, "gone" if gone else None, names)} '
+                f'WHERE f."offset" > {self.after} ORDER BY f."offset"'
+            )
+            for batch in rows.to_arrow_reader(_ROWS):
+                allowed = batch
+                if self.forbidden is not None:
+                    allowed = batch.filter(pc.invert(key_mask(batch["key"], self.forbidden)))
+                    self.left_out += batch.num_rows - allowed.num_rows
+                if allowed.num_rows:
+                    yield self.own_lifetimes(allowed)
 
 
 class IcebergCopier(NamesFailures):
@@ -67,7 +99,7 @@ class IcebergCopier(NamesFailures):
     `own_lifetimes`: gives messages `expires_at` and `never` as their headers say, as ingest does, and refuses none.
     """
 
-    def __init__(self, engine: Callable[[], Engine], *, own_lifetimes: Frames, tables: Tables | None = None) -> None:
+    def __init__(self, engine: Callable[[], Engine], *, own_lifetimes: Lifetimes, tables: Tables | None = None) -> None:
         self._engine, self._own_lifetimes, self._tables = engine, own_lifetimes, tables or Tables()
 
     def copied(self, name: TopicName) -> CopyState:
@@ -83,106 +115,71 @@ class IcebergCopier(NamesFailures):
         late_after: Instant,
         forbidden: KeyMatch | None = None,
     ) -> Copied:
-        engine = engine_with_sql(self._engine)
-        session = engine.session
-        engine.forget(origin.topic)
+        engine = self._engine()
         batch_id = secrets.token_hex(16)
-        erased: int | None = None
+        erased = span_seconds = None
         rules = CutRules.of(policy, late_after=late_after)
-        for _ in range(TRIES):
-            with staging(engine, name, _STAGE) as stage:
-                base = newest_state(stage.table)
-                found = stage.found(batch_id)
-                new = new_in_origin(name, origin, base.copy_state)
-                if found is not None or not new:
-                    return Copied(
-                        copied=base.copied, rows=0 if found is None else found.rows, erased=erased, span_seconds=rules.doubled_seconds
-                    )
-                mirror = stage.table.properties().get(ROLE_PROPERTY) == "mirror"
-                rows, left_out = _allowed(_not_copied(session, origin, base, new), forbidden)
-                rows = self._own_lifetimes(rows)
-                placed = _mirrored(rows, base, len(origin.end_offsets)) if mirror else _sourced(rows, base, rules, len(origin.end_offsets))
-                placed.writeTo(sql_table(name, branch=stage.branch)).options(**WRITE_OPTIONS).append()
-                written = stage.written()
-                if not mirror and written.opens_too_many(base, rules):
-                    rules = fitting(_in_order(rows, len(origin.end_offsets)), base, rules)
-                    continue
-                erased = left_out()
-                ours = (
-                    _mirror_after(stage, name, base, written, origin, new, late_after=late_after)
-                    if mirror
-                    else state_after(engine, name, stage.branch, base, written, late_after=late_after)
-                )
-                ours = replace(ours, copied={**base.copied, **new}, copied_from=origin.table_uuid)
-                with suppress(MovedOn, AlreadyThere):
-                    commit_staged(
-                        stage,
-                        written,
-                        batch_id=batch_id,
-                        properties={LEDGER: ledger_text(ledger)},
-                        may_commit=lambda: None,
-                        state=partial(_after, base, ours),
-                    )
+        for number in range(TRIES):
             engine.forget(name)
+            table = engine.table(name)
+            base, before = base_of(table), newest_state(table)
+            found = base.found(batch_id)
+            new = new_in_origin(name, origin, before.copy_state)
+            if found is not None or not new:
+                if found is not None and number > 1:
+                    remove_leftovers(engine, name, found)
+                return Copied(copied=before.copied, rows=0 if found is None else found.rows, erased=erased, span_seconds=span_seconds)
+            mirror = table.properties().get(ROLE_PROPERTY) == "mirror"
+            written = write_batch(
+                engine,
+                table,
+                place_of(table, store_of(name), batch_id),
+                self._sources(origin, before, new, forbidden),
+                before,
+                # A mirror has its origin's segments, however many.
+                replace(rules, max_us=0) if mirror else rules,
+                description=f"copy of {origin.topic} into {name}",
+                places=OriginPlaces if mirror else Numbering,
+            )
+            erased, span_seconds = written.left_out, written.span_seconds
+            ours = _mirror_after(written.state, before, origin, new) if mirror else written.state
+            ours = replace(ours, copied={**before.copied, **new}, copied_from=origin.table_uuid)
+            with suppress(MovedOn, AlreadyThere):
+                commit_staged(
+                    base,
+                    written,
+                    batch_id=batch_id,
+                    properties={LEDGER: ledger_text(ledger)},
+                    may_commit=lambda: None,
+                    state=partial(_after, before, ours),
+                )
         raise TableBusy(f"copy of topic {origin.topic} into {name}", TRIES)
 
-
-def _not_copied(session: SparkSession, origin: LogState, base: LogSummary, new: Mapping[int, int]) -> DataFrame:
-    """Everything past what is copied, raw; the bounds of files spare reading the rest."""
-    from pyspark.sql import functions as F
-
-    past = reduce(
-        or_, ((F.col("partition") == partition) & (F.col("offset") > base.copied.get(partition, -1)) for partition in sorted(new))
-    )
-    return (
-        session.sql(f"SELECT * FROM {sql_table(origin.topic)} VERSION AS OF {origin.snapshot_id}")
-        .where(past)
-        .withColumn("origin_offset", F.col("offset"))
-    )
-
-
-def _allowed(rows: DataFrame, forbidden: KeyMatch | None) -> tuple[DataFrame, Callable[[], int]]:
-    """Without the messages whose key may not come in; and how many those are, to be asked when the others are written."""
-    if forbidden is None:
-        return rows, lambda: 0
-    from pyspark.sql import functions as F
-
-    marked = rows.withColumn("forbidden", is_forbidden(forbidden))
-    left_out = marked.where("forbidden")
-    # By a pass of its own: where all that is new is left out, nothing is written, and Spark skips what it was to observe.
-    return marked.where(~F.col("forbidden")).drop("forbidden"), left_out.count
+    def _sources(self, origin: LogState, base: LogSummary, new: Mapping[int, int], forbidden: KeyMatch | None) -> list[_Origin]:
+        """Everything past what is copied; the bounds of files spare reading the rest."""
+        table = self._tables.load(origin.topic)
+        after = {partition: base.copied.get(partition, -1) for partition in new}
+        files = files_by_partition(
+            table,
+            table.snapshot_by_id(origin.snapshot_id or 0),
+            lambda file: file.partition in after and (file.last_offset is None or file.last_offset > after[file.partition]),
+        )
+        return [
+            _Origin(
+                partition=partition,
+                files=of_partition,
+                after=after[partition],
+                own_lifetimes=self._own_lifetimes,
+                forbidden=forbidden,
+            )
+            for partition, of_partition in sorted(files.items())
+        ]
 
 
-def _sourced(rows: DataFrame, base: LogSummary, rules: CutRules, partitions: int) -> DataFrame:
-    """With offsets and segments of the source's own, in the origin's order."""
-    return _in_order(rows, partitions).mapInArrow(partial(number, base=base, rules=rules), _NUMBERED)
-
-
-def _in_order(rows: DataFrame, partitions: int) -> DataFrame:
-    return rows.repartitionById(partitions, "partition").sortWithinPartitions("partition", "origin_offset").select(*_MESSAGE)
-
-
-def _mirrored(rows: DataFrame, base: LogSummary, partitions: int) -> DataFrame:
-    """With the origin's offsets and segments. A segment that the mirror has closed by itself takes no more messages: the rest of
-    the origin's starts another where the mirror's log ended."""
-    from pyspark.sql import functions as F
-
-    active = [F.lit(number) for partition, state in sorted(base.active.items()) for number in (partition, state.base_offset)]
-    first = F.coalesce(F.create_map(*active)[F.col("partition")], F.lit(0))
-    return (
-        rows.withColumn("segment", F.greatest(F.col("segment"), first.cast("bigint")))
-        .repartitionById(partitions, "partition")
-        .sortWithinPartitions("partition", "segment", "offset")
-        .select(*_MESSAGE, "offset", "segment")
-    )
-
-
-def _mirror_after(
-    stage: Stage, name: TopicName, base: LogSummary, written: Written, origin: LogState, new: Mapping[int, int], *, late_after: Instant
-) -> LogSummary:
+def _mirror_after(written: LogSummary, base: LogSummary, origin: LogState, new: Mapping[int, int]) -> LogSummary:
     """The mirror's log ends where the origin's does, and its last segment is closed where the origin's is."""
     ends = {partition: max(last + 1, base.end_offsets.get(partition, 0)) for partition, last in new.items()}
-    active = active_after(stage.engine, name, stage.branch, base, written, late_after=late_after)
+    active = dict(written.active)
     closed = {(segment.partition, segment.base_offset) for segment in origin.segments if segment.sealed}
     for partition, state in active.items():
         if (partition, state.base_offset) in closed:

@@ -406,7 +406,7 @@ def _vectors(
     ]
     for found in engine.run(items, _marked_rows, description=description):
         if isinstance(found, Failed):
-            raise Refused(found.reason, code=found.kind) if found.refused else marking_failed(found.kind, found.reason)
+            raise Refused(found.reason, code=found.kind) if found.family is Refused else marking_failed(found.kind, found.reason)
         yield from found
 
 

@@ -70,14 +70,11 @@ class Engine(Jvm, ABC):
             rates: Limits of all these tasks together.
         """
 
-    @property
-    @abstractmethod
-    def session(self) -> SparkSession:
-        """Spark's session, for SQL. It starts Spark unless Spark runs in this process."""
-
-    @abstractmethod
     def forget(self, name: TopicName, *, kind: str = "") -> None:
-        """Let SQL read the table again. Spark keeps tables that SQL has read, and does not see commits by Iceberg's own calls."""
+        """Let SQL in this process read the table again. Spark keeps tables that SQL has read, and does not see commits by Iceberg's own calls.
+
+        An application does no SQL.
+        """
 
 
 class Bare(Engine):
@@ -97,10 +94,6 @@ class Bare(Engine):
             # Also after a failure or an interrupt: a task must not write after the caller has tidied up.
             threads.shutdown(wait=True, cancel_futures=True)
 
-    @property
-    def session(self) -> SparkSession:
-        return spark_session("lifecycle")
-
     def forget(self, name: TopicName, *, kind: str = "") -> None:
         session = sessions.running()
         if session is not None:
@@ -112,7 +105,7 @@ class Spark(Engine):
 
     def __init__(self, session: SparkSession) -> None:
         super().__init__(settings_of(session.sparkContext), partial(_spark_java, session))
-        self._session, self._reads_sql = session, False
+        self._session = session
 
     @cached_property
     def hadoop(self) -> Java:
@@ -122,15 +115,6 @@ class Spark(Engine):
         self, items: Sequence[Item], work: Callable[[Item, Resources], Made], *, description: str, rates: Rates = NO_LIMITS
     ) -> list[Made | Failed]:
         return _by_spark(self._session.sparkContext, items, work, description, rates)
-
-    @property
-    def session(self) -> SparkSession:
-        self._reads_sql = True
-        return self._session
-
-    def forget(self, name: TopicName, *, kind: str = "") -> None:
-        if self._reads_sql:
-            self._session.catalog.refreshTable(sql_table(name, kind=kind))
 
 
 def _by_spark(
@@ -198,12 +182,6 @@ def engine_of_process() -> Engine:
     # A fork has no JVM, and another configuration names another lake.
     key = os.getpid(), settings, running
     return _known(key, lambda: Bare(settings, None if running is None else partial(_spark_java, running)))
-
-
-def engine_with_sql(engine: Callable[[], Engine]) -> Engine:
-    """Return the process's engine with SQL started, so that one JVM does both. Call this before anything else of a deed that needs SQL."""
-    _ = engine().session
-    return engine()
 
 
 def _known(key: tuple[object, ...], make: Callable[[], Engine]) -> Engine:

@@ -1,11 +1,11 @@
-"""Messages on their way in: numbered in Spark's Python workers, and told apart where their key is forbidden."""
+"""Messages on their way in: their places in the log, and which of them have a forbidden key. All of it is the work of tasks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,14 +20,10 @@ from message_lifecycle.operations import admission
 from message_lifecycle.operations.erasure import tells_key
 from message_lifecycle.stores.iceberg.layout import LogSummary
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
 # Offsets and segments for a block of messages at a time (MSG-4, EXP-3).
 #
 # `ActiveSegment.take` is the rule; this is the same rule over arrays, because a log of millions of messages cannot be fed
-# through it one by one (a property test holds the two equal). It runs in Spark's Python workers and imports no Spark;
-# what is kept from block to block is one `ActiveSegment` and the next offset per partition.
+# through it one by one (a property test holds the two equal). What is kept from block to block is one `ActiveSegment` and the next offset per partition.
 #
 # How many segments a batch opens is known when all of it is numbered. Where they are too many, it is read once more, to count
 # them by every span (`count_opened`), and numbered again by the first that fits.
@@ -164,13 +160,10 @@ class Numbering:
         self._active = {partition: replace(segment) for partition, segment in base.active.items()}
 
     def places(self, batch: pa.RecordBatch) -> tuple[Longs, Longs]:
-        """Offset and segment of each message. Needs `partition`, `append_time` (microseconds) and `size_bytes`."""
+        """Offset and segment of each message, at least one. Needs `partition`, `append_time` (microseconds) and `size_bytes`."""
         count = batch.num_rows
         partitions = _view(batch.column("partition"), np.int32)
-        sizes = _view(batch.column("size_bytes"), np.int64)
-        time = batch.column("append_time")
-        known = _view(time.is_valid().cast(pa.uint8()), np.uint8).astype(np.bool_)
-        times = _view(time.cast(pa.int64()), np.int64)  # of no meaning where not known
+        sizes, times, known = _measures(batch)
         offsets = np.empty(count, dtype=np.int64)
         segments = np.empty(count, dtype=np.int64)
         rules = self._rules if self.opened <= self._rules.most_opened else replace(self._rules, max_us=0)
@@ -185,28 +178,62 @@ class Numbering:
         self.opened += int(np.count_nonzero(offsets == segments))
         return offsets, segments
 
-
-def number(batches: Iterator[pa.RecordBatch], base: LogSummary, rules: CutRules) -> Iterator[pa.RecordBatch]:
-    """Each batch with columns `offset` and `segment` added; see `Numbering`."""
-    numbering = Numbering(base, rules)
-    for batch in batches:
-        if batch.num_rows == 0:
-            continue
-        for name, values in zip(("offset", "segment"), numbering.places(batch), strict=True):
-            batch = batch.append_column(name, pa.Array.from_buffers(pa.int64(), batch.num_rows, [None, pa.py_buffer(values)]))
-        yield batch
+    def state(self, partition: int) -> tuple[int, ActiveSegment]:
+        """Return where the partition ends now, and its active segment."""
+        return self._ends[partition], self._active[partition]
 
 
-def count_opened(batches: Iterator[pa.RecordBatch], base: LogSummary, rules: CutRules) -> Iterator[pa.RecordBatch]:
-    """How many segments these messages would open by each span: `span`, its place in `rules.by_span`, and `opened`."""
+class OriginPlaces(Numbering):
+    """Places for the messages of a mirror: those of its origin.
+
+    A segment that the mirror has closed by itself takes no more messages: the rest of the origin's starts another where the mirror's log ended.
+    """
+
+    def places(self, batch: pa.RecordBatch) -> tuple[Longs, Longs]:
+        """As `Numbering.places`. Needs `offset` and `segment`, too, and the messages of one partition."""
+        offsets, partition = _view(batch.column("offset"), np.int64), batch.column("partition")[0].as_py()
+        state = self._active.get(partition) or ActiveSegment(base_offset=0)
+        segments = np.maximum(_view(batch.column("segment"), np.int64), state.base_offset)
+        sizes, times, known = _measures(batch)
+        judged = known & (times <= self._rules.late_after)
+        for start, end in pairwise([0, *(np.flatnonzero(np.diff(segments)) + 1).tolist(), len(segments)]):
+            run, some = slice(start, end), judged[start:end]
+            if segments[start] != state.base_offset:
+                state = ActiveSegment(base_offset=int(segments[start]))
+            state.join(
+                size=int(sizes[run].sum()),
+                rows=end - start,
+                newest_at=Instant(int(times[run][some].max())) if some.any() else None,
+                any_unknown=not known[run].all(),
+                first_at=_first_known(times[run], some),
+            )
+        self._active[partition], self._ends[partition] = state, int(offsets[-1]) + 1
+        return offsets, segments
+
+
+def with_places(batch: pa.RecordBatch, offsets: Longs, segments: Longs) -> pa.RecordBatch:
+    """Give the messages the columns `offset` and `segment`."""
+    for name, values in (("offset", offsets), ("segment", segments)):
+        column = pa.Array.from_buffers(pa.int64(), batch.num_rows, [None, pa.py_buffer(np.ascontiguousarray(values))])
+        at = batch.schema.get_field_index(name)
+        batch = batch.append_column(name, column) if at < 0 else batch.set_column(at, name, column)
+    return batch
+
+
+def count_opened(batches: Iterable[pa.RecordBatch], base: LogSummary, rules: CutRules) -> list[int]:
+    """Return how many segments these messages would open by each of `rules.by_span`."""
     numberings = [Numbering(base, replace(one, most_opened=INT64_MAX)) for one in rules.by_span()]
     for batch in batches:
-        for numbering in numberings if batch.num_rows else ():
+        for numbering in numberings:
             numbering.places(batch)
-    yield pa.RecordBatch.from_arrays(
-        [pa.array(range(len(numberings)), pa.int32()), pa.array([numbering.opened for numbering in numberings], pa.int64())],
-        names=["span", "opened"],
-    )
+    return [numbering.opened for numbering in numberings]
+
+
+def _measures(batch: pa.RecordBatch) -> tuple[Longs, Longs, Flags]:
+    """Sizes and times of messages, and which times are known."""
+    time = batch.column("append_time")
+    known = _view(time.is_valid().cast(pa.uint8()), np.uint8).astype(np.bool_)
+    return _view(batch.column("size_bytes"), np.int64), _view(time.cast(pa.int64()), np.int64), known
 
 
 # Buffers and no scalars, because PyArrow's own ways to and from Python import pandas: a second of CPU in every new worker.
@@ -215,38 +242,22 @@ def _view(column: pa.Array, kind: type[np.generic]) -> NDArray[Any]:
     return np.frombuffer(column.buffers()[1], dtype=kind)[column.offset : column.offset + len(column)]
 
 
-# Keys that may not come in, told in a frame by their keyed hash.
-#
-# By a function of Arrow columns, not by Spark's own sha2: the secret would stand in the plan, which Spark's pages and event logs show.
+# Messages whose key may not come in.
 
 
-def is_forbidden(match: KeyMatch) -> Column:
-    """Of the column `key`; false for a null key."""
-    from pyspark.sql import functions as F
+def mark_forbidden(batch: pa.RecordBatch, match: KeyMatch, *, code: str, keyless: str) -> pa.RecordBatch:
+    """Give messages with such a key this code, whatever else is wrong with them, and remove their raw text.
 
-    def forbidden(keys: pa.Array) -> pa.Array:
-        return key_mask(keys, match)
-
-    found: Column = F.arrow_udf(forbidden, "boolean")("key")  # type: ignore[attr-defined]  # Spark's own stubs leave it out
-    return found
-
-
-def mark_forbidden(messages: DataFrame, match: KeyMatch, *, code: str, keyless: str) -> DataFrame:
-    """Messages with such a key are refused by this code, whatever else is wrong with them, and their raw text is taken away. `keyless`: the
-    code of records whose key cannot be told, which go where they tell such a key anywhere."""
-    from pyspark.sql import functions as F
-
-    def telling(records: pa.Array) -> pa.Array:
-        return pa.array([record is not None and tells_key(record.encode(), match.matches) for record in records.to_pylist()], pa.bool_())
-
-    tells: Column = F.arrow_udf(telling, "boolean")(F.when(F.col("code") == keyless, F.col("raw")))  # type: ignore[attr-defined]  # Spark's own stubs leave it out
-    marked = messages.withColumn("forbidden", is_forbidden(match) | tells)
-    return marked.withColumns(
-        {
-            "code": F.when(F.col("forbidden"), F.lit(code)).otherwise(F.col("code")),
-            "raw": F.when(~F.col("forbidden"), F.col("raw")),
-        }
-    ).drop("forbidden")
+    Args:
+        keyless: The code of records whose key cannot be read. Such a record is refused if it tells such a key anywhere.
+    """
+    codes, raw = batch["code"], batch["raw"]
+    unread = pc.if_else(pc.equal(codes, keyless), raw, pa.scalar(None, raw.type)).to_pylist()
+    tells = pa.array([record is not None and tells_key(record.encode(), match.matches) for record in unread], pa.bool_())
+    forbidden = pc.or_(key_mask(batch["key"], match), tells)
+    for name, column in (("code", pc.if_else(forbidden, code, codes)), ("raw", pc.if_else(forbidden, pa.scalar(None, raw.type), raw))):
+        batch = batch.set_column(batch.schema.get_field_index(name), name, column)
+    return batch
 
 
 # Keys in Arrow columns, looked up by their keyed hash: each distinct key is hashed once.

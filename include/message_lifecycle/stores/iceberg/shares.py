@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from message_lifecycle.model.errors import LifecycleError, Refused, code_of
+from message_lifecycle.model.errors import BadInput, LifecycleError, Refused, Unavailable, code_of
 from message_lifecycle.stores.iceberg.cluster_watch import STANDALONE
 from message_lifecycle.stores.iceberg.executors import registered
 
@@ -62,15 +63,16 @@ class Failed:
     """The error of a task. Errors do not all survive the way back from an executor.
 
     Attributes:
-        refused: The data is at fault, not the task: an error of the class `Refused`.
+        family: The class of the error if it is one of ours: BadInput, Refused or Unavailable.
     """
 
     kind: str
     reason: str
-    refused: bool = False
+    family: type[LifecycleError] | None = None
 
 
 NO_LIMITS = Rates()
+_FAMILIES = (BadInput, Refused, Unavailable)
 
 
 def local_cores(settings: Mapping[str, str]) -> int | None:
@@ -136,9 +138,14 @@ def done_by_worker(work: Callable[[Item, Resources], Made], share: Resources, it
 
 
 def done(work: Callable[[Item, Resources], Made], share: Resources, item: Item) -> Made | Failed:
-    import duckdb
-
     try:
         return work(item, share)
-    except (LifecycleError, duckdb.Error, OSError) as error:
-        return Failed(kind=code_of(error), reason=str(error), refused=isinstance(error, Refused))
+    except _task_errors() as error:
+        family = next((one for one in _FAMILIES if isinstance(error, one)), None)
+        return Failed(kind=code_of(error), reason=str(error), family=family)
+
+
+def _task_errors() -> tuple[type[Exception], ...]:
+    """Return the errors that a task may end with. DuckDB has errors only if a task uses it; its import takes 0.1 CPU seconds."""
+    duckdb = sys.modules.get("duckdb")
+    return (LifecycleError, OSError) if duckdb is None else (LifecycleError, OSError, duckdb.Error)

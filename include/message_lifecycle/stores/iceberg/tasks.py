@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, cast
@@ -78,13 +79,14 @@ class Store:
             with suppress(FileNotFoundError):
                 self.io.delete(path)
 
-    def remove_all(self, folder: str, name: str) -> None:
-        """Files in the folders below whose names begin so."""
+    def remove_named(self, folder: str, wanted: Callable[[str], bool]) -> None:
+        """Remove the files below the folder whose own name, without folders, is wanted."""
         if is_local(folder):
-            for path in local_path(folder).glob(f"*/{name}*"):
-                path.unlink(missing_ok=True)
+            for path in local_path(folder).rglob("*"):
+                if wanted(path.name) and path.is_file():
+                    path.unlink(missing_ok=True)
         else:
-            delete_files(self.io, folder, [file.name for file in listed(self.io, folder) if file.name.rpartition("/")[2].startswith(name)])
+            delete_files(self.io, folder, [file.name for file in listed(self.io, folder) if wanted(file.name.rpartition("/")[2])])
 
 
 HERE = Store()

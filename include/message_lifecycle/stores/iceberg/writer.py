@@ -1,16 +1,15 @@
-"""Few messages put on a topic's table by this process, without a job of Spark's: small batches of an ingest, and what a scenario states."""
+"""Few messages put on a topic's table by this process: what a scenario states."""
 
 from __future__ import annotations
 
 import secrets
 import uuid
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -26,13 +25,12 @@ from message_lifecycle.operations.admission import Lifetime, Refusal, admission,
 from message_lifecycle.stores.iceberg.append import (
     TRIES,
     AlreadyThere,
-    Appended,
-    Base,
-    MayCommit,
     MovedOn,
     Written,
+    base_of,
     commit_staged,
     merged,
+    span_property,
 )
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.columns import SCHEMA
@@ -40,16 +38,12 @@ from message_lifecycle.stores.iceberg.data_files import data_file, delete_rows
 from message_lifecycle.stores.iceberg.engine import Engine
 from message_lifecycle.stores.iceberg.fence import Walk, fenced_commit, newest_state
 from message_lifecycle.stores.iceberg.java import Java
-from message_lifecycle.stores.iceberg.layout import FOLD_PROPERTY, INGEST_ID, ROLE_PROPERTY, SPAN_SECONDS, LogSummary
+from message_lifecycle.stores.iceberg.layout import FOLD_PROPERTY, INGEST_ID, ROLE_PROPERTY, LogSummary
 from message_lifecycle.stores.iceberg.manifests import files_of
 from message_lifecycle.stores.iceberg.named import NamesFailures
 from message_lifecycle.stores.iceberg.segments import FileMetrics
 from message_lifecycle.stores.iceberg.shares import MEBIBYTE
 from message_lifecycle.stores.iceberg.tasks import NewFile
-
-if TYPE_CHECKING:
-    pass
-
 
 # Rows that this process holds, as data files of a topic's table: written by PyArrow and described by Iceberg.
 
@@ -83,54 +77,6 @@ def _write(table: Java, path: str, content: pa.Buffer) -> int:
     return int(content.size)
 
 
-def append_few(
-    engine: Engine,
-    name: TopicName,
-    messages: Sequence[NewMessage],
-    policy: Policy,
-    *,
-    batch_id: str,
-    properties: Mapping[str, str],
-    may_commit: MayCommit,
-    late_after: Instant | None,
-    forbidden: KeyMatch | None = None,
-) -> tuple[Appended | None, Sequence[tuple[int, int] | Refusal]]:
-    """As `append.append_batch`, of messages that this process holds, and the place of each, or why it is refused. None: none was appended;
-    of a batch that was there before, no places are known. `properties` go to the commit's summary. `late_after`: see `admission.admit`."""
-    given: Sequence[tuple[int, int] | Refusal] = ()
-    for _ in range(TRIES):
-        table = engine.table(name)
-        engine.forget(name)  # whoever looks next sees what was committed here, or another table that has the name
-        snapshot = table.currentSnapshot()
-        base = Base(table=table, base_id=None if snapshot is None else int(snapshot.snapshotId()))
-        if (found := base.found(batch_id)) is not None:
-            return found, given
-        before, span = newest_state(table), {}
-        for by in by_span(policy):
-            given, rows, after = _numbered(before, messages, by, forbidden, late_after)
-            if not opens_too_many((row["offset"], row["segment"]) for row in rows):
-                break
-        if by.segment_max_us != policy.segment_max_us:
-            span = {SPAN_SECONDS: str(by.segment_max_us // MICROS_PER_SECOND)}
-        if not rows:
-            return None, given
-        written = Written(
-            files=write_rows(engine, table, pa.Table.from_pylist(rows, schema=SCHEMA.as_arrow())),
-            rows=len(rows),
-            segments=Counter((row["partition"], row["segment"]) for row in rows),
-        )
-        with suppress(MovedOn, AlreadyThere):
-            commit_staged(
-                base,
-                written,
-                batch_id=batch_id,
-                properties={**properties, **span},
-                may_commit=may_commit,
-                state=partial(merged, before, _of_partitions(after, {row["partition"] for row in rows})),
-            )
-    raise TableBusy(f"batch {batch_id} of topic {name}", TRIES)
-
-
 def _of_partitions(state: LogSummary, partitions: Collection[int]) -> LogSummary:
     ends = {partition: end for partition, end in state.end_offsets.items() if partition in partitions}
     return LogSummary(end_offsets=ends, active={partition: state.active[partition] for partition in partitions})
@@ -151,24 +97,41 @@ class IcebergWriter(NamesFailures):
         *,
         late_after: Instant | None = None,
     ) -> Sequence[tuple[int, int] | Refusal]:
-        engine = self._engine()
-        table = engine.table(name)
-        if table.properties().containsKey(FOLD_PROPERTY):
-            raise is_a_document_topic(str(name))
-        if table.properties().get(ROLE_PROPERTY) == "mirror":
-            raise invalid_append(f"topic {name} is a mirror; it takes messages from its origin alone")
-        _, given = append_few(
-            engine,
-            name,
-            tuple(messages),
-            policy,
-            batch_id=secrets.token_hex(8),
-            properties={},
-            may_commit=lambda: None,
-            late_after=late_after,
-            forbidden=forbidden,
-        )
-        return given
+        engine, batch_id, waiting = self._engine(), secrets.token_hex(8), tuple(messages)
+        given: Sequence[tuple[int, int] | Refusal] = ()
+        for _ in range(TRIES):
+            table = engine.table(name)
+            engine.forget(name)  # whoever looks next sees what was committed here, or another table that has the name
+            if table.properties().containsKey(FOLD_PROPERTY):
+                raise is_a_document_topic(str(name))
+            if table.properties().get(ROLE_PROPERTY) == "mirror":
+                raise invalid_append(f"topic {name} is a mirror; it takes messages from its origin alone")
+            base, before = base_of(table), newest_state(table)
+            if base.found(batch_id) is not None:
+                return given
+            for by in by_span(policy):
+                given, rows, after = _numbered(before, waiting, by, forbidden, late_after)
+                if not opens_too_many((row["offset"], row["segment"]) for row in rows):
+                    break
+            if not rows:
+                return given
+            doubled = by.segment_max_us != policy.segment_max_us
+            written = Written(
+                files=write_rows(engine, table, pa.Table.from_pylist(rows, schema=SCHEMA.as_arrow())),
+                rows=len(rows),
+                state=_of_partitions(after, {row["partition"] for row in rows}),
+                span_seconds=by.segment_max_us // MICROS_PER_SECOND if doubled else None,
+            )
+            with suppress(MovedOn, AlreadyThere):
+                commit_staged(
+                    base,
+                    written,
+                    batch_id=batch_id,
+                    properties=span_property(written),
+                    may_commit=lambda: None,
+                    state=partial(merged, before, written.state),
+                )
+        raise TableBusy(f"batch {batch_id} of topic {name}", TRIES)
 
     def seal(self, name: TopicName, partition: int) -> None:
         base = self._state(name)

@@ -78,7 +78,7 @@ def run(engine: Engine, job: CompactionJob) -> list[PartitionResult]:
 
 def discard(job: CompactionJob) -> None:
     """Take away what a run has written that will not be committed."""
-    job.store.remove_all(job.data_folder, f"{job.run}-")
+    job.store.remove_named(job.data_folder, lambda file: file.startswith(f"{job.run}-"))
 
 
 def totals(results: Sequence[PartitionResult]) -> dict[ViewReason, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,7 @@ from message_lifecycle.stores.iceberg.layout import COMPACTED, DUE_AT, HORIZONS,
 from message_lifecycle.stores.iceberg.layout import TABLE_PROPERTIES as TOPIC_PROPERTIES
 from message_lifecycle.stores.iceberg.new_table import TableShape
 from message_lifecycle.stores.iceberg.new_table import create as create_table
+from message_lifecycle.stores.iceberg.segments import FileMetrics
 from message_lifecycle.stores.iceberg.table_folder import TableDocument, absolute, location_prefix, reading
 from message_lifecycle.stores.iceberg.tasks import InputFile, Store, Vector
 from message_lifecycle.stores.iceberg.witness import state_of_document
@@ -211,14 +212,16 @@ def partition_job(
     return PartitionJob(partition=partition, after=after, through=through, view=old, tail=files, rewrite=rewrite, whole_tail=whole)
 
 
-def files_by_partition(table: Table, snapshot: Snapshot | None) -> dict[int, list[InputFile]]:
-    """The data files of a snapshot with their deletion vectors. Raises UnreadableDeletes."""
+def files_by_partition(
+    table: Table, snapshot: Snapshot | None, wanted: Callable[[FileMetrics], bool] = lambda _: True
+) -> dict[int, list[InputFile]]:
+    """The wanted data files of a snapshot with their deletion vectors. Raises UnreadableDeletes."""
     from message_lifecycle.stores.iceberg.manifests import files_of
 
     found: dict[int, list[InputFile]] = {}
     if snapshot is not None:
         prefix, vectors, store = location_prefix(table.location()), vectors_by_file(table, snapshot), Store.of(table)
-        for metrics in files_of(table, snapshot):
+        for metrics in filter(wanted, files_of(table, snapshot)):
             path = absolute(prefix, metrics.name)
             found.setdefault(metrics.partition, []).append(
                 InputFile(path=path, size_bytes=metrics.size_bytes, vector=vectors.get(path), store=store)

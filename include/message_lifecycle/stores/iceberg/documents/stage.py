@@ -146,7 +146,7 @@ def _job(tables: Tables, plan: Plan, base_id: int) -> FoldJob:
 def _discard(job: FoldJob) -> None:
     """Take away what a run has written that will not be committed."""
     for folder, store in ((job.changes_folder, job.changes_store), (job.snapshots_folder, job.snapshots_store)):
-        store.remove_all(folder, f"{job.run}-")
+        store.remove_named(folder, lambda file: file.startswith(f"{job.run}-"))
 
 
 def _fold(job: FoldJob, bucket: FoldBucket, resources: Resources) -> FoldedBucket:
