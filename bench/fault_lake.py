@@ -74,6 +74,7 @@ def services(
         topics=IcebergTopics(of_lake),
         reader=IcebergReader(of_lake),
         stores=Stores(
+            backend="iceberg",
             log=IcebergStore(engine, tables=of_lake, steps=steps),
             view=views,
             snapshots=IcebergSnapshots(engine, tables=of_lake, steps=steps),

@@ -133,6 +133,7 @@ def lake_in(folder: Path, ledger: Ledger) -> Lake:
         topics=IcebergTopics(tables, scratch=True),
         reader=IcebergReader(tables),
         stores=Stores(
+            backend="iceberg",
             log=IcebergStore(no_engine, tables=tables),
             view=IcebergViews(no_engine, tables=tables),
             snapshots=IcebergSnapshots(no_engine, tables=tables),

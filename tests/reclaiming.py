@@ -168,6 +168,7 @@ def past_in(folder: Path, *, steps: Callable[[str], None] | None = None, ledger_
         topics=IcebergTopics(tables, scratch=True),
         reader=IcebergReader(tables),
         stores=Stores(
+            backend="iceberg",
             log=IcebergStore(_no_spark, tables=tables),
             view=views,
             snapshots=IcebergSnapshots(_no_spark, tables=tables),

@@ -233,7 +233,7 @@ def _report_view(progress: Progress, outcomes: list[OutcomeView], landed: Landed
 
     s = lake()
     progress.say("")
-    view = s.stores.view.view(FLIGHTS)
+    view = s.view_of(FLIGHTS)
     compactions = s.ledger.history(FLIGHTS, operations=["compaction"])
     last = next((outcome for _, outcome in compactions if outcome.name == "published"), None)
     if view is None or last is None or last.plan_id is None:

@@ -95,6 +95,7 @@ class Lake:
             topics=self.topics,
             reader=self.reader,
             stores=Stores(
+                backend="iceberg",
                 log=self.store(),
                 view=views,
                 snapshots=IcebergSnapshots(engine_of_process, tables=tables()),

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from message_lifecycle.app import steps
 from message_lifecycle.app.backends import beside
 from message_lifecycle.app.backends_config import BackendTopic, ConfiguredBackend, Folder
 from message_lifecycle.app.backends_reference import BEGIN, END, reference
 from message_lifecycle.app.erasures import ask, carry_out
-from message_lifecycle.app.operations.registry import on_records
-from message_lifecycle.app.services import Services, Stores, policy_of
-from message_lifecycle.app.topics import create_topic
-from message_lifecycle.app.wiring import memory_world
+from message_lifecycle.app.operations.registry import Scheduled, on_records
+from message_lifecycle.app.parts import Later, with_parts
+from message_lifecycle.app.services import Services, policy_of
+from message_lifecycle.app.topics import create_topic, latest_view
+from message_lifecycle.app.wiring import json_file_world, memory_world
 from message_lifecycle.gates.runner import GreatExpectationsGate
 from message_lifecycle.model.errors import InvalidSetting
+from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.setting_list import DOCUMENT_SETTINGS, Value
 from message_lifecycle.model.settings import resolve
 from message_lifecycle.model.topic import BACKENDS, RECORD_LOGS, Backend, check_operation, check_policy, matrix, store_options
 from message_lifecycle.stores.json_file import JsonFiles
+from message_lifecycle.stores.memory import MemoryStore
 from message_lifecycle.stores.record_log.store import RecordLogStore
 from tests.errors import raises
 from tests.ledgers import plan_of
@@ -140,16 +145,49 @@ def test_a_topic_of_single_records_gets_no_span_of_segments_from_the_server(tmp_
 
 
 def test_every_store_that_a_backend_has_is_asked_for_its_topics(tmp_path: Path) -> None:
-    """One that the lake answered in its place would look for a table."""
+    """One that the lake answered in its place would look for a table. What single records cannot have is refused by name."""
     name = TopicName(stream="web", topic="clicks")
     backend = ConfiguredBackend(
         name="audit", kind="json_file", place=Folder(root=tmp_path), topics={name: BackendTopic(partitions=1, settings={})}
     )
     found = beside(memory_world({}).services, (backend,))
     plan = plan_of(name)
-    keys = {field.name for field in fields(Stores)} - {"quarantine", "delete_tables", "restore_tables", "drop_tables"}
-    answers = [found.stores.of(key).published(plan) for key in keys]
-    assert answers == [None] * 6
+    assert [found.stores.of(key).published(plan) for key in ("log", "rewrite")] == [None, None]
+    assert (found.view_of(name), found.view_commit(plan), latest_view(found, name)) == (None, None, None)
+    scheduled: set[Scheduled] = set(get_args(Scheduled))
+    for work in scheduled - {"retention"}:
+        with raises("UnsupportedLimit", match=f"topic web/clicks: the backend json_file cannot do the operation {work}"):
+            steps.plan(found, name, as_of=Instant(0), work=work)
+
+
+def test_a_part_that_a_backend_does_not_have_is_refused_by_name() -> None:
+    world = json_file_world({})
+    services, stores = world.services, world.services.stores
+    assert stores.of("log") is stores.log
+    for part, read in {
+        "view": lambda: stores.view,
+        "forget": lambda: stores.forget,
+        "documents": lambda: services.documents,
+        "copier": lambda: services.copier,
+    }.items():
+        with raises("UnsupportedLimit", match=f"json_file cannot do {part}"):
+            read()
+    world.close()
+
+
+def test_a_part_is_made_once_at_its_first_use() -> None:
+    made = list[MemoryStore]()
+
+    def make() -> MemoryStore:
+        made.append(MemoryStore())
+        return made[-1]
+
+    services = memory_world({}).services
+    lazy = with_parts(services, stores=with_parts(services.stores, log=Later(make)))
+    other = with_parts(lazy, key_secret=None)
+    assert not made
+    assert lazy.stores.log is other.stores.log is made[0]
+    assert len(made) == 1
 
 
 def test_an_erasure_of_all_topics_is_not_done_while_a_backend_holds_one_that_is_not_configured(tmp_path: Path) -> None:

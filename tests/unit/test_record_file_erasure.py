@@ -6,7 +6,6 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from message_lifecycle.app import receipts
 from message_lifecycle.app.backends import record_log
 from message_lifecycle.app.erasures import ask, carry_out
 from message_lifecycle.app.operations.registry import on_records
+from message_lifecycle.app.parts import with_parts
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.topics import create_topic
@@ -61,7 +61,7 @@ def over(world: World, kind: str, root: Path, disk: Disk) -> Services:
     made = record_log(
         RecordLogStore(logs, server={}, operations=on_records), logs, {}, ledger=s.ledger, gate=s.gate, eraser=eraser, groups=None
     )
-    return replace(made, key_secret=s.key_secret)
+    return with_parts(made, key_secret=s.key_secret)
 
 
 def asked(world: World, key: bytes = KEY) -> str:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import cached_property, partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, assert_never, cast
+from typing import TYPE_CHECKING, Any, assert_never
 
 from message_lifecycle.app.backends_config import ConfiguredBackend, Folder, RedisServer
 from message_lifecycle.app.config import named_redis
 from message_lifecycle.app.known import is_missing, new_topic_name
 from message_lifecycle.app.operations.registry import on_records
+from message_lifecycle.app.parts import with_parts
 from message_lifecycle.app.services import Services, Stores, find_topic
 from message_lifecycle.app.topics import alter_topic, create_topic
 from message_lifecycle.model.errors import BackendUnavailable, CatalogUnavailable, InvalidSetting, LifecycleError, UnknownTopic
@@ -37,8 +37,9 @@ if TYPE_CHECKING:
 # is missing. It is never created again (OBL-1).
 
 
-_PARTS = ("topics", "reader", "copier", "documents")
-_STORES = ("log", "view", "snapshots", "changes", "rewrite", "forget")
+# A log of single records has no other parts (RET-6).
+_PARTS = ("topics", "reader")
+_STORES = ("log", "rewrite")
 
 
 def beside(lake: Services, backends: tuple[ConfiguredBackend, ...]) -> Services:
@@ -47,13 +48,13 @@ def beside(lake: Services, backends: tuple[ConfiguredBackend, ...]) -> Services:
     elsewhere: dict[TopicName, Callable[[], Services]] = {
         name: partial(opened_backends[backend.name].of, name) for backend in backends for name in backend.topics
     }
-    parts = {part: cast(Any, _ByTopic(part, lake, elsewhere)) for part in _PARTS}
-    stores = {key: cast(Any, _ByTopic(f"stores.{key}", lake, elsewhere)) for key in _STORES}
+    parts = {part: _ByTopic(part, lake, elsewhere) for part in _PARTS}
+    stores = {key: _ByTopic(f"stores.{key}", lake, elsewhere) for key in _STORES}
     kinds = {name: backend.kind for backend in backends for name in backend.topics}
-    return replace(
+    return with_parts(
         lake,
         **parts,
-        stores=replace(lake.stores, **stores),
+        stores=with_parts(lake.stores, **stores),
         groups=_GroupsByTopic(elsewhere),
         backends=kinds,
         strays=partial(_strays, backends, opened_backends),
@@ -174,22 +175,12 @@ def record_log(
     groups: Groups | None = None,
 ) -> Services:
     """Services over a backend of single records, which has neither views nor documents nor copies."""
-    from message_lifecycle.stores.record_log.absent import NoCopies, NoDocuments, NoPast, NoViews
-
-    views, documents = NoViews(logs.backend), NoDocuments(logs.backend)
     return Services(
         topics=store,
         reader=store,
-        stores=Stores(
-            log=store,
-            view=views,
-            snapshots=documents,
-            changes=documents,
-            rewrite=eraser,
-            forget=NoPast(logs.backend),
-        ),
-        copier=NoCopies(logs.backend),
-        documents=documents,
+        stores=Stores(backend=logs.backend, log=store, view=None, snapshots=None, changes=None, forget=None, rewrite=eraser),
+        copier=None,
+        documents=None,
         gate=gate,
         ledger=ledger,
         # No time ends a segment of a log of single records (EXP-3).

@@ -155,7 +155,7 @@ def _pair(s: Services, name: TopicName) -> tuple[LogState, ViewState | None]:
     for _ in range(_TRIES):
         # Whether there was a view is asked before it is looked for: a first compaction may be published meanwhile.
         log, known = s.reader.log(name), s.ledger.accepted_view(name) is not None
-        view = s.stores.view.view(name)
+        view = s.view_of(name)
         whole = all(_horizon(view, partition) >= purged for partition, purged in log.purged_through.items())
         if view is None and (known or (whole and _was_compacted(s, log))):
             raise CompactedTableMissing(str(name), "it was published before, and its table is not there any more")

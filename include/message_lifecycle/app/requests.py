@@ -32,7 +32,7 @@ def begin_anew(s: Services, name: TopicName) -> None:
 
     Raises UnknownTopic; CompactedTableThere while there is a view, CompactedTableMissing while there is a damaged one."""
     s.topics.describe(name)
-    if s.stores.view.view(name) is not None:
+    if s.view_of(name) is not None:
         raise compacted_table_there(str(name), f"{name.namespace}.{name.table('compacted')}")
     s.ledger.set_accepted_view(name, None)
 

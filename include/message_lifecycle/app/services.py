@@ -8,13 +8,17 @@ from functools import cache
 from typing import TYPE_CHECKING, Literal
 
 from message_lifecycle.app.erasure_secret import secret_of_place
+from message_lifecycle.app.parts import OptionalPart, Part
 from message_lifecycle.model.erasure import KeySecret
 from message_lifecycle.model.errors import UnknownTopic
+from message_lifecycle.model.message import ViewState
 from message_lifecycle.model.names import TopicName, made, meant, normalise_name
+from message_lifecycle.model.outcome import Published
+from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import Policy, resolve
 from message_lifecycle.model.tables import Deletion
-from message_lifecycle.model.topic import Backend
+from message_lifecycle.model.topic import RECORD_LOGS, Backend
 from message_lifecycle.ports import (
     ChangeStore,
     Copier,
@@ -38,25 +42,26 @@ if TYPE_CHECKING:
     from message_lifecycle.ledger import Ledger  # SQLAlchemy comes with it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Stores:
     """Who carries out a change: one store for each key that a change has (`of`). None: such a change cannot be done here.
 
     The key is the kind of the change (`kind`): log, view, snapshots, changes, quarantine, rewrite, forget,
-    delete_tables, restore_tables or drop_tables."""
+    delete_tables, restore_tables or drop_tables. `backend` decides which stores exist."""
 
-    log: MessageStore
-    view: ViewStore
-    snapshots: ChangeStore
+    backend: Backend
+    log: Part[MessageStore] = Part()
+    view: Part[ViewStore] = Part()
+    snapshots: Part[ChangeStore] = Part()
     """Of documents, with their epochs."""
-    changes: ChangeStore
+    changes: Part[ChangeStore] = Part()
     """Of documents."""
-    quarantine: QuarantineStore | None = None
-    rewrite: Eraser | None = None
-    forget: Reclaimer
-    delete_tables: TopicDeleter | None = None
-    restore_tables: ChangeStore | None = None
-    drop_tables: DeletedReclaimer | None = None
+    forget: Part[Reclaimer] = Part()
+    quarantine: OptionalPart[QuarantineStore] = OptionalPart()
+    rewrite: OptionalPart[Eraser] = OptionalPart()
+    delete_tables: OptionalPart[TopicDeleter] = OptionalPart()
+    restore_tables: OptionalPart[ChangeStore] = OptionalPart()
+    drop_tables: OptionalPart[DeletedReclaimer] = OptionalPart()
 
     def deletions(self) -> Sequence[Deletion]:
         """Return the deleted topics, the newest first. None where topics cannot be deleted."""
@@ -68,19 +73,19 @@ class Stores:
         return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Services:
     """What the verbs work with; made by `wiring` alone."""
 
     topics: Topics
     reader: MessageReader
     stores: Stores
-    copier: Copier
-    documents: Documents
-    gate: Gate
+    copier: Part[Copier] = Part()
+    documents: Part[Documents] = Part()
+    gate: Part[Gate] = Part()
     ledger: Ledger
     server: Mapping[str, Value]
-    witnesses: Witnesses | None = None
+    witnesses: OptionalPart[Witnesses] = OptionalPart()
     """None: no other engine can change the logs of this store."""
     groups: Groups | None = None
     """Where the store knows readers of its own; None: only the ledger does."""
@@ -90,6 +95,23 @@ class Services:
     """What lies in those backends and no verb reaches, in words: topics that the configuration does not name (any more)."""
     key_secret: Callable[[bool], KeySecret] = secret_of_place
     """What keys are hashed with, asked for only where one is; True: made where there is none. See `erasure_secret`."""
+
+    @property
+    def backend(self) -> Backend:
+        """The backend of these stores. A topic of `backends` lies elsewhere."""
+        return self.stores.backend
+
+    def backend_of(self, name: TopicName) -> Backend:
+        return self.backends.get(name, self.backend)
+
+    def view_of(self, name: TopicName) -> ViewState | None:
+        """The topic's compacted view. None: it has none. A log of single records was never compacted, so a compacted read is the whole log
+        (CMP-4)."""
+        return None if self.backend_of(name) in RECORD_LOGS else self.stores.view.view(name)
+
+    def view_commit(self, plan: Plan) -> Published | None:
+        """The plan's commit on the compacted view. None: there is none."""
+        return None if self.backend_of(plan.topic) in RECORD_LOGS else self.stores.view.published(plan)
 
     def work_on(self, name: TopicName) -> Literal["message_cleaner", "retention"]:
         """What cleans a topic of messages: of a backend, retention is all there is (RET-5)."""

@@ -37,7 +37,7 @@ def readers_of(s: Services, name: TopicName) -> list[Progress]:
 
     Compaction never falls silent."""
     own = () if s.groups is None else s.groups.progress(name)
-    return [*s.ledger.consumers(name), *own, *_compaction(s.stores.view.view(name))]
+    return [*s.ledger.consumers(name), *own, *_compaction(s.view_of(name))]
 
 
 def _compaction(view: ViewState | None) -> list[Progress]:
@@ -48,7 +48,7 @@ def _compaction(view: ViewState | None) -> list[Progress]:
 
 def horizons_of(s: Services, name: TopicName) -> Mapping[int, int]:
     """Return the last compacted offset of each partition, NOTHING before the first compaction. Empty: the topic has no view."""
-    view = s.stores.view.view(name)
+    view = s.view_of(name)
     return {} if view is None else view.horizons
 
 
@@ -131,7 +131,7 @@ def messages_held(s: Services, hold: Hold) -> int | None:
     log = s.reader.log(hold.topic)
     if found := _rows_held(s, log, hold.what):
         return found
-    view = s.stores.view.view(hold.topic)
+    view = s.view_of(hold.topic)
     return 0 if view is None else sum(1 for _ in _copies(s, hold.topic, view, hold))
 
 
@@ -267,7 +267,7 @@ def touched_messages(s: Services, plan: Plan, staged: Staged, holds: Sequence[Ho
     # At the plan's own snapshot, which is enough to find the messages of a key.
     log = replace(s.reader.log(plan.topic), snapshot_id=plan.requirements.snapshot_id)
     of_log = SparedOffsets(spared_of(s, log, holds))
-    view = s.stores.view.view(plan.topic) if plan.on_view.mark or plan.on_view.compact or plan.erasure else None
+    view = s.view_of(plan.topic) if plan.on_view.mark or plan.on_view.compact or plan.erasure else None
     of_view = SparedOffsets(() if view is None else spared_in_view(s, log, view, holds))
     touched = sum(of_log.touching(run.partition, run.first_base, run.last_offset) is not None for run in plan.on_log.drop)
     touched += sum(_among(of_log, rows) for rows in (*plan.on_log.mark, *staged.superseded))

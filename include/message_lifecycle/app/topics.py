@@ -26,7 +26,7 @@ from message_lifecycle.model.errors import (
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.setting_list import Value, check_messages
 from message_lifecycle.model.settings import resolve
-from message_lifecycle.model.topic import altered, check_documents, check_overdue, created, given_when_made, origin_of
+from message_lifecycle.model.topic import RECORD_LOGS, altered, check_documents, check_overdue, created, given_when_made, origin_of
 from message_lifecycle.operations.admission import check_origin, new_in_origin
 from message_lifecycle.ports import Topic
 
@@ -128,6 +128,8 @@ def latest_view(s: Services, name: TopicName) -> str | None:
     """Make the view that reads the topic compacted say what its newest compaction and the settings say; its name. None: there is none.
 
     Raises UnknownTopic, CompactedTableMissing, ForeignTable, TableBusy, CatalogUnavailable."""
+    if s.backend_of(name) in RECORD_LOGS:
+        return None
     return s.stores.view.keep_sql_view(name, resolve(topic=s.topics.describe(name).settings, server=s.server))
 
 

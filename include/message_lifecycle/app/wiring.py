@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 from secrets import token_bytes, token_hex
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING
 
 from message_lifecycle.app.config import CATALOG_HOME, load_config, named_redis
 from message_lifecycle.app.embedded import embedded_default
+from message_lifecycle.app.parts import Later, with_parts
 from message_lifecycle.app.services import Services, Stores
 from message_lifecycle.model.erasure import MIN_SECRET_BYTES, KeySecret
 from message_lifecycle.model.instants import Instant
@@ -136,47 +137,25 @@ def _iceberg(server: Mapping[str, Value], ledger: Ledger, *, scratch: bool) -> S
         topics=IcebergTopics(tables, server=server, scratch=scratch),
         reader=IcebergReader(tables),
         stores=Stores(
-            log=_later(log),
-            view=_later(view),
-            snapshots=_later(snapshots),
-            changes=_later(changes),
-            quarantine=_later(quarantine),
-            rewrite=_later(rewrite),
-            forget=_later(forget),
-            delete_tables=_later(delete),
-            restore_tables=_later(restore),
-            drop_tables=_later(drop),
+            backend="iceberg",
+            log=Later(log),
+            view=Later(view),
+            snapshots=Later(snapshots),
+            changes=Later(changes),
+            quarantine=Later(quarantine),
+            rewrite=Later(rewrite),
+            forget=Later(forget),
+            delete_tables=Later(delete),
+            restore_tables=Later(restore),
+            drop_tables=Later(drop),
         ),
-        witnesses=_later(witnesses),
-        copier=_later(copier),
-        documents=_later(documents),
-        gate=_later(gate),
+        witnesses=Later(witnesses),
+        copier=Later(copier),
+        documents=Later(documents),
+        gate=Later(gate),
         ledger=ledger,
         server=server,
     )
-
-
-Part = TypeVar("Part")
-
-
-class _Later:
-    """Made at its first use: a command uses few of what is wired, and to import them all takes longer than most commands do."""
-
-    def __init__(self, make: Callable[[], object]) -> None:
-        self._make = make
-
-    @cached_property
-    def _made(self) -> object:
-        return self._make()
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "_made":  # it could not be made for want of an attribute, which Python takes for the want of this one
-            return self._make()
-        return getattr(self._made, name)
-
-
-def _later(make: Callable[[], Part]) -> Part:
-    return cast("Part", _Later(make))
 
 
 # One of each a process: they hold connections, and a server's pages ask for a lake with every request.
@@ -214,6 +193,7 @@ def memory_world(server: Mapping[str, Value], options: StoreOptions = NO_OPTIONS
         topics=store,
         reader=store,
         stores=Stores(
+            backend="memory",
             log=store,
             view=views,
             snapshots=MemorySnapshots(documents),
@@ -245,7 +225,7 @@ def iceberg_world(server: Mapping[str, Value], options: StoreOptions = NO_OPTION
     load_config()
     clock = _Clock()
     ledger = open_ledger("sqlite://", clock=clock)
-    services = replace(_iceberg(server, ledger, scratch=True), key_secret=_scratch_secret())
+    services = with_parts(_iceberg(server, ledger, scratch=True), key_secret=_scratch_secret())
     writer = IcebergWriter(engine_of_process)
     scratch = f"scenario-{token_hex(6)}"
 
@@ -274,7 +254,7 @@ def record_log_world(logs: RecordLogs, server: Mapping[str, Value], close: Calla
     log = RecordLogStore(logs, server=server, operations=on_records)
     ledger, eraser = open_ledger("sqlite://", clock=clock), RecordLogEraser(logs, server=server)
     services = record_log(log, logs, server, ledger=ledger, gate=PlainGate(), eraser=eraser, groups=groups)
-    services = replace(services, key_secret=_scratch_secret())
+    services = with_parts(services, key_secret=_scratch_secret())
     return World(services=services, writer=log, set_now=clock.set, close=close, quarantined=log.quarantined)
 
 

@@ -109,7 +109,7 @@ class Compaction(Operation):
         return sparing.touched_messages(s, plan, staged, holds)
 
     def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
-        plan, staged, view = record.plan, record.staged, s.stores.view.view(record.plan.topic)
+        plan, staged, view = record.plan, record.staged, s.view_of(record.plan.topic)
         assert staged is not None, "what is published was staged"
         wrong = []
         if dict(published.removed) != dict(staged.removed(plan)):
@@ -142,7 +142,7 @@ class PurgeCompacted(OfMessages):
     def owed(self, s: Services, name: TopicName, policy: Policy, made: Callable[[], Plan], look: Look) -> Sequence[Owed]:
         if policy.of_documents or not policy.purges_compacted:
             return ()
-        if s.stores.view.view(name) is None:
+        if s.view_of(name) is None:
             return [Owed(kind="purge", by_setting=False)]
         # What can go came to be covered after nothing could.
         first = None if look.settled_at is None else s.ledger.planned_since(name, (Compaction.name,), published_after=look.settled_at)
@@ -157,7 +157,7 @@ class PurgeCompacted(OfMessages):
         s.ledger.check(name, s.topics.describe(name).ledger)
         if not policy.cleaner_enabled:
             return Due(topic=name, due=False, reason="nothing is removed while [message_cleaner] enabled = false", waits=True)
-        if s.stores.view.view(name) is None:
+        if s.view_of(name) is None:
             return Due(topic=name, due=False, reason="nothing was compacted yet")
         made = self.preview(s, name, self.name, as_of=asked.as_of)
         if made.is_empty:
@@ -182,7 +182,7 @@ class PurgeCompacted(OfMessages):
 
 
 def _is_settled(s: Services, name: TopicName, policy: Policy, *, as_of: Instant, named: bool) -> bool:
-    view, ends = s.stores.view.view(name), s.reader.end_offsets(name)
+    view, ends = s.view_of(name), s.reader.end_offsets(name)
     if view is None:  # a person who names an empty topic gets its empty view; by its schedule it waits for a message
         return not named and not any(ends.values()) and s.ledger.accepted_view(name) is None
     # A view that is past the log is no settled one: planning says what is wrong with it.
@@ -208,7 +208,7 @@ def _oldest_new(s: Services, facts: CompactionFacts) -> Iterable[Instant | None]
 
 def compaction_facts(s: Services, name: TopicName, policy: Policy, *, as_of: Instant) -> CompactionFacts:
     """Raises IsADocumentTopic, CompactedTableMissing where a view was published and is gone, HorizonBeyondLog."""
-    log, view = s.reader.log(name), s.stores.view.view(name)
+    log, view = s.reader.log(name), s.view_of(name)
     accepted = s.ledger.accepted_view(name)
     if view is None and accepted is not None:
         raise CompactedTableMissing(str(name), "it was published before, and its table is not there any more")

@@ -62,7 +62,7 @@ class OfMessages(Operation):
 
     def before(self, s: Services, verdict: Verdict, store: ChangeStore) -> None:
         plan = verdict.plan
-        if store is not s.stores.view:
+        if store is s.stores.log:
             if plan.on_view.mark:
                 latest_view(
                     s, plan.topic
@@ -114,7 +114,7 @@ def facts_of(s: Services, log: LogState, view: ViewState | None = None) -> Facts
 
 def view_as_relied_on(s: Services, plan: Plan) -> bool:
     """Whether the view is as the plan was made on it: it relies on it, or names what goes from it."""
-    view, done = s.stores.view.view(plan.topic), s.stores.view.published(plan)
+    view, done = s.view_of(plan.topic), s.view_commit(plan)
     # A run that died between its two commits has changed the view itself.
     relied_on = done.snapshot_id if done is not None else None if plan.view is None else plan.view.snapshot_id
     return (None if view is None else view.snapshot_id) == relied_on
@@ -292,7 +292,7 @@ def _reached(state: DueState, as_of: Instant) -> bool:
 def _plan(s: Services, facts: Facts, policy: Policy, *, as_of: Instant) -> Plan:
     """Where compaction may be too far behind to be waited for, what the view would still show waits with it (CMP-9)."""
     log, limit_us = facts.log, policy.max_compaction_lag_us
-    view = None if limit_us is None or not policy.cleaner_enabled else s.stores.view.view(log.topic)
+    view = None if limit_us is None or not policy.cleaner_enabled else s.view_of(log.topic)
     if limit_us is None or view is None:
         return message_cleaner.plan(facts, policy, as_of=as_of, ask=partial(s.reader.rows, log))
     lag = Lag(view=view, oldest=s.stores.view.oldest_past(log, view), limit_us=limit_us, as_of=as_of)
@@ -365,7 +365,7 @@ class MessageRequest(OfMessages):
         return False
 
     def plan_of_log(self, s: Services, log: LogState, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
-        request, view = cast(Request, work), s.stores.view.view(log.topic)
+        request, view = cast(Request, work), s.view_of(log.topic)
         facts = facts_of(s, log, view)
         requests.check(log, request)
         found = s.reader.requested(log, request, as_of=as_of)

@@ -20,7 +20,7 @@ from message_lifecycle.model.outcome import Check, Outcome, PlanRecord, Publishe
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import DeleteTopic, EraseKey, ReclaimDeleted, Request, UndoPlan
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.model.topic import check_operation
+from message_lifecycle.model.topic import RECORD_LOGS, check_operation
 from message_lifecycle.ports import ChangeStore, Given, Topic
 
 if TYPE_CHECKING:
@@ -354,8 +354,7 @@ def on_records() -> tuple[plans.Operation, ...]:
 def looked_at(s: Services, work: Scheduled, given: Sequence[TopicName]) -> Sequence[TopicName]:
     """Return the topics that a schedule checks; see `Operation.looked_at`. Raises UnsupportedLimit for a named topic without support."""
     for name in given:
-        if name in s.backends:
-            check_operation(s.backends[name], work, on_records(), where=f"topic {name}")
+        _check_backend(s, name, work)
     return named(work).looked_at(s, given)
 
 
@@ -388,7 +387,7 @@ def suite_of(plan: Plan, staged: Staged, policy: Policy) -> Suite:
 
 
 def of_work(s: Services, name: TopicName, work: Work) -> Operation:
-    """Return the operation for this work. Raises UnknownPlan, UnknownTopic."""
+    """Return the operation for this work. Raises UnknownPlan, UnknownTopic, and UnsupportedLimit if the backend lacks it (RET-6)."""
     if isinstance(work, UndoPlan):
         return _undo_of(s, name, work)
     if isinstance(work, EraseKey):
@@ -397,7 +396,16 @@ def of_work(s: Services, name: TopicName, work: Work) -> Operation:
         return named("topic_delete")
     if isinstance(work, ReclaimDeleted):
         return named("reclaim of a deleted topic")
-    return named("message_request" if isinstance(work, Request) else work)
+    if isinstance(work, Request):
+        return named("message_request")
+    _check_backend(s, name, work)
+    return named(work)
+
+
+def _check_backend(s: Services, name: TopicName, work: Scheduled) -> None:
+    backend = s.backend_of(name)
+    if backend in RECORD_LOGS:  # else `on_records` would import every operation for nothing
+        check_operation(backend, work, on_records(), where=f"topic {name}")
 
 
 def work_on(s: Services, name: TopicName, work: Scheduled, *, as_of: Instant) -> Work:

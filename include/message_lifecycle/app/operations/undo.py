@@ -119,7 +119,7 @@ def _plan(s: Services, name: TopicName, policy: Policy, work: UndoPlan, *, as_of
         undone = [(s.ledger.record(known.plan_id), known.undone_by) for known in s.ledger.undone(name)]
         without = [span for other, undone_by in undone for span in markers_of(s, other, undone_by)]
         found = s.reader.returning(log, taken_back, record.staged, own=markers_of(s, record), without=without)
-    view = s.stores.view.view(name)
+    view = s.view_of(name)
     of_view = _of_view(s, view, taken_back)
     if of_log:
         undo.check_later(taken_back, found, later(s, taken_back, "compaction"), policy)
@@ -265,7 +265,7 @@ def _undone(plan: Plan) -> str:
 def _view_differences(s: Services, plan: Plan) -> list[str]:
     if not plan.on_view.back:
         return []
-    view, done = s.stores.view.view(plan.topic), s.stores.view.published(plan)
+    view, done = s.view_of(plan.topic), s.stores.view.published(plan)
     if view is None or done is None:
         return ["nothing came back to the compacted view"]
     # As it was published: a compaction may have come since.

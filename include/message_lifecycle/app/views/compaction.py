@@ -133,7 +133,7 @@ def compaction_view(s: Services, name: TopicName) -> CompactionView:
 def view_state(s: Services, name: TopicName) -> tuple[ViewState | None, str | None]:
     """Return the view, and why it cannot be read: a topic's page is worth showing without it."""
     try:
-        return s.stores.view.view(name), None
+        return s.view_of(name), None
     except CompactedTableMissing as missing:
         return None, str(missing)
 

@@ -254,7 +254,7 @@ def _came_back(s: Services, name: TopicName, partition: int, offset: int) -> Cam
 
 
 def _compacted(s: Services, name: TopicName, partition: int, offset: int) -> InCompacted | None:
-    view = s.stores.view.view(name)
+    view = s.view_of(name)
     if view is None:
         return None
     horizon = view.horizon(partition)

@@ -25,7 +25,7 @@ from message_lifecycle.model.outcome import Outcome, OutcomeName, PlanSummary
 from message_lifecycle.model.plan import Held, Plan
 from message_lifecycle.model.plan import Operation as OperationName
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.model.topic import origin_of
+from message_lifecycle.model.topic import RECORD_LOGS, origin_of
 
 _BAD_ENDS = ("blocked", "starved", "failed")
 # Old plans of other ends are passed over in search of the last removal; beyond so many nobody asks any more.
@@ -311,7 +311,8 @@ def _alike(
         last_run=None if last is None else outcomes_view(s, [last])[0],
         last_removal=_last_removal(s, name),
         refused=RefusedRows(rows=rows_in_quarantine(s, name), batches=tuple(one.batch_id for one in needing_a_person(s, name))),
-        hidden_bytes=s.stores.forget.hidden_bytes(name),
+        # A log of single records frees the space of what it removes at once.
+        hidden_bytes=None if s.backend_of(name) in RECORD_LOGS else s.stores.forget.hidden_bytes(name),
         warnings=would.warnings,
     )
 
