@@ -23,12 +23,12 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.request import EraseKey, PurgeKey, RemoveMessages, UndoPlan
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.stores.iceberg import columns, new_table
-from message_lifecycle.stores.iceberg.append import _PROPERTIES as QUARANTINE_PROPERTIES
 from message_lifecycle.stores.iceberg.catalog import beside
 from message_lifecycle.stores.iceberg.documents.tables import digest_of
 from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.java import entries
 from message_lifecycle.stores.iceberg.layout import COMPACTED, KINDS, QUARANTINE, SNAPSHOTS
+from message_lifecycle.stores.iceberg.refused_rows import _PROPERTIES as QUARANTINE_PROPERTIES
 from tests.commits_of_others import Other, Pick, Row, append
 from tests.documents import PURGING
 from tests.judges import PlainGateOfTables

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from message_lifecycle.sources.block import MESSAGE_BYTES
-from message_lifecycle.stores.iceberg import append, columns, new_table
+from message_lifecycle.stores.iceberg import columns, new_table, refused_rows
 from message_lifecycle.stores.iceberg.catalog import _shape
 from message_lifecycle.stores.iceberg.compaction import view_table
 from message_lifecycle.stores.iceberg.engine import engine_of_process
@@ -25,7 +25,7 @@ SHAPES = {
     "view": (view_table.SHAPE, view_table.TABLE_PROPERTIES),
     "changes": (columns.CHANGES_SHAPE, columns.CHANGES_PROPERTIES),
     "snapshots": (columns.SNAPSHOTS_SHAPE, columns.SNAPSHOTS_PROPERTIES),
-    "quarantine": (columns.QUARANTINE_SHAPE, append._PROPERTIES),
+    "quarantine": (columns.QUARANTINE_SHAPE, refused_rows._PROPERTIES),
 }
 
 
