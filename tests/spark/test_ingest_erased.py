@@ -129,7 +129,7 @@ def test_a_batch_that_died_before_the_erasure_is_ended_first_and_without_the_key
     before = landing.messages(topic)
     (held_up,) = carry_out(s, request.request_id, approver=grant)
     # Files that no snapshot names are a writer's, until the batch is ended.
-    assert code_of(held_up.error) == ("ErasureUnfinished" if point == "begun" else "UnsupportedErasure"), held_up.told()
+    assert code_of(held_up.error) == ("UnsupportedErasure" if point == "staged" else "ErasureUnfinished"), held_up.told()
     assert landing.messages(topic) == before
     again = landing.take(topic, folder)
     # What had come in by then is taken out by the erasure.
