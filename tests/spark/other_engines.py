@@ -95,12 +95,12 @@ class Topic(Landing):
     def remove(self, *offsets: int) -> Outcome:
         return self.run(RemoveMessages(positions=tuple((0, offset) for offset in offsets)))
 
-    def erase(self) -> str:
-        """Ask for an erasure of key a; the code of what stops it, or an empty text."""
+    def erase(self, request_id: str = "") -> str:
+        """Carry out this request, or a new one to erase key a. Return the code of the error that stops it, or an empty text."""
         secret = KeySecret(b"a secret of more than thirty-two bytes")
         s = replace(self.s, key_secret=lambda _: secret)
-        request = ask(s, b"a", topics=[self.name], forbid=False, by="ada", why="a letter").request_id
-        (found,) = carry_out(s, request, approver=lambda *_: (True, "ada", "a letter"))
+        request_id = request_id or ask(s, b"a", topics=[self.name], forbid=False, by="ada", why="a letter").request_id
+        (found,) = carry_out(s, request_id, approver=lambda *_: (True, "ada", "a letter"))
         return "" if found.error is None else code_of(found.error)
 
     def say(self, *arguments: str) -> int:

@@ -15,8 +15,10 @@ from message_lifecycle.app import steps, witness
 from message_lifecycle.app.reading import read_compacted
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.request import UndoPlan
+from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.layout import END_OFFSETS, WITNESS
 from message_lifecycle.stores.iceberg.read import newest_state
+from message_lifecycle.stores.iceberg.session import sql_table
 
 
 @pytest.fixture
@@ -239,3 +241,30 @@ def test_a_view_whose_rows_another_writer_has_changed_is_not_read_as_ours(topic:
     topic.sql("DELETE FROM {t} WHERE offset = 1", "compacted")
     with raises("CompactedTableMissing"):
         list(read_compacted(topic.s, topic.name))
+
+
+@pytest.mark.parametrize("topic", [{"cleanup_policy": "compact,delete"}], indirect=True)
+@pytest.mark.parametrize("deed", ["renamed", "dropped"])
+def test_an_erasure_is_not_done_while_a_view_is_away(topic: Topic, deed: str, capsys: pytest.CaptureFixture[str]) -> None:  # DEL-7
+    topic.ingest("a", "b")
+    topic.run("compaction")
+    view, away = sql_table(topic.name, kind="compacted"), f"`{topic.name.namespace}`.`aside`"
+    topic.lake.session.sql(f"ALTER TABLE {view} RENAME TO {away}" if deed == "renamed" else f"DROP TABLE {view} PURGE")
+    assert topic.erase() == "", "the log is rid of the key"
+    (request,) = topic.ledger.erasures()
+    assert request.state == "requested"
+    assert "compacted view" in request.detail
+    assert f"lifecycle topic repair {topic.name}" in request.detail
+    capsys.readouterr()
+    assert topic.say("topic", "repair", str(topic.name)) == 3
+    assert "is not in the catalog under its name" in " ".join(capsys.readouterr().out.split())
+    if deed == "renamed":
+        topic.lake.session.sql(f"ALTER TABLE `lake`.{away} RENAME TO {view.removeprefix('`lake`.')}")
+        engine_of_process().forget(topic.name, kind="compacted")
+    else:
+        assert topic.say("topic", "repair", str(topic.name), "--by", "ada", "--why", "its files are gone") == 0
+    assert topic.say("topic", "repair", str(topic.name)) == 0
+    assert topic.erase(request.request_id) == ""
+    assert topic.ledger.erasure(request.request_id).state == "erased"
+    assert topic.places() == [1]
+    assert deed == "dropped" or [row.key for row in read_compacted(topic.s, topic.name)] == [b"b"]

@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
+from message_lifecycle.app import steps
 from message_lifecycle.app.erasures import ask, carry_out
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import copy_topic
 from message_lifecycle.ledger import tables
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.request import EraseKey
 from tests.worlds import NOW, Lake, Told, make_lake
 
 KEY = "customer-17"
@@ -143,6 +145,20 @@ def test_it_is_recorded_now_and_carried_out_later(lake: Lake, give: Any) -> None
     assert (request.topics, request.forbid, request.requested_by, request.why) == ((topic,), False, "ada", "a letter of 3 May")
     assert lake.say("erase", "run", request.request_id[:6], "--by", "bob", "--why", "yes").status == 0
     assert keys(lake, topic) == []
+
+
+def test_a_plan_that_is_verified_by_hand_ends_its_request(lake: Lake, give: Any) -> None:
+    topic = lake.topic("one")
+    append(lake, topic, KEY.encode())
+    give(KEY.encode())
+    lake.say("erase", "--later", "--topic", "one", *WORD)
+    (request,) = lake.services.ledger.erasures()
+    plan_id = str(steps.run(lake.services, topic, as_of=lake.services.ledger.now(), work=EraseKey(request_id=request.request_id)).plan_id)
+    assert lake.say("approve", plan_id, *WORD).status == 0
+    assert lake.say("publish", plan_id).status == 0
+    assert lake.services.ledger.erasure(request.request_id).state == "requested"
+    assert lake.say("verify", plan_id).status == 0
+    assert lake.services.ledger.erasure(request.request_id).state == "erased"
 
 
 def test_a_receipt_that_does_not_hold_any_more_says_so(lake: Lake, give: Any) -> None:

@@ -23,6 +23,7 @@ from message_lifecycle.app.receipts import ERASURE, beneath, eraser_of, found_no
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.steps import Approver
 from message_lifecycle.app.topics import line_of
+from message_lifecycle.app.witness import missing_views
 from message_lifecycle.model.erasure import ErasureRequest
 from message_lifecycle.model.errors import (
     LifecycleError,
@@ -211,6 +212,12 @@ def unreached(s: Services, request: ErasureRequest) -> list[str]:
             )
             for plan_id, begun in (() if s.stores.drop_tables is None else s.stores.drop_tables.unfinished().items())
             if not begun.removed and (not request.topics or begun.topic in request.topics)
+        ]
+        + [
+            f"{name}: its compacted view {', '.join(missing)} is not in the catalog and was not searched: bring it back under its name, then "
+            f"`lifecycle erase run {request.request_id[:_SHORT]}`; if it was dropped with its files, `lifecycle topic repair {name}` gives it up"
+            for name in topics_of(s, request)
+            if (missing := missing_views(s, name))
         ]
         + list(() if request.topics else s.strays())
     )

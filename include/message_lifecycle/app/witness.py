@@ -8,17 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from message_lifecycle.model.errors import LogRolledBack, LogStateLost, UnknownTopic, nothing_to_repair
 from message_lifecycle.model.facts import LogFound, LogWitness, SeenTable
+from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.plan import Operation
 
 if TYPE_CHECKING:
     from message_lifecycle.app.services import Services
     from message_lifecycle.ledger import Ledger
     from message_lifecycle.ports import Witnesses
+
+_DELETION: tuple[Operation, ...] = ("topic_delete",)
 
 
 def require_intact(s: Services, name: TopicName) -> None:
@@ -89,6 +93,8 @@ class Repair:
         repaired: Names of the tables whose state was written anew; empty if a person only looked.
         set_back: Consumer, partition and former offset, for each consumer that was set back.
         files: Files whose messages the rollback took away; `ingest` takes them again.
+        missing: Uuids of compacted views that the ledger knows and the catalog lacks.
+        given_up: Those of them that a person gave up in this repair.
     """
 
     topic: TopicName
@@ -96,6 +102,21 @@ class Repair:
     repaired: tuple[str, ...] = ()
     set_back: tuple[tuple[str, int, int], ...] = ()
     files: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    given_up: tuple[str, ...] = ()
+
+
+def missing_views(s: Services, name: TopicName) -> tuple[str, ...]:
+    """Return the uuids of compacted views that the ledger knows and the catalog lacks under the topic's name.
+
+    Someone has renamed or dropped such a view. Its files may still hold messages. The views of a deleted topic are left out."""
+    known = {one.table_uuid for one in s.ledger.view_witnesses(name)} if s.witnesses is not None and name not in s.backends else set()
+    if not known:
+        return ()
+    view = s.view_of(name)
+    deletions = map(s.ledger.record, s.ledger.published_since(name, _DELETION, published_after=Instant(0)))
+    deleted = {table.table_uuid for deletion in deletions for table in deletion.plan.deleted_tables}
+    return tuple(sorted(known - deleted - ({view.table_uuid} if view is not None else set())))
 
 
 def look(s: Services, name: TopicName) -> Repair:
@@ -106,6 +127,7 @@ def look(s: Services, name: TopicName) -> Repair:
     return Repair(
         topic=name,
         found=witnesses.found(name, s.ledger.log_witness, s.ledger.log_witnesses(name), lambda: compare(witnesses, s.ledger, name)),
+        missing=missing_views(s, name),
     )
 
 
@@ -142,6 +164,8 @@ def _repair(s: Services, name: TopicName, *, by: str, text: str, accept_rollback
         made = s.witnesses.repair(name, one, ledger=s.ledger.next_identity(name))
         s.ledger.keep_log_witnesses(name, [made], by=by, text=text)
         repaired.append(one.table)
-    if not repaired:
+    for table_uuid in first.missing:
+        s.ledger.give_up_view(table_uuid, by=by, text=text)
+    if not repaired and not first.missing:
         raise nothing_to_repair(str(name))
-    return Repair(topic=name, found=first.found, repaired=tuple(repaired), set_back=tuple(set_back), files=tuple(files))
+    return replace(first, repaired=tuple(repaired), set_back=tuple(set_back), files=tuple(files), given_up=first.missing)

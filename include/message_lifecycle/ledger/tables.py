@@ -263,7 +263,8 @@ log_witnesses = Table(
     _text("word", null=True),
     _number("repaired_at", null=True),
 )
-"""Our newest commit on each table of a topic, as far as the ledger knows (MSG-4). `kind`: empty for the log, else `compacted`. `offsets`: JSON,
+"""Our newest commit on each table of a topic, as far as the ledger knows (MSG-4). `kind`: empty for the log, `compacted` for a view,
+`given_up` for a missing view that a person gave up. `offsets`: JSON,
 end offsets or horizons by partition. `state`: JSON, all that the commit's summary carries. `repaired_by`, `word`, `repaired_at`: the person who
 repaired the state or accepted a rollback, and why."""
 Index("lifecycle_log_witnesses_by_topic", log_witnesses.c.topic)

@@ -15,6 +15,7 @@ from message_lifecycle.model.names import TopicName
 
 _kept = tables.log_witnesses
 _EVERY = select(_kept)
+_GIVEN_UP = "given_up"
 
 
 class Witnesses(Part):
@@ -28,6 +29,23 @@ class Witnesses(Part):
     def log_witnesses(self, topic: TopicName) -> list[LogWitness]:
         """Return the newest commit on each table that was ever the topic's log, as far as the ledger knows."""
         return list(map(_witness, self._rows(select(_kept).where(_kept.c.topic == key_of(topic), _kept.c.kind == ""))))
+
+    def view_witnesses(self, topic: TopicName) -> list[LogWitness]:
+        """Return the newest commit on each compacted view that the topic ever had, except for views that a person gave up."""
+        of_views = (_kept.c.topic == key_of(topic), _kept.c.kind.not_in(("", _GIVEN_UP)))
+        return list(map(_witness, self._rows(select(_kept).where(*of_views).order_by(_kept.c.table_uuid))))
+
+    def give_up_view(self, table_uuid: str, *, by: str, text: str) -> None:
+        """Record that a missing view will not return. A later commit on it makes it known again.
+
+        Args:
+            by: The person who gave the view up.
+            text: Why that person did so.
+        """
+        with self._database.writing() as connection:
+            at = self._database.now(connection)
+            given_up = {"kind": _GIVEN_UP, "sequence_number": 0, "repaired_by": by, "word": text, "repaired_at": at}
+            connection.execute(update(_kept).where(_kept.c.table_uuid == table_uuid).values(**given_up))
 
     def keep_log_witnesses(self, topic: TopicName, found: Sequence[LogWitness], *, by: str | None = None, text: str | None = None) -> None:
         """Keep these commits as the newest ones of their tables.

@@ -38,7 +38,7 @@ def repair(
     if by is None or text is None:
         found = look(s, name)
         emit(output, repair_view(found))
-        return EXIT_REFUSED if any(one.problem for one in found.found) else 0
+        return EXIT_REFUSED if found.missing or any(one.problem for one in found.found) else 0
     _, by, text = word_of(by, text, "a repair")
     with working(f"{name}: repairing the log's state"):
         done = carry_out(s, name, by=by, text=text, accept_rollback=accept_rollback)

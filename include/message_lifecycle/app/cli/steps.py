@@ -161,12 +161,14 @@ def publish(ctx: typer.Context, plan: PlanArgument, output: OutputOption = Outpu
 
 def verify(ctx: typer.Context, plan: PlanArgument, output: OutputOption = Output.text) -> int:
     """Read the table again: what went is what was planned, and what is still overdue has a named holder."""
-    from message_lifecycle.app import steps
+    from message_lifecycle.app import erasures, steps
 
     s = services(ctx)
     recorded = s.ledger.record(plan).plan
     with working("verifying"):
         result = steps.verify(s, recorded.plan_id)
+        if recorded.erasure is not None:
+            erasures.settle_latest(s, s.ledger.erasure(recorded.erasure.request_id))
     return ended(output, result, recorded.things)
 
 

@@ -55,6 +55,8 @@ class RepairView(View):
     tables: tuple[TableState, ...]
     consumers_set_back: tuple[SetBack, ...]
     files_to_take_again: tuple[str, ...] = source("files")
+    missing_views: tuple[str, ...] = source("missing")
+    given_up_views: tuple[str, ...] = source("given_up")
 
     def shown(self) -> Iterator[Block]:
         yield Line(str(self.topic), style="bold")
@@ -66,6 +68,17 @@ class RepairView(View):
         if self.files_to_take_again:
             yield Heading("Files whose messages the rollback took away: `lifecycle ingest` takes them again")
             yield from self.files_to_take_again
+        if self.given_up_views:
+            yield Line(f"Given up: the compacted view {', '.join(self.given_up_views)}. Erasures no longer wait for it.", wraps=True)
+        elif self.missing_views:
+            yield Notes(
+                [
+                    f"The compacted view {', '.join(self.missing_views)} is not in the catalog under its name. It was renamed or dropped, and "
+                    "its files may hold messages, also of an erased key. Bring it back under its name. If it was dropped together with its "
+                    "files, a repair with --by NAME --why WHY gives it up."
+                ],
+                style="red",
+            )
 
 
 def repair_view(done: Repair) -> RepairView:
@@ -73,4 +86,9 @@ def repair_view(done: Repair) -> RepairView:
         TableState.of(one, offsets="horizons" if one.kind else "end offsets", repaired=one.table in done.repaired) for one in done.found
     )
     set_back = tuple(SetBack(consumer=consumer, partition=partition, from_=was) for consumer, partition, was in done.set_back)
-    return RepairView.of(done, ok=all(one.repaired or not one.problem for one in tables), tables=tables, consumers_set_back=set_back)
+    return RepairView.of(
+        done,
+        ok=all(one.repaired or not one.problem for one in tables) and done.missing == done.given_up,
+        tables=tables,
+        consumers_set_back=set_back,
+    )
