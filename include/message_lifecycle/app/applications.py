@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.known import of_it_alone, topic_of
+from message_lifecycle.app.known import of_it_alone
 from message_lifecycle.app.operations.registry import Scheduled, Work, again, of_plan, work_on
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.topics import copy_topic
@@ -43,7 +43,7 @@ def copy_all(*, topics: list[str]) -> int:
         if done.span_seconds is not None:
             log.warning("%s: %s", name, span_doubled(done.span_seconds))
 
-    return _isolated(s, None, None, [topic_of(s, topic) for topic in topics], one)
+    return _isolated(s, None, None, [TopicName.parse(topic) for topic in topics], one)
 
 
 def plan_and_stage(*, run: str, as_of: str, topics: list[str], work: Scheduled | EraseKey = "message_cleaner") -> int:
@@ -61,7 +61,7 @@ def plan_and_stage(*, run: str, as_of: str, topics: list[str], work: Scheduled |
             steps.stage(s, record.plan.plan_id)
         log.info("%s: plan %s at %s: %s", name, record.plan.plan_id, format_instant(instant), summary(s, record))
 
-    return _isolated(s, run, instant, [topic_of(s, topic) for topic in topics], one, work=asked)
+    return _isolated(s, run, instant, [TopicName.parse(topic) for topic in topics], one, work=asked)
 
 
 def mark_all(*, run: str) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from message_lifecycle.app.backends_config import ConfiguredBackend, Folder, RedisServer
 from message_lifecycle.app.config import named_redis
-from message_lifecycle.app.known import is_missing, new_topic_name
+from message_lifecycle.app.known import is_missing
 from message_lifecycle.app.operations.registry import on_records
 from message_lifecycle.app.parts import with_parts
 from message_lifecycle.app.services import Services, Stores, find_topic
@@ -234,10 +234,6 @@ def _bring_up_to_date(lake: Services, s: Services, backend: ConfiguredBackend, n
         if is_missing(lake, name):
             return False
         _require_known_logs(lake, s, backend, name)
-        kept = new_topic_name(s, name)
-        if kept != name:
-            # The configuration is where the topic is looked for, by exactly this name.
-            raise InvalidSetting(where=where, key="topics", value=ascii(str(name)), allowed=f"a new name in NFC: {str(kept)!a}") from None
         create_topic(s, name, partitions=wanted.partitions, settings=wanted.settings)
         return True
     if found.partitions != wanted.partitions:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator, model_validator
 
 from message_lifecycle.model.errors import InvalidName, InvalidSetting
-from message_lifecycle.model.names import TopicName, composed, normalise_name
+from message_lifecycle.model.names import TopicName, normalise_name
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import resolve
 from message_lifecycle.model.topic import SECTION, check_policy, created
@@ -211,7 +211,7 @@ def _topics(given: Mapping[str, Mapping[str, object]], where: str) -> Iterator[t
             name = TopicName.parse(text)
         except InvalidName as error:
             raise InvalidSetting(where=where, key="topics", value=text, allowed=str(error)) from None
-        form = composed(str(name))
+        form = str(name)
         if form in seen:
             raise InvalidSetting(where=where, key="topics", value=text, allowed=f"a topic once; {seen[form]!r} is the same one")
         seen[form] = text

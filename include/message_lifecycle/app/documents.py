@@ -7,18 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
 from itertools import chain, islice
 
 from message_lifecycle.app.document_facts import policy_of_document, policy_of_document_topic
 from message_lifecycle.app.erasure_secret import forbidden_keys
 from message_lifecycle.app.reading import check_limit
-from message_lifecycle.app.services import Services, document_of, kept_documents
+from message_lifecycle.app.services import Services
 from message_lifecycle.folds import Fold, Replay, fold_of
 from message_lifecycle.model.document import Change, DocumentState, OwnChanges, OwnSettings, Snapshot, Synced
 from message_lifecycle.model.errors import InvalidChange, InvalidSetting, TableBusy, unknown_document
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.names import TopicName, composed, made, meant, normalise_name, spellings
+from message_lifecycle.model.names import TopicName, normalise_name, spellings
 from message_lifecycle.model.setting_list import OWN_SETTINGS, Value
 from message_lifecycle.model.settings import Policy, topic_changes
 from message_lifecycle.model.topic import check_documents
@@ -70,7 +69,7 @@ def add_changes(s: Services, name: TopicName, changes: Sequence[Change], *, epoc
 
     Raises InvalidServerSeq, EpochMismatch (SNP-7), InvalidName, NotADocumentTopic, TopicBusy."""
     s.ledger.check(name, s.topics.describe(name).ledger)
-    named = _named(s, name, changes)
+    named = _named(changes)
     with s.ledger.lock(name, wait_seconds=_WAIT_SECONDS, purpose="ingest"):
         # Asked under the lock: whoever forbids a key waits for it (see `erasures`).
         forbidden = forbidden_keys(s.ledger, s.key_secret, name)
@@ -89,31 +88,14 @@ def add_changes(s: Services, name: TopicName, changes: Sequence[Change], *, epoc
 def check_epochs(s: Services, name: TopicName, brought: Sequence[tuple[Change, int]]) -> None:
     """Whether clients may bring these changes, each with the epoch that it knows (SNP-7); the tables and the ledger are read once.
 
-    Of each document, client and epoch the first change counts: those after it follow. Raises EpochMismatch, InvalidName, AmbiguousName."""
+    Of each document, client and epoch the first change counts: those after it follow. Raises EpochMismatch, InvalidName."""
     changes, epochs = zip(*brought, strict=True) if brought else ((), ())
-    _check_epochs(s, name, list(zip(_named(s, name, changes), epochs, strict=True)))
+    _check_epochs(s, name, list(zip(_named(changes), epochs, strict=True)))
 
 
-def _named(s: Services, name: TopicName, changes: Sequence[Change]) -> list[Change]:
-    """Under the names by which their documents and clients are kept, or will be (NAME-1)."""
-    plain = [replace(change, document=normalise_name(change.document)) for change in changes]
-    kept = kept_documents(s, name, {change.document for change in plain}, may_be_new=True)
-    known = cache(partial(client_of, s, name))
-    return [
-        replace(change, document=document, client=known(document, change.client))
-        for change in plain
-        for document in (kept[change.document],)
-    ]
-
-
-def client_of(s: Services, name: TopicName, document: str, text: str) -> str:
-    """The client of the document that is meant; one that has no row there by its name in NFC. Raises InvalidName, AmbiguousName."""
-    given = normalise_name(text)
-    if given.isascii():
-        return given
-    rows = {row.client for row in s.ledger.synced(name, document)}
-    found = meant(given, lambda: rows)
-    return found if found in rows else composed(found)
+def _named(changes: Sequence[Change]) -> list[Change]:
+    """Return the changes with the stored names of their documents and clients (NAME-1). Raises InvalidName."""
+    return [replace(change, document=normalise_name(change.document), client=normalise_name(change.client)) for change in changes]
 
 
 def _check_epochs(s: Services, name: TopicName, brought: Sequence[tuple[Change, int]]) -> None:
@@ -144,8 +126,8 @@ def pull(
     not silent (SNP-3), and up to where it has proved to have the document is as it was.
 
     Raises UnknownDocument, InvalidServerSeq, EpochMismatch; then the client is as silent as before."""
-    wanted = document_of(s, name, document)
-    who = None if client is None else client_of(s, name, wanted, client)
+    wanted = normalise_name(document)
+    who = None if client is None else normalise_name(client)
     policy = _policy(s, name, wanted)
 
     def answer(state: DocumentState) -> Answer:
@@ -162,8 +144,8 @@ def pull(
 
 def attach(s: Services, name: TopicName, document: str, *, client: str) -> Pulled:
     """Begin anew, by the newest snapshot: what the client had is forgotten, and keeps nothing (SNP-3, SNP-5). After an error it has it still."""
-    wanted = document_of(s, name, document)
-    who = client_of(s, name, wanted, client)
+    wanted = normalise_name(document)
+    who = normalise_name(client)
     policy = _policy(s, name, wanted)
     if _find(s, name, wanted) is None:
         pulled = Pulled(document=wanted, seq=0, epoch=0, snapshot=None, state=None, changes=())
@@ -186,8 +168,8 @@ def sync(
     """The client has everything up to `server_seq`, as it proves by asking from there (SNP-3). `epoch` None: the current one.
 
     Raises UnknownDocument, InvalidServerSeq, EpochMismatch; then all is as it was."""
-    wanted = document_of(s, name, document)
-    who = client_of(s, name, wanted, client)
+    wanted = normalise_name(document)
+    who = normalise_name(client)
     policy = _policy(s, name, wanted)
 
     def may_sync(*, has_row: bool) -> DocumentState:
@@ -224,8 +206,8 @@ def detach(s: Services, name: TopicName, document: str, *, client: str, epoch: i
     """The client keeps no change any more; whether it did (SNP-3). `epoch` None: the current one.
 
     Raises UnknownDocument, EpochMismatch where the document has not come to `epoch`: the client knows another document."""
-    wanted = document_of(s, name, document)
-    who = client_of(s, name, wanted, client)
+    wanted = normalise_name(document)
+    who = normalise_name(client)
     _policy(s, name, wanted)
     state = _state(s, name, wanted)
     if epoch is not None:
@@ -240,7 +222,7 @@ def history(s: Services, name: TopicName, document: str, *, start: int = 0, limi
 
     Raises InvalidSetting for a limit below 1, UnknownDocument, InvalidChange, TableBusy."""
     check_limit(name, limit)
-    wanted = document_of(s, name, document)
+    wanted = normalise_name(document)
     fold = _fold(_policy(s, name, wanted))
     for _ in range(_TRIES):
         found = document_reading.history(_state(s, name, wanted), start)
@@ -274,7 +256,7 @@ def _replayed(replay: Replay, changes: Iterable[Change], document: str, *, first
 def describe(s: Services, name: TopicName, document: str | None = None) -> list[Described]:
     """One document, or all by name. Raises UnknownDocument, NotADocumentTopic."""
     policy, own = policy_of_document_topic(s, name), s.ledger.own_settings(name)
-    wanted = None if document is None else document_of(s, name, document)
+    wanted = None if document is None else normalise_name(document)
     states = s.documents.states(name, s.documents.tables(name), only=None if wanted is None else (wanted,))
     if wanted is not None and not states:
         raise unknown_document(str(name), wanted)
@@ -346,7 +328,7 @@ def _fold(policy: Policy) -> Fold:
 def alter_user(s: Services, name: TopicName, user: str, changes: Mapping[str, Value | None]) -> str:
     """Settings of all documents that the user owns; None unsets. All or nothing. The user's name, as it is kept.
 
-    Raises InvalidSetting, InvalidName, AmbiguousName, NotADocumentTopic."""
+    Raises InvalidSetting, InvalidName, NotADocumentTopic."""
     (kept,) = alter_own_settings(s, name, OwnChanges(users={user: changes})).users
     return kept
 
@@ -363,7 +345,7 @@ def alter_document(
 def alter_own_settings(s: Services, name: TopicName, given: OwnChanges) -> OwnChanges:
     """Of several users and documents at once, all or nothing; the changes under the names as they are kept. As `alter_user`."""
     policy = policy_of_document_topic(s, name)
-    changes = _as_kept(s, name, given)
+    changes = _as_kept(given)
     s.ledger.alter_own_settings(
         name,
         OwnChanges(
@@ -376,20 +358,12 @@ def alter_own_settings(s: Services, name: TopicName, given: OwnChanges) -> OwnCh
     return changes
 
 
-def _as_kept(s: Services, name: TopicName, given: OwnChanges) -> OwnChanges:
-    """Under the names by which users and documents are kept, or will be (NAME-1). Raises InvalidName, AmbiguousName."""
-    own = s.ledger.own_settings(name)
-    known = {*own.users, *own.owners.values()}
-    named = {one: normalise_name(one) for one in {*given.documents, *given.owners}}
-    documents = kept_documents(s, name, set(named.values()), may_be_new=True)
-
-    def user_of(text: str) -> str:
-        return made(normalise_name(text), lambda: known)
-
+def _as_kept(given: OwnChanges) -> OwnChanges:
+    """Return the changes with the stored names of users and documents (NAME-1). Raises InvalidName."""
     return OwnChanges(
-        users=_merged((user_of(user), settings) for user, settings in given.users.items()),
-        documents=_merged((documents[named[document]], settings) for document, settings in given.documents.items()),
-        owners={documents[named[document]]: None if owner is None else user_of(owner) for document, owner in given.owners.items()},
+        users=_merged((normalise_name(user), settings) for user, settings in given.users.items()),
+        documents=_merged((normalise_name(document), settings) for document, settings in given.documents.items()),
+        owners={normalise_name(document): None if owner is None else normalise_name(owner) for document, owner in given.owners.items()},
     )
 
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from secrets import token_hex
 from typing import assert_never
 
-from message_lifecycle.app.services import Services, document_of
+from message_lifecycle.app.services import Services
 from message_lifecycle.model.errors import (
     InvalidName,
     UnknownTopic,
@@ -16,7 +16,7 @@ from message_lifecycle.model.errors import (
     unknown_partition,
 )
 from message_lifecycle.model.hold import HeldKey, HeldRange, HeldTopic, Hold, What, held_key
-from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.names import TopicName, normalise_name
 from message_lifecycle.model.tables import Deletion
 from message_lifecycle.operations.snapshot_with_purge import EVERY_DOCUMENT
 from message_lifecycle.ports import Topic
@@ -100,7 +100,7 @@ def _document(s: Services, name: TopicName, key: bytes | None, offsets: HeldRang
     if key is None:
         return None
     try:
-        document = document_of(s, name, key.decode())
+        document = normalise_name(key.decode())
     except UnicodeDecodeError:
         raise InvalidName(repr(key), "a document's name is text in UTF-8") from None
     if not s.documents.states(name, s.documents.tables(name), only=[document]):

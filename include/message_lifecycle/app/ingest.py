@@ -11,7 +11,7 @@ from message_lifecycle.app.ingest_result import IngestResult
 from message_lifecycle.app.intake import IngestOptions, Intake, take_files
 from message_lifecycle.app.replay import Replay, replay_batch
 from message_lifecycle.model.errors import InvalidSetting
-from message_lifecycle.model.names import TopicName, meant
+from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import resolve
 from message_lifecycle.sources.selection import Patterns
@@ -85,8 +85,7 @@ def ingest(
 
     with open_ledger(config.ledger_url, skew_us=resolve(topic={}, server=config.server).clock_skew_us) as ledger:
         intake = lake_intake(ledger, config.server)
-        name = meant(str(TopicName.parse(topic)), lambda: map(str, intake.topics.list()))
-        found = TopicName.parse(name)
+        found = TopicName.parse(topic)
         if replay is not None:
             return replay_batch(intake, found, replay, options)
         return (remap or take_files)(intake, found, path, options)

@@ -21,7 +21,7 @@ from message_lifecycle.model.errors import (
     topic_missing,
 )
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.names import TopicName, composed, made, meant, new_name
+from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.people import person_of
 from message_lifecycle.model.tables import Deletion
@@ -34,44 +34,6 @@ def all_topics(s: Services, stream: str | None = None) -> list[TopicName]:
     there = {*s.topics.list(), *s.backends}
     missing = _missing(s, s.ledger.known_topics().keys() - there)
     return sorted(name for name in there | missing if stream in (None, name.stream))
-
-
-def topic_of(s: Services, text: str) -> TopicName:
-    """The topic that a person or a program means by `stream/topic`, or by `topic` alone. Raises InvalidName, AmbiguousName."""
-    return meant_topic(s, TopicName.parse(text))
-
-
-def meant_topic(s: Services, name: TopicName) -> TopicName:
-    """The topic of exactly this name, which may be one from before; else the one whose name is equal to it in NFC (NAME-1): among those that
-    are there, then among those that were. None of these: the name as it is given. Raises AmbiguousName."""
-    if str(name).isascii() or _is_there(s, name):
-        return name
-    found = meant(str(name), lambda: map(str, all_topics(s)))
-    if found == str(name):
-        found = meant(found, lambda: map(str, s.ledger.known_topics()))
-    return TopicName.parse(found)
-
-
-def _is_there(s: Services, name: TopicName) -> bool:
-    """Also where it cannot be read."""
-    try:
-        return find_topic(s, name) is not None
-    except LifecycleError:
-        return True
-
-
-def new_topic_name(s: Services, name: TopicName) -> TopicName:
-    """The name under which a topic is made that is to have this one, in a stream that may be there. Raises InvalidName, AmbiguousName,
-    TopicExists for a topic whose name is equal to it in NFC (NAME-1)."""
-    stream = made(name.stream, lambda: {one.stream for one in all_topics(s)})
-    found = TopicName(stream=stream, topic=new_name(name.topic))
-    if not str(found).isascii():
-        for one in all_topics(s):
-            if one != found and composed(str(one)) == composed(str(found)):
-                raise topic_exists(str(one), str(name))
-    if find_topic(s, found) is not None:
-        raise topic_exists(str(found), str(name))
-    return found
 
 
 def why_absent(s: Services, name: TopicName, error: UnknownTopic) -> LifecycleError:

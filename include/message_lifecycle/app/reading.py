@@ -11,7 +11,7 @@ from message_lifecycle.model.errors import CompactedTableMissing, InvalidSetting
 from message_lifecycle.model.facts import LogState, Progress
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NOTHING, Message, ViewState
-from message_lifecycle.model.names import TopicName, meant, normalise_name
+from message_lifecycle.model.names import TopicName, normalise_name
 from message_lifecycle.model.plan import Operation
 from message_lifecycle.model.rules import Rule, holds
 from message_lifecycle.model.settings import Policy, resolve
@@ -24,10 +24,9 @@ if TYPE_CHECKING:
 
 
 def progress_of(s: Services, name: TopicName, consumer: str) -> list[Progress]:
-    """How far the consumer that is meant (NAME-1) has come in each partition; empty: it is not registered. Raises InvalidName, AmbiguousName."""
-    rows = s.ledger.consumers(name)
-    wanted = meant(normalise_name(consumer), lambda: (row.consumer for row in rows))
-    return [row for row in rows if row.consumer == wanted]
+    """Return the consumer's progress in each partition. Empty: the consumer is not registered. Raises InvalidName."""
+    wanted = normalise_name(consumer)
+    return [row for row in s.ledger.consumers(name) if row.consumer == wanted]
 
 
 def commit_progress(
@@ -51,7 +50,7 @@ def commit_progress(
     Raises:
         AnotherTopic: The consumer has read another topic of this name.
         TopicUuidNeeded: Another topic had this name, and the commit does not say which of them the consumer has read.
-        InvalidName, AmbiguousName, InvalidProgress, ReplicaProgress: See `TopicState.commit`.
+        InvalidName, InvalidProgress, ReplicaProgress: See `TopicState.commit`.
     """
     _require_same_topic(s, name, consumer, offset, topic_uuid)
     known = [] if "/" in consumer else progress_of(s, name, consumer)  # a replica's name: the ledger refuses it

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import TYPE_CHECKING, Literal
 
 from message_lifecycle.app.erasure_secret import secret_of_place
@@ -12,7 +11,7 @@ from message_lifecycle.app.parts import OptionalPart, Part
 from message_lifecycle.model.erasure import KeySecret
 from message_lifecycle.model.errors import UnknownTopic
 from message_lifecycle.model.message import ViewState
-from message_lifecycle.model.names import TopicName, made, meant, normalise_name
+from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.setting_list import Value
@@ -128,31 +127,3 @@ def find_topic(s: Services, name: TopicName) -> Topic | None:
 def policy_of(s: Services, name: TopicName) -> Policy:
     """The topic's effective settings now."""
     return resolve(topic=s.topics.describe(name).settings, server=s.server)
-
-
-def document_of(s: Services, name: TopicName, text: str) -> str:
-    """The document of the topic that is meant by the text (NAME-1); where there is none, its name as it is normalised.
-
-    Raises InvalidName, AmbiguousName."""
-    given = normalise_name(text)
-    return kept_documents(s, name, {given})[given]
-
-
-def kept_documents(s: Services, name: TopicName, given: Collection[str], *, may_be_new: bool = False) -> Mapping[str, str]:
-    """Under which name each document is kept that a normalised name means, or, `may_be_new`, is kept from now on (NAME-1).
-
-    All documents are listed only for a name that has several spellings and is none of theirs. Raises InvalidName, AmbiguousName."""
-    strange = {one for one in given if not one.isascii() or one.startswith("-")}
-    if not strange or not s.topics.describe(name).of_documents:
-        return {one: one for one in given}
-    tables = s.documents.tables(name)
-    there = {state.document for state in s.documents.states(name, tables, only=strange)}
-
-    @cache
-    def every() -> frozenset[str]:
-        own = s.ledger.own_settings(name)
-        written, synced = s.documents.states(name, tables), s.ledger.synced(name)
-        return frozenset({*own.documents, *own.owners, *(one.document for one in written), *(row.document for row in synced)})
-
-    find = made if may_be_new else meant
-    return {one: find(one, every) if one in strange - there else one for one in given}

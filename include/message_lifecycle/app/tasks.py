@@ -11,7 +11,7 @@ from message_lifecycle.app import answers, changes, erasures, steps, views
 from message_lifecycle.app.concluding import outcome_of
 from message_lifecycle.app.due import Due, note_looks
 from message_lifecycle.app.due import due as judge_due
-from message_lifecycle.app.known import of_it_alone, topic_of
+from message_lifecycle.app.known import of_it_alone
 from message_lifecycle.app.operations.registry import Scheduled, looked_at, named, preview, work_on
 from message_lifecycle.app.rendering import as_json
 from message_lifecycle.app.services import Services
@@ -41,7 +41,7 @@ def run_failed(outcomes: list[Outcome]) -> LifecycleError:
 def copies(*, topics: list[str]) -> list[str]:
     """Replicas with something new to copy: all, or those among the named topics and those that copy from them. By metadata."""
     s = lake()
-    return [str(name) for name in to_copy(s, [topic_of(s, topic) for topic in topics])]
+    return [str(name) for name in to_copy(s, [TopicName.parse(topic) for topic in topics])]
 
 
 def due(*, run: str, as_of: str, topics: list[str], work: Scheduled = "message_cleaner") -> list[str]:
@@ -54,7 +54,7 @@ def due(*, run: str, as_of: str, topics: list[str], work: Scheduled = "message_c
     s = lake()
     instant = parse_instant(as_of)
     s.ledger.check_as_of(instant, resolve(topic={}, server=s.server).clock_skew_us)
-    given = [topic_of(s, topic) for topic in topics]
+    given = [TopicName.parse(topic) for topic in topics]
     found = judge_due(s, looked_at(s, work, given), as_of=instant, run=run, work=work, named=bool(topics))
     note_looks(s, found, as_of=instant, work=work)
     failed = [_not_judged(s, run, answer, instant, work) for answer in found if answer.error is not None and _is_news(answer.error, topics)]
@@ -79,7 +79,7 @@ def keep_preview(*, run: str, as_of: str, topics: list[str], work: Scheduled) ->
     s = lake()
     instant = parse_instant(as_of)
     s.ledger.check_as_of(instant, resolve(topic={}, server=s.server).clock_skew_us)
-    given = [topic_of(s, topic) for topic in topics]
+    given = [TopicName.parse(topic) for topic in topics]
     names = looked_at(s, work, given)
     answers = [] if given else judge_due(s, names, as_of=instant, work=work)
     told, failed = [], []
@@ -268,7 +268,7 @@ def runs(limit: int = 50) -> list[OutcomeView]:
 
 def topic_page(topic: str) -> TopicPage:
     s = lake()
-    return views.topic_page(s, topic_of(s, topic))
+    return views.topic_page(s, TopicName.parse(topic))
 
 
 def plan_page(plan_id: str) -> PlanView:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from message_lifecycle.app.documents import check_levels
 from message_lifecycle.app.erasure_secret import forbidden_keys
 from message_lifecycle.app.holds import record_ledger
-from message_lifecycle.app.known import meant_topic, new_topic_name, require_not_missing
+from message_lifecycle.app.known import require_not_missing
 from message_lifecycle.app.services import Services, find_topic, policy_of
 from message_lifecycle.app.witness import note, require_intact
 from message_lifecycle.model.document import ACCEPTED_OWN
@@ -22,8 +22,9 @@ from message_lifecycle.model.errors import (
     PartlyUnavailable,
     Refused,
     TableBusy,
+    topic_exists,
 )
-from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.names import TopicName, normalise_name
 from message_lifecycle.model.setting_list import Value, check_messages
 from message_lifecycle.model.settings import resolve
 from message_lifecycle.model.topic import RECORD_LOGS, altered, check_documents, check_overdue, created, given_when_made, origin_of
@@ -43,7 +44,9 @@ def create_topic(s: Services, name: TopicName, *, partitions: int | None = None,
         PartlyUnavailable: The ledger knows a topic of this name, and it is missing (OBL-1).
         UnknownTopic: The origin does not exist.
     """
-    name = new_topic_name(s, name)
+    name = TopicName(stream=normalise_name(name.stream), topic=normalise_name(name.topic))
+    if find_topic(s, name) is not None:
+        raise topic_exists(str(name))
     require_not_missing(s, name)
     own = created(settings, where=f"topic {name}")
     settings = {**given_when_made(s.server, own), **own}
@@ -51,8 +54,6 @@ def create_topic(s: Services, name: TopicName, *, partitions: int | None = None,
     check_overdue(settings, s.server, where=f"topic {name}")
     origin = origin_of(name, settings)
     if origin is not None:
-        if (found := meant_topic(s, origin)) != origin:
-            origin, settings = found, {**settings, "origin": str(found)}
         partitions = _checked_origin(s, name, origin, partitions)
     s.ledger.check_host_clock()
     # Before the table: a creation that dies in between may hold messages, but never lose one.

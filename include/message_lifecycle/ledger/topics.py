@@ -16,7 +16,7 @@ from message_lifecycle.model.document import OwnChanges, OwnSettings, Synced
 from message_lifecycle.model.errors import InvalidSetting, invalid_progress, invalid_server_seq, replica_progress, unknown_consumer
 from message_lifecycle.model.facts import Progress
 from message_lifecycle.model.instants import INT64_MAX, Instant
-from message_lifecycle.model.names import TopicName, made, meant, normalise_name, reader_name
+from message_lifecycle.model.names import TopicName, normalise_name, reader_name
 from message_lifecycle.model.obligation import OF_TOPIC, Look
 from message_lifecycle.model.outcome import DueState
 from message_lifecycle.model.people import person_of
@@ -59,12 +59,12 @@ class TopicState(Part):
         A lower offset than before is taken as it is: consumers may reset, as in Kafka, and then need the older messages.
         `at` never moves back, as a commit that comes late must not make a consumer look silent; None (unknown) stays for
         as long as it is given, and never falls silent. `end_offset`: the partition's, where the caller knows it.
-        Raises InvalidName, AmbiguousName, InvalidProgress for an offset below -1 or one that the log has not given yet, and
+        Raises InvalidName, InvalidProgress for an offset below -1 or one that the log has not given yet, and
         ReplicaProgress for a replica's name.
         """
         if "/" in consumer:
             self._refuse_replica(topic, consumer)
-        name = made(normalise_name(consumer), lambda: self._readers(topic))
+        name = normalise_name(consumer)
         if not 0 <= partition <= _INT32_MAX:
             raise invalid_progress(name, f"partition {partition}; allowed: 0 to {_INT32_MAX}")
         if not _NOTHING_YET <= offset <= INT64_MAX:
@@ -97,7 +97,7 @@ class TopicState(Part):
                 put(connection, _consumers, **row, offset=offset, at=None, replica=1)
 
     def _refuse_replica(self, topic: TopicName, consumer: str) -> None:
-        name = meant(reader_name(consumer), lambda: self._readers(topic))
+        name = reader_name(consumer)
         with self._database.reading() as connection:
             if connection.execute(select(_consumers.c.offset).where(*_is(topic, name))).first() is not None:
                 raise replica_progress(str(topic), name)
@@ -105,16 +105,13 @@ class TopicState(Part):
     def remove(self, topic: TopicName, consumer: str) -> str:
         """Forget the consumer or replica in every partition: it keeps no message any more; its name.
 
-        Raises UnknownConsumer, InvalidName, AmbiguousName."""
-        name = meant(reader_name(consumer), lambda: self._readers(topic))
+        Raises UnknownConsumer, InvalidName."""
+        name = reader_name(consumer)
         with self._database.writing() as connection:
             gone = connection.execute(delete(_consumers).where(*_is(topic, name)))
             if gone.rowcount == 0:
                 raise unknown_consumer(str(topic), name)
         return name
-
-    def _readers(self, topic: TopicName) -> list[str]:
-        return [row.consumer for row in self._rows(select(_consumers.c.consumer).where(_consumers.c.topic == key_of(topic)).distinct())]
 
     def consumers(self, topic: TopicName) -> Sequence[Progress]:
         """In order of (consumer, partition); none registered: empty."""

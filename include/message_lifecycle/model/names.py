@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
 
-from message_lifecycle.model.errors import InvalidName, ambiguous_name, invalid_topic_uri
+from message_lifecycle.model.errors import InvalidName, invalid_topic_uri
 
 MAX_NAME_BYTES = 255
 # Catalog tables keep names in columns of 255 characters; a longer encoding is cut and closed with its digest.
@@ -37,57 +37,29 @@ def _allowed(char: str) -> bool:
 
 
 def normalise_name(name: str) -> str:
-    """`  My Topic  ` -> `my.topic`: how names are written (NAME-1), those included that are kept from before and could not be given today
-    (see `new_name`). Idempotent. Raises InvalidName."""
+    """Return the form in which a name is stored and compared (NAME-1): `  My Topic  ` becomes `my.topic`, in Unicode's NFC. Idempotent.
+
+    Raises:
+        InvalidName: A character is not allowed, or stands at a wrong place; or the name is empty, a path or too long.
+    """
     if not isinstance(name, str):
         raise InvalidName(str(name), "not text")
     for position, char in enumerate(name):
         if not _allowed(char):
             raise InvalidName(name, f"character {char!r} at position {position}")
-    lowered = name.lower()
-    words: list[str] = []
-    word = ""
-    for char in lowered:
-        if char in _WHITE_SPACE:
-            if word:
-                words.append(word)
-            word = ""
-        else:
-            word += char
-    if word:
-        words.append(word)
-    normal = ".".join(words)
+    words = ("".join(run) for is_space, run in groupby(name.lower(), key=_WHITE_SPACE.__contains__) if not is_space)
+    normal = unicodedata.normalize("NFC", ".".join(words))
     if not normal:
         raise InvalidName(name, "empty")
     if normal in (".", ".."):
         raise InvalidName(name, "it would be a path, not a name")
-    if len(normal.encode()) > MAX_NAME_BYTES:
-        # Nothing is kept under so long a name; taken apart into letters and marks, a name that is kept may come as one.
-        normal = composed(normal)
-    if len(normal.encode()) > MAX_NAME_BYTES:
-        raise InvalidName(name, f"{len(normal.encode())} bytes of UTF-8 after normalising, over {MAX_NAME_BYTES}")
-    return normal
-
-
-def composed(name: str) -> str:
-    """The form in which normalised names are compared: Unicode's NFC, in which an accent is part of its letter."""
-    return unicodedata.normalize("NFC", name)
-
-
-def spellings(name: str) -> frozenset[str]:
-    """How the same name may have been spelled by whoever spoke of it: as it is, and with every accent part of its letter or apart from it."""
-    return frozenset({name, composed(name), unicodedata.normalize("NFD", name)})
-
-
-def new_name(name: str) -> str:
-    """The name under which something that is made now is kept (NAME-1): normalised, in NFC. Raises InvalidName, for what only a name from
-    before may have as well: a `-` in front, a join control anywhere but between letters."""
-    normal = composed(normalise_name(name))
     if normal.startswith("-"):
         raise InvalidName(name, "it begins with '-', as options of commands do")
     for position, char in enumerate(normal):
         if char in _JOIN_CONTROLS and not (_ends_a_letter(normal[:position]) and _ends_a_letter(normal[: position + 2])):
             raise InvalidName(name, f"character {char!r} at position {position}, which joins letters or parts them, is not between two")
+    if len(normal.encode()) > MAX_NAME_BYTES:
+        raise InvalidName(name, f"{len(normal.encode())} bytes of UTF-8 after normalising, over {MAX_NAME_BYTES}")
     return normal
 
 
@@ -96,25 +68,9 @@ def _ends_a_letter(text: str) -> bool:
     return unicodedata.category(text[-1])[0] in "LM" if text else False
 
 
-def meant(name: str, kept: Callable[[], Iterable[str]]) -> str:
-    """Which of the kept names this normalised one means: itself, or else the one that is equal to it in NFC; itself where there is none.
-
-    Raises AmbiguousName where several are equal to it, and none is it. `kept` is called only where a name has a second spelling."""
-    if name.isascii():
-        return name
-    equal = {one for one in kept() if composed(one) == composed(name)}
-    if name not in equal and len(equal) > 1:
-        raise ambiguous_name(name, sorted(equal))
-    return name if name in equal or not equal else equal.pop()
-
-
-def made(name: str, kept: Callable[[], Iterable[str]]) -> str:
-    """The name of what is there already (see `meant`), or else is made now (see `new_name`). Raises InvalidName, AmbiguousName."""
-    if name.isascii() and not name.startswith("-"):
-        return name
-    names = frozenset(kept())
-    found = meant(name, lambda: names)
-    return found if found in names else new_name(found)
+def spellings(name: str) -> frozenset[str]:
+    """Return the spellings of a name that another program may use: as it is, and with every accent part of its letter or apart from it."""
+    return frozenset({name, unicodedata.normalize("NFC", name), unicodedata.normalize("NFD", name)})
 
 
 def words_of(text: str) -> Iterator[tuple[str, bool]]:

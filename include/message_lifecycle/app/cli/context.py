@@ -83,17 +83,10 @@ def services(ctx: typer.Context) -> Services:
     return wiring_of(ctx).lake()
 
 
-def topic_of(s: Services, text: str) -> TopicName:
-    """The topic that is meant by `stream/topic`, or by `topic` alone, however its name is spelled (NAME-1). Raises InvalidName, AmbiguousName."""
-    from message_lifecycle.app import known
-
-    return known.topic_of(s, text)
-
-
 def find_topic(ctx: typer.Context, text: str) -> tuple[Services, TopicName]:
     """Return the services, and the topic as `topic_of` finds it."""
     s = services(ctx)
-    return s, topic_of(s, text)
+    return s, TopicName.parse(text)
 
 
 def instant_of(s: Services, as_of: str | None) -> Instant:

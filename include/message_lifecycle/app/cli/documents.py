@@ -24,7 +24,7 @@ from message_lifecycle.app.cli.options import (
 from message_lifecycle.app.cli.screen import Output, Screen, emit, emit_long, working
 from message_lifecycle.app.rendering import Table, as_json
 from message_lifecycle.app.wording import ROWS, count
-from message_lifecycle.model.names import composed
+from message_lifecycle.model.names import normalise_name
 from message_lifecycle.sources.files import unreadable_file
 
 app = typer.Typer(no_args_is_help=True, help="Documents: their changes, snapshots, clients and history.")
@@ -60,8 +60,7 @@ def add(
     changes = list(read_changes(lines, where=where, fold=fold or ""))
     with working(f"{name}: adding {len(changes)} changes"):
         newest = add_changes(s, name, changes, epoch=epoch)
-    taken = set(map(composed, newest))
-    erased = sum(composed(change.document) not in taken for change in changes)
+    erased = sum(change.document not in newest for change in changes)
     told = {"topic": name, "changes": len(changes) - erased, "erased": erased, "newest": newest}
     left_out = f", {count(erased)} left out: their documents were erased and may not come in again" if erased else ""
     emit(output, told, [f"{name}: {count(len(changes) - erased)} changes added{left_out}", _NEWEST.of(newest.items())])
@@ -128,11 +127,10 @@ def detach(
 ) -> None:
     """Take a client off: nothing is kept for it any more."""
     from message_lifecycle.app import documents
-    from message_lifecycle.app.services import document_of
 
     s, name = find_topic(ctx, topic)
-    kept = document_of(s, name, document)
-    who = documents.client_of(s, name, kept, client)
+    kept = normalise_name(document)
+    who = normalise_name(client)
     was_there = documents.detach(s, name, kept, client=who)
     told = {"topic": name, "document": kept, "client": who, "was_there": was_there}
     emit(output, told, f"{kept}: {who} {'keeps nothing any more' if was_there else 'kept nothing'}")
@@ -149,11 +147,10 @@ def history(
 ) -> None:
     """Show the document after each of its changes, as far back as they are there."""
     from message_lifecycle.app import documents
-    from message_lifecycle.app.services import document_of
     from message_lifecycle.app.views.documents import StateView, history_blocks, not_shown_view
 
     s, name = find_topic(ctx, topic)
-    kept = document_of(s, name, document)
+    kept = normalise_name(document)
     (described,) = documents.describe(s, name, kept)
     hidden = not_shown_view(described.state, start)
     entries = iter(documents.history(s, name, kept, start=start, limit=limit + 1))

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from message_lifecycle.app.cli.context import DIFFERENT, of_outcome, services, topic_of, worst
+from message_lifecycle.app.cli.context import DIFFERENT, of_outcome, services, worst
 from message_lifecycle.app.cli.options import ByOption, LimitOption, OutputOption, TextOption, argument, option, read_key, word_of
 from message_lifecycle.app.cli.screen import Output, emit, working
+from message_lifecycle.model.names import TopicName
 
 if TYPE_CHECKING:
     from message_lifecycle.app.services import Services
@@ -66,7 +67,7 @@ def erase(
 
     word_of(by, text, "an erasure")
     s = services(ctx)
-    topics = [topic_of(s, name) for name in topic or ()]
+    topics = [TopicName.parse(name) for name in topic or ()]
     key = read_key(is_base64=is_base64, empty_is_a_key=empty_key)
     if in_values:
         check_searchable(key)

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from message_lifecycle.app.cli.context import find_topic, services, topic_of, wiring_of
+from message_lifecycle.app.cli.context import find_topic, services, wiring_of
 from message_lifecycle.app.cli.options import LimitOption, OutputOption, PlanArgument, TopicArgument, argument
 from message_lifecycle.app.cli.screen import Output, emit, working
 from message_lifecycle.app.rendering import Line
 from message_lifecycle.app.wording import count
 from message_lifecycle.model.instants import format_instant
+from message_lifecycle.model.names import TopicName
 
 if TYPE_CHECKING:
     from message_lifecycle.ledger.backup import Backup
@@ -32,7 +33,7 @@ def list_(
     from message_lifecycle.app.views.state import OutcomeView, runs
 
     s = services(ctx)
-    emit(output, runs(s, None if topic is None else topic_of(s, topic), limit=limit), OutcomeView.table)
+    emit(output, runs(s, None if topic is None else TopicName.parse(topic), limit=limit), OutcomeView.table)
 
 
 @app.command()

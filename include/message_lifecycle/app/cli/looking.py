@@ -8,10 +8,11 @@ from typing import Annotated
 
 import typer
 
-from message_lifecycle.app.cli.context import DIFFERENT, instant_of, services, topic_of
+from message_lifecycle.app.cli.context import DIFFERENT, instant_of, services
 from message_lifecycle.app.cli.options import AsOfOption, OutputOption, argument, position
 from message_lifecycle.app.cli.screen import Output, emit, working
 from message_lifecycle.app.rendering import Table
+from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.topic import matrix
 
 _PLAN_ID = re.compile("[0-9a-f]{1,32}")
@@ -40,7 +41,7 @@ def status(
     s = services(ctx)
     names = None
     if topic is not None:
-        names = [topic_of(s, topic)]
+        names = [TopicName.parse(topic)]
         s.topics.describe(names[0])
     with working("looking at every topic"):
         found = judge(s, names)
@@ -77,7 +78,7 @@ def explain(
         emit(output, plan_page(s, subject))
         return
     partition, offset = position(at_position)
-    emit(output, explain_message(s, topic_of(s, subject), partition, offset, as_of=instant_of(s, as_of)))
+    emit(output, explain_message(s, TopicName.parse(subject), partition, offset, as_of=instant_of(s, as_of)))
 
 
 def backends(output: OutputOption = Output.text) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from message_lifecycle.app.cli.context import WAITS, ended, find_topic, services, topic_of
+from message_lifecycle.app.cli.context import WAITS, ended, find_topic, services
 from message_lifecycle.app.cli.options import AtOption, OutputOption, TopicArgument, argument, flag, instant, option, position, word_of
 from message_lifecycle.app.cli.screen import Output, emit, emit_line, working
 from message_lifecycle.app.rendering import Notes
@@ -157,7 +157,7 @@ class _Again:
         _, by, why = word_of(by, why, "a remap")
         self._word = Word(by=by, why=why)
         self._services = services(ctx)
-        topic_of(self._services, topic)
+        TopicName.parse(topic)
         self.found: Remapped | None = None
 
     def __call__(self, intake: Intake, name: TopicName, path: str, options: IngestOptions) -> IngestResult:
@@ -306,7 +306,7 @@ def commit(
 def list_consumers(ctx: typer.Context, topic: TopicArgument, output: OutputOption = Output.text) -> None:
     """Show each consumer's progress, and when it falls silent and keeps nothing any more."""
     s = services(ctx)
-    _list_consumers(s, topic_of(s, topic), output)
+    _list_consumers(s, TopicName.parse(topic), output)
 
 
 @consumers.command()

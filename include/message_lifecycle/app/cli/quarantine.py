@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from message_lifecycle.app.cli.context import find_topic, of_outcome, services, topic_of, worst
+from message_lifecycle.app.cli.context import find_topic, of_outcome, services, worst
 from message_lifecycle.app.cli.messages import ingest, show_result
 from message_lifecycle.app.cli.options import (
     ApproverOption,
@@ -24,6 +24,7 @@ from message_lifecycle.app.cli.options import (
 )
 from message_lifecycle.app.cli.runs import TopicsArgument, run_each
 from message_lifecycle.app.cli.screen import Output, emit, working
+from message_lifecycle.model.names import TopicName
 
 BatchOption = Annotated[str | None, option("--batch", "BATCH", "Only rows of this batch.")]
 _MOST_ROWS = 10_000
@@ -58,7 +59,7 @@ def list_refused(ctx: typer.Context, topic: TopicArgument, output: OutputOption 
     from message_lifecycle.app.views.refused import refused_view
 
     s = services(ctx)
-    emit(output, refused_view(s, topic_of(s, topic)))
+    emit(output, refused_view(s, TopicName.parse(topic)))
 
 
 @app.command()
@@ -75,7 +76,7 @@ def show(
     from message_lifecycle.app.views.refused import rows_view
 
     s = services(ctx)
-    emit(output, rows_view(s, topic_of(s, topic), batch=batch, file=file, code=code, limit=limit))
+    emit(output, rows_view(s, TopicName.parse(topic), batch=batch, file=file, code=code, limit=limit))
 
 
 @app.command()
@@ -94,7 +95,7 @@ def accept(
     if not by.strip() or not why.strip():
         raise typer.BadParameter("--by NAME and --why WHY must not be empty: an acceptance has a name and a reason")
     s = services(ctx)
-    emit(output, SettledView.of(settle(s, topic_of(s, topic), batch, by=by.strip(), why=why.strip())))
+    emit(output, SettledView.of(settle(s, TopicName.parse(topic), batch, by=by.strip(), why=why.strip())))
 
 
 def replay(

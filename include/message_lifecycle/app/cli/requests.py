@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from message_lifecycle.app.cli.context import DIFFERENT, ended, find_topic, services, topic_of
+from message_lifecycle.app.cli.context import DIFFERENT, ended, find_topic, services
 from message_lifecycle.app.cli.erasures import IN_VALUES
 from message_lifecycle.app.cli.options import (
     ByOption,
@@ -311,7 +311,7 @@ def list_(
     from message_lifecycle.app.views.state import HoldView, holds_view
 
     s = services(ctx)
-    name = None if topic is None else topic_of(s, topic)
+    name = None if topic is None else TopicName.parse(topic)
     found = holds_view(s, name, released=released, keys=keys)
     if name is not None and not found:
         s.topics.describe(name)  # a deleted topic may be held; one that nobody knows is a mistake

@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from message_lifecycle.app.cli.context import DIFFERENT, ended, instant_of, of_outcome, services, topic_of, work_of, worst
+from message_lifecycle.app.cli.context import DIFFERENT, ended, instant_of, of_outcome, services, work_of, worst
 from message_lifecycle.app.cli.options import (
     ApproverOption,
     AsOfOption,
@@ -73,7 +72,7 @@ def run_each(
 
     approver = approver_of(yes, by)
     s = services(ctx)
-    names = [topic_of(s, topic) for topic in topics]
+    names = [TopicName.parse(topic) for topic in topics]
     at = instant_of(s, as_of)
     screen = Screen()
     statuses = []
@@ -144,11 +143,8 @@ def compact(
 
 
 def _checked(s: Services, text: str) -> TopicUri:
-    """Raises InvalidTopicUri, UnknownTopic, UnknownPartition, AmbiguousName."""
-    from message_lifecycle.app.known import meant_topic
-
+    """Raises InvalidTopicUri, UnknownTopic, UnknownPartition."""
     uri = TopicUri.parse(text)
-    uri = replace(uri, name=meant_topic(s, uri.name))
     partitions = s.topics.describe(uri.name).partitions
     if uri.partition is not None and uri.partition >= partitions:
         raise unknown_partition(str(uri.name), uri.partition, range(partitions))
@@ -225,4 +221,4 @@ def _subject(s: Services, topic: str | None, deleted: str | None) -> tuple[Topic
         return deletion.topic, ReclaimDeleted(plan_id=deletion.plan_id)
     if topic is None or deleted is not None:
         raise typer.BadParameter("either a topic, or the plan that deleted one: TOPIC or --deleted PLAN")
-    return topic_of(s, topic), "reclaim"
+    return TopicName.parse(topic), "reclaim"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from message_lifecycle.app.cli.context import ended, instant_of, services, topic_of, waiting_or, work_of, worst
+from message_lifecycle.app.cli.context import ended, instant_of, services, waiting_or, work_of, worst
 from message_lifecycle.app.cli.options import (
     AsOfOption,
     ByOption,
@@ -22,6 +22,7 @@ from message_lifecycle.app.cli.options import (
 from message_lifecycle.app.cli.screen import Output, emit, working
 from message_lifecycle.app.rendering import ABSENT, as_json
 from message_lifecycle.app.wording import SHORT
+from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def due(
 
     s = services(ctx)
     at = instant_of(s, as_of)
-    names = [topic_of(s, topic) for topic in topics] if topics else all_topics(s)
+    names = [TopicName.parse(topic) for topic in topics] if topics else all_topics(s)
     of_lake = [name for name in names if name not in s.backends]
     found = [*judge(s, of_lake, as_of=at), *judge(s, of_lake, as_of=at, work="snapshot_with_purge")]
     found += judge(s, [name for name in names if name in s.backends], as_of=at, work="retention")
@@ -69,7 +70,7 @@ def plan(
 
     s = services(ctx)
     at = instant_of(s, as_of)
-    name = topic_of(s, topic)
+    name = TopicName.parse(topic)
     work = work_of(s, name)
     with working(f"planning {name}"):
         record = None if dry_run else steps.plan(s, name, as_of=at, work=work)

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from message_lifecycle.app.cli import requests
-from message_lifecycle.app.cli.context import ended, find_topic, services, topic_of
+from message_lifecycle.app.cli.context import ended, find_topic, services
 from message_lifecycle.app.cli.options import (
     ByOption,
     OutputOption,
@@ -28,7 +28,7 @@ from message_lifecycle.app.cli.repair import repair
 from message_lifecycle.app.cli.screen import Output, emit, working
 from message_lifecycle.app.wording import NO_TOPICS, SHORT, count
 from message_lifecycle.model.errors import BadInput, InvalidSetting
-from message_lifecycle.model.names import TopicName, meant, normalise_name
+from message_lifecycle.model.names import TopicName, normalise_name
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.operations.admission import span_doubled
 from message_lifecycle.wire.iggy import decode_create_topic
@@ -136,7 +136,7 @@ def describe(ctx: typer.Context, topic: TopicArgument, output: OutputOption = Ou
     from message_lifecycle.app.views.topics import described_topic
 
     s = services(ctx)
-    emit(output, described_topic(s, topic_of(s, topic)))
+    emit(output, described_topic(s, TopicName.parse(topic)))
 
 
 @app.command()
@@ -179,8 +179,7 @@ def list_(
 
     s = services(ctx)
     gone, names = (deleted_topics(s), []) if deleted else ([], all_topics(s))
-    known = {*(topic.topic.stream for topic in gone), *(name.stream for name in names)}
-    wanted = None if stream is None else meant(normalise_name(stream), lambda: known)
+    wanted = None if stream is None else normalise_name(stream)
     if deleted:
         found = [deleted_view(s, topic) for topic in gone if wanted in (None, topic.topic.stream)]
         emit(output, found, deleted_blocks(found))
@@ -217,7 +216,7 @@ def forget(ctx: typer.Context, topic: TopicArgument, by: ByOption, text: TextOpt
 
     word = word_of(by, text)
     s = services(ctx)
-    return ended(output, forget_topic(s, topic_of(s, topic), by=word[1], text=word[2]))
+    return ended(output, forget_topic(s, TopicName.parse(topic), by=word[1], text=word[2]))
 
 
 # A request like those of `message` and `key`, which people look for beside what else is done to a topic.

@@ -28,7 +28,7 @@ from message_lifecycle.app.wording import text_of
 from message_lifecycle.model.errors import InvalidScenario, LifecycleError
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NOTHING, Message, NewMessage, is_marker, offsets_of
-from message_lifecycle.model.names import TopicName, composed, new_name
+from message_lifecycle.model.names import TopicName, normalise_name
 from message_lifecycle.model.outcome import Outcome, PlanRecord
 from message_lifecycle.model.setting_list import Value, check_messages
 from message_lifecycle.model.settings import server_settings, topic_changes, topic_settings
@@ -325,8 +325,8 @@ class ScenarioRun:
         return self._world
 
     def _name(self, topic: str) -> TopicName:
-        stream, scratch = new_name(self._scenario.stream), self._world.scratch if self._world else ""
-        return TopicName(stream=f"{scratch}.{stream}" if scratch else stream, topic=new_name(topic))
+        stream, scratch = normalise_name(self._scenario.stream), self._world.scratch if self._world else ""
+        return TopicName(stream=f"{scratch}.{stream}" if scratch else stream, topic=normalise_name(topic))
 
     def _topic(self, step: Step) -> TopicName:
         of_copy = None if step.copy_ is None else step.copy_.to
@@ -347,7 +347,7 @@ class ScenarioRun:
 
 def _origins_first(topics: Mapping[str, Mapping[str, Value]]) -> list[str]:
     """In the order in which they can be made."""
-    waiting = {new_name(name): name for name in topics}
+    waiting = {normalise_name(name): name for name in topics}
     found: list[str] = []
 
     def take(name: str) -> None:
@@ -355,7 +355,7 @@ def _origins_first(topics: Mapping[str, Mapping[str, Value]]) -> list[str]:
         if given is not None:
             origin = topics[given].get("origin")
             if origin is not None:
-                take(composed(TopicName.parse(str(origin)).topic))
+                take(TopicName.parse(str(origin)).topic)
             found.append(given)
 
     for name in list(waiting):

@@ -67,26 +67,6 @@ class InvalidName(BadInput):
         super().__init__(f"invalid name {name!r}: {reason}. Allowed: {self.ALLOWED}.")
 
 
-def ambiguous_name(name: str, kept: Sequence[str]) -> BadInput:
-    """Several names that are kept from before look like this one: they are one name in NFC, which new names have (NAME-1)."""
-    return BadInput(
-        f"{name!r} may be any of these, which look alike: {', '.join(map(_spelled, kept))}. Nothing was read or changed. "
-        "Give one of them exactly; a shell such as bash takes it as it is written here.",
-        code="AmbiguousName",
-    )
-
-
-_LAST_OF_FOUR_DIGITS = 0xFFFF
-
-
-def _spelled(name: str) -> str:
-    """So that names which look alike are told apart: `$'cafe\\u0301'`."""
-    escaped = (
-        char if char.isascii() else f"\\u{ord(char):04x}" if ord(char) <= _LAST_OF_FOUR_DIGITS else f"\\U{ord(char):08x}" for char in name
-    )
-    return f"$'{''.join(escaped)}'"
-
-
 class InvalidSetting(BadInput):
     """A configuration value breaks NUM-1; names file, key, value and what is allowed."""
 
@@ -163,10 +143,9 @@ def offset_not_given(topic: str, partition: int, offset: int, end_offset: int) -
     )
 
 
-def topic_exists(topic: str, given: str | None = None) -> Refused:
-    """A topic of that name is there already. `given`: how the name was spelled, where that is another spelling of it (NAME-1)."""
-    spelled = "" if given in (None, topic) else f", spelled {_spelled(topic)}"
-    return Refused(f"topic {topic!r} exists already{spelled}. `lifecycle topic alter` changes its settings.", code="TopicExists")
+def topic_exists(topic: str) -> Refused:
+    """A topic has this name already (NAME-1)."""
+    return Refused(f"topic {topic!r} exists already. `lifecycle topic alter` changes its settings.", code="TopicExists")
 
 
 class InvalidScenario(BadInput):
