@@ -11,7 +11,7 @@ from typing import Any, Literal, cast, get_args
 import pytest
 
 from message_lifecycle.app import applications, steps, views
-from message_lifecycle.app.due import Asked, Due, due
+from message_lifecycle.app.due import Due, DueContext, due
 from message_lifecycle.app.operations import registry
 from message_lifecycle.app.operations.messages import OfMessages, facts_of
 from message_lifecycle.app.scenario import World
@@ -45,11 +45,11 @@ class DropKeyless(OfMessages):
 
     name = WORK
 
-    def due(self, s: Services, name: TopicName, asked: Asked) -> Due:
+    def due(self, s: Services, name: TopicName, asked: DueContext) -> Due:
         made = self.preview(s, name, WORK, as_of=asked.as_of)
         if made.is_empty:
             return Due(topic=name, due=False, reason="each has a key")
-        return asked.unless_hindered(made, f"{made.expected.removed_rows} have no key")
+        return asked.due_unless_blocked(made, f"{made.expected.removed_rows} have no key")
 
     def plan_of_log(self, s: Services, log: LogState, policy: Policy, work: object, *, as_of: Instant) -> Plan:
         request = RemoveNullKeys(partition=0, first=0, last=log.end_offsets[0] - 1)

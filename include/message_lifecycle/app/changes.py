@@ -48,11 +48,11 @@ def commit(s: Services, verdict: Verdict) -> Published:
     Raises PlanConflict. If the second commit raises it, the first one stays."""
     plan, operation = verdict.plan, of_plan(s, verdict.plan)
     done: list[Published] = []
-    with operation.alone(s, plan):
+    with operation.writer_lock(s, plan):
         _commit_at_once(s, verdict, operation)
         for store in stores(s, plan):
             if store.published(plan) is None:
-                operation.before(s, verdict, store)
+                operation.check_before_commit(s, verdict, store)
             done.append(store.publish(verdict, operation.given(s, plan, verdict.staged)))
             if plan.on_view.back and store is s.stores.view:
                 latest_view(s, plan.topic)  # it still names the view of before
@@ -77,7 +77,7 @@ def _commit_at_once(s: Services, verdict: Verdict, operation: Operation) -> None
     if len(ready) < 2:
         return
     for store in found[: len(ready)]:
-        operation.before(s, verdict, store)
+        operation.check_before_commit(s, verdict, store)
     first, *others = ready
     first.commit_with(others)
 
@@ -101,11 +101,11 @@ def sweep(s: Services, name: TopicName) -> None:
     stage that cannot be dropped now stops no plan. It is logged, and the next planning of the topic tries again.
     """
     for plan_id in s.ledger.uncleared(name):
-        if drop_left(s, s.ledger.record(plan_id)):
+        if drop_leftover_stage(s, s.ledger.record(plan_id)):
             s.ledger.record_cleared(plan_id)
 
 
-def drop_left(s: Services, record: PlanRecord) -> bool:
+def drop_leftover_stage(s: Services, record: PlanRecord) -> bool:
     """Drop the leftover stage of a plan that is closed, or that was never recorded as staged. Under the topic's lock.
 
     Returns:
@@ -173,7 +173,7 @@ def is_halfway(s: Services, plan: Plan) -> bool:
     return plan.goes_on and begun and published(s, plan) is None
 
 
-def is_decided(s: Services, plan: Plan) -> bool:
+def is_past_stopping(s: Services, plan: Plan) -> bool:
     """Return True if nothing may stop the plan any more: all of it is committed, or any part of an undo."""
     return has_begun(s, plan) if of_plan(s, plan).gives_back else published(s, plan) is not None
 
@@ -197,7 +197,7 @@ def finish(s: Services, plan: Plan) -> Published:
     return done
 
 
-def left(s: Services, plan: Plan) -> list[str]:
+def find_unapplied(s: Services, plan: Plan) -> list[str]:
     """Describe the rows that should be gone but are not, and the rows that should be back but are not."""
     return [what for store in stores(s, plan) for what in store.left(plan)]
 

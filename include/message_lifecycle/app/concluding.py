@@ -51,13 +51,13 @@ def conclude(s: Services, plan: Plan, rival: PlanRecord, *, run: str | None, req
     name: OutcomeName = "blocked"
     detail, after = blocked_by(report), None
     if report.judgement == "passed":
-        operation.settle(s, plan, staged)
+        operation.record_effects(s, plan, staged)
         after, overdue = operation.look_again(s, plan)
-        name, detail = ("failed", "; ".join(overdue)) if overdue else ("no_op", operation.told(plan))
+        name, detail = ("failed", "; ".join(overdue)) if overdue else ("no_op", operation.detail_text(plan))
     outcome = closing_outcome(s, plan, name, detail, after=after, staged=staged)
     record = s.ledger.add_closed_plan(plan, staged, report, outcome, run=run, requested_by=requested_by)
     if after is not None and name == "no_op":
-        operation.closed(s, plan, after)
+        operation.after_outcome(s, plan, after)
     return record
 
 
@@ -73,7 +73,7 @@ def closing_outcome(
 ) -> Outcome:
     """Return the outcome of a plan that ends now, with its counts and warnings. Records nothing."""
     operation = of_plan(s, plan)
-    left = operation.leave(s, plan)
+    left = operation.on_close(s, plan)
     outcome = replace(
         outcome_of(plan, name, detail=f"{detail}. {left}" if left else detail),
         warnings=(
@@ -92,7 +92,7 @@ def closing_outcome(
         held=after.held if after else plan.held,
         # What held a message may have gone in this very run, unforeseen: an older marker that a new one replaced, say.
         more=plan.more or (after is not None and not after.is_empty),
-        first_plan_id=operation.first(s, plan) if name == "no_op" else None,
+        first_plan_id=operation.earlier_plan_id(s, plan) if name == "no_op" else None,
     )
     return operation.counted(outcome, plan, published) if published else outcome
 

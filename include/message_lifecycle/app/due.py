@@ -64,7 +64,7 @@ def due(
         run: Open plans of this run are not rivals.
         named: A person named these topics.
     """
-    operation, asked = registry.named(work), Asked(s, as_of=as_of, run=run, named=named)
+    operation, asked = registry.named(work), DueContext(s, as_of=as_of, run=run, named=named)
 
     def one(name: TopicName) -> Due:
         require_intact(s, name)
@@ -91,14 +91,14 @@ def _judge_each(s: Services, names: Iterable[TopicName], one: Callable[[TopicNam
     return found
 
 
-class Asked:
+class DueContext:
     """The context of the due check of one run. Values about all topics are read once."""
 
     def __init__(self, s: Services, *, as_of: Instant, run: str | None, named: bool) -> None:
         self.as_of, self.named = as_of, named
         self._s, self._run, self._read = s, run, dict[object, object]()
 
-    def once(self, read: Callable[[Services], Found]) -> Found:
+    def cached(self, read: Callable[[Services], Found]) -> Found:
         """Return the result of `read`, which runs for the first topic only."""
         if read not in self._read:
             self._read[read] = read(self._s)
@@ -108,14 +108,14 @@ class Asked:
         """Return the answer for a topic whose plan waits for a person. None: no plan waits.
 
         A question ends when it lapses or settings change. The next plan then closes it."""
-        question = self.once(_waiting).get(name)
+        question = self.cached(_waiting).get(name)
         if question is None:
             return None
         if not waits(self._s, self._s.ledger.record(question.plan_id)):
             return None
         return Due(topic=name, due=False, reason=f"plan {question.plan_id} waits for a person's approval", waits=True)
 
-    def unless_hindered(self, made: Plan, reason: str) -> Due:
+    def due_unless_blocked(self, made: Plan, reason: str) -> Due:
         """Return that the plan makes the topic due, unless another run works on it or a person's refusal still counts."""
         rival = _under_way(self._s, made.topic, self._run)
         if rival is not None:

@@ -94,7 +94,7 @@ def _make_way(
     if earlier is None:
         return None, Decision.REPLACE
     if earlier.staged is None:
-        changes.drop_left(s, earlier)  # otherwise a part of its stage would look like another writer's file
+        changes.drop_leftover_stage(s, earlier)  # otherwise a part of its stage would look like another writer's file
     if operation.is_of(earlier.plan, work):
         planner = Planner.SAME_INTERVAL if earlier.plan.as_of == as_of else Planner.SAME_WORK
     else:
@@ -107,7 +107,7 @@ def _make_way(
         return None, Decision.REPLACE
     if decision is not Decision.FINISH:
         return earlier, decision
-    stuck = _finished(s, earlier)  # the new plan builds on both of its commits
+    stuck = _finish_halfway_plan(s, earlier)  # the new plan builds on both of its commits
     if stuck is None:
         return None, Decision.REPLACE
     decision = PLANNING[changes.standing_in_tables(s, stuck, planner, run, can_finish=False)][planner]
@@ -136,7 +136,7 @@ def _was_published(s: Services, plan_id: str) -> bool:
     return outcome is not None and outcome.name == "published" and s.ledger.undone_by(plan_id) is None
 
 
-def _finished(s: Services, record: PlanRecord) -> PlanRecord | None:
+def _finish_halfway_plan(s: Services, record: PlanRecord) -> PlanRecord | None:
     """Finish a plan whose run died between its two commits: an undo would otherwise restore one half. Under the caller's lock.
 
     Returns:
@@ -147,11 +147,11 @@ def _finished(s: Services, record: PlanRecord) -> PlanRecord | None:
         verify(s, record.plan.plan_id)
     except PlanConflict:
         # Closing the plan records its commits. A half-moved topic, however, cannot be planned at all.
-        _whole_again(s, record.plan)
+        _restore_moved_tables(s, record.plan)
     return s.ledger.open_plan(record.plan.topic)
 
 
-def _whole_again(s: Services, plan: Plan) -> Outcome | None:
+def _restore_moved_tables(s: Services, plan: Plan) -> Outcome | None:
     """Bring the tables of a half-moved topic home. That completes an undo, and its outcome is returned."""
     if not plan.moves_tables:
         return None
@@ -314,7 +314,7 @@ def _publish(s: Services, record: PlanRecord) -> Published | Outcome | None:
         raise _not_ready(record, Event.PUBLISH)
     seals.require_sealed(s, record)
     with s.topics.look():
-        if not changes.is_decided(s, plan):
+        if not changes.is_past_stopping(s, plan):
             require_intact(s, plan.topic)
             if changes.settings_changed(s, plan):
                 raise PlanConflict(plan.plan_id, "the topic's settings were changed after it was planned")
@@ -364,15 +364,15 @@ def verify(s: Services, plan_id: str) -> Outcome:
         raise _not_ready(record, Event.VERIFY)
     wrong = differences(s, record, published)
     if not wrong:
-        operation.settle(s, plan, record.staged)
+        operation.record_effects(s, plan, record.staged)
     after, overdue = operation.look_again(s, plan)
     wrong = [*wrong, *overdue]
     if wrong:
         return close(s, plan, "failed", "; ".join(wrong), published=published, staged=record.staged)
     done: OutcomeName = "no_op" if published is None else "published"
-    outcome = close(s, plan, done, operation.told(plan), published=published, after=after, staged=record.staged)
+    outcome = close(s, plan, done, operation.detail_text(plan), published=published, after=after, staged=record.staged)
     if after is not None:
-        operation.closed(s, plan, after)
+        operation.after_outcome(s, plan, after)
     return outcome
 
 
@@ -396,7 +396,7 @@ def differences(s: Services, record: PlanRecord, published: Published | None) ->
     """Describe all differences from the plan and the judgement (DEL-6)."""
     if published is None or record.staged is None:
         return []
-    return [*of_plan(s, record.plan).differences(s, record, published), *changes.left(s, record.plan)]
+    return [*of_plan(s, record.plan).differences(s, record, published), *changes.find_unapplied(s, record.plan)]
 
 
 def ended_by_another(s: Services, plan: Plan) -> Outcome | None:
@@ -419,7 +419,7 @@ def close(
 ) -> Outcome:
     """Record the outcome and forget the stage. The first outcome of a plan stands."""
     # First, because a failure here leaves the plan open, and only an open plan leads the next run to the moved tables.
-    ended = _whole_again(s, plan) if published is None else None
+    ended = _restore_moved_tables(s, plan) if published is None else None
     if ended is not None:
         return ended
     outcome = closing_outcome(s, plan, name, detail, published=published, after=after, staged=staged)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from message_lifecycle.app import sparing
-from message_lifecycle.app.due import Asked, Due, of_messages
+from message_lifecycle.app.due import Due, DueContext, of_messages
 from message_lifecycle.app.holds import holds_of, ids_of
 from message_lifecycle.app.operations.messages import OfMessages, facts_of
 from message_lifecycle.app.operations.registry import Frames, Operation, Work, accept_one
@@ -46,10 +46,10 @@ class Compaction(Operation):
         """Whether a topic that a person named asks for compaction, and for how much, is no matter."""
         return names if named else of_messages(s, names)
 
-    def did(self, gone: str, rows: int, restored: int, things: str) -> str:
+    def success_text(self, gone: str, rows: int, restored: int, things: str) -> str:
         return f"compacted, left out {gone or 'nothing'}"
 
-    def due(self, s: Services, name: TopicName, asked: Asked) -> Due:
+    def due(self, s: Services, name: TopicName, asked: DueContext) -> Due:
         policy = policy_of(s, name)
         check_messages(policy.values, name)
         if not policy.is_compacted and not asked.named:
@@ -70,7 +70,7 @@ class Compaction(Operation):
         since = "" if made.due_since is None else f" since {format_instant(made.due_since)}"
         reason = f"{sum(tail.rows for tail in facts.tails)} messages, {new} bytes, are new"
         reason += f"; in the view messages may be due{since}" if due else ""
-        return asked.unless_hindered(made, reason)
+        return asked.due_unless_blocked(made, reason)
 
     def owed(self, s: Services, name: TopicName, policy: Policy, made: Callable[[], Plan], look: Look) -> Sequence[Owed]:
         if policy.of_documents or not policy.is_compacted:
@@ -125,7 +125,7 @@ class Compaction(Operation):
             wrong.append(f"the view has {view.rows} messages, the gate judged {staged.view.rows}")
         return wrong
 
-    def settle(self, s: Services, plan: Plan, staged: Staged | None) -> None:
+    def record_effects(self, s: Services, plan: Plan, staged: Staged | None) -> None:
         """The settings under which the view is what it is (DEL-3); that they are known says that there is a view."""
         if not plan.is_empty:
             s.ledger.set_accepted_view(plan.topic, dict(plan.policy))
@@ -137,7 +137,7 @@ class PurgeCompacted(OfMessages):
 
     name = "purge_compacted"
     interval = "compaction_interval"
-    undoable, rests = True, True
+    undoable, stops_when_disabled = True, True
 
     def owed(self, s: Services, name: TopicName, policy: Policy, made: Callable[[], Plan], look: Look) -> Sequence[Owed]:
         if policy.of_documents or not policy.purges_compacted:
@@ -148,7 +148,7 @@ class PurgeCompacted(OfMessages):
         first = None if look.settled_at is None else s.ledger.planned_since(name, (Compaction.name,), published_after=look.settled_at)
         return [Owed(kind="purge", amount=made().expected.removed_rows, since=first, held=made().held, by_setting=False)]
 
-    def due(self, s: Services, name: TopicName, asked: Asked) -> Due:
+    def due(self, s: Services, name: TopicName, asked: DueContext) -> Due:
         policy = policy_of(s, name)
         if not policy.purges_compacted:
             return Due(topic=name, due=False, reason=f"cleanup_policy is {policy['cleanup_policy']}: the log keeps what the view covers")
@@ -164,7 +164,7 @@ class PurgeCompacted(OfMessages):
             held = "; ".join(sorted({entry.detail for entry in made.held}))
             return Due(topic=name, due=False, reason=held or "no sealed segment is compacted whole", waits=bool(held))
         reason = f"{made.expected.removed_rows} messages in {made.expected.segments} segments are compacted"
-        return asked.unless_hindered(made, reason)
+        return asked.due_unless_blocked(made, reason)
 
     def prepare(self, s: Services, name: TopicName) -> None:
         super().prepare(s, name)
@@ -176,7 +176,7 @@ class PurgeCompacted(OfMessages):
     def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
         return purge_compacted_suite(plan, staged, policy)
 
-    def settle(self, s: Services, plan: Plan, staged: Staged | None) -> None:
+    def record_effects(self, s: Services, plan: Plan, staged: Staged | None) -> None:
         """That the view may stand for the log was accepted."""
         accept_one(s, plan, "cleanup_policy")
 

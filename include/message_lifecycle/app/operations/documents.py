@@ -24,7 +24,7 @@ from message_lifecycle.app.document_facts import (
     policy_of_document_topic,
     settings_hash,
 )
-from message_lifecycle.app.due import Asked, Due, due_states
+from message_lifecycle.app.due import Due, DueContext, due_states
 from message_lifecycle.app.holds import held_documents, holds_of, ids_of
 from message_lifecycle.app.known import holds_documents
 from message_lifecycle.app.operations import questions
@@ -82,21 +82,21 @@ class SnapshotWithPurge(OfDocuments):
         """Topics of messages are left out, but for those that a person named."""
         return [name for name in names if named or holds_documents(s, name) is not False]
 
-    def due(self, s: Services, name: TopicName, asked: Asked) -> Due:
+    def due(self, s: Services, name: TopicName, asked: DueContext) -> Due:
         """A topic that had nothing is looked at closely again only when one of its tables, its settings, who has what, or the time at
         which a client falls silent has come to be another."""
         policy = policy_of_document_topic(s, name)
         if (waiting := asked.question(name)) is not None:
             return waiting
         s.ledger.check(name, s.topics.describe(name).ledger)
-        marker, state = _marker(s, name, policy), asked.once(due_states).get(name)
+        marker, state = _marker(s, name, policy), asked.cached(due_states).get(name)
         if state is not None and _is_settled(state, marker, policy, asked.as_of):
             return Due(topic=name, due=False, reason="nothing has changed since nothing was due")
         made = self.preview(s, name, self.name, as_of=asked.as_of)
         if not made.is_empty:
             snapshots = sum(action.snapshot is not None for action in made.on_snapshots.documents)
             reason = f"{snapshots} snapshots are due and {made.expected.removed_rows} changes can go, in {len(made.on_snapshots.documents)} documents"
-            return asked.unless_hindered(made, reason)
+            return asked.due_unless_blocked(made, reason)
         next_due_at = asked.as_of if _goes_by_age(s, name, policy) else made.next_due_at
         s.ledger.set_due_state(name, DueState(marker=marker, policy_hash=policy.hash, next_due_at=next_due_at, holders=()))
         return Due(topic=name, due=False, reason="no snapshot is due, and no change can go", waits=bool(made.held))
@@ -132,7 +132,7 @@ class SnapshotWithPurge(OfDocuments):
     def given(self, s: Services, plan: Plan, staged: Staged) -> Given:
         return replace(super().given(s, plan, staged), behind=lambda: unsynced(s, plan, staged))
 
-    def before(self, s: Services, verdict: Verdict, store: ChangeStore) -> None:
+    def check_before_commit(self, s: Services, verdict: Verdict, store: ChangeStore) -> None:
         """Of the purge: the snapshots are there that it rests on, unless they come in the same commit. What was published of it by then takes
         nothing away, and a new plan goes on from it; of one that purges nothing that was all, and `verify` says what of it is wrong."""
         plan = verdict.plan
@@ -163,7 +163,7 @@ class SnapshotWithPurge(OfDocuments):
                 wrong.append(f"document {state.document}: changes from {state.first} are there, the plan keeps those from {before}")
         return wrong
 
-    def settle(self, s: Services, plan: Plan, staged: Staged | None) -> None:
+    def record_effects(self, s: Services, plan: Plan, staged: Staged | None) -> None:
         """What was removed under these settings was accepted with them; with nothing removed, only a loosening needs no word (DEL-3)."""
         _deactivate(s, plan)
         accepted = s.ledger.accepted(plan.topic)
@@ -212,7 +212,7 @@ class UndoOfDocuments(Undo, OfDocuments):
                 wrong.append(f"document {back.document}: snapshots are not there that should be back")
         return wrong
 
-    def told(self, plan: Plan) -> str:
+    def detail_text(self, plan: Plan) -> str:
         if not plan.documents_back:
             return ""
         return f"{plan.restored_rows} change(s) and {plan.restored_snapshots} snapshot(s) came back"

@@ -84,10 +84,10 @@ class Erasure(Operation):
     def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
         return erasure_suite(plan, policy)
 
-    def alone(self, s: Services, plan: Plan) -> AbstractContextManager[None]:
+    def writer_lock(self, s: Services, plan: Plan) -> AbstractContextManager[None]:
         return writers_waited_for(s, plan.topic)
 
-    def before(self, s: Services, verdict: Verdict, store: ChangeStore) -> None:
+    def check_before_commit(self, s: Services, verdict: Verdict, store: ChangeStore) -> None:
         """Raises ErasureUnfinished where a batch has begun and not ended: history alone tells whether it is in the table."""
         name = verdict.plan.topic
         if batches := s.ledger.open_batches(name):
@@ -111,7 +111,7 @@ class Erasure(Operation):
             keep(s, plan, found)
         return wrong
 
-    def told(self, plan: Plan) -> str:
+    def detail_text(self, plan: Plan) -> str:
         refused = rows_erased(plan, "quarantine")
         return f"{refused:,} refused row(s) of the key were erased from the quarantine" if refused else ""
 
@@ -136,7 +136,7 @@ class ErasureOfDocument(Erasure):
     def touched(self, s: Services, plan: Plan, staged: Staged, holds: Sequence[Hold]) -> int:
         return sparing.touched_tables(plan, holds)
 
-    def settle(self, s: Services, plan: Plan, staged: Staged | None) -> None:
+    def record_effects(self, s: Services, plan: Plan, staged: Staged | None) -> None:
         """What the ledger has of a document goes once the tables have nothing of it, also where they had nothing before."""
         assert plan.erasure is not None, "an erasure's plan names its request"
         s.ledger.forget_document(plan.topic, matches_of(s, plan), word=_word_of(plan.erasure.digest))

@@ -8,7 +8,7 @@ from functools import partial
 from typing import cast, get_args
 
 from message_lifecycle.app import archiving, due, sparing
-from message_lifecycle.app.due import Asked, Due, not_before, of_messages
+from message_lifecycle.app.due import Due, DueContext, not_before, of_messages
 from message_lifecycle.app.holds import holds_of
 from message_lifecycle.app.operations.registry import Frames, Operation, Work
 from message_lifecycle.app.services import Services, policy_of
@@ -60,7 +60,7 @@ class OfMessages(Operation):
         """The SQL view, which names a snapshot of the compacted one, has to be made anew before anything goes from the log."""
         return plan.of_log and bool(plan.on_view.mark)
 
-    def before(self, s: Services, verdict: Verdict, store: ChangeStore) -> None:
+    def check_before_commit(self, s: Services, verdict: Verdict, store: ChangeStore) -> None:
         plan = verdict.plan
         if store is s.stores.log:
             if plan.on_view.mark:
@@ -93,7 +93,7 @@ class OfMessages(Operation):
             )
         return wrong
 
-    def leave(self, s: Services, plan: Plan) -> str:
+    def on_close(self, s: Services, plan: Plan) -> str:
         if (
             not plan.of_log or not plan.on_view.mark or s.stores.view.published(plan) is None or s.stores.log.published(plan) is not None
         ):  # both tables
@@ -144,10 +144,10 @@ class Cleaning(OfMessages):
         frames = super().evidence(s, plan, staged, policy)
         return archiving.evidence(s, plan, frames) if plan.archives else frames
 
-    def before(self, s: Services, verdict: Verdict, store: ChangeStore) -> None:
+    def check_before_commit(self, s: Services, verdict: Verdict, store: ChangeStore) -> None:
         if verdict.plan.archives:
             archiving.require(s, verdict.plan)
-        super().before(s, verdict, store)
+        super().check_before_commit(s, verdict, store)
 
     def heeds_horizon(self, s: Services, plan: Plan) -> bool:
         """Where the cleaner does not wait for compaction it relies on the view as it was; else any horizon binds it, for horizons only rise."""
@@ -159,7 +159,7 @@ class Cleaning(OfMessages):
         after = self.preview(s, plan.topic, self.again(plan), as_of=plan.as_of)
         return after, _overdue_without_holder(plan, after)
 
-    def closed(self, s: Services, plan: Plan, after: Plan) -> None:
+    def after_outcome(self, s: Services, plan: Plan, after: Plan) -> None:
         """What was removed under these settings was accepted with them; with nothing removed, only a loosening needs no word (DEL-3)."""
         accepted = s.ledger.accepted(plan.topic)
         if not plan.is_empty or (accepted is not None and not Policy.of_values(plan.policy).tightened_since(accepted)):
@@ -185,7 +185,7 @@ class MessageCleaner(Cleaning):
 
     name = "message_cleaner"
     command = "run"
-    rests = True
+    stops_when_disabled = True
 
     def owed(self, s: Services, name: TopicName, policy: Policy, made: Callable[[], Plan], look: Look) -> Sequence[Owed]:
         if policy.of_documents:
@@ -198,13 +198,13 @@ class MessageCleaner(Cleaning):
             found.append(_of_plan(made(), "ttl"))
         return [*found, *_of_limits(policy, made)]
 
-    def due(self, s: Services, name: TopicName, asked: Asked) -> Due:
+    def due(self, s: Services, name: TopicName, asked: DueContext) -> Due:
         """A topic is looked at closely only when its remembered instant has come, or its table, its settings or a consumer that holds
         overdue messages has changed."""
         if (waiting := asked.question(name)) is not None:
             return waiting
         s.ledger.check(name, s.topics.describe(name).ledger)
-        marker, state = s.reader.marker(name), asked.once(due.due_states).get(name)
+        marker, state = s.reader.marker(name), asked.cached(due.due_states).get(name)
         disabled = not policy_of(s, name).cleaner_enabled
         if state is not None and not _changed(s, name, state, marker) and not _reached(state, asked.as_of):
             return Due(topic=name, due=False, reason=not_before(state.next_due_at), waits=disabled or bool(state.holders))
@@ -212,7 +212,7 @@ class MessageCleaner(Cleaning):
         if made.is_empty:
             due.note_due(s, made, marker)
             return Due(topic=name, due=False, reason=not_before(made.next_due_at), waits=disabled or bool(made.held))
-        return asked.unless_hindered(made, f"{made.expected.removed_rows} messages in {made.expected.segments} segments can go")
+        return asked.due_unless_blocked(made, f"{made.expected.removed_rows} messages in {made.expected.segments} segments can go")
 
     def plan_of_log(self, s: Services, log: LogState, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
         return _plan(s, facts_of(s, log), policy, as_of=as_of)
@@ -220,8 +220,8 @@ class MessageCleaner(Cleaning):
     def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
         return message_cleaner_suite(plan, staged, policy)
 
-    def closed(self, s: Services, plan: Plan, after: Plan) -> None:
-        super().closed(s, plan, after)
+    def after_outcome(self, s: Services, plan: Plan, after: Plan) -> None:
+        super().after_outcome(s, plan, after)
         due.note_due(s, after)
 
 
@@ -241,14 +241,14 @@ class Retention(Cleaning):
                 raise not_in_a_backend(str(name), [str(known) for known in sorted(s.backends)])
         return given or sorted(s.backends)
 
-    def due(self, s: Services, name: TopicName, asked: Asked) -> Due:
+    def due(self, s: Services, name: TopicName, asked: DueContext) -> Due:
         if (waiting := asked.question(name)) is not None:
             return waiting
         s.ledger.check(name, s.topics.describe(name).ledger)
         made = self.preview(s, name, self.name, as_of=asked.as_of)
         if made.is_empty:
             return Due(topic=name, due=False, reason=not_before(made.next_due_at), waits=bool(made.held))
-        return asked.unless_hindered(made, f"{made.expected.removed_rows} messages lie beyond its limits")
+        return asked.due_unless_blocked(made, f"{made.expected.removed_rows} messages lie beyond its limits")
 
     def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
         return retention_suite(plan, staged, policy)
@@ -471,7 +471,7 @@ class MarkerGeneration(OfMessages):
     """Makes the markers that are owed. A topic that is looked at for the first time owes nothing: nobody knows what it held before."""
 
     name = "marker_generation"
-    gives_way, marks, rests = True, True, True
+    gives_way, marks, stops_when_disabled = True, True, True
     not_undone = (
         "it made the markers owed for what another writer removed, which is gone; `lifecycle message delete` removes single markers"
     )
@@ -481,7 +481,7 @@ class MarkerGeneration(OfMessages):
             return ()
         return [Owed(kind="markers", amount=len(made().on_log.sweep), unit="snapshots of another writer", by_setting=False)]
 
-    def due(self, s: Services, name: TopicName, asked: Asked) -> Due:
+    def due(self, s: Services, name: TopicName, asked: DueContext) -> Due:
         if policy_of(s, name).marker_ttl_us is None:
             return Due(topic=name, due=False, reason="the topic makes no markers")
         s.ledger.check(name, s.topics.describe(name).ledger)
@@ -506,6 +506,6 @@ class MarkerGeneration(OfMessages):
     def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
         return marker_generation_suite(plan, staged, policy)
 
-    def settle(self, s: Services, plan: Plan, staged: Staged | None) -> None:
+    def record_effects(self, s: Services, plan: Plan, staged: Staged | None) -> None:
         if plan.requirements.snapshot_id is not None:
             s.ledger.set_swept(plan.topic, plan.requirements.snapshot_id)

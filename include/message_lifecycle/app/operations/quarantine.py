@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import cast
 
-from message_lifecycle.app.due import Asked, Due
+from message_lifecycle.app.due import Due, DueContext
 from message_lifecycle.app.holds import holds_of, ids_of
 from message_lifecycle.app.operations.registry import Frames, Operation, Work, accept_one
 from message_lifecycle.app.operations.undo import Undo, check, remember
@@ -52,7 +52,7 @@ class Quarantine(OfQuarantine):
         rows = made().expected.removed_rows
         return [Owed(kind="quarantine", amount=rows, unit="rows", since=made().due_since, exact=True, held=made().held, by_setting=False)]
 
-    def due(self, s: Services, name: TopicName, asked: Asked) -> Due:
+    def due(self, s: Services, name: TopicName, asked: DueContext) -> Due:
         if (waiting := asked.question(name)) is not None:
             return waiting
         s.ledger.check(name, s.topics.describe(name).ledger)
@@ -63,7 +63,7 @@ class Quarantine(OfQuarantine):
             return Due(topic=name, due=False, reason=held or f"no quarantine row has reached its age{later}", waits=bool(held))
         why = "have reached their age" + (" or were replayed" if "quarantine_replayed" in dict(made.expected.removed) else "")
         reason = f"{made.expected.removed_rows} quarantine rows in {len(made.selection.files)} files {why}"
-        return asked.unless_hindered(made, reason)
+        return asked.due_unless_blocked(made, reason)
 
     def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
         state = quarantine_of(s, name).quarantine(name) or _NOTHING
@@ -91,7 +91,7 @@ class Quarantine(OfQuarantine):
     def where(self, plan: Plan) -> str:
         return f"{len(plan.selection.files):,} whole file(s) of the quarantine"
 
-    def settle(self, s: Services, plan: Plan, staged: Staged | None) -> None:
+    def record_effects(self, s: Services, plan: Plan, staged: Staged | None) -> None:
         """Accept the age by which rows go. A plan of replayed rows alone accepts no age."""
         if dict(plan.expected.removed).get("quarantine_replayed") != plan.expected.removed_rows or not plan.expected.removed_rows:
             accept_one(s, plan, quarantine.SETTING)

@@ -9,7 +9,7 @@ from functools import partial
 from typing import cast
 
 from message_lifecycle.app.archiving import with_figures
-from message_lifecycle.app.due import Asked, Due
+from message_lifecycle.app.due import Due, DueContext
 from message_lifecycle.app.holds import holds_of, ids_of
 from message_lifecycle.app.operations import questions
 from message_lifecycle.app.operations.registry import Frames, OfSpace, Work, accept_one, kind_of, undoable
@@ -260,11 +260,11 @@ class Reclaim(OfSpace):
         forget_ended(s)
         return names
 
-    def due(self, s: Services, name: TopicName, asked: Asked) -> Due:
+    def due(self, s: Services, name: TopicName, asked: DueContext) -> Due:
         """Looking costs a walk through the topic's history, once an interval."""
         if (waiting := asked.question(name)) is not None:
             return waiting
-        deleted = asked.once(due_by_name).get(name)
+        deleted = asked.cached(due_by_name).get(name)
         begun = None if deleted is None else begun_plan(s, name)
         if begun is not None:
             return Due(topic=name, due=True, reason=f"plan {begun.plan_id} has begun and is to be brought to its end")
@@ -310,7 +310,7 @@ class Reclaim(OfSpace):
         listed = sum(len(removal.files) for removal in record.plan.file_removals)
         return [f"{published.reclaimed_files} files went, the plan lists {listed}"] if published.reclaimed_files > listed else []
 
-    def settle(self, s: Services, plan: Plan, staged: Staged | None) -> None:
+    def record_effects(self, s: Services, plan: Plan, staged: Staged | None) -> None:
         """That the undo window is as long as it is was accepted."""
         accept_one(s, plan, reclaim.WINDOW)
 
@@ -339,12 +339,12 @@ def _hindrance(s: Services, name: TopicName, deleted: ReclaimDeleted, *, as_of: 
     return None
 
 
-def _judged(made: Plan, reason: str, asked: Asked) -> Due:
+def _judged(made: Plan, reason: str, asked: DueContext) -> Due:
     if made.is_empty:
         until = "" if made.next_due_at is None else f" before {format_instant(made.next_due_at)}"
         waits = "; ".join(made.warnings)
         return Due(topic=made.topic, due=False, reason=waits or f"no space can come back{until}", waits=bool(waits))
-    return asked.unless_hindered(made, reason)
+    return asked.due_unless_blocked(made, reason)
 
 
 def _size(made: Plan) -> str:

@@ -24,7 +24,7 @@ from message_lifecycle.model.topic import RECORD_LOGS, check_operation
 from message_lifecycle.ports import ChangeStore, Given, Topic
 
 if TYPE_CHECKING:
-    from message_lifecycle.app.due import Asked, Due
+    from message_lifecycle.app.due import Due, DueContext
     from message_lifecycle.model.hold import Hold
     from message_lifecycle.model.obligation import Look, Owed
     from message_lifecycle.operations.verdict import Verdict
@@ -70,7 +70,7 @@ class Operation:
     """An undo can take its plans back (DEL-7)."""
     not_undone: ClassVar[str] = ""
     """The reason why its plans cannot be undone, if there is a special one."""
-    rests: ClassVar[bool] = False
+    stops_when_disabled: ClassVar[bool] = False
     """It does nothing while the message cleaner is disabled (EXP-2)."""
     interval: ClassVar[str] = "interval"
     """The server's setting with the interval of its schedule."""
@@ -108,7 +108,7 @@ class Operation:
         """Return the topics that the operation applies to. `named`: a person named them."""
         return names
 
-    def due(self, s: Services, name: TopicName, asked: Asked) -> Due:
+    def due(self, s: Services, name: TopicName, asked: DueContext) -> Due:
         """Return whether a plan made now would change something, with the reason."""
         raise NotImplementedError(self.name)
 
@@ -191,15 +191,15 @@ class Operation:
         """Return the values that a store may ask for."""
         return Given(ledger=lambda: s.ledger.next_identity(plan.topic), now=s.ledger.now, staged=staged)
 
-    def alone(self, s: Services, plan: Plan) -> AbstractContextManager[None]:
+    def writer_lock(self, s: Services, plan: Plan) -> AbstractContextManager[None]:
         """Lock out other writers during the commit. Raises TopicBusy."""
         return nullcontext()
 
     def comes_between(self, plan: Plan) -> bool:
-        """Return True if two of its commits cannot be made at once, because `before` must act between them."""
+        """Return True if two of its commits cannot be made at once, because `check_before_commit` must act between them."""
         return False
 
-    def before(self, s: Services, verdict: Verdict, store: ChangeStore) -> None:
+    def check_before_commit(self, s: Services, verdict: Verdict, store: ChangeStore) -> None:
         """Check the conditions for the store's commit, and act, just before it.
 
         Earlier commits of the plan exist, or come together with this one. Raises PlanConflict."""
@@ -218,17 +218,17 @@ class Operation:
         """Return a new plan at the same `as_of`, and descriptions of overdue messages without a holder (DEL-6)."""
         return None, []
 
-    def settle(self, s: Services, plan: Plan, staged: Staged | None) -> None:
+    def record_effects(self, s: Services, plan: Plan, staged: Staged | None) -> None:
         """Record in the ledger, before the outcome, the effects of a plan that succeeded."""
 
-    def closed(self, s: Services, plan: Plan, after: Plan) -> None:
+    def after_outcome(self, s: Services, plan: Plan, after: Plan) -> None:
         """Record the effects after the outcome, with the new plan of `look_again`."""
 
-    def leave(self, s: Services, plan: Plan) -> str:
+    def on_close(self, s: Services, plan: Plan) -> str:
         """Record the necessary state of a closed plan, however it ended, and return a message for people."""
         return ""
 
-    def did(self, gone: str, rows: int, restored: int, things: str) -> str:
+    def success_text(self, gone: str, rows: int, restored: int, things: str) -> str:
         """Describe a success.
 
         Args:
@@ -239,7 +239,7 @@ class Operation:
         """
         return f"removed {gone or 'nothing'}"
 
-    def told(self, plan: Plan) -> str:
+    def detail_text(self, plan: Plan) -> str:
         """Return details that the outcome does not count."""
         return ""
 
@@ -247,7 +247,7 @@ class Operation:
         """Return the outcome with the operation's own counts."""
         return outcome
 
-    def first(self, s: Services, plan: Plan) -> str | None:
+    def earlier_plan_id(self, s: Services, plan: Plan) -> str | None:
         """Return the earlier plan that had already done this work (DEL-5)."""
         found = s.ledger.find_published(plan.topic, plan.operation, plan.as_of)
         return None if found is None or found.plan.parent != plan.parent else found.plan.plan_id

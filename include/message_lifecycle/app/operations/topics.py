@@ -54,7 +54,7 @@ class OfWholeTopic(Operation):
             return _with_figures({**frames, **dict.fromkeys(_OF_UNDO, frames["taken"])}, dict.fromkeys(_OF_NOTHING, 0))
         return _with_figures(frames, {"asks": len(plan.asks), "holds": len(holds_of(s, plan.topic))})
 
-    def alone(self, s: Services, plan: Plan) -> AbstractContextManager[None]:
+    def writer_lock(self, s: Services, plan: Plan) -> AbstractContextManager[None]:
         """Nothing is written to the topic meanwhile: what a writer has begun ends before, or finds no topic."""
         return writers_waited_for(s, plan.topic)
 
@@ -95,7 +95,7 @@ class TopicDelete(OfWholeTopic):
     def where(self, plan: Plan) -> str:
         return f"with the whole topic, {len(plan.moved_tables)} table(s)"
 
-    def did(self, gone: str, rows: int, restored: int, things: str) -> str:
+    def success_text(self, gone: str, rows: int, restored: int, things: str) -> str:
         return f"deleted, with {rows:,} {things}"
 
     def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
@@ -138,7 +138,7 @@ class UndoOfTopicDelete(Undo, OfWholeTopic):
         remember(s, plan)
         return _misplaced(plan, deleter_of(s, plan.topic).tables_of(plan.topic))
 
-    def settle(self, s: Services, plan: Plan, staged: Staged | None) -> None:
+    def record_effects(self, s: Services, plan: Plan, staged: Staged | None) -> None:
         """The views beside a topic went with its deletion, and are made anew."""
         if plan.restored_tables:
             s.ledger.note_topic(plan.topic, anew=False)

@@ -49,16 +49,16 @@ class Undo(Operation):
         )
         return f"while {plan.restored_rows:,} {plan.things} that plan {plan.parent} took come back{of_view}{snapshots}"
 
-    def did(self, gone: str, rows: int, restored: int, things: str) -> str:
+    def success_text(self, gone: str, rows: int, restored: int, things: str) -> str:
         return f"brought back {restored:,} {things}" + (f", removed {gone}" if gone else "")
 
-    def leave(self, s: Services, plan: Plan) -> str:
+    def on_close(self, s: Services, plan: Plan) -> str:
         """What has come to its first commit alone, and another plan will bring back the rest of, is remembered all the same."""
         if (plan.on_view.back or plan.documents_back) and changes.has_first(s, plan):
             remember(s, plan)
         return ""
 
-    def first(self, s: Services, plan: Plan) -> str | None:
+    def earlier_plan_id(self, s: Services, plan: Plan) -> str | None:
         return s.ledger.undone_by(_undone(plan))
 
 
@@ -71,7 +71,7 @@ class UndoOfMessages(Undo, OfMessages):
     def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
         return undo_suite(plan, staged, policy)
 
-    def before(self, s: Services, verdict: Verdict, store: ChangeStore) -> None:
+    def check_before_commit(self, s: Services, verdict: Verdict, store: ChangeStore) -> None:
         pass  # what `OfMessages` asks is about what goes
 
     def heeds_horizon(self, s: Services, plan: Plan) -> bool:
@@ -96,7 +96,7 @@ class UndoOfMessages(Undo, OfMessages):
             wrong.append(f"the commit removed {dict(published.removed)}, the plan says {dict(staged.removed(plan))}")
         return wrong
 
-    def told(self, plan: Plan) -> str:
+    def detail_text(self, plan: Plan) -> str:
         return f"{plan.restored_view_rows} message(s) came back to the compacted view" if plan.on_view.back else ""
 
 

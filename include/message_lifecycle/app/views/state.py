@@ -128,7 +128,7 @@ class OutcomeView(View):
             ended = "" if self.outcome == "published" else f"{self.outcome}, "
             return f"{ended}{size(self.reclaimed_bytes)} came back, {count(self.reclaimed_files)} files are gone"
         said = {
-            "published": named(self.operation).did(reasons(self.removed), self.removed_messages, self.restored, self.things),
+            "published": named(self.operation).success_text(reasons(self.removed), self.removed_messages, self.restored, self.things),
             "no_op": "nothing to do",
             "needs_approval": "waits for a person, nothing removed",
             "failed": f"failed after removing {reasons(self.removed) or 'nothing'}",
