@@ -80,7 +80,7 @@ def once_in_publish(scene: Scene, do: Callable[[], None]) -> None:
 
     for store in (scene.s.stores.log, scene.s.stores.view, scene.s.stores.snapshots, scene.s.stores.changes, scene.s.stores.quarantine,
                   scene.s.stores.rewrite, scene.s.stores.forget):  # fmt: skip
-        cast(Any, store)._made._steps = step
+        cast(Any, store)._steps = step
 
 
 def work_with_commit(scene: Scene, kind: str, gap: str, commit: str) -> tuple[Meddled | None, str]:

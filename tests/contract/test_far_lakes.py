@@ -414,7 +414,7 @@ def test_a_log_beside_the_lake_archives_into_its_store_and_a_key_is_erased_there
         # One a process: it would have these keys to the end.
         monkeypatch.setattr(wiring, "_tables", lambda _home: Tables())
         secret = KeySecret(token_bytes(MIN_SECRET_BYTES))
-        own = replace(OpenedBackend(wiring.lake(), backends_file()[0]).of(name), key_secret=lambda _: secret)
+        own = with_parts(OpenedBackend(wiring.lake(), backends_file()[0]).of(name), key_secret=lambda _: secret)
         writer: MessageWriter = own.stores.log  # type: ignore[assignment]  # a record log is one store for all
         new = [NewMessage(append_time=own.ledger.now(), key=key, value=b"v") for key in (b"a", SOUGHT, b"b")]
         writer.append(name, new, policy_of(own, name))

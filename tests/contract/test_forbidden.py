@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from message_lifecycle.app.erasure_secret import forbidden_keys
 from message_lifecycle.app.erasures import allow_again, ask
+from message_lifecycle.app.parts import with_parts
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.topics import copy_topic, create_topic
@@ -86,7 +86,7 @@ def _from_before(world: World, name: TopicName, folder: Path, *, every: bool, li
     with raises("LedgerMismatch", match="older state"):
         older.check(name, s.topics.describe(name).ledger)
     s.ledger.check(name, s.topics.describe(name).ledger)
-    return replace(s, ledger=older)
+    return with_parts(s, ledger=older)
 
 
 @pytest.mark.parametrize("role", ["source", "mirror"])

@@ -11,6 +11,7 @@ import redis
 from message_lifecycle.app import steps
 from message_lifecycle.app.backends import record_log
 from message_lifecycle.app.operations.registry import on_records
+from message_lifecycle.app.parts import with_parts
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.topics import create_topic
@@ -102,7 +103,7 @@ class Topic:
             eraser=RecordLogEraser(logs, server={}),
             groups=logs,
         )
-        return replace(made, key_secret=old.key_secret)
+        return with_parts(made, key_secret=old.key_secret)
 
     def append(self, *times: int | None, partition: int = 0, key: bytes | None = b"k", value: bytes = b"v") -> None:
         new = [NewMessage(append_time=None if t is None else Instant(t), key=key, value=value, partition=partition) for t in times]

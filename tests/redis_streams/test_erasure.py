@@ -11,6 +11,7 @@ import redis
 
 from message_lifecycle.app import receipts
 from message_lifecycle.app.erasures import Erased, ask, carry_out
+from message_lifecycle.app.parts import with_parts
 from message_lifecycle.app.services import Services
 from message_lifecycle.model.erasure import Receipt
 from message_lifecycle.model.errors import code_of
@@ -70,7 +71,7 @@ def erase(s: Services, request_id: str) -> Erased:
 
 
 def over(topic: Topic, client: redis.Redis) -> Services:
-    return replace(topic.over(client), key_secret=topic.services.key_secret)
+    return with_parts(topic.over(client), key_secret=topic.services.key_secret)
 
 
 def keys(topic: Topic) -> list[bytes | None]:

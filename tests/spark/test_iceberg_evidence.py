@@ -35,6 +35,8 @@ Frames = Mapping[str, list[dict[str, Any]]]
 
 def evidence(lake: Lake, plan: Plan, staged: Staged | None = None) -> Frames:
     store = lake.store()
+    if plan.is_empty:  # as the verbs do, which ask no store to stage it
+        staged = Staged(plan_id=plan.plan_id, branch=None, snapshot_id=plan.requirements.snapshot_id)
     frames = store.evidence(plan, staged or store.stage(plan), lake.policy(plan.topic))
     found: dict[str, list[dict[str, Any]]] = {}
     for name, frame in frames.items():

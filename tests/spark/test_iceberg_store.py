@@ -228,7 +228,7 @@ def test_an_empty_plan_stages_and_publishes_nothing(lake: Lake) -> None:
     plan = lake.plan(name, 1.0)
     store = lake.store()
     staged = store.stage(plan)
-    assert (staged.branch, staged.snapshot_id) == (None, plan.requirements.snapshot_id)
+    assert staged.snapshot_id == plan.requirements.snapshot_id
     with pytest.raises(PlanConflict, match="nothing is staged"):
         store.publish(lake.verdict(plan, staged), by(("ledger", 2)))
 

@@ -14,7 +14,7 @@ from tests.spark.test_unknown_commit import EACH, LOST, TAKEN, UNKNOWN, Begun
 from message_lifecycle.model.errors import CommitUnknown
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.setting_list import Value
-from message_lifecycle.stores.iceberg import append, new_table
+from message_lifecycle.stores.iceberg import new_table, refused_rows
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.compaction import view_table
 from message_lifecycle.stores.iceberg.documents import tables as of_documents
@@ -37,7 +37,7 @@ TABLES: dict[str, tuple[str, Make | None, Make]] = {
     "documents": ("", None, DOCUMENTS),
     "view": (COMPACTED, topic(), lambda _, name: view_table.create(Tables(), name)),
     "snapshots": (SNAPSHOTS, DOCUMENTS, lambda _, name: of_documents.create(Tables(), name)),
-    "quarantine": (QUARANTINE, topic(), lambda _, name: append._create(engine_of_process(), name)),
+    "quarantine": (QUARANTINE, topic(), lambda _, name: refused_rows._create(engine_of_process(), name)),
 }
 """By title: the table's kind, what is made before it, how it is made."""
 

@@ -247,6 +247,11 @@ def test_every_store_of_tables_names_what_it_meets() -> None:
     ledger = open_ledger("sqlite://")
     made = wiring._iceberg({}, ledger, scratch=True)
     ledger.close()
-    ports = [made.topics, made.reader, made.copier, made.documents, *(getattr(made.stores, one.name) for one in fields(made.stores))]
-    # Most are made at their first use.
-    assert all(isinstance(getattr(port, "_made", port), NamesFailures) for port in ports)
+    ports = [
+        made.topics,
+        made.reader,
+        made.copier,
+        made.documents,
+        *(getattr(made.stores, one.name) for one in fields(made.stores) if one.name != "backend"),
+    ]
+    assert all(isinstance(port, NamesFailures) for port in ports)

@@ -85,14 +85,14 @@ def test_what_pyspark_makes_of_javas_own_exceptions_is_known_as_javas() -> None:
 
 
 def test_what_java_raises_is_caught_by_that_word_alone() -> None:
-    """Whoever names py4j's errors misses PySpark's. The sources, which may not import a store, catch both."""
+    """Code that names py4j's errors misses PySpark's."""
     found = {
         path.rpartition("message_lifecycle/")[2]
         for path, tree in modules(project_root()).items()
         for node in ast.walk(tree)
         if isinstance(node, ast.ExceptHandler) and node.type is not None and "Py4J" in ast.unparse(node.type)
     }
-    assert found == {"stores/iceberg/java.py", "sources/files.py"}
+    assert found == {"stores/iceberg/java.py"}
 
 
 def test_a_table_that_nobody_said_was_forgotten_is_looked_for(monkeypatch: pytest.MonkeyPatch, jvm: MagicMock) -> None:

@@ -237,7 +237,9 @@ def _of_rewrite(change: Rewrite) -> Iterator[ActionView]:
 def _of_forget(change: Forget) -> Iterator[ActionView]:
     table = change.table or "log"
     if change.kept or change.snapshots or change.refs:
-        yield ActionView(action="expire_snapshots", table_=table, snapshots=change.snapshots, refs=change.refs, kept=dict(change.kept))
+        yield ActionView(
+            action="expire_snapshots", table_=table, snapshots=list(change.snapshots), refs=list(change.refs), kept=dict(change.kept)
+        )
     for removal in change.files:
         yield ActionView(action="remove_files", table_=table, role=removal.role, files=len(removal.files), bytes=removal.size_bytes)
 
