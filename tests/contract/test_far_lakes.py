@@ -23,6 +23,7 @@ from message_lifecycle.app import receipts, steps, views, wiring
 from message_lifecycle.app.backends import OpenedBackend
 from message_lifecycle.app.config import backends_file
 from message_lifecycle.app.erasures import ask, carry_out
+from message_lifecycle.app.parts import with_parts
 from message_lifecycle.app.reading import read_compacted
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import policy_of
