@@ -268,3 +268,20 @@ def test_an_erasure_is_not_done_while_a_view_is_away(topic: Topic, deed: str, ca
     assert topic.ledger.erasure(request.request_id).state == "erased"
     assert topic.places() == [1]
     assert deed == "dropped" or [row.key for row in read_compacted(topic.s, topic.name)] == [b"b"]
+
+
+@pytest.mark.parametrize("topic", [{"cleanup_policy": "compact,delete"}], indirect=True)
+def test_a_view_that_was_rolled_back_is_repaired(topic: Topic) -> None:
+    topic.ingest("a", "b")
+    topic.run("compaction")
+    first = topic.s.stores.view.view(topic.name)
+    assert first is not None
+    topic.ingest("a")
+    topic.run("compaction")
+    topic.sql("CALL lake.system.rollback_to_snapshot('{p}', " + str(first.snapshot_id) + ")", "compacted")
+    with raises("LogRolledBack"):
+        topic.run("compaction")
+    assert witness.look(topic.s, topic.name).missing == ()
+    assert witness.repair(topic.s, topic.name, **WORDS, accept_rollback=True).repaired
+    assert topic.run("compaction").name == "published"
+    assert [message.offset for message in read_compacted(topic.s, topic.name)] == [1, 2]

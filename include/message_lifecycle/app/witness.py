@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from message_lifecycle.model.errors import LogRolledBack, LogStateLost, UnknownTopic, nothing_to_repair
+from message_lifecycle.model.errors import CompactedTableMissing, LogRolledBack, LogStateLost, UnknownTopic, nothing_to_repair
 from message_lifecycle.model.facts import LogFound, LogWitness, SeenTable
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
@@ -113,7 +113,10 @@ def missing_views(s: Services, name: TopicName) -> tuple[str, ...]:
     known = {one.table_uuid for one in s.ledger.view_witnesses(name)} if s.witnesses is not None and name not in s.backends else set()
     if not known:
         return ()
-    view = s.view_of(name)
+    try:
+        view = s.view_of(name)
+    except (CompactedTableMissing, LogRolledBack, LogStateLost):
+        return ()  # the view is there, and its state stops the topic
     deletions = map(s.ledger.record, s.ledger.published_since(name, _DELETION, published_after=Instant(0)))
     deleted = {table.table_uuid for deletion in deletions for table in deletion.plan.deleted_tables}
     return tuple(sorted(known - deleted - ({view.table_uuid} if view is not None else set())))
