@@ -3,7 +3,7 @@
 Two peers in the same run: a process that opens the catalog by PyIceberg and loads each of the topics' tables; and a PySpark application that
 reads the same row and appends it to a plain table of Iceberg's in the same catalog.
 
-`python -m bench commands --topics 1000` measures a large catalog, of which some minutes go into making it.
+`python -m bench commands --topics 1000` measures a large catalog. Making it takes some minutes.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ def up(
     from lifecycle_local.progress import Progress
 
     found = embedded.up(with_airflow=not no_airflow, archive_later=no_airflow, progress=Progress())
-    told = {
+    answer = {
         "state": str(found.state),
         "postgres": found.postgres,
         "redis": found.redis,
@@ -36,7 +36,7 @@ def up(
 
     running = {"PostgreSQL": found.postgres, "Redis": found.redis, **found.cluster, **found.components}
     shown = {"state": str(found.state), **{name: "runs" if runs else "stopped" for name, runs in running.items()}}
-    emit(output, told, [{**shown, "Airflow": found.address, "logins": str(found.logins) if found.address else ""}])
+    emit(output, answer, [{**shown, "Airflow": found.address, "logins": str(found.logins) if found.address else ""}])
 
 
 def down() -> None:

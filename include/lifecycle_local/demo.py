@@ -269,15 +269,15 @@ def _report(progress: Progress, outcomes: list[OutcomeView], landed: dict[TopicN
     for name, before in ((name, topic.end_offsets) for name, topic in landed.items()):
         for outcome in (outcome for outcome in outcomes if outcome.topic == name and outcome.outcome != "no_op"):
             progress.say(f"{name}: {outcome.outcome}, removed {_removed(s, outcome)}")
-            told = f"plan {outcome.plan_id}{_content(s, outcome.plan_id)}"
-            progress.say(f"  as of {format_instant(outcome.as_of)}, {told}, {outcome.detail or 'verified'}")
+            plans = f"plan {outcome.plan_id}{_content(s, outcome.plan_id)}"
+            progress.say(f"  as of {format_instant(outcome.as_of)}, {plans}, {outcome.detail or 'verified'}")
             markers[name] = markers.get(name, 0) + outcome.markers
         log = s.reader.log(name)
         if not any(outcome.removed for outcome in outcomes if outcome.topic == name):
             history = s.ledger.history(name, operations=["message_cleaner"])
             last = next((o for _, o in history if o.name == "published"), None)
-            told = f"the last one removed {last.removed_rows:,} (plan {last.plan_id})" if last else "and no earlier run has"
-            progress.say(f"{name}: nothing was due, nothing was removed; {told}")
+            plans = f"the last one removed {last.removed_rows:,} (plan {last.plan_id})" if last else "and no earlier run has"
+            progress.say(f"{name}: nothing was due, nothing was removed; {plans}")
         left = sum(segment.rows for segment in log.segments)
         made = f"; {_markers(s, name, markers[name])}" if markers.get(name) else ""
         progress.say(f"{name}: {left:,} messages are left; end offsets {ends(log.end_offsets)}{made}")
@@ -415,8 +415,8 @@ def _report_space(s: Services, progress: Progress, outcomes: list[OutcomeView], 
     """What the reclaim gave back of the bytes `on_disk` before it; of an earlier demo, what that one did."""
     found = next((o for _, o in s.ledger.history(topic, operations=["reclaim"]) if o.name == "published"), None)
     if found is None or found.reclaimed_files is None or found.reclaimed_bytes is None:
-        told = "; ".join(f"{outcome.topic}: {outcome.outcome}: {outcome.detail}" for outcome in outcomes)
-        raise afterwards_failed(f"{topic}: no space came back: {told or 'the run was idle'}")
+        outcomes_text = "; ".join(f"{outcome.topic}: {outcome.outcome}: {outcome.detail}" for outcome in outcomes)
+        raise afterwards_failed(f"{topic}: no space came back: {outcomes_text or 'the run was idle'}")
     new = any(outcome.topic == topic and outcome.outcome == "published" for outcome in outcomes)
     of = f" of the {size(on_disk)} that all topics had on disk" if new else ""
     ended = "verified" if new else "of an earlier run; nothing more was past its undo window"

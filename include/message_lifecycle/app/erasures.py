@@ -215,7 +215,7 @@ def unreached(s: Services, request: ErasureRequest) -> list[str]:
         ]
         + [
             f"{name}: its compacted view {', '.join(missing)} is not in the catalog and was not searched: bring it back under its name, then "
-            f"`lifecycle erase run {request.request_id[:_SHORT]}`; if it was dropped with its files, `lifecycle topic repair {name}` gives it up"
+            f"`lifecycle erase run {request.request_id[:_SHORT]}`; if it was dropped with its files, `lifecycle topic repair {name} --give-up-views` gives it up"
             for name in topics_of(s, request)
             if (missing := missing_views(s, name))
         ]

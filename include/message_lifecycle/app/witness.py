@@ -134,11 +134,12 @@ def look(s: Services, name: TopicName) -> Repair:
     )
 
 
-def repair(s: Services, name: TopicName, *, by: str, text: str, accept_rollback: bool) -> Repair:
+def repair(s: Services, name: TopicName, *, by: str, text: str, accept_rollback: bool, give_up_views: bool = False) -> Repair:
     """Write the state of a topic's log and view anew, on a person's word.
 
     Args:
-        accept_rollback: The person accepts what another engine's rollback took away.
+        accept_rollback: The person accepts the loss by another engine's rollback.
+        give_up_views: The person says that missing views will not return.
 
     Raises:
         NothingToRepair: The witnesses agree.
@@ -146,10 +147,10 @@ def repair(s: Services, name: TopicName, *, by: str, text: str, accept_rollback:
     """
     s.ledger.check(name, s.topics.describe(name).ledger)
     with s.ledger.lock(name, purpose=""):
-        return _repair(s, name, by=by, text=text, accept_rollback=accept_rollback)
+        return _repair(s, name, by=by, text=text, accept_rollback=accept_rollback, give_up_views=give_up_views)
 
 
-def _repair(s: Services, name: TopicName, *, by: str, text: str, accept_rollback: bool) -> Repair:
+def _repair(s: Services, name: TopicName, *, by: str, text: str, accept_rollback: bool, give_up_views: bool) -> Repair:
     repaired, set_back, files = list[str](), list[tuple[str, int, int]](), list[str]()
     first = look(s, name)
     # One table may hide what is wrong with the other: the comparison ends with the first.
@@ -167,8 +168,9 @@ def _repair(s: Services, name: TopicName, *, by: str, text: str, accept_rollback
         made = s.witnesses.repair(name, one, ledger=s.ledger.next_identity(name))
         s.ledger.keep_log_witnesses(name, [made], by=by, text=text)
         repaired.append(one.table)
-    for table_uuid in first.missing:
+    given_up = first.missing if give_up_views else ()
+    for table_uuid in given_up:
         s.ledger.give_up_view(table_uuid, by=by, text=text)
     if not repaired and not first.missing:
         raise nothing_to_repair(str(name))
-    return replace(first, repaired=tuple(repaired), set_back=tuple(set_back), files=tuple(files), given_up=first.missing)
+    return replace(first, repaired=tuple(repaired), set_back=tuple(set_back), files=tuple(files), given_up=given_up)

@@ -46,8 +46,8 @@ def pack(
         "spark.pyspark.python": "./env/bin/python",
         "spark.pyspark.driver.python": sys.executable,  # else spark-submit takes the executors' for the driver's, too
     }
-    told = {"file": str(file), "bytes": file.stat().st_size, "packages": packages, "settings": settings}
-    emit(output, told, [f"{file}: {size(file.stat().st_size)}, {len(packages)} packages. In spark-defaults.conf:", settings])
+    answer = {"file": str(file), "bytes": file.stat().st_size, "packages": packages, "settings": settings}
+    emit(output, answer, [f"{file}: {size(file.stat().st_size)}, {len(packages)} packages. In spark-defaults.conf:", settings])
 
 
 def doctor(output: OutputOption = Output.text) -> int:

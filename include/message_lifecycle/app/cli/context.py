@@ -1,4 +1,4 @@
-"""The services of a command, the time by which it judges, and the exit statuses that are no error's."""
+"""The services of a command, its time, and the exit statuses that are not errors."""
 
 from __future__ import annotations
 

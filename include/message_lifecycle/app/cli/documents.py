@@ -61,9 +61,9 @@ def add(
     with working(f"{name}: adding {len(changes)} changes"):
         newest = add_changes(s, name, changes, epoch=epoch)
     erased = sum(change.document not in newest for change in changes)
-    told = {"topic": name, "changes": len(changes) - erased, "erased": erased, "newest": newest}
+    answer = {"topic": name, "changes": len(changes) - erased, "erased": erased, "newest": newest}
     left_out = f", {count(erased)} left out: their documents were erased and may not come in again" if erased else ""
-    emit(output, told, [f"{name}: {count(len(changes) - erased)} changes added{left_out}", _NEWEST.of(newest.items())])
+    emit(output, answer, [f"{name}: {count(len(changes) - erased)} changes added{left_out}", _NEWEST.of(newest.items())])
 
 
 @app.command()
@@ -117,8 +117,8 @@ def sync(
     given = s.ledger.now() if at is None else instant(at)
     done = documents.sync(s, name, document, client=client, server_seq=seq, at=given, epoch=epoch)
     has = f"has everything up to {count(done.server_seq)} of epoch {done.epoch}; changes from {count(done.server_seq)} on are kept for it"
-    told = has if done.server_seq else "has nothing yet, so nothing is kept for it"
-    emit(output, {"topic": name, **as_json(done)}, f"{done.document}: {done.client} {told}")
+    answer = has if done.server_seq else "has nothing yet, so nothing is kept for it"
+    emit(output, {"topic": name, **as_json(done)}, f"{done.document}: {done.client} {answer}")
 
 
 @app.command()
@@ -132,8 +132,8 @@ def detach(
     kept = normalise_name(document)
     who = normalise_name(client)
     was_there = documents.detach(s, name, kept, client=who)
-    told = {"topic": name, "document": kept, "client": who, "was_there": was_there}
-    emit(output, told, f"{kept}: {who} {'keeps nothing any more' if was_there else 'kept nothing'}")
+    answer = {"topic": name, "document": kept, "client": who, "was_there": was_there}
+    emit(output, answer, f"{kept}: {who} {'keeps nothing any more' if was_there else 'kept nothing'}")
 
 
 @app.command()

@@ -129,8 +129,8 @@ def show_receipt(ctx: typer.Context, request: RequestArgument, output: OutputOpt
     s = services(ctx)
     kept = s.ledger.receipt(request)
     in_values = s.ledger.erasure(request).in_values
-    told = {**json.loads(kept), **({} if in_values is None else {"in_values": in_values})}
-    emit(output, told, receipt_blocks(Receipt.from_json(kept), in_values))
+    answer = {**json.loads(kept), **({} if in_values is None else {"in_values": in_values})}
+    emit(output, answer, receipt_blocks(Receipt.from_json(kept), in_values))
 
 
 @receipts.command("verify")

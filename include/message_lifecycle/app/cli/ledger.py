@@ -52,12 +52,12 @@ def accept(ctx: typer.Context, topic: TopicArgument, output: OutputOption = Outp
     if found is not None:
         s.ledger.accept(name, found)
         s.topics.record_ledger(name, s.ledger.next_identity(name))
-    told = {
+    answer = {
         "topic": str(name),
         "ledger": s.ledger.identity()[0],
         "taken_over_from": None if found is None else {"ledger": found[0], "sequence": found[1]},
     }
-    emit(output, told, f"{name} belongs to this ledger, {told['ledger']}, from now on")
+    emit(output, answer, f"{name} belongs to this ledger, {answer['ledger']}, from now on")
 
 
 @app.command()
@@ -92,14 +92,14 @@ def migrate(ctx: typer.Context, output: OutputOption = Output.text) -> None:
     from message_lifecycle.ledger import migrate_ledger
 
     found, reached = migrate_ledger(wiring_of(ctx).ledger_url())
-    told = {"found_version": found, "version": reached}
+    answer = {"found_version": found, "version": reached}
     said = f"the ledger is of version {reached}" + ("" if found == reached else f", it was of version {found}" if found else ", it is new")
-    emit(output, told, said)
+    emit(output, answer, said)
 
 
 def _show_backup(output: Output, file: Path, made: Backup, what: str) -> None:
     head = made.heading
-    told = {
+    answer = {
         "file": str(file),
         "ledger": head.uuid,
         "sequence": head.sequence,
@@ -107,5 +107,5 @@ def _show_backup(output: Output, file: Path, made: Backup, what: str) -> None:
         "taken_at": format_instant(head.taken_at),
         "rows": made.counts,
     }
-    said = f"ledger {head.uuid}, number {head.sequence}, as of {told['taken_at']}, {what} {file}: {count(sum(made.counts.values()))} rows"
-    emit(output, told, [Line(said, wraps=True)])
+    said = f"ledger {head.uuid}, number {head.sequence}, as of {answer['taken_at']}, {what} {file}: {count(sum(made.counts.values()))} rows"
+    emit(output, answer, [Line(said, wraps=True)])

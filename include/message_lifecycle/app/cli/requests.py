@@ -168,7 +168,7 @@ def _release(s: Services, plan: str, by: str, text: str, output: Output) -> int:
     from message_lifecycle.app.operations.undo import release
 
     released = release(s, plan, by=by, text=text)
-    told: dict[str, Any] = {
+    answer: dict[str, Any] = {
         "plan_id": released.plan_id,
         "topic": str(released.topic),
         "undone_by": released.undone_by,
@@ -183,8 +183,8 @@ def _release(s: Services, plan: str, by: str, text: str, output: Output) -> int:
         "released_by": released.released_by,
         "text": released.text,
     }
-    said = f"what came back of plan {released.plan_id} was released by {released.released_by} at {told['released_at']}"
-    emit(output, told, f"{said}. The next run of {released.topic} may take it again")
+    said = f"what came back of plan {released.plan_id} was released by {released.released_by} at {answer['released_at']}"
+    emit(output, answer, f"{said}. The next run of {released.topic} may take it again")
     return 0
 
 

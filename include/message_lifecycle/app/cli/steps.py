@@ -86,9 +86,9 @@ def stage(ctx: typer.Context, plan: PlanArgument, output: OutputOption = Output.
     s, plan_id = _recorded(ctx, plan)
     with working("staging"):
         staged = steps.stage(s, plan_id)
-    told = {"plan_id": plan_id, "branch": staged.branch, "snapshot_id": staged.snapshot_id}
+    answer = {"plan_id": plan_id, "branch": staged.branch, "snapshot_id": staged.snapshot_id}
     where = f"branch {staged.branch}, snapshot {staged.snapshot_id}" if staged.branch else "the plan is empty, there is nothing to stage"
-    emit(output, told, f"staged plan {plan_id}: {where}. Next: lifecycle mark {plan_id[:SHORT]}")
+    emit(output, answer, f"staged plan {plan_id}: {where}. Next: lifecycle mark {plan_id[:SHORT]}")
 
 
 def mark(ctx: typer.Context, plan: PlanArgument, output: OutputOption = Output.text) -> None:
@@ -98,9 +98,9 @@ def mark(ctx: typer.Context, plan: PlanArgument, output: OutputOption = Output.t
     s, plan_id = _recorded(ctx, plan)
     with working("looking for keys without a message"):
         staged = steps.mark(s, plan_id)
-    told = {"plan_id": plan_id, "markers": None if staged.markers is None else staged.markers.count, "snapshot_id": staged.snapshot_id}
+    answer = {"plan_id": plan_id, "markers": None if staged.markers is None else staged.markers.count, "snapshot_id": staged.snapshot_id}
     said = "the topic makes no markers" if staged.markers is None else f"{staged.markers.count} markers"
-    emit(output, told, f"plan {plan_id}: {said}. Next: lifecycle gate {plan_id[:SHORT]}")
+    emit(output, answer, f"plan {plan_id}: {said}. Next: lifecycle gate {plan_id[:SHORT]}")
 
 
 def gate(ctx: typer.Context, plan: PlanArgument, output: OutputOption = Output.text) -> int:
@@ -129,15 +129,15 @@ def approve(
     """Let a plan go that the gate left to a person, as its report says. Settings that were changed since make it void."""
     from message_lifecycle.app.views.state import goes_on
 
-    told = _answer(ctx, plan, granted=True, by=by, text=text, report=report)
-    following = goes_on(told["plan_id"], told["operation"], told["topic"])
-    emit(output, told, f"plan {told['plan_id']} is approved by {told['by']}, as gate report {told['gate_id']}. Next: {following}")
+    answer = _answer(ctx, plan, granted=True, by=by, text=text, report=report)
+    following = goes_on(answer["plan_id"], answer["operation"], answer["topic"])
+    emit(output, answer, f"plan {answer['plan_id']} is approved by {answer['by']}, as gate report {answer['gate_id']}. Next: {following}")
 
 
 def refuse(ctx: typer.Context, plan: PlanArgument, by: ByOption, text: TextOption, output: OutputOption = Output.text) -> None:
     """Refuse a plan; nothing of it is removed."""
-    told = _answer(ctx, plan, granted=False, by=by, text=text)
-    emit(output, told, f"plan {told['plan_id']} is refused by {told['by']}; nothing of it was removed")
+    answer = _answer(ctx, plan, granted=False, by=by, text=text)
+    emit(output, answer, f"plan {answer['plan_id']} is refused by {answer['by']}; nothing of it was removed")
 
 
 def publish(ctx: typer.Context, plan: PlanArgument, output: OutputOption = Output.text) -> int:
@@ -151,12 +151,12 @@ def publish(ctx: typer.Context, plan: PlanArgument, output: OutputOption = Outpu
         result = steps.publish(s, plan_id)
     if isinstance(result, Outcome):
         return ended(output, result, recorded.things)
-    told: dict[str, Any] = {"plan_id": plan_id, "snapshot_id": None, "removed": {}}
+    answer: dict[str, Any] = {"plan_id": plan_id, "snapshot_id": None, "removed": {}}
     said = f"plan {plan_id} removes nothing: there is nothing to commit"
     if result is not None:
-        told |= {"snapshot_id": result.snapshot_id, "removed": dict(result.removed)}
+        answer |= {"snapshot_id": result.snapshot_id, "removed": dict(result.removed)}
         said = f"published plan {plan_id} as snapshot {result.snapshot_id}"
-    emit(output, told, f"{said}. Next: lifecycle verify {plan_id[:SHORT]}")
+    emit(output, answer, f"{said}. Next: lifecycle verify {plan_id[:SHORT]}")
     return 0
 
 

@@ -75,7 +75,7 @@ class RepairView(View):
                 [
                     f"The compacted view {', '.join(self.missing_views)} is not in the catalog under its name. It was renamed or dropped, and "
                     "its files may hold messages, also of an erased key. Bring it back under its name. If it was dropped together with its "
-                    "files, a repair with --by NAME --why WHY gives it up."
+                    "files, --give-up-views --by NAME --why WHY gives it up."
                 ],
                 style="red",
             )

@@ -436,7 +436,7 @@ def _items(place: Place, sources: Sequence[Source], base: LogSummary, rules: Cut
 def _written(engine: Engine, items: Sequence[_Item], description: str) -> list[tuple[list[_Partition], int]]:
     try:
         return results_of(engine.run(items, _write, description=description))
-    except BaseException:  # whatever stopped the tasks, nobody will commit their files
+    except BaseException:  # an interrupt, too: no commit will name these files, so they are removed before it is raised again
         if items:
             place = items[0].place
             place.store.remove_named(place.folder, lambda file: file.startswith(place.run) and file.endswith(".parquet"))

@@ -81,7 +81,7 @@ def capabilities_of_pyiceberg(properties: Mapping[str, str]) -> Capabilities:
 
 
 def _inferred_type(properties: Mapping[str, str]) -> str:
-    """Ask PyIceberg's own rule, by which it opens a catalog whose type nobody configured."""
+    """Return the type that PyIceberg infers for a catalog without a configured type."""
     from pyiceberg.catalog import infer_catalog_type
 
     from message_lifecycle.stores.iceberg.layout import CATALOG
