@@ -78,10 +78,12 @@ def rows_with(stack: Stack, database: str, key: bytes, planted: str | None = Non
 def places_with(stack: Stack, key: bytes) -> dict[str, list[str]]:
     """Where the key is found in what the stack has: rows of every database, Airflow's among them, and every file, logs and the database
     server's own too."""
-    state = stack.layout.state
+    state, server = stack.layout.state, find_place(stack.layout).folder
     found = {f"database {name}": rows_with(stack, name, key) for name in DATABASES}
-    found |= {folder.name: files_with(folder, key) for folder in state.iterdir() if folder.is_dir() and folder.name not in KEPT}
-    found["server"] = files_with(find_place(stack.layout).folder, key)
+    # The server's own folder lies below the state folder, unless its user cannot reach that.
+    folders = [folder for folder in state.iterdir() if folder.is_dir() and folder.name not in KEPT and folder != server]
+    found |= {folder.name: files_with(folder, key) for folder in folders}
+    found["server"] = files_with(server, key)
     if stack.layout.is_cluster:
         for machine in (state / "machines").glob("spark-*"):
             found[machine.name] = files_with(machine, key)
