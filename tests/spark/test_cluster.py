@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -9,13 +10,14 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from tests.contract.test_requests import append, topic_of
+from tests.contract.test_requests import HEADERS, append, topic_of
 from tests.contract.test_undo_view import compacted
 from tests.effort import hunt
 from tests.engines import change_tasks
 from tests.errors import raises
 from tests.events import described_jobs, event_log
 from tests.lakes import RestLake, rest_lake
+from tests.logs import SECOND
 from tests.undone import published, run
 from tests.undone_documents import made, purged
 
@@ -26,9 +28,14 @@ from lifecycle_local.layout import Layout, find_layout, project_root
 from lifecycle_local.s3_server import s3_server
 from lifecycle_local.worlds import WORLDS
 from message_lifecycle.app.doctor import examine
+from message_lifecycle.app.erasures import ask, carry_out
 from message_lifecycle.app.reading import read_compacted
 from message_lifecycle.app.scenario import World
+from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.wiring import iceberg_world
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.message import NewMessage
+from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.topic import NO_OPTIONS
 from message_lifecycle.stores.iceberg import cluster_watch
 from message_lifecycle.stores.iceberg.executors import pack
@@ -142,13 +149,40 @@ def test_a_python_that_runs_no_task_is_told_with_what_to_do(lake: RestLake, tmp_
     assert parts["nothing left"].ok, parts["nothing left"].found
 
 
+def jobs_of(lake: RestLake, name: TopicName) -> set[str]:
+    """Return the descriptions of the jobs that name the topic, without the ids of plans."""
+    events = Path(lake.environment["SPARK_CONF_DIR"]).parent / "events"
+    return {re.sub("plan [0-9a-f]{8}", "plan ID", job) for job in described_jobs(events) if str(name) in job}
+
+
 def test_a_view_is_compacted_by_a_job_that_names_it(world: World, lake: RestLake) -> None:
     name = compacted(world, b"a", b"b", b"a", b"c")
     append(world, name, 8, b"a")
     published(world, name, 9, "compaction")
     assert [(m.offset, m.key) for m in read_compacted(world.services, name)] == [(1, b"b"), (3, b"c"), (4, b"a")]
-    events = Path(lake.environment["SPARK_CONF_DIR"]).parent / "events"
-    assert [job for job in described_jobs(events) if job.startswith(f"compaction of {name}: 1 partitions, plan ")]
+    assert f"compaction of {name}: 1 partitions, plan ID" in jobs_of(lake, name)
+
+
+def test_single_messages_are_found_by_a_job_that_names_it(world: World, lake: RestLake) -> None:
+    name = topic_of(world, allow_msg_ttl=True)
+    # In one file: a file of which nothing stays goes as a whole, and no task looks for rows.
+    headers = {b"a": HEADERS["1s"], b"b": ()}
+    new = [NewMessage(append_time=Instant(SECOND), key=key, value=b"v", headers=of_key) for key, of_key in headers.items()]
+    world.writer.append(name, new, policy_of(world.services, name))
+    published(world, name, 9)
+    assert [m.key for m in world.services.reader.messages(name)] == [b"b"]
+    assert f"message cleaner of {name}: finding rows in 1 files, plan ID" in jobs_of(lake, name)
+
+
+@pytest.mark.usefixtures("erasure_secret")
+def test_a_key_is_looked_for_by_a_job_that_names_it(world: World, lake: RestLake) -> None:
+    name = topic_of(world)
+    append(world, name, 1, b"a", b"b")
+    request = ask(world.services, b"a", topics=[name], forbid=False, by="ada", why="a letter")
+    (found,) = carry_out(world.services, request.request_id, approver=lambda _plan, _report: (True, "ada", "as asked"))
+    assert found.is_done, found.told()
+    assert [m.key for m in world.services.reader.messages(name)] == [b"b"]
+    assert f"erasure of {name}: searching 1 files" in jobs_of(lake, name)
 
 
 def test_a_view_is_compacted_by_event_time(world: World) -> None:
@@ -161,9 +195,10 @@ def test_a_view_is_compacted_by_event_time(world: World) -> None:
     assert len(list(read_compacted(world.services, name))) == 100
 
 
-def test_documents_are_folded_purged_and_come_back(world: World) -> None:
+def test_documents_are_folded_purged_and_come_back(world: World, lake: RestLake) -> None:
     topic = made(world)
     plans, was = purged(topic)
+    assert f"snapshot with purge of {topic.name}: folding 1 buckets, plan ID" in jobs_of(lake, topic.name)
     assert topic.undone(4, plans[-1]).restored
     assert topic.shown()[0] == was[0]
 
