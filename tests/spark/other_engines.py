@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import pyarrow as pa
 from tests.errors import raises
@@ -18,6 +18,7 @@ from message_lifecycle.app.cli.context import Wiring
 from message_lifecycle.app.erasures import ask, carry_out
 from message_lifecycle.app.ingest_result import IngestResult
 from message_lifecycle.app.intake import IngestOptions, take_files
+from message_lifecycle.app.operations.registry import Work
 from message_lifecycle.app.rendering import as_json
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.topics import create_topic
@@ -26,8 +27,8 @@ from message_lifecycle.app.views.topics import consumers_view
 from message_lifecycle.model.erasure import KeySecret
 from message_lifecycle.model.errors import code_of
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.outcome import Outcome
-from message_lifecycle.model.request import PurgeKey, RemoveMessages
+from message_lifecycle.model.outcome import Outcome, Published
+from message_lifecycle.model.request import EraseKey, PurgeKey, RemoveMessages
 from message_lifecycle.sources.mapping import FieldMapping
 from message_lifecycle.stores.iceberg.columns import SCHEMA
 from message_lifecycle.stores.iceberg.engine import engine_of_process
@@ -95,12 +96,31 @@ class Topic(Landing):
     def remove(self, *offsets: int) -> Outcome:
         return self.run(RemoveMessages(positions=tuple((0, offset) for offset in offsets)))
 
+    @property
+    def secret_services(self) -> Services:
+        """The services with a secret for the keyed hash."""
+        secret = KeySecret(b"a secret of more than thirty-two bytes")
+        return replace(self.s, key_secret=lambda _: secret)
+
+    def ask(self) -> str:
+        """Ask that key a be erased. Return the id of the request."""
+        return ask(self.secret_services, b"a", topics=[self.name], forbid=False, by="ada", why="a letter").request_id
+
+    def published(self, work: str) -> str:
+        """Publish a plan of an erasure of key a, or of this work, and do not verify it. Return the plan's id."""
+        s, named = self.secret_services, EraseKey(request_id=self.ask()) if work == "erasure" else cast(Work, work)
+        plan_id = steps.plan(s, self.name, as_of=self.ledger.now(), work=named).plan.plan_id
+        steps.stage(s, plan_id)
+        steps.mark(s, plan_id)
+        if steps.gate(s, plan_id).judgement == "needs_approval":
+            steps.approve(s, plan_id, granted=True, by="ada", text="as planned")
+        assert isinstance(steps.publish(s, plan_id), Published)
+        return plan_id
+
     def erase(self, request_id: str = "") -> str:
         """Carry out this request, or a new one to erase key a. Return the code of the error that stops it, or an empty text."""
-        secret = KeySecret(b"a secret of more than thirty-two bytes")
-        s = replace(self.s, key_secret=lambda _: secret)
-        request_id = request_id or ask(s, b"a", topics=[self.name], forbid=False, by="ada", why="a letter").request_id
-        (found,) = carry_out(s, request_id, approver=lambda *_: (True, "ada", "a letter"))
+        request_id = request_id or self.ask()
+        (found,) = carry_out(self.secret_services, request_id, approver=lambda *_: (True, "ada", "a letter"))
         return "" if found.error is None else code_of(found.error)
 
     def say(self, *arguments: str) -> int:

@@ -17,6 +17,8 @@ from tests.spark.key_search import files_with
 from tests.spark.lake import Lake, tables
 
 from message_lifecycle.app import receipts, steps
+from message_lifecycle.app.erasures import carry_out
+from message_lifecycle.app.witness import look
 from message_lifecycle.model.erasure import KeySecret
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.request import EraseKey
@@ -174,3 +176,21 @@ def test_the_gate_sees_a_mark_on_another_row(lake: Lake, spark: SparkSession) ->
     assert report.judgement == "blocked"
     assert "tables_marks_differ" in {check.id for check in report.blocking}
     assert {kind: topic.rows(kind, "main") for kind in KINDS} == before
+
+
+def test_an_erasure_is_not_done_while_the_snapshots_are_away(lake: Lake, spark: SparkSession) -> None:  # DEL-7
+    topic = Topic.made(lake, spark, NAMES[0])
+    request_id = topic.request()
+    away = f"`{topic.name.namespace}`.`{topic.name.table()}_away`"
+    topic.sql("snapshots", "ALTER TABLE {t} RENAME TO " + away)
+    carry_out(topic.s, request_id, approver=lambda *_: (True, "tester", "as expected"))
+    request = topic.s.ledger.erasure(request_id)
+    assert request.state == "requested"
+    assert "snapshots table" in request.detail
+    (missing,) = look(topic.s, topic.name).missing
+    assert missing.kind == "snapshots"
+    spark.sql(f"ALTER TABLE `lake`.{away} RENAME TO {sql_table(topic.name, kind='snapshots').removeprefix('`lake`.')}")
+    engine_of_process().forget(topic.name, kind="snapshots")
+    assert look(topic.s, topic.name).missing == ()
+    carry_out(topic.s, request_id, approver=lambda *_: (True, "tester", "as expected"))
+    assert topic.s.ledger.erasure(request_id).state == "erased"

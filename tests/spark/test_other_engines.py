@@ -244,32 +244,53 @@ def test_a_view_whose_rows_another_writer_has_changed_is_not_read_as_ours(topic:
 
 
 @pytest.mark.parametrize("topic", [{"cleanup_policy": "compact,delete"}], indirect=True)
+@pytest.mark.parametrize("kind", ["compacted", "quarantine"])
 @pytest.mark.parametrize("deed", ["renamed", "dropped"])
-def test_an_erasure_is_not_done_while_a_view_is_away(topic: Topic, deed: str, capsys: pytest.CaptureFixture[str]) -> None:  # DEL-7
+def test_an_erasure_is_not_done_while_a_table_is_away(
+    topic: Topic, kind: str, deed: str, capsys: pytest.CaptureFixture[str]
+) -> None:  # DEL-7
     topic.ingest("a", "b")
+    (topic.inbox / "refused.jsonl").write_text('{"key": "a", "at": "no time", "value": "a"}\n{"key": "b", "at": 1600000000}\n')
+    assert topic.take().quarantined
     topic.run("compaction")
-    view, away = sql_table(topic.name, kind="compacted"), f"`{topic.name.namespace}`.`aside`"
-    topic.lake.session.sql(f"ALTER TABLE {view} RENAME TO {away}" if deed == "renamed" else f"DROP TABLE {view} PURGE")
+    table, away = sql_table(topic.name, kind=kind), f"`{topic.name.namespace}`.`{topic.name.table()}_{kind}_away`"
+    topic.lake.session.sql(f"ALTER TABLE {table} RENAME TO {away}" if deed == "renamed" else f"DROP TABLE {table} PURGE")
     assert topic.erase() == "", "the log is rid of the key"
     (request,) = topic.ledger.erasures()
     assert request.state == "requested"
-    assert "compacted view" in request.detail
+    assert f"{kind} table" in request.detail
     assert f"lifecycle topic repair {topic.name}" in request.detail
     capsys.readouterr()
     assert topic.say("topic", "repair", str(topic.name)) == 3
     assert "is not in the catalog under its name" in " ".join(capsys.readouterr().out.split())
     if deed == "renamed":
-        topic.lake.session.sql(f"ALTER TABLE `lake`.{away} RENAME TO {view.removeprefix('`lake`.')}")
-        engine_of_process().forget(topic.name, kind="compacted")
+        topic.lake.session.sql(f"ALTER TABLE `lake`.{away} RENAME TO {table.removeprefix('`lake`.')}")
+        engine_of_process().forget(topic.name, kind=kind)
     else:
         given = ("topic", "repair", str(topic.name), "--by", "ada", "--why", "its files are gone")
-        assert topic.say(*given) == 3, "a repair of the log says nothing of views"
-        assert topic.say(*given, "--give-up-views") == 0
+        assert topic.say(*given) == 3, "a repair of the log says nothing of tables beside it"
+        assert topic.say(*given, "--give-up-tables") == 0
     assert topic.say("topic", "repair", str(topic.name)) == 0
     assert topic.erase(request.request_id) == ""
     assert topic.ledger.erasure(request.request_id).state == "erased"
-    assert topic.places() == [1]
-    assert deed == "dropped" or [row.key for row in read_compacted(topic.s, topic.name)] == [b"b"]
+    assert b"a" not in {message.key for message in topic.s.reader.messages(topic.name)}
+
+
+@pytest.mark.parametrize("topic", [{"cleanup_policy": "compact,delete"}], indirect=True)
+@pytest.mark.parametrize("work", ["erasure", "compaction"])
+def test_a_published_plan_stays_published_while_its_view_is_away(topic: Topic, work: str) -> None:  # DEL-6
+    topic.ingest("a", "b")
+    topic.run("compaction")
+    topic.ingest("a")
+    plan_id = topic.published(work)
+    view, away = sql_table(topic.name, kind="compacted"), f"`{topic.name.namespace}`.`{topic.name.table()}_away`"
+    topic.lake.session.sql(f"ALTER TABLE {view} RENAME TO {away}")
+    with raises("TablesMissing", match="compacted table"):
+        steps.verify(topic.secret_services, plan_id)
+    assert topic.ledger.record(plan_id).outcome is None
+    topic.lake.session.sql(f"ALTER TABLE `lake`.{away} RENAME TO {view.removeprefix('`lake`.')}")
+    engine_of_process().forget(topic.name, kind="compacted")
+    assert steps.verify(topic.secret_services, plan_id).name == "published"
 
 
 @pytest.mark.parametrize("topic", [{"cleanup_policy": "compact,delete"}], indirect=True)

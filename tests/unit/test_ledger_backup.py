@@ -42,6 +42,8 @@ def fill(ledger: Ledger) -> None:
     ledger.set_undone(TOPIC, "p1", "u1", ((0, 0, 2**62),))
     witness = LogWitness(table_uuid="u", kind="", snapshot_id=2**62, sequence_number=3, offsets={0: 2**62}, state={"key": "value"})
     ledger.keep_log_witnesses(TOPIC, [witness], by="ada", text="fine")
+    ledger.keep_tables_beside(TOPIC, {"q": "quarantine"})
+    ledger.give_up_table("q", by="ada", text="fine")
     ledger.release_undone("p1", by="ada", text="fine")
     ledger.set_accepted_view(TOPIC, {"retain_null_key": True})
     ledger.set_ingest_setting(TOPIC, "shift_us", 5)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,9 @@ AT = "2026-11-21T10:00:00Z"
 class NoWitnesses:
     def seen(self, *_: object, **__: object) -> Sequence[Any]:
         return ()
+
+    def beside(self, _: object) -> Mapping[str, str | None]:
+        return {}
 
 
 @dataclass

@@ -23,7 +23,7 @@ from message_lifecycle.app.receipts import ERASURE, beneath, eraser_of, found_no
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.steps import Approver
 from message_lifecycle.app.topics import line_of
-from message_lifecycle.app.witness import missing_views
+from message_lifecycle.app.witness import missing_tables
 from message_lifecycle.model.erasure import ErasureRequest
 from message_lifecycle.model.errors import (
     LifecycleError,
@@ -214,10 +214,11 @@ def unreached(s: Services, request: ErasureRequest) -> list[str]:
             if not begun.removed and (not request.topics or begun.topic in request.topics)
         ]
         + [
-            f"{name}: its compacted view {', '.join(missing)} is not in the catalog and was not searched: bring it back under its name, then "
-            f"`lifecycle erase run {request.request_id[:_SHORT]}`; if it was dropped with its files, `lifecycle topic repair {name} --give-up-views` gives it up"
+            f"{name}: its {missing} is not in the catalog and was not searched: bring it back under its name, then "
+            f"`lifecycle erase run {request.request_id[:_SHORT]}`; if it was dropped with its files, `lifecycle topic repair {name} "
+            "--give-up-tables` gives it up"
             for name in topics_of(s, request)
-            if (missing := missing_views(s, name))
+            for missing in missing_tables(s, name)
         ]
         + list(() if request.topics else s.strays())
     )

@@ -12,7 +12,7 @@ import logging
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING
 from message_lifecycle.app.erasure_secret import forbidden_keys, secret_of_place
 from message_lifecycle.app.ingest_result import CHANGED, IngestResult
 from message_lifecycle.app.places import files_at
-from message_lifecycle.app.witness import compare
+from message_lifecycle.app.witness import compare, learn
 from message_lifecycle.model.erasure import KeySecret
-from message_lifecycle.model.errors import BadInput, LogRolledBack, LogStateLost, Refused, batch_not_open, invalid_append
+from message_lifecycle.model.errors import BadInput, Refused, batch_not_open, invalid_append
 from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import SourceFile
@@ -219,8 +219,7 @@ def _take(
         refused=taken.refused_whole,
         ranges=() if appended is None else appended.ranges,
     )
-    with suppress(LogStateLost, LogRolledBack):  # the next verb says so; this batch is in the table
-        compare(intake.witnesses, intake.ledger, name)
+    learn(intake.witnesses, intake.ledger, name)
     return taken
 
 

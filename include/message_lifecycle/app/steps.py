@@ -15,7 +15,7 @@ from message_lifecycle.app.changes import asked_by_itself, replaced
 from message_lifecycle.app.concluding import blocked_by, closing_outcome, conclude, judge, outcome_of
 from message_lifecycle.app.operations.registry import Operation, Work, is_lost, is_undone, of_plan, of_work, preview
 from message_lifecycle.app.services import Services
-from message_lifecycle.app.witness import require_intact
+from message_lifecycle.app.witness import missing_tables, require_intact
 from message_lifecycle.model.errors import (
     CompactionRunning,
     NotReady,
@@ -27,6 +27,7 @@ from message_lifecycle.model.errors import (
     commit_lost,
     commit_not_on_main,
     own_request,
+    tables_missing,
     void_answer,
 )
 from message_lifecycle.model.instants import Instant, format_instant
@@ -361,8 +362,10 @@ def verify(s: Services, plan_id: str) -> Outcome:
         ended = s.ledger.record(plan_id).outcome
         if ended is not None:
             return ended  # another run has written it meanwhile and removed the traces
+        _require_tables(s, record, wrong=True)
         raise _not_ready(record, Event.VERIFY)
     wrong = differences(s, record, published)
+    _require_tables(s, record, wrong=bool(wrong))
     if not wrong:
         operation.record_effects(s, plan, record.staged)
     after, overdue = operation.look_again(s, plan)
@@ -374,6 +377,22 @@ def verify(s: Services, plan_id: str) -> Outcome:
     if after is not None:
         operation.after_outcome(s, plan, after)
     return outcome
+
+
+def _require_tables(s: Services, record: PlanRecord, *, wrong: bool) -> None:
+    """Return if the catalog has every table that the plan changed: an effect in a missing table is unknown, neither right nor wrong.
+
+    Args:
+        wrong: Verify has found a difference. Any missing table may be its cause.
+
+    Raises:
+        TablesMissing: The plan was published, and a table is missing since. The plan stays as it is.
+    """
+    plan = record.plan
+    rewritten = {rewrite.table_uuid for rewrite in plan.rewrites}
+    missing = [one for one in missing_tables(s, plan.topic) if wrong or one.table_uuid in rewritten]
+    if missing and record.state is PlanState.PUBLISHING:
+        raise tables_missing(str(plan.topic), plan.plan_id, ", ".join(map(str, missing)))
 
 
 def _require_on_main(s: Services, record: PlanRecord) -> None:

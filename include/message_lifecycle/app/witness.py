@@ -1,7 +1,8 @@
 """Before anything is written or removed: do the witnesses of a topic's log agree (MSG-4)?
 
 The table has two of them, the snapshots' summaries and a table property (`stores/iceberg/witness.py`); the ledger is the third. It keeps our
-newest commit on each table, and learns of a newer one whenever a verb looks at the topic.
+newest commit on each table, and learns of a newer one whenever a verb looks at the topic. The ledger also knows each table beside the log:
+a known table that the catalog lacks keeps erasures open, because its files may still hold messages (DEL-7).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from message_lifecycle.model.errors import CompactedTableMissing, LogRolledBack, LogStateLost, UnknownTopic, nothing_to_repair
+from message_lifecycle.model.errors import LogRolledBack, LogStateLost, UnknownTopic, nothing_to_repair
 from message_lifecycle.model.facts import LogFound, LogWitness, SeenTable
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
@@ -38,9 +39,19 @@ def require_intact(s: Services, name: TopicName) -> None:
 
 
 def note(s: Services, name: TopicName) -> None:
-    """Let the ledger learn of our newest commit. The next verb says what is wrong, if anything is."""
-    with suppress(LogStateLost, LogRolledBack):
-        require_intact(s, name)
+    """Let the ledger learn of our newest commit and of the tables beside the log."""
+    if s.witnesses is not None and name not in s.backends:
+        learn(s.witnesses, s.ledger, name)
+
+
+def learn(witnesses: Witnesses, ledger: Ledger, name: TopicName) -> None:
+    """As `note`, of a topic whose log is a table. The next verb says what is wrong, if anything is."""
+    with suppress(LogStateLost, LogRolledBack, UnknownTopic):
+        compare(witnesses, ledger, name)
+    known = ledger.tables_beside(name)
+    new = {table_uuid: kind for kind, table_uuid in witnesses.beside(name).items() if table_uuid is not None and table_uuid not in known}
+    if new:
+        ledger.keep_tables_beside(name, new)
 
 
 def compare(witnesses: Witnesses, ledger: Ledger, name: TopicName) -> None:
@@ -86,6 +97,17 @@ def _agree(table: SeenTable, seen: LogWitness, kept: LogWitness | None) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MissingTable:
+    """A table beside a topic's log that the ledger knows and the catalog lacks. `kind`: as the table's name ends."""
+
+    kind: str
+    table_uuid: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} table {self.table_uuid}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Repair:
     """What was found, and what a repair changed.
 
@@ -93,8 +115,8 @@ class Repair:
         repaired: Names of the tables whose state was written anew; empty if a person only looked.
         set_back: Consumer, partition and former offset, for each consumer that was set back.
         files: Files whose messages the rollback took away; `ingest` takes them again.
-        missing: Uuids of compacted views that the ledger knows and the catalog lacks.
-        given_up: Those of them that a person gave up in this repair.
+        missing: Tables beside the log that the ledger knows and the catalog lacks.
+        given_up: Missing tables that a person gave up in this repair.
     """
 
     topic: TopicName
@@ -102,24 +124,28 @@ class Repair:
     repaired: tuple[str, ...] = ()
     set_back: tuple[tuple[str, int, int], ...] = ()
     files: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()
-    given_up: tuple[str, ...] = ()
+    missing: tuple[MissingTable, ...] = ()
+    given_up: tuple[MissingTable, ...] = ()
 
 
-def missing_views(s: Services, name: TopicName) -> tuple[str, ...]:
-    """Return the uuids of compacted views that the ledger knows and the catalog lacks under the topic's name.
+def missing_tables(s: Services, name: TopicName) -> tuple[MissingTable, ...]:
+    """Return the tables beside the log that the ledger knows and the catalog lacks under the topic's name.
 
-    Someone has renamed or dropped such a view. Its files may still hold messages. The views of a deleted topic are left out."""
-    known = {one.table_uuid for one in s.ledger.view_witnesses(name)} if s.witnesses is not None and name not in s.backends else set()
-    if not known:
+    Someone has renamed or dropped such a table. Its files may still hold messages. The tables of a deleted topic are left out."""
+    if s.witnesses is None or name in s.backends:
         return ()
-    try:
-        view = s.view_of(name)
-    except (CompactedTableMissing, LogRolledBack, LogStateLost):
-        return ()  # the view is there, and its state stops the topic
+    known = s.ledger.tables_beside(name)
+    there = s.witnesses.beside(name) if known else {}
+    missing = [
+        MissingTable(kind=kind, table_uuid=table_uuid)
+        for table_uuid, kind in known.items()
+        if table_uuid not in there.values() and there.get(kind, "") is not None
+    ]
+    if not missing:
+        return ()
     deletions = map(s.ledger.record, s.ledger.published_since(name, _DELETION, published_after=Instant(0)))
     deleted = {table.table_uuid for deletion in deletions for table in deletion.plan.deleted_tables}
-    return tuple(sorted(known - deleted - ({view.table_uuid} if view is not None else set())))
+    return tuple(one for one in missing if one.table_uuid not in deleted)
 
 
 def look(s: Services, name: TopicName) -> Repair:
@@ -130,16 +156,16 @@ def look(s: Services, name: TopicName) -> Repair:
     return Repair(
         topic=name,
         found=witnesses.found(name, s.ledger.log_witness, s.ledger.log_witnesses(name), lambda: compare(witnesses, s.ledger, name)),
-        missing=missing_views(s, name),
+        missing=missing_tables(s, name),
     )
 
 
-def repair(s: Services, name: TopicName, *, by: str, text: str, accept_rollback: bool, give_up_views: bool = False) -> Repair:
+def repair(s: Services, name: TopicName, *, by: str, text: str, accept_rollback: bool, give_up_tables: bool = False) -> Repair:
     """Write the state of a topic's log and view anew, on a person's word.
 
     Args:
         accept_rollback: The person accepts the loss by another engine's rollback.
-        give_up_views: The person says that missing views will not return.
+        give_up_tables: The person says that missing tables will not return.
 
     Raises:
         NothingToRepair: The witnesses agree.
@@ -147,10 +173,10 @@ def repair(s: Services, name: TopicName, *, by: str, text: str, accept_rollback:
     """
     s.ledger.check(name, s.topics.describe(name).ledger)
     with s.ledger.lock(name, purpose=""):
-        return _repair(s, name, by=by, text=text, accept_rollback=accept_rollback, give_up_views=give_up_views)
+        return _repair(s, name, by=by, text=text, accept_rollback=accept_rollback, give_up_tables=give_up_tables)
 
 
-def _repair(s: Services, name: TopicName, *, by: str, text: str, accept_rollback: bool, give_up_views: bool) -> Repair:
+def _repair(s: Services, name: TopicName, *, by: str, text: str, accept_rollback: bool, give_up_tables: bool) -> Repair:
     repaired, set_back, files = list[str](), list[tuple[str, int, int]](), list[str]()
     first = look(s, name)
     # One table may hide what is wrong with the other: the comparison ends with the first.
@@ -168,9 +194,9 @@ def _repair(s: Services, name: TopicName, *, by: str, text: str, accept_rollback
         made = s.witnesses.repair(name, one, ledger=s.ledger.next_identity(name))
         s.ledger.keep_log_witnesses(name, [made], by=by, text=text)
         repaired.append(one.table)
-    given_up = first.missing if give_up_views else ()
-    for table_uuid in given_up:
-        s.ledger.give_up_view(table_uuid, by=by, text=text)
+    given_up = first.missing if give_up_tables else ()
+    for table in given_up:
+        s.ledger.give_up_table(table.table_uuid, by=by, text=text)
     if not repaired and not first.missing:
         raise nothing_to_repair(str(name))
     return replace(first, repaired=tuple(repaired), set_back=tuple(set_back), files=tuple(files), given_up=given_up)

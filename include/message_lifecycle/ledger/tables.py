@@ -263,11 +263,24 @@ log_witnesses = Table(
     _text("word", null=True),
     _number("repaired_at", null=True),
 )
-"""Our newest commit on each table of a topic, as far as the ledger knows (MSG-4). `kind`: empty for the log, `compacted` for a view,
-`given_up` for a missing view that a person gave up. `offsets`: JSON,
-end offsets or horizons by partition. `state`: JSON, all that the commit's summary carries. `repaired_by`, `word`, `repaired_at`: the person who
+"""Our newest commit on each table of a topic, as far as the ledger knows (MSG-4). `kind`: empty for the log, `compacted` for a view.
+`offsets`: JSON, end offsets or horizons by partition. `state`: JSON, all that the commit's summary carries. `repaired_by`, `word`, `repaired_at`: the person who
 repaired the state or accepted a rollback, and why."""
 Index("lifecycle_log_witnesses_by_topic", log_witnesses.c.topic)
+
+tables_beside = Table(
+    "lifecycle_tables_beside",
+    metadata,
+    _key("table_uuid"),
+    _text("topic"),
+    _text("kind"),
+    _text("given_up_by", null=True),
+    _text("word", null=True),
+    _number("given_up_at", null=True),
+)
+"""Each table that the catalog ever had beside a topic's log, as far as the ledger knows (DEL-7). `given_up_by`, `word`, `given_up_at`: the
+person who gave up a missing table, and why."""
+Index("lifecycle_tables_beside_by_topic", tables_beside.c.topic)
 
 swept = Table("lifecycle_swept", metadata, _key("topic"), _number("snapshot_id"))
 """Up to which snapshot of the topic's table the sweep for markers has looked (MRK-2)."""

@@ -1,4 +1,4 @@
-"""The ledger's memory of our newest commit on each table, and of who repaired a lost state (MSG-4)."""
+"""The ledger's memory of a topic's tables: our newest commit on each, the tables beside the log, and who repaired what (MSG-4)."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from message_lifecycle.model.names import TopicName
 
 _kept = tables.log_witnesses
 _EVERY = select(_kept)
-_GIVEN_UP = "given_up"
+_beside = tables.tables_beside
 
 
 class Witnesses(Part):
-    """One row for each table that holds a log or a compacted view."""
+    """The tables that hold a log and its compacted view, and all tables beside a log."""
 
     def log_witness(self, table_uuid: str) -> LogWitness | None:
         """Return the newest commit on the table that the ledger knows; None if it knows none."""
@@ -30,22 +30,41 @@ class Witnesses(Part):
         """Return the newest commit on each table that was ever the topic's log, as far as the ledger knows."""
         return list(map(_witness, self._rows(select(_kept).where(_kept.c.topic == key_of(topic), _kept.c.kind == ""))))
 
-    def view_witnesses(self, topic: TopicName) -> list[LogWitness]:
-        """Return the newest commit on each compacted view that the topic ever had, except for views that a person gave up."""
-        of_views = (_kept.c.topic == key_of(topic), _kept.c.kind.not_in(("", _GIVEN_UP)))
-        return list(map(_witness, self._rows(select(_kept).where(*of_views).order_by(_kept.c.table_uuid))))
+    def tables_beside(self, topic: TopicName) -> dict[str, str]:
+        """Return the kind of each table that the topic ever had beside its log, by uuid, except for tables that a person gave up."""
+        known = (_beside.c.topic == key_of(topic), _beside.c.given_up_at.is_(None))
+        rows = self._rows(select(_beside.c.table_uuid, _beside.c.kind).where(*known).order_by(_beside.c.kind, _beside.c.table_uuid))
+        return {row.table_uuid: row.kind for row in rows}
 
-    def give_up_view(self, table_uuid: str, *, by: str, text: str) -> None:
-        """Record that a missing view will not return. A later commit on it makes it known again.
+    def keep_tables_beside(self, topic: TopicName, kinds: Mapping[str, str]) -> None:
+        """Remember these tables beside the topic's log. A table that a person gave up is known again.
 
         Args:
-            by: The person who gave the view up.
+            kinds: The kind of each table by its uuid.
+        """
+        with self._database.writing() as connection:
+            for table_uuid, kind in kinds.items():
+                put(
+                    connection,
+                    _beside,
+                    table_uuid=table_uuid,
+                    topic=key_of(topic),
+                    kind=kind,
+                    given_up_by=None,
+                    word=None,
+                    given_up_at=None,
+                )
+
+    def give_up_table(self, table_uuid: str, *, by: str, text: str) -> None:
+        """Record that a missing table will not return.
+
+        Args:
+            by: The person who gave the table up.
             text: Why that person did so.
         """
         with self._database.writing() as connection:
-            at = self._database.now(connection)
-            given_up = {"kind": _GIVEN_UP, "sequence_number": 0, "repaired_by": by, "word": text, "repaired_at": at}
-            connection.execute(update(_kept).where(_kept.c.table_uuid == table_uuid).values(**given_up))
+            given_up = {"given_up_by": by, "word": text, "given_up_at": self._database.now(connection)}
+            connection.execute(update(_beside).where(_beside.c.table_uuid == table_uuid).values(**given_up))
 
     def keep_log_witnesses(self, topic: TopicName, found: Sequence[LogWitness], *, by: str | None = None, text: str | None = None) -> None:
         """Keep these commits as the newest ones of their tables.

@@ -18,8 +18,9 @@ def repair(
     accept_rollback: Annotated[
         bool, flag("--accept-rollback", "Accept that another engine rolled the table back: what came after is lost.")
     ] = False,
-    give_up_views: Annotated[
-        bool, flag("--give-up-views", "Say that a missing compacted view was dropped with its files: erasures no longer wait for it.")
+    give_up_tables: Annotated[
+        bool,
+        flag("--give-up-tables", "Say that missing tables beside the log were dropped with their files: erasures no longer wait for them."),
     ] = False,
     by: Annotated[str | None, option("--by", "NAME", "Your name, kept in the ledger; without it nothing is changed.")] = None,
     text: Annotated[str | None, option("--why", "WHY", "Why; kept in the ledger beside your name.")] = None,
@@ -35,8 +36,8 @@ def repair(
 
     if (by is None) != (text is None):
         raise typer.BadParameter("--by NAME and --why WHY belong together: a repair has a name and a reason")
-    if (accept_rollback or give_up_views) and by is None:
-        raise typer.BadParameter("--accept-rollback and --give-up-views need --by NAME and --why WHY")
+    if (accept_rollback or give_up_tables) and by is None:
+        raise typer.BadParameter("--accept-rollback and --give-up-tables need --by NAME and --why WHY")
     s, name = find_topic(ctx, topic)
     if by is None or text is None:
         found = look(s, name)
@@ -44,6 +45,6 @@ def repair(
         return EXIT_REFUSED if found.missing or any(one.problem for one in found.found) else 0
     _, by, text = word_of(by, text, "a repair")
     with working(f"{name}: repairing the log's state"):
-        done = carry_out(s, name, by=by, text=text, accept_rollback=accept_rollback, give_up_views=give_up_views)
+        done = carry_out(s, name, by=by, text=text, accept_rollback=accept_rollback, give_up_tables=give_up_tables)
     emit(output, repair_view(done))
     return EXIT_REFUSED if done.missing != done.given_up else 0

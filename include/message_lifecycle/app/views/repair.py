@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from message_lifecycle.app.rendering import Block, Heading, Line, Notes, Number, Rows, Table, View, source
-from message_lifecycle.app.witness import Repair
+from message_lifecycle.app.witness import MissingTable, Repair
 from message_lifecycle.app.wording import ends
 from message_lifecycle.model.names import TopicName
 
@@ -49,14 +49,18 @@ class SetBack(View):
     )
 
 
+def _names(tables: Sequence[MissingTable]) -> tuple[str, ...]:
+    return tuple(map(str, tables))
+
+
 class RepairView(View):
     topic: TopicName
     ok: bool
     tables: tuple[TableState, ...]
     consumers_set_back: tuple[SetBack, ...]
     files_to_take_again: tuple[str, ...] = source("files")
-    missing_views: tuple[str, ...] = source("missing")
-    given_up_views: tuple[str, ...] = source("given_up")
+    missing_tables: tuple[str, ...] = source("missing", _names)
+    given_up_tables: tuple[str, ...] = source("given_up", _names)
 
     def shown(self) -> Iterator[Block]:
         yield Line(str(self.topic), style="bold")
@@ -68,14 +72,15 @@ class RepairView(View):
         if self.files_to_take_again:
             yield Heading("Files whose messages the rollback took away: `lifecycle ingest` takes them again")
             yield from self.files_to_take_again
-        if self.given_up_views:
-            yield Line(f"Given up: the compacted view {', '.join(self.given_up_views)}. Erasures no longer wait for it.", wraps=True)
-        elif self.missing_views:
+        if self.given_up_tables:
+            yield Line(f"Given up: {', '.join(self.given_up_tables)}. Erasures no longer wait.", wraps=True)
+        elif self.missing_tables:
             yield Notes(
                 [
-                    f"The compacted view {', '.join(self.missing_views)} is not in the catalog under its name. It was renamed or dropped, and "
-                    "its files may hold messages, also of an erased key. Bring it back under its name. If it was dropped together with its "
-                    "files, --give-up-views --by NAME --why WHY gives it up."
+                    f"The {table} is not in the catalog under its name. Someone has renamed or dropped it, and its files may hold messages, "
+                    "also of an erased key. Bring the table back under its name. If you dropped it together with its files, "
+                    "--give-up-tables --by NAME --why WHY gives it up."
+                    for table in self.missing_tables
                 ],
                 style="red",
             )

@@ -298,6 +298,17 @@ def topic_missing(topic: str) -> PartlyUnavailable:
     )
 
 
+def tables_missing(topic: str, plan_id: str, tables: str) -> PartlyUnavailable:
+    """A published plan cannot be verified, because a table beside the topic's log is missing."""
+    return PartlyUnavailable(
+        f"topic {topic}: plan {plan_id} is published and cannot be verified: its {tables} is not in the catalog under its name, and nobody can "
+        "look into it. The plan stays published and open. Bring the table back under its name and run "
+        f"`lifecycle verify {plan_id[:12]}`. If you dropped the table with its files, `lifecycle topic repair {topic} --give-up-tables` gives "
+        "it up.",
+        code="TablesMissing",
+    )
+
+
 class BackendUnavailable(PartlyUnavailable):
     """A backend's server cannot be reached, or does not let us in."""
 

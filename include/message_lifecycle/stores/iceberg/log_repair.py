@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from message_lifecycle.model.errors import LifecycleError, LogRolledBack, LogStateLost, TableBusy
+from message_lifecycle.model.errors import LifecycleError, LogRolledBack, LogStateLost, TableBusy, TableUnreadable
 from message_lifecycle.model.facts import ActiveSegment, LogFound, LogWitness, SeenTable
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg.catalog import Tables, ledger_text
@@ -17,6 +17,7 @@ from message_lifecycle.stores.iceberg.layout import (
     END_OFFSETS,
     FOLD_PROPERTY,
     HORIZONS,
+    KINDS,
     LEDGER,
     PARTITIONS_PROPERTY,
     REPAIRED,
@@ -149,6 +150,19 @@ class IcebergWitnesses(NamesFailures):
                 if file.last_offset is not None:
                     ends[file.partition] = max(file.last_offset + 1, ends.get(file.partition, 0))
         return ends
+
+    def beside(self, name: TopicName) -> Mapping[str, str | None]:
+        """Return the uuid of each table beside the topic's log, by kind. None if nobody can read the metadata of that table."""
+        found = dict[str, str | None]()
+        for kind in KINDS[1:]:
+            try:
+                document = self._tables.found((name.namespace, name.table(kind)))
+            except TableUnreadable:
+                found[kind] = None
+            else:
+                if document is not None:
+                    found[kind] = document.uuid
+        return found
 
     def repair(self, name: TopicName, found: LogFound, *, ledger: tuple[str, int]) -> LogWitness:
         """Commit the state that was found, with the table's witness, on the head that was looked at. Raises TableBusy if that has moved."""
