@@ -14,6 +14,8 @@ from message_lifecycle.app.erasures import ask, carry_out
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import create_topic
+from message_lifecycle.app.views.status import status
+from message_lifecycle.model.erasure import Receipt
 from message_lifecycle.model.errors import HeldByLegalHold
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message, NewMessage
@@ -134,6 +136,30 @@ def test_what_comes_behind_the_search_is_not_said_to_be_nowhere(make_world: Make
     assert (outcome.name, "still holds the key" in outcome.detail) == ("failed", True)
     with raises("NoReceipt"):
         s.ledger.receipt(work.request_id)
+
+
+@EVERY
+def test_receipt_and_last_removal_have_the_time_of_the_commit(make_world: MakeWorld) -> None:  # DEL-5
+    world = make(make_world({}))
+    append(world, b"a", KEY)
+    s, hour = world.services, 3_600_000_000
+    request = ask(s, KEY, topics=[NAME], forbid=False, by="ada", why="a letter of 3 May")
+    plan_id = steps.plan(s, NAME, as_of=AS_OF, work=EraseKey(request_id=request.request_id)).plan.plan_id
+    steps.stage(s, plan_id)
+    steps.gate(s, plan_id)
+    steps.approve(s, plan_id, granted=True, by="ada", text="a letter of 3 May")
+    committed, verified = Instant(AS_OF + hour), Instant(AS_OF + 5 * hour)
+    world.set_now(committed)
+    steps.publish(s, plan_id)
+    world.set_now(Instant(AS_OF + 2 * hour))
+    steps.publish(s, plan_id)
+    world.set_now(verified)
+    assert steps.verify(s, plan_id).name == "published"
+    (topic,) = Receipt.from_json(s.ledger.receipt(request.request_id)).topics
+    assert (topic.hidden_at, topic.rewritten_at, topic.unreachable_at) == (committed, committed, verified)
+    (shown,) = status(s, [NAME])
+    assert shown.last_removal is not None
+    assert (shown.last_removal.plan_id, shown.last_removal.at) == (plan_id, committed)
 
 
 @EVERY

@@ -23,6 +23,7 @@ from tests.spark.quarantines import refuse as refuse_rows
 
 from message_lifecycle.app import receipts, steps
 from message_lifecycle.app.holds import place_hold, release_hold
+from message_lifecycle.app.views.status import status
 from message_lifecycle.model.erasure import Receipt
 from message_lifecycle.model.errors import HeldByLegalHold
 from message_lifecycle.model.instants import Instant
@@ -224,6 +225,12 @@ def test_the_receipt_tells_and_is_checked_again(make: Callable[..., Topic]) -> N
     assert any(name.endswith(".parquet") for name in table.gone)
     assert any(name.endswith(".metadata.json") for name in table.gone)
     assert of_topic.hidden_at <= of_topic.unreachable_at
+    committed = topic.s.ledger.committed_at(of_topic.plan_id)
+    assert committed is not None
+    assert of_topic.hidden_at <= committed <= of_topic.unreachable_at
+    (shown,) = status(topic.s, [topic.name])
+    assert shown.last_removal is not None
+    assert shown.last_removal.at == committed
     assert receipts.verify(topic.s, request_id) == []
     # One file back in its place, or the key back in the log, and the receipt does not hold any more.
     back = local_path(topic.location()) / table.gone[0]

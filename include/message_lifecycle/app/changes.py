@@ -56,6 +56,7 @@ def commit(s: Services, verdict: Verdict) -> Published:
             done.append(store.publish(verdict, operation.given(s, plan, verdict.staged)))
             if plan.on_view.back and store is s.stores.view:
                 latest_view(s, plan.topic)  # it still names the view of before
+    s.ledger.record_committed(plan.plan_id)
     note(s, plan.topic)
     return operation.published(plan, done)
 
@@ -193,6 +194,7 @@ def is_to_be_finished(s: Services, plan: Plan) -> bool:
 def finish(s: Services, plan: Plan) -> Published:
     """Finish a plan that has started, without a verdict."""
     done = stores(s, plan)[0].finish(plan)
+    s.ledger.record_committed(plan.plan_id)
     note(s, plan.topic)
     return done
 

@@ -74,7 +74,8 @@ def keep(s: Services, plan: Plan, found: Sequence[ErasedTable]) -> None:
     """Add a topic to its request's receipt. `found`: by a search after the deed, that found nothing."""
     assert plan.erasure is not None, "an erasure's plan names its request"
     now = s.ledger.now()
-    committed = max((table.committed_at or now for table in found), default=now)
+    known = s.ledger.committed_at(plan.plan_id) or now  # of a store whose tables carry no time of their commits
+    committed = max((table.committed_at or known for table in found), default=known)
     topic = TopicReceipt(
         topic=str(plan.topic),
         plan_id=plan.plan_id,

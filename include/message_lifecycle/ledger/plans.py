@@ -77,6 +77,11 @@ class Plans(Part):
         found = self._value(query)
         return None if found is None else Instant(found)
 
+    def committed_at(self, plan_id: str) -> Instant | None:
+        """Return when all commits of the plan were made. None if nothing was committed, or if the run died before it recorded the time."""
+        found = self._value(select(_plans.c.committed_at).where(_plans.c.plan_id == plan_id))
+        return None if found is None else Instant(found)
+
     def published_after(self, topic: TopicName, plan_id: str, operation: Operation, *, or_failed: bool = False) -> Sequence[PlanRecord]:
         """The operation's plans that were published after that plan was, oldest first. `or_failed`: those, too, of which something else
         was found after their commit, and those that failed before it."""
@@ -208,6 +213,12 @@ class Plans(Part):
             if (from_json(Staged, row.staged), from_json(GateReport, row.report)) != (staged, report):
                 raise NotReady(staged.plan_id, _found(row), "the staged change that was judged")
             _move(connection, row, Event.PUBLISH)
+
+    def record_committed(self, plan_id: str) -> None:
+        """Keep the time at which all commits of the plan were made. The first time stays."""
+        with self._database.writing() as connection:
+            first = (_plans.c.plan_id == plan_id, _plans.c.committed_at.is_(None))
+            connection.execute(update(_plans).where(*first).values(committed_at=self._database.now(connection)))
 
     def record_outcome(self, outcome: Outcome) -> Outcome:
         """Close the outcome's plan. The first outcome stands and is returned (DEL-5). Raises NotReady where `published` is said

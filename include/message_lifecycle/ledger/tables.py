@@ -74,9 +74,10 @@ plans = Table(
     _text("outcome_name", null=True),
     _number("outcome_event", null=True),
     _text("requested_by", null=True),
+    _number("committed_at", null=True),
     _number("cleared_at", null=True),
 )
-"""`cleared_at`: when nothing was left any more of the plan's stage; null: something may be left."""
+"""`committed_at`: when a run first had all commits of the plan behind it; null: none, or the run died before it could say so. `cleared_at`: when nothing was left any more of the plan's stage; null: something may be left."""
 # DEL-1, should two writers ever get past the topic's row lock.
 Index("lifecycle_one_open_plan", plans.c.topic, unique=True, postgresql_where=text("state <> 'closed'"), sqlite_where=text("state <> 'closed'"))  # fmt: skip
 Index("lifecycle_plans_by_as_of", plans.c.topic, plans.c.operation, plans.c.as_of)

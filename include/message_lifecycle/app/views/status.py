@@ -419,7 +419,8 @@ def _last_removal(s: Services, name: TopicName) -> LastRemoval | None:
     for plan in s.ledger.plans(name, limit=_PLANS_SEARCHED):
         operation = named(plan.operation)
         if plan.outcome == "published" and operation.removes and not operation.gives_back:
-            # After the commit, when the effect was verified: the plan may have waited for a person for a day before.
+            # The plan may have waited for a person for a day before its commit, and its verification may come a day after it.
             undone = plan.plan_id in undone_among(s, [plan.plan_id])
-            return LastRemoval.of(plan, at=s.ledger.published_at(plan.plan_id), undone=undone)
+            at = s.ledger.committed_at(plan.plan_id) or s.ledger.published_at(plan.plan_id)
+            return LastRemoval.of(plan, at=at, undone=undone)
     return None
