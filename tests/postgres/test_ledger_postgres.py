@@ -303,7 +303,7 @@ def test_of_requests_at_once_that_have_seen_the_same_row_one_replaces_it(ledger:
 
 
 def test_topics_that_are_erased_at_once_are_all_in_the_receipt(ledger: Ledger) -> None:
-    ledger.add_erasure("e1", KeyDigest(digest="d", secret="s"), topics=(), forbid=False, requested_by="ada", why="a letter")
+    ledger.add_erasure("e1", KeyDigest(digest="d", secret="s", mark="abc"), topics=(), forbid=False, requested_by="ada", why="a letter")
 
     def adding(topic: int) -> Callable[[str | None], str]:
         return lambda kept: json.dumps(sorted([*json.loads(kept or "[]"), topic]))

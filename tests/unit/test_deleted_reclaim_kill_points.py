@@ -36,7 +36,7 @@ AFTER_COMMIT = ["after_commit", "while_deleting", "after_delete"]
 STEPS = ["before_commit", "inside_commit", "inside_commit 2", *AFTER_COMMIT]
 EVERYWHERE = ErasureRequest(
     request_id="r",
-    key=KeyDigest(digest="d", secret="s"),
+    key=KeyDigest(digest="d", secret="s", mark="abc"),
     topics=(),
     forbid=False,
     requested_by="ada",

@@ -295,7 +295,7 @@ def test_an_erasure_does_not_pass_over_what_is_left_of_a_topic_whose_log_somebod
     log, view = (place_of(str(past.made[kind].metadata.table_uuid)) for kind in ("", COMPACTED))
     past.catalog.drop_table(log)
     assert deleted_topics(past.services) == []
-    key = KeyDigest(digest="d", secret="s")
+    key = KeyDigest(digest="d", secret="s", mark="abc")
     request = past.ledger.add_erasure("r", key, topics=[], forbid=False, requested_by="ada", why="asked")
     settled = settle(past.services, request, [])
     assert settled.state == "requested"

@@ -21,7 +21,17 @@ from message_lifecycle.app.views.erasures import receipt_blocks
 from message_lifecycle.gates.plain import PlainGate
 from message_lifecycle.ledger.codec import plan_from_json
 from message_lifecycle.model.change import CommitView, CompactPartition, Rewrite
-from message_lifecycle.model.erasure import ErasureOf, HeldFile, KeyInTable, Receipt, TableKind, TableReceipt, TopicReceipt
+from message_lifecycle.model.erasure import (
+    ErasureOf,
+    HeldFile,
+    KeyInTable,
+    KeyMatch,
+    KeySecret,
+    Receipt,
+    TableKind,
+    TableReceipt,
+    TopicReceipt,
+)
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
@@ -36,7 +46,7 @@ from message_lifecycle.stores.iceberg.erasure import publish
 from message_lifecycle.stores.iceberg.erasure.looking import Looks
 from message_lifecycle.stores.iceberg.erasure.metadata import read_going, snapshot_id_of
 from message_lifecycle.stores.iceberg.erasure.publish import load_with_going
-from message_lifecycle.stores.iceberg.erasure.rewrite import rewrite
+from message_lifecycle.stores.iceberg.erasure.rewrite import RowsWithKey, rewrite
 from message_lifecycle.stores.iceberg.erasure.search import MAIN, Heads, UndoWindow, search
 from message_lifecycle.stores.iceberg.lake_io import LakeFileIO
 from message_lifecycle.stores.iceberg.layout import ERASING, OPERATION, PLAN_ID
@@ -315,8 +325,11 @@ def test_a_views_history_tells_nothing_of_a_compaction_before_an_erasure(erased:
     assert OneView(history).has_begun(plan) is erased
 
 
+SECRET = KeySecret(b"s" * 32)
+
+
 def looks(key: bytes) -> Looks:
-    return Looks(io=LakeFileIO(), store=HERE, matches=lambda found: found == key, kind="log")
+    return Looks(io=LakeFileIO(), store=HERE, kind="log", rows_of=RowsWithKey(KeyMatch.of(SECRET, [SECRET.digest(key)])))
 
 
 @pytest.mark.postgres

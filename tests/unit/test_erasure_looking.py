@@ -16,6 +16,7 @@ from message_lifecycle.model.erasure import KeyMatch, KeySecret
 from message_lifecycle.model.errors import FileUnreadable
 from message_lifecycle.stores.iceberg.erasure import evidence, looking
 from message_lifecycle.stores.iceberg.erasure.looking import Looks
+from message_lifecycle.stores.iceberg.erasure.rewrite import RowsWithKey
 from message_lifecycle.stores.iceberg.lake_io import LakeFileIO
 from message_lifecycle.stores.iceberg.shares import Failed, Resources, done
 from message_lifecycle.stores.iceberg.tasks import HERE
@@ -27,8 +28,8 @@ SHARE = Resources(spill_folder="/unused")
 
 
 def looks(engine: Callable[[], Any] | None, key: bytes = KEY) -> Looks:
-    matches = KeyMatch.of(SECRET, [SECRET.digest(key)]).matches
-    return Looks(io=LakeFileIO(), store=HERE, matches=matches, kind="log", engine=engine)
+    rows_of = RowsWithKey(KeyMatch.of(SECRET, [SECRET.digest(key)]))
+    return Looks(io=LakeFileIO(), store=HERE, kind="log", rows_of=rows_of, engine=engine)
 
 
 def files(folder: Path, *, rows: int = 3) -> dict[str, int]:

@@ -7,11 +7,12 @@ import hmac
 import pickle
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from message_lifecycle.model.erasure import TABLE_KINDS, KeyDigest, KeyMatch, KeySecret
-from message_lifecycle.stores.iceberg.incoming import key_mask
+from message_lifecycle.model.erasure import TABLE_KINDS, KeyMatch, KeySecret
+from message_lifecycle.stores.iceberg.key_mask import key_mask
 from message_lifecycle.stores.iceberg.layout import KINDS
 from tests.errors import raises
 
@@ -20,7 +21,14 @@ OTHER = KeySecret(b"another-another-another-another-")
 
 
 def test_a_digest_is_hmac_sha256_so_that_anybody_with_the_secret_can_check_it() -> None:
-    assert SECRET.digest(b"k") == KeyDigest(digest=hmac.new(SECRET.value, b"k", hashlib.sha256).hexdigest(), secret=SECRET.fingerprint)
+    found = SECRET.digest(b"k")
+    assert (found.digest, found.secret) == (hmac.new(SECRET.value, b"k", hashlib.sha256).hexdigest(), SECRET.fingerprint)
+
+
+def test_a_mark_is_short_and_needs_the_secret() -> None:
+    assert SECRET.mark(b"k") == hashlib.md5(SECRET.salt + b"k").hexdigest()[:3]
+    assert OTHER.salt != SECRET.salt
+    assert SECRET.value not in SECRET.salt
 
 
 def test_another_secret_is_named_and_never_compared() -> None:
@@ -42,9 +50,9 @@ def test_neither_secret_nor_key_is_printed() -> None:
 
 def test_an_empty_key_is_a_key_and_a_null_key_is_none() -> None:
     match = KeyMatch.of(SECRET, [SECRET.digest(b"")])
-    assert match.matches(b"")
-    assert not match.matches(None)
-    assert not match.matches(b"a")
+    assert match(b"")
+    assert not match(None)
+    assert not match(b"a")
     assert not KeyMatch.of(SECRET, [])
 
 
@@ -52,12 +60,26 @@ def test_an_empty_key_is_a_key_and_a_null_key_is_none() -> None:
 @given(st.lists(st.none() | st.binary(max_size=3)), st.sets(st.binary(max_size=3), max_size=4))
 def test_a_column_matches_as_single_keys_do(keys: list[bytes | None], wanted: set[bytes]) -> None:
     match = pickle.loads(pickle.dumps(KeyMatch.of(SECRET, [SECRET.digest(key) for key in wanted])))
-    expected = [match.matches(key) for key in keys]
+    expected = [match(key) for key in keys]
     for kind in (pa.binary(), pa.large_binary()):
         column = pa.array(keys, type=kind)
         assert key_mask(column, match).to_pylist() == expected
         assert key_mask(column.dictionary_encode(), match).to_pylist() == expected
         assert key_mask(pa.chunked_array([column, column]), match).to_pylist() == expected * 2
+
+
+def test_few_keys_of_a_column_are_compared_by_their_keyed_hash(monkeypatch: pytest.MonkeyPatch) -> None:
+    match, hashed = KeyMatch.of(SECRET, [SECRET.digest(b"777")]), list[bytes]()
+    by_secret = KeySecret.hash
+
+    def counted(secret: KeySecret, key: bytes) -> bytes:
+        hashed.append(key)
+        return by_secret(secret, key)
+
+    monkeypatch.setattr(KeySecret, "hash", counted)
+    found = key_mask(pa.array([b"%d" % number for number in range(20_000)]), match)
+    assert found.to_pylist() == [number == 777 for number in range(20_000)]
+    assert len(hashed) <= 20
 
 
 def test_a_key_of_text_is_its_utf_8() -> None:

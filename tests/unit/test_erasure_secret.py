@@ -50,10 +50,10 @@ def test_it_is_made_on_first_need_for_its_owner_alone(services: Services, embedd
     request = ask(services)
     assert stat.S_IMODE(embedded.stat().st_mode) == 0o600
     assert len(embedded.read_bytes().strip()) == 64
-    assert match_of(services, [request]).matches(b"k")
+    assert match_of(services, [request])(b"k")
     found = forbidden_keys(services.ledger, services.key_secret, TOPIC)
     assert found is not None
-    assert (found.matches(b"k"), found.matches(b"l")) == (True, False)
+    assert (found(b"k"), found(b"l")) == (True, False)
 
 
 def test_a_lost_one_is_not_made_anew_while_a_digest_is_to_be_compared(services: Services, embedded: Path) -> None:
@@ -81,7 +81,7 @@ def test_a_request_that_waits_and_forbids_nothing_is_asked_again(services: Servi
     assert again.key.secret != waiting.key.secret
     with raises("ErasureSecretChanged"):
         match_of(services, [waiting])
-    assert match_of(services, [again]).matches(b"k")
+    assert match_of(services, [again])(b"k")
 
 
 def test_another_one_is_named(services: Services, embedded: Path) -> None:
@@ -107,6 +107,6 @@ def test_a_cluster_names_its_file_and_none_is_made_there(
     with raises("InvalidErasureSecret"):
         ask(services)
     file.write_text("y" * 40 + "\n")
-    assert match_of(services, [ask(services)]).matches(b"k")
+    assert match_of(services, [ask(services)])(b"k")
     assert not file.with_name("erasure").exists()
     assert not embedded.exists()

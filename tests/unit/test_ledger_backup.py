@@ -53,7 +53,7 @@ def fill(ledger: Ledger) -> None:
     ledger.begin_batch(TOPIC, "b0", [SourceFile(path="refused", size_bytes=1, sha256="x")])
     ledger.finish_batch("b0", snapshot_id=None, rows=0, quarantined=2, refused={"refused": 2})
     ledger.begin_batch(TOPIC, "b1", [SourceFile(path="a", size_bytes=1, sha256="x")])
-    ledger.add_erasure("e1", KeyDigest(digest="ab", secret="s"), topics=[TOPIC], forbid=True, requested_by="ada", why="law")
+    ledger.add_erasure("e1", KeyDigest(digest="ab", secret="s", mark="abc"), topics=[TOPIC], forbid=True, requested_by="ada", why="law")
     ledger.allow_again("e1", by="bob", why="mistaken")
     ledger.keep_receipt("e1", lambda _: "{}")
     ledger.accept(OTHER, ("other", 3))

@@ -10,7 +10,7 @@ from message_lifecycle.model.names import TopicName
 from tests.errors import raises
 from tests.ledgers import AS_OF, OTHER, TOPIC
 
-KEY = KeyDigest(digest="ab" * 32, secret="f" * 16)
+KEY = KeyDigest(digest="ab" * 32, secret="f" * 16, mark="abc")
 
 
 def ask(ledger: Ledger, name: str = "e1", *, topics: tuple[TopicName, ...] = (), forbid: bool = True) -> ErasureRequest:

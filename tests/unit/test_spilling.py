@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from message_lifecycle.model.change import CompactPartition, SnapshotDocument
 from message_lifecycle.model.document import Change
+from message_lifecycle.model.erasure import KeyMatch, KeySecret
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Beyond
 from message_lifecycle.model.rules import Limits
@@ -26,7 +27,7 @@ from message_lifecycle.stores.iceberg.compaction import PartitionJob, evidence, 
 from message_lifecycle.stores.iceberg.documents import DocumentFile, FoldBucket, Folder, FoldJob
 from message_lifecycle.stores.iceberg.documents.fold import fold_bucket
 from message_lifecycle.stores.iceberg.documents.store import write_changes
-from message_lifecycle.stores.iceberg.erasure.rewrite import rewrite, rows_with
+from message_lifecycle.stores.iceberg.erasure.rewrite import RowsWithKey, rewrite
 from message_lifecycle.stores.iceberg.lake_io import LakeFileIO
 from message_lifecycle.stores.iceberg.limit_rows import Files, Left
 from message_lifecycle.stores.iceberg.limited import beyond_of_keys, offsets_of
@@ -249,11 +250,12 @@ def test_erasure_reads_and_writes_a_row_group_at_a_time(tmp_path: Path) -> None:
     keys[erased] = -1
     (file, _) = large_files(tmp_path, keys, np.random.default_rng(1))
     before = pq.read_table(file.path)
-    io, new = LakeFileIO({}), str(tmp_path / "new.parquet")
+    io, new, secret = LakeFileIO({}), str(tmp_path / "new.parquet"), KeySecret(b"s" * 32)
+    match = KeyMatch.of(secret, [secret.digest(b"-1")])
     whole, pool = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
     pa.set_memory_pool(pool)
     try:
-        gone = rows_with(io, file.path, lambda key: key == b"-1", "log")
+        gone = RowsWithKey(match)(io, file.path, "log")
         made = rewrite(io, file.path, gone, new, (), new_puffin=str(tmp_path / "vector"), within="topic")
     finally:
         pa.set_memory_pool(whole)

@@ -159,7 +159,7 @@ def test_half_a_deletion_that_cannot_be_taken_back_yet_is_not_closed(tmp_path: P
 
 
 def _unreached(past: Past) -> str:
-    key = KeyDigest(digest="d", secret="s")
+    key = KeyDigest(digest="d", secret="s", mark="abc")
     return " ".join(unreached(past.services, past.ledger.add_erasure("r", key, topics=[], forbid=False, requested_by="ada", why="asked")))
 
 

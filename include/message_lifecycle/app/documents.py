@@ -77,7 +77,7 @@ def add_changes(s: Services, name: TopicName, changes: Sequence[Change], *, epoc
         taken = [
             change
             for change in named
-            if forbidden is None or not any(forbidden.matches(spelled.encode()) for spelled in spellings(change.document))
+            if forbidden is None or not any(forbidden(spelled.encode()) for spelled in spellings(change.document))
         ]
         if epoch is not None:
             _check_epochs(s, name, [(change, epoch) for change in taken])

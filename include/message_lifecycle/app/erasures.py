@@ -274,7 +274,7 @@ def copied_again(s: Services, request: ErasureRequest) -> list[str]:
 
 def _is_clean(s: Services, request: ErasureRequest, name: TopicName) -> bool:
     with writers_waited_for(s, name, purposes=INTAKE):
-        found = eraser_of(s, name).find_key(name, match_of(s, [request]).matches, policy_of(s, name), as_of=s.ledger.now())
+        found = eraser_of(s, name).find_key(name, match_of(s, [request]), policy_of(s, name), as_of=s.ledger.now())
     return all(table.clean for table in found)
 
 

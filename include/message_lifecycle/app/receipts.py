@@ -11,7 +11,7 @@ from message_lifecycle.app import archiving
 from message_lifecycle.app.erasure_secret import match_of
 from message_lifecycle.app.known import of_it_alone
 from message_lifecycle.app.services import Services, policy_of
-from message_lifecycle.model.erasure import TABLE_KINDS, ErasedTable, ErasureRequest, Matches, Receipt, TableReceipt, TopicReceipt
+from message_lifecycle.model.erasure import TABLE_KINDS, ErasedTable, ErasureRequest, KeyMatch, Receipt, TableReceipt, TopicReceipt
 from message_lifecycle.model.errors import LifecycleError, Unavailable, UnknownTopic, code_of, unsupported_erasure
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
@@ -23,7 +23,7 @@ from message_lifecycle.ports import Eraser
 ERASURE: tuple[Operation, ...] = ("erasure",)
 
 
-def search(s: Services, plan: Plan, matches: Matches, went: Mapping[str, Sequence[str]] = MappingProxyType({})) -> Sequence[ErasedTable]:
+def search(s: Services, plan: Plan, matches: KeyMatch, went: Mapping[str, Sequence[str]] = MappingProxyType({})) -> Sequence[ErasedTable]:
     """What is true now of the tables that the plan has erased the key from; where it found the key nowhere, of all. `went`: see `ports.Eraser`.
 
     Raises UnsupportedErasure, UnknownTopic, and what reading raises."""
@@ -125,7 +125,7 @@ def verify(s: Services, request_id: str) -> list[str]:
     Raises UnknownErasure, NoReceipt, InvalidReceipt, ErasureSecretMissing, ErasureSecretChanged."""
     receipt = Receipt.from_json(s.ledger.receipt(request_id))
     request = s.ledger.erasure(receipt.request_id)
-    matches = match_of(s, [request]).matches
+    matches = match_of(s, [request])
     wrong: list[str] = []
     for topic in receipt.topics:
         plan = s.ledger.record(topic.plan_id).plan

@@ -269,6 +269,7 @@ class Erasures(Part):
                         event=next_event(connection),
                         digest=key.digest,
                         secret=key.secret,
+                        mark=key.mark,
                         topics=canonical(sorted({key_of(topic) for topic in topics})),
                         forbid=int(forbid),
                         requested_by=requested_by,
@@ -406,7 +407,7 @@ def _request(row: Row[Any]) -> ErasureRequest:
     lifted = None if row.lifted is None else json.loads(row.lifted)
     return ErasureRequest(
         request_id=row.request_id,
-        key=KeyDigest(digest=row.digest, secret=row.secret),
+        key=KeyDigest(digest=row.digest, secret=row.secret, mark=row.mark),
         topics=tuple(topic_of(key) for key in json.loads(row.topics)),
         forbid=bool(row.forbid),
         requested_by=row.requested_by,

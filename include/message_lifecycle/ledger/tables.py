@@ -296,6 +296,7 @@ erasures = Table(
     _number("event"),
     _text("digest"),
     _text("secret"),
+    _text("mark"),
     _text("topics"),
     _number("forbid"),
     _text("requested_by"),
@@ -306,7 +307,7 @@ erasures = Table(
     _text("lifted", null=True),
     _text("in_values", null=True),
 )
-"""Requests of erasure. `in_values`: JSON, where the key was found inside values. `digest`: the key's keyed hash, `secret`: which secret made it. `topics`: JSON list, empty: all. `forbid`: 1 or 0."""
+"""Requests of erasure. `in_values`: JSON, where the key was found inside values. `digest`: the key's keyed hash, `secret`: which secret made it, `mark`: see `KeyDigest`. `topics`: JSON list, empty: all. `forbid`: 1 or 0."""
 
 erasure_receipts = Table("lifecycle_erasure_receipts", metadata, _key("request_id"), _text("receipt"), _number("at"))
 """What was seen to be gone, as JSON; the newest of each request."""

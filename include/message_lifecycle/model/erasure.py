@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from message_lifecycle.model.in_values import InValues
 
 MIN_SECRET_BYTES = 32
-_MARK = b"message_lifecycle erasure secret\x00"
+_FINGERPRINT = b"message_lifecycle erasure secret\x00"
+_MARK_SALT = b"message_lifecycle erasure mark\x00"
+MARK_DIGITS = 3
 
 BASE64 = "base64:"
 """The prefix of a refused line that is not text."""
@@ -32,7 +34,7 @@ ErasureState = Literal["requested", "erased", "not_found", "refused"]
 `requested`: not finished. `not_found`: the search covered every topic, and no topic held the key (DEL-7). `refused`: a hold or a person
 refused; nothing was removed, and the key is not forbidden."""
 Matches = Callable[[bytes], bool]
-"""Returns True for the key that the request names. It compares keyed hashes."""
+"""Returns True for a key that somebody looks for."""
 TableKind = Literal["log", "view", "snapshots", "quarantine", "archive"]
 """The places of a topic that hold keys. The key of a change or a snapshot is the name of its document."""
 
@@ -71,10 +73,16 @@ RECEIPT_FORMAT = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyDigest:
-    """A key's keyed hash (HMAC-SHA256, hex), and the fingerprint of the secret that made it."""
+    """A key's keyed hash (HMAC-SHA256, hex), and the fingerprint of the secret that made it.
+
+    Attributes:
+        mark: Three hex digits of another hash, which is quicker (`KeySecret.mark`). One key in 4,096 has the same mark, so a search compares
+            the keyed hashes of few keys, and the mark alone reveals little.
+    """
 
     digest: str
     secret: str
+    mark: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,13 +107,22 @@ class KeySecret:
     @property
     def fingerprint(self) -> str:
         """A name for the secret that reveals nothing of it, because secrets are random."""
-        return hashlib.sha256(_MARK + self.value).hexdigest()[:16]
+        return hashlib.sha256(_FINGERPRINT + self.value).hexdigest()[:16]
+
+    @property
+    def salt(self) -> bytes:
+        """Goes before a key whose mark is made. Nobody who lacks the secret can make marks."""
+        return hashlib.sha256(_MARK_SALT + self.value).digest()[:16]
 
     def digest(self, key: bytes) -> KeyDigest:
-        return KeyDigest(digest=self.hash(key).hex(), secret=self.fingerprint)
+        return KeyDigest(digest=self.hash(key).hex(), secret=self.fingerprint, mark=self.mark(key))
 
     def hash(self, key: bytes) -> bytes:
         return hmac.digest(self.value, key, "sha256")
+
+    def mark(self, key: bytes) -> str:
+        """Return the first digits of MD5 of salt and key, which a database computes for a whole column. It protects nothing by itself."""
+        return hashlib.md5(self.salt + key, usedforsecurity=False).hexdigest()[:MARK_DIGITS]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +131,7 @@ class KeyMatch:
 
     secret: KeySecret
     digests: frozenset[bytes]
+    marks: frozenset[str]
 
     @classmethod
     def of(cls, secret: KeySecret, digests: Iterable[KeyDigest]) -> KeyMatch:
@@ -122,9 +140,14 @@ class KeyMatch:
         for one in found:
             if one.secret != secret.fingerprint:
                 raise erasure_secret_changed(found=secret.fingerprint, needed=one.secret)
-        return cls(secret=secret, digests=frozenset(bytes.fromhex(one.digest) for one in found))
+        hashes = frozenset(bytes.fromhex(one.digest) for one in found)
+        return cls(secret=secret, digests=hashes, marks=frozenset(one.mark for one in found))
 
-    def matches(self, key: bytes | None) -> bool:
+    def of_key(self, key: bytes) -> KeyMatch:
+        """Return a match of this key alone, by the same secret."""
+        return KeyMatch.of(self.secret, [self.secret.digest(key)])
+
+    def __call__(self, key: bytes | None) -> bool:
         """Return True if the key has one of the digests. A null key never matches."""
         return key is not None and bool(self.digests) and self.secret.hash(key) in self.digests
 

@@ -72,7 +72,7 @@ def admission(message: NewMessage, policy: Policy, forbidden: KeyMatch | None) -
     Args:
         forbidden: None: no key is forbidden.
     """
-    if forbidden is not None and forbidden.matches(message.key):
+    if forbidden is not None and forbidden(message.key):
         return ERASED
     return lifetime(message, policy)
 

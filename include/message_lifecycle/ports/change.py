@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol, Self
 
-from message_lifecycle.model.erasure import Matches
+from message_lifecycle.model.erasure import KeyMatch
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.outcome import GateReport, Published, Staged
 from message_lifecycle.model.plan import Plan
@@ -25,7 +25,7 @@ class Given:
     ledger: Callable[[], tuple[str, int]] = _not_given
     """The ledger's uuid and a sequence that grows with each call. One commit uses one call."""
     now: Callable[[], Instant] = _not_given
-    matches: Callable[[], Matches] = _not_given
+    matches: Callable[[], KeyMatch] = _not_given
     """For an erasure: whether a key is the erased one."""
     staged: Staged | None = None
     """The stages of earlier changes of the plan."""

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Protocol
 
-from message_lifecycle.model.erasure import ErasedTable, KeyInTable, Matches
+from message_lifecycle.model.erasure import ErasedTable, KeyInTable, KeyMatch
 from message_lifecycle.model.in_values import Needle, ValuePlace
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
@@ -35,7 +35,7 @@ class Eraser(ChangeStore, Protocol):
     messages of the key arrived after the plan."""
 
     def find_key(
-        self, name: TopicName, matches: Matches, policy: Policy, *, as_of: Instant, undoable: Collection[str] = ()
+        self, name: TopicName, matches: KeyMatch, policy: Policy, *, as_of: Instant, undoable: Collection[str] = ()
     ) -> Sequence[KeyInTable]:
         """Return the places of the key in every table of the topic, the log first.
 
@@ -53,7 +53,7 @@ class Eraser(ChangeStore, Protocol):
         Raises UnsupportedErasure if a part of the topic cannot be searched."""
 
     def erased_tables(
-        self, plan: Plan, matches: Matches, went: Mapping[str, Sequence[str]] = MappingProxyType({}), /
+        self, plan: Plan, matches: KeyMatch, went: Mapping[str, Sequence[str]] = MappingProxyType({}), /
     ) -> Sequence[ErasedTable]:
         """Search the tables of a published plan again and return the result.
 

@@ -14,7 +14,7 @@ from message_lifecycle.app.operations.registry import Frames, Operation, Work, n
 from message_lifecycle.app.receipts import eraser_of, keep, rows_erased, search
 from message_lifecycle.app.services import find_topic
 from message_lifecycle.gates.tables import erasure_suite
-from message_lifecycle.model.erasure import TABLE_KINDS, ErasedTable, ErasureOf, ErasureRequest, HeldFile, KeyInTable, Matches
+from message_lifecycle.model.erasure import TABLE_KINDS, ErasedTable, ErasureOf, ErasureRequest, HeldFile, KeyInTable, KeyMatch
 from message_lifecycle.model.errors import HeldByLegalHold, erasure_unfinished, unsupported_erasure
 from message_lifecycle.model.hold import HeldKey, Hold
 from message_lifecycle.model.instants import Instant
@@ -63,7 +63,7 @@ class Erasure(Operation):
         request = s.ledger.erasure(cast(EraseKey, work).request_id)
         requirements = self.required(s, name, policy)
         of = ErasureOf(request_id=request.request_id, digest=request.key.digest, secret=request.key.secret)
-        matches = match_of(s, [request]).matches
+        matches = match_of(s, [request])
         _refuse_lost_archives(s, name)
         open_undo = s.ledger.published_since(name, undoable(), published_after=Instant(s.ledger.now() - policy.undo_window_us))
         found = eraser_of(s, name).find_key(name, matches, policy, as_of=as_of, undoable=open_undo)
@@ -146,7 +146,7 @@ def _refuse_held(
     s: Services,
     name: TopicName,
     policy: Policy,
-    matches: Matches,
+    matches: KeyMatch,
     found: Sequence[KeyInTable],
     *,
     as_of: Instant,
@@ -161,7 +161,7 @@ def _refuse_held(
         if (
             key is None
             or matches(key)
-            or _touches(found, eraser_of(s, name).find_key(name, key.__eq__, policy, as_of=as_of, undoable=undoable))
+            or _touches(found, eraser_of(s, name).find_key(name, matches.of_key(key), policy, as_of=as_of, undoable=undoable))
         ):
             raise HeldByLegalHold(str(name), sum(file.rows for table in found for file in table.files), [hold.told])
 
@@ -194,7 +194,7 @@ def _refuse_lost_archives(s: Services, name: TopicName) -> None:
         )
 
 
-def _refuse_former_archives(s: Services, name: TopicName, policy: Policy, matches: Matches) -> None:
+def _refuse_former_archives(s: Services, name: TopicName, policy: Policy, matches: KeyMatch) -> None:
     """Raises UnsupportedErasure: nothing is said to be erased that is there."""
     for folder in archiving.former_holders(s, name, policy, matches):
         raise unsupported_erasure(
@@ -203,9 +203,9 @@ def _refuse_former_archives(s: Services, name: TopicName, policy: Policy, matche
         )
 
 
-def matches_of(s: Services, plan: Plan) -> Matches:
+def matches_of(s: Services, plan: Plan) -> KeyMatch:
     assert plan.erasure is not None, "an erasure's plan names its request"
-    return match_of(s, [s.ledger.erasure(plan.erasure.request_id)]).matches
+    return match_of(s, [s.ledger.erasure(plan.erasure.request_id)])
 
 
 @contextmanager
@@ -243,7 +243,7 @@ def forget_former(s: Services, request: ErasureRequest) -> None:
     for name in s.ledger.document_topics(names_of(lambda one: one.of_documents and not one.gives_back)):
         topic = find_topic(s, name)
         if (not request.topics or name in request.topics) and (topic is None or not topic.of_documents):
-            s.ledger.forget_document(name, match_of(s, [request]).matches, word=_word_of(request.key.digest))
+            s.ledger.forget_document(name, match_of(s, [request]), word=_word_of(request.key.digest))
 
 
 def _word_of(digest: str) -> str:

@@ -41,7 +41,8 @@ from message_lifecycle.stores.iceberg.columns import SCHEMA
 from message_lifecycle.stores.iceberg.compaction.view_table import files_by_partition
 from message_lifecycle.stores.iceberg.engine import Engine
 from message_lifecycle.stores.iceberg.fence import newest_state
-from message_lifecycle.stores.iceberg.incoming import CutRules, Numbering, OriginPlaces, key_mask
+from message_lifecycle.stores.iceberg.incoming import CutRules, Numbering, OriginPlaces
+from message_lifecycle.stores.iceberg.key_mask import key_mask
 from message_lifecycle.stores.iceberg.layout import LEDGER, ROLE_PROPERTY, LogSummary
 from message_lifecycle.stores.iceberg.named import NamesFailures
 from message_lifecycle.stores.iceberg.puffin import marked

@@ -18,6 +18,7 @@ from message_lifecycle.model.instants import INT64_MAX, MICROS_PER_SECOND, Insta
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import admission
 from message_lifecycle.operations.erasure import tells_key
+from message_lifecycle.stores.iceberg.key_mask import key_mask
 from message_lifecycle.stores.iceberg.layout import LogSummary
 
 # Offsets and segments for a block of messages at a time (MSG-4, EXP-3).
@@ -253,24 +254,8 @@ def mark_forbidden(batch: pa.RecordBatch, match: KeyMatch, *, code: str, keyless
     """
     codes, raw = batch["code"], batch["raw"]
     unread = pc.if_else(pc.equal(codes, keyless), raw, pa.scalar(None, raw.type)).to_pylist()
-    tells = pa.array([record is not None and tells_key(record.encode(), match.matches) for record in unread], pa.bool_())
+    tells = pa.array([record is not None and tells_key(record.encode(), match) for record in unread], pa.bool_())
     forbidden = pc.or_(key_mask(batch["key"], match), tells)
     for name, column in (("code", pc.if_else(forbidden, code, codes)), ("raw", pc.if_else(forbidden, pa.scalar(None, raw.type), raw))):
         batch = batch.set_column(batch.schema.get_field_index(name), name, column)
     return batch
-
-
-# Keys in Arrow columns, looked up by their keyed hash: each distinct key is hashed once.
-
-
-ArrowColumn = Any
-"""A `pyarrow.Array` or `ChunkedArray`: pyarrow says nothing of its types."""
-
-
-def key_mask(keys: ArrowColumn, match: KeyMatch) -> ArrowColumn:
-    """True where the key is one of those looked for, never null: a null key is no key. `keys`: binary or text, of any width."""
-    if pa.types.is_dictionary(keys.type):
-        keys = keys.cast(keys.type.value_type)
-    distinct = pc.unique(keys)
-    found = [key for key in distinct.to_pylist() if key is not None and match.matches(key if isinstance(key, bytes) else key.encode())]
-    return pc.is_in(keys, value_set=pa.array(found, type=distinct.type))

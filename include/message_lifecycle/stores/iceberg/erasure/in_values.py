@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from message_lifecycle.model.erasure import BASE64, TABLE_KINDS, HeldFile, Matches, TableKind
+from message_lifecycle.model.erasure import BASE64, TABLE_KINDS, HeldFile, TableKind
 from message_lifecycle.model.in_values import MOST_NAMES, Needle, ValuePlace, place_of
 from message_lifecycle.model.message import offsets_of
 from message_lifecycle.operations.erasure import is_only_inside
@@ -36,7 +36,7 @@ class RowsInValues:
 
     needle: Needle = field(repr=False)
 
-    def __call__(self, io: FileIO, path: str, _matches: Matches, kind: TableKind) -> Positions:
+    def __call__(self, io: FileIO, path: str, kind: TableKind) -> Positions:
         found, before = [], 0
         with opened(io, path) as file:
             there = file.schema_arrow.names

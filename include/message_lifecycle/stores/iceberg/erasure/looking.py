@@ -1,6 +1,6 @@
 """Which rows of many files hold a key, found by tasks.
 
-Each distinct key of each file is hashed, which is all that a search costs: a core does some hundred thousand a second.
+Each distinct key of each file is hashed, first by a quick hash that leaves few keys (`key_mask`).
 """
 
 from __future__ import annotations
@@ -9,11 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from message_lifecycle.model.erasure import Matches, TableKind
+from message_lifecycle.model.erasure import TableKind
 from message_lifecycle.model.errors import FileUnreadable, Unavailable
 from message_lifecycle.stores.iceberg.data_rows import Positions
 from message_lifecycle.stores.iceberg.engine import Engine
-from message_lifecycle.stores.iceberg.erasure.rewrite import rows_with
 from message_lifecycle.stores.iceberg.shares import Failed, Resources
 from message_lifecycle.stores.iceberg.table_folder import reading
 from message_lifecycle.stores.iceberg.tasks import Store
@@ -21,7 +20,7 @@ from message_lifecycle.stores.iceberg.tasks import Store
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
-RowsOf = Callable[["FileIO", str, Matches, TableKind], Positions]
+RowsOf = Callable[["FileIO", str, TableKind], Positions]
 FILES_OF_TASK = 16
 
 
@@ -37,20 +36,18 @@ class Looks:
     Attributes:
         io: The table's own I/O.
         store: The way to the files for a task.
-        matches: The question whether a key is the erased one.
         kind: The kind of the table.
         engine: Its tasks search the files that are `ahead`. None: each file is searched when `rows` asks for it.
         description: The first words of the job's description.
-        rows_of: Finds the rows of one file. By default those of the key; else those that tell it inside their values.
+        rows_of: Finds the rows of one file. It has the secret of keyed hashes, or a key itself.
     """
 
     io: FileIO
     store: Store
-    matches: Matches
     kind: TableKind
+    rows_of: RowsOf = field(repr=False)
     engine: Callable[[], Engine] | None = None
     description: str = "erasure"
-    rows_of: RowsOf = rows_with
     _found: dict[str, Positions | FileUnreadable] = field(default_factory=dict)
 
     def ahead(self, rows: Mapping[str, int]) -> None:
@@ -62,10 +59,7 @@ class Looks:
         if self.engine is None or not rows:
             return
         paths = sorted(rows)
-        items = [
-            _Files(paths[at : at + FILES_OF_TASK], self.store, self.matches, self.kind, self.rows_of)
-            for at in range(0, len(paths), FILES_OF_TASK)
-        ]
+        items = [_Files(paths[at : at + FILES_OF_TASK], self.store, self.kind, self.rows_of) for at in range(0, len(paths), FILES_OF_TASK)]
         answers = self.engine().run(items, _looked, description=f"{self.description}: searching {len(paths)} files")
         for item, found in zip(items, answers, strict=True):
             if isinstance(found, Failed):
@@ -76,7 +70,7 @@ class Looks:
         """Those that hold the key, once. Raises FileLost, FileUnreadable."""
         if path not in self._found:
             with reading(path):
-                return self.rows_of(self.io, path, self.matches, self.kind)
+                return self.rows_of(self.io, path, self.kind)
         found = self._found.pop(path)
         if isinstance(found, FileUnreadable):
             raise found
@@ -87,9 +81,8 @@ class Looks:
 class _Files:
     paths: Sequence[str]
     store: Store
-    matches: Matches = field(repr=False)  # it has the secret of keyed hashes, or a key itself
     kind: TableKind
-    rows_of: RowsOf
+    rows_of: RowsOf = field(repr=False)
 
 
 def _looked(files: _Files, _share: Resources) -> list[Positions | FileUnreadable]:
@@ -100,6 +93,6 @@ def _looked(files: _Files, _share: Resources) -> list[Positions | FileUnreadable
 def _rows(files: _Files, path: str) -> Positions | FileUnreadable:
     try:
         with reading(path):
-            return files.rows_of(files.store.io, path, files.matches, files.kind)
+            return files.rows_of(files.store.io, path, files.kind)
     except FileUnreadable as error:
         return error

@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from message_lifecycle.model.change import Rewrite
-from message_lifecycle.model.erasure import Matches
+from message_lifecycle.model.erasure import KeyMatch
 from message_lifecycle.model.errors import PlanConflict, TableUnreadable
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.stores.iceberg.erasure.looking import Looks
 from message_lifecycle.stores.iceberg.erasure.metadata import Rewriting, read_going
-from message_lifecycle.stores.iceberg.erasure.rewrite import Manifests, NewFile, from_json, opened, rewrite, rows_with, to_json
+from message_lifecycle.stores.iceberg.erasure.rewrite import Manifests, NewFile, RowsWithKey, from_json, opened, rewrite, to_json
 from message_lifecycle.stores.iceberg.erasure.search import MAIN, Heads, UndoWindow, ancestors, search
 from message_lifecycle.stores.iceberg.fence import witness_of
 from message_lifecycle.stores.iceberg.history import reachable, snapshot_ids
@@ -80,14 +80,14 @@ class TableErasure:
             memories=self.memories,
         )
 
-    def commit(self, summary: Mapping[str, str], matches: Matches) -> None:
+    def commit(self, summary: Mapping[str, str], match: KeyMatch) -> None:
         """Done before, it is found. Raises PlanConflict, TableBusy, CommitUnknown."""
 
         def change(base: Java, builder: Java) -> None:
             before = document_of(base)
             if is_done(before, self.plan_id):
                 return
-            self.check(before, matches)
+            self.check(before, match)
             self.rewriting(summary).change(base, builder)
             name = going_name(self.plan_id)
             going = sorted(self._going(before, document_of(builder.build()), str(base.metadataFileLocation())))
@@ -114,7 +114,7 @@ class TableErasure:
         # Of what the plan names, also what no snapshot ever named.
         return {name for name in gone | (set(self.action.files) - new) if not is_absolute(name)}
 
-    def check(self, document: Document, matches: Matches) -> None:
+    def check(self, document: Document, match: KeyMatch) -> None:
         """Since the plan nothing but appends came to main, none of which holds the key, and no ref has changed. Raises PlanConflict."""
         if str(document["table-uuid"]) != self.action.table_uuid:
             raise PlanConflict(self.plan_id, "the table is another one now")
@@ -140,11 +140,11 @@ class TableErasure:
         else:
             if base is not None:
                 raise PlanConflict(self.plan_id, f"its snapshot {base} is not among the ancestors of main")
-        self._search_new(document, matches)
+        self._search_new(document, match)
 
-    def _search_new(self, document: Document, matches: Matches) -> None:
+    def _search_new(self, document: Document, match: KeyMatch) -> None:
         """Also what came to a branch of a batch that has died since."""
-        manifests, known = Manifests(self.io), set[str]()
+        manifests, known, rows_of = Manifests(self.io), set[str](), RowsWithKey(match)
         planned = set(self.action.snapshots)
         for old in (True, False):
             for snapshot in document["snapshots"]:
@@ -155,7 +155,7 @@ class TableErasure:
                         if entry.path in known or not entry.live:
                             continue
                         known.add(entry.path)
-                        if not old and len(rows_with(self.io, entry.path, matches, self.action.table)):
+                        if not old and len(rows_of(self.io, entry.path, self.action.table)):
                             raise PlanConflict(self.plan_id, "messages of the key were appended since it was planned")
 
     def finish(self) -> Deleted:
@@ -259,7 +259,7 @@ def read_stage(io: FileIO, document: Document, plan_id: str) -> StagedTable | No
     return StagedTable(base=told["base"], files=from_json(json.dumps(told["files"]).encode()), memories=told["memories"])
 
 
-def stage_table(catalog: Catalog, place: Place, io: FileIO, plan: Plan, action: Rewrite, window: UndoWindow, matches: Matches) -> None:
+def stage_table(catalog: Catalog, place: Place, io: FileIO, plan: Plan, action: Rewrite, window: UndoWindow, match: KeyMatch) -> None:
     """Done before, it is found. Raises PlanConflict where the table is not as it was planned for."""
     try:
         metadata = current_metadata(place)
@@ -283,8 +283,8 @@ def stage_table(catalog: Catalog, place: Place, io: FileIO, plan: Plan, action: 
         steps=lambda _: None,
     )
     # Files never change: the plan knows which of its time hold the key, this looks into those that came since, the gate into all.
-    erasure.check(dict(document), matches)
-    looks = Looks(io=io, store=Store.of_io(io, str(document["location"])), matches=matches, kind=action.table)
+    erasure.check(dict(document), match)
+    looks = Looks(io=io, store=Store.of_io(io, str(document["location"])), kind=action.table, rows_of=RowsWithKey(match))
     found = search(looks, document, window, among=named)
     planned = {row.file: (row.offsets, row.rows, row.live) for row in action.rows}
     if {file.name: (file.offsets, file.rows, file.live) for file in found.summary.files if file.needed} != planned:

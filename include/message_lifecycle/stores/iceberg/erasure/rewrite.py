@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
-from functools import partial
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pyiceberg.avro.file import AvroFile, AvroOutputFile
@@ -20,10 +18,11 @@ from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType, LongType, NestedField, StructType
 
-from message_lifecycle.model.erasure import TABLE_KINDS, Matches, TableKind
+from message_lifecycle.model.erasure import TABLE_KINDS, KeyMatch, TableKind
 from message_lifecycle.model.errors import unsupported_erasure
 from message_lifecycle.operations.erasure import tells_key
 from message_lifecycle.stores.iceberg.data_rows import Longs, Positions, vectors_in
+from message_lifecycle.stores.iceberg.key_mask import key_mask
 from message_lifecycle.stores.iceberg.puffin import puffin_file
 from message_lifecycle.stores.iceberg.table_folder import is_local, local_path, reading
 
@@ -210,30 +209,33 @@ _TEXTS = ("reason", "raw")
 _NONE = np.empty(0, np.int64)
 
 
-def rows_with(io: FileIO, path: str, matches: Matches, kind: TableKind) -> Positions:
-    """Positions of the rows of one file that hold the key; of its columns only those are read that may, a row group at a time."""
-    found, before = [], 0
-    text = TABLE_KINDS[kind].of_text
-    names = _TEXTS if text else _KEYS
-    # Each distinct key is asked for once: as Parquet's dictionary has them, they need not be looked for.
-    with opened(io, path, dictionaries=() if text else names) as file:
-        columns = [name for name in names if name in file.schema_arrow.names]
-        for group in range(file.num_row_groups) if columns else ():
-            rows = file.read_row_group(group, columns=columns)
-            masks = [_holding(rows[name], partial(tells_key, matches=matches) if text else matches) for name in columns]
-            found.append(np.flatnonzero(np.logical_or.reduce(masks)).astype(np.int64) + before)
-            before += len(rows)
-    return np.concatenate(found) if found else _NONE
+@dataclass(frozen=True, slots=True)
+class RowsWithKey:
+    """Finds the rows of one file that hold the key. It goes to tasks, and prints no key."""
 
+    match: KeyMatch = field(repr=False)
 
-def _holding(values: pa.ChunkedArray, matches: Matches) -> np.ndarray:
-    encoded = values if pa.types.is_dictionary(values.type) else values.dictionary_encode()
-    distinct = {key for chunk in encoded.chunks for key in chunk.dictionary.cast(pa.binary()).to_pylist() if key is not None}
-    hits = [key for key in distinct if matches(key)]
-    if not hits:
-        return np.zeros(len(values), np.bool_)
-    keys = encoded.cast(encoded.type.value_type).cast(pa.binary())
-    return np.asarray(pc.is_in(keys, value_set=pa.array(hits, pa.binary())).to_numpy(), np.bool_)
+    def __call__(self, io: FileIO, path: str, kind: TableKind) -> Positions:
+        """Return the positions of the rows. Only columns that may hold the key are read, a row group at a time."""
+        found, before = [], 0
+        text = TABLE_KINDS[kind].of_text
+        names = _TEXTS if text else _KEYS
+        # A row group's distinct keys are read as Parquet's dictionary has them.
+        with opened(io, path, dictionaries=() if text else names) as file:
+            columns = [name for name in names if name in file.schema_arrow.names]
+            for group in range(file.num_row_groups) if columns else ():
+                rows = file.read_row_group(group, columns=columns)
+                masks = [(self._telling if text else self._holding)(rows[name]) for name in columns]
+                found.append(np.flatnonzero(np.logical_or.reduce(masks)).astype(np.int64) + before)
+                before += len(rows)
+        return np.concatenate(found) if found else _NONE
+
+    def _holding(self, keys: pa.ChunkedArray) -> np.ndarray:
+        return np.asarray(key_mask(keys, self.match).to_numpy(), np.bool_)
+
+    def _telling(self, texts: pa.ChunkedArray) -> np.ndarray:
+        records = texts.cast(pa.binary()).to_pylist()
+        return np.array([record is not None and tells_key(record, self.match) for record in records], np.bool_)
 
 
 def names_of(file: pq.ParquetFile, kind: TableKind) -> Longs:

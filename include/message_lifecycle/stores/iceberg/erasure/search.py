@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from message_lifecycle.model.change import Rewrite
-from message_lifecycle.model.erasure import HeldFile, KeyInTable, Matches, TableKind
+from message_lifecycle.model.erasure import HeldFile, KeyInTable, TableKind
 from message_lifecycle.model.errors import unsupported_erasure
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import ranges_text
@@ -19,7 +19,7 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.stores.iceberg.branches import undo_ref
 from message_lifecycle.stores.iceberg.data_rows import Positions, vectors_in
-from message_lifecycle.stores.iceberg.erasure.looking import Looks
+from message_lifecycle.stores.iceberg.erasure.looking import Looks, RowsOf
 from message_lifecycle.stores.iceberg.erasure.rewrite import (
     POSITION_DELETES,
     Entry,
@@ -27,7 +27,6 @@ from message_lifecycle.stores.iceberg.erasure.rewrite import (
     Manifests,
     names_of,
     opened,
-    rows_with,
     tells_of_gone,
 )
 from message_lifecycle.stores.iceberg.layout import OPERATION, PLAN_ID, STAGED_PLAN_ID, of_plan
@@ -214,7 +213,7 @@ def search(
         positions=positions,
         vectors={path: frozenset(places) for path, places in of_needed.items()},
         on_main=frozenset(on_main),
-        loose=loose_with(io, document, files.keys(), looks.matches, kind, going=going) if among is None and with_left else (),
+        loose=loose_with(io, document, files.keys(), looks.rows_of, kind, going=going) if among is None and with_left else (),
     )
 
 
@@ -286,7 +285,7 @@ class LooseFile:
 
 
 def loose_with(
-    io: FileIO, document: Mapping[str, Any], named: Collection[str], matches: Matches, kind: TableKind, *, going: Collection[str] = ()
+    io: FileIO, document: Mapping[str, Any], named: Collection[str], rows_of: RowsOf, kind: TableKind, *, going: Collection[str] = ()
 ) -> tuple[LooseFile, ...]:
     """`named`: paths of all data files that any snapshot names. `going`: names of those that an erasure has to delete still; it will."""
     location = str(document["location"])
@@ -297,7 +296,7 @@ def loose_with(
             continue
         path = f"{location_prefix(location)}{file.name}"
         try:
-            rows, offsets = _holding(io, path, matches, kind)
+            rows, offsets = _holding(io, path, rows_of, kind)
         except FileNotFoundError:
             continue  # its writer has taken it back
         if rows == 0:
@@ -309,13 +308,13 @@ def loose_with(
     return tuple(found)
 
 
-def _holding(io: FileIO, path: str, matches: Matches, kind: TableKind) -> tuple[int | None, str]:
+def _holding(io: FileIO, path: str, rows_of: RowsOf, kind: TableKind) -> tuple[int | None, str]:
     """How many rows of the file have the key, and which. None: it is torn, as a writer leaves it that died or is at it still, and cannot be
     searched: so it counts as one that holds the key."""
     import pyarrow as pa
 
     try:
-        rows = rows_with(io, path, matches, kind)
+        rows = rows_of(io, path, kind)
         if not len(rows):
             return 0, ""
         with opened(io, path) as parquet:

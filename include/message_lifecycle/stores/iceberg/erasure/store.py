@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from message_lifecycle.model.change import Rewrite
-from message_lifecycle.model.erasure import TABLE_KINDS, ErasedTable, KeyInTable, Matches, TableKind
+from message_lifecycle.model.erasure import TABLE_KINDS, ErasedTable, KeyInTable, KeyMatch, TableKind
 from message_lifecycle.model.errors import PlanConflict, UnknownTopic
 from message_lifecycle.model.in_values import Needle, ValuePlace
 from message_lifecycle.model.instants import Instant
@@ -27,7 +27,7 @@ from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.engine import Engine, engine_of_process
 from message_lifecycle.stores.iceberg.erasure.evidence import joined, of_table
 from message_lifecycle.stores.iceberg.erasure.in_values import RowsInValues, places_of
-from message_lifecycle.stores.iceberg.erasure.looking import Looks
+from message_lifecycle.stores.iceberg.erasure.looking import Looks, RowsOf
 from message_lifecycle.stores.iceberg.erasure.metadata import snapshot_id_of
 from message_lifecycle.stores.iceberg.erasure.publish import (
     TableErasure,
@@ -39,6 +39,7 @@ from message_lifecycle.stores.iceberg.erasure.publish import (
     read_stage,
     stage_table,
 )
+from message_lifecycle.stores.iceberg.erasure.rewrite import RowsWithKey
 from message_lifecycle.stores.iceberg.erasure.search import MAIN, UndoWindow, ancestors, search, with_loose
 from message_lifecycle.stores.iceberg.fence import properties
 from message_lifecycle.stores.iceberg.layout import PLAN_ID
@@ -72,7 +73,7 @@ class IcebergEraser(NamesFailures, ChangeStore):
         self._steps = steps or (lambda _: None)
 
     def find_key(
-        self, name: TopicName, matches: Matches, policy: Policy, *, as_of: Instant, undoable: Collection[str] = ()
+        self, name: TopicName, match: KeyMatch, policy: Policy, *, as_of: Instant, undoable: Collection[str] = ()
     ) -> Sequence[KeyInTable]:
         window = UndoWindow.of(policy, as_of, undoable, self._undoable())
         # Files of another table in there would look like what dead writers left.
@@ -80,7 +81,7 @@ class IcebergEraser(NamesFailures, ChangeStore):
         found = [
             with_loose(searched.summary, searched.loose, now_ms=time.time_ns() // 1_000_000)
             for kind, io, document, going in self._documents(name)
-            for searched in (search(self._looks(name, io, document, kind, matches), document, window, going=going),)
+            for searched in (search(self._looks(name, io, document, kind, RowsWithKey(match)), document, window, going=going),)
         ]
         return tuple(reversed(found))
 
@@ -90,15 +91,12 @@ class IcebergEraser(NamesFailures, ChangeStore):
         window = UndoWindow.of(policy, as_of, undoable, self._undoable())
         places: list[ValuePlace] = []
         for kind, io, document, going in self._documents(name):
-            looks = self._looks(name, io, document, kind, needle.is_in)
-            looks.rows_of = RowsInValues(needle)
+            looks = self._looks(name, io, document, kind, RowsInValues(needle))
             found = search(looks, document, window, going=going, with_left=False)
             places = [*places_of(io, document, kind, found), *places]
         return places
 
-    def erased_tables(
-        self, plan: Plan, matches: Matches, went: Mapping[str, Sequence[str]] = MappingProxyType({})
-    ) -> Sequence[ErasedTable]:
+    def erased_tables(self, plan: Plan, match: KeyMatch, went: Mapping[str, Sequence[str]] = MappingProxyType({})) -> Sequence[ErasedTable]:
         found = []
         for action in plan.rewrites:
             try:
@@ -109,7 +107,7 @@ class IcebergEraser(NamesFailures, ChangeStore):
                 continue  # dropped since; what else the topic has is looked into all the same
             part.finish()
             document, going = load_with_going(part.catalog, part.place, part.io)
-            after = search(self._looks(plan.topic, part.io, document, action.table, matches), document, part.window, going=going)
+            after = search(self._looks(plan.topic, part.io, document, action.table, RowsWithKey(match)), document, part.window, going=going)
             done = next((one for one in document["snapshots"] if one["summary"].get(PLAN_ID) == plan.plan_id), None)
             committed_ms = None if done is None else int(done["timestamp-ms"])
             # What a writer has written since and not committed yet, is no part of what was there.
@@ -135,21 +133,21 @@ class IcebergEraser(NamesFailures, ChangeStore):
         return kept_versions(((io, str(document["location"])) for _, io, document, _ in self._documents(name)), until_ms=until_ms)
 
     def stage(self, plan: Plan, given: Given = NOTHING_GIVEN) -> Staged:
-        matches = given.matches()
+        match = given.matches()
         for action in plan.rewrites:
             place, io = self._place(plan.topic, action.table)
-            stage_table(self._tables.catalog, place, io, plan, action, self._window(plan, action), matches)
+            stage_table(self._tables.catalog, place, io, plan, action, self._window(plan, action), match)
         self._steps("after_stage")
         # The snapshot that the log's commit will make: the same whoever makes it.
         made = snapshot_id_of(plan.plan_id, MAIN) if plan.changes else plan.requirements.snapshot_id
         return Staged(plan_id=plan.plan_id, branch=None, snapshot_id=made)
 
     def evidence(self, plan: Plan, _staged: Staged, _policy: Policy, given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
-        frames, matches = [], given.matches()
+        frames, rows_of = [], RowsWithKey(given.matches())
         for action in plan.rewrites:
             place, io = self._place(plan.topic, action.table)
             document = load(self._tables.catalog, place, io)
-            looks = self._looks(plan.topic, io, document, action.table, matches)
+            looks = self._looks(plan.topic, io, document, action.table, rows_of)
             try:
                 frames.append(of_table(self._tables.catalog, document, plan, action, self._window(plan, action), looks))
             except FileNotFoundError as lost:  # another engine has expired what it was staged on
@@ -157,7 +155,7 @@ class IcebergEraser(NamesFailures, ChangeStore):
         return joined(plan, frames)
 
     def publish(self, verdict: Verdict, given: Given) -> Published:
-        plan, matches, ledger = verdict.plan, given.matches(), given.ledger()
+        plan, match, ledger = verdict.plan, given.matches(), given.ledger()
         parts = [self._part(plan, action) for action in plan.rewrites]
         for part in parts:
             document = load(part.catalog, part.place, part.io)
@@ -165,7 +163,7 @@ class IcebergEraser(NamesFailures, ChangeStore):
                 # One that died before it had ended comes first: its list makes room for ours.
                 part.finish()
                 forget(part.catalog, part.place, part.io)
-            part.commit(properties(verdict, ledger), matches)
+            part.commit(properties(verdict, ledger), match)
         for part in parts:
             part.finish()
         done = self.published(plan)
@@ -212,12 +210,12 @@ class IcebergEraser(NamesFailures, ChangeStore):
         beside = TABLE_KINDS[kind].beside
         return (name.namespace, name.table(beside)), self._tables.load(name, kind=beside).io
 
-    def _looks(self, name: TopicName, io: FileIO, document: Mapping[str, Any], kind: TableKind, matches: Matches) -> Looks:
+    def _looks(self, name: TopicName, io: FileIO, document: Mapping[str, Any], kind: TableKind, rows_of: RowsOf) -> Looks:
         return Looks(
             io=io,
             store=Store.of_io(io, str(document["location"])),
-            matches=matches,
             kind=kind,
+            rows_of=rows_of,
             engine=self._engine,
             description=f"erasure of {name}",
         )

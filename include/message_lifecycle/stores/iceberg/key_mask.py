@@ -1,0 +1,45 @@
+"""Keys of an Arrow column, looked up by their keyed hash."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from message_lifecycle.model.erasure import MARK_DIGITS, KeyMatch
+
+ArrowColumn = Any
+"""A `pyarrow.Array` or `ChunkedArray`: pyarrow has no types for type checkers."""
+
+_MARKED = f"SELECT key FROM keys WHERE list_contains($marks, substr(md5($salt || key), 1, {MARK_DIGITS}))"
+
+
+def key_mask(keys: ArrowColumn, match: KeyMatch) -> ArrowColumn:
+    """Return a mask that is true where the key is one of those looked for, and never null: a null key is no key.
+
+    Only keys with one of the marks are compared by their keyed hash, each once.
+
+    Args:
+        keys: Binary or text of any width, or a dictionary of those.
+    """
+    if pa.types.is_dictionary(keys.type):
+        keys = keys.cast(keys.type.value_type)
+    distinct = pc.drop_null(pc.unique(keys))
+    found = list(filter(match, _marked(distinct.cast(pa.large_binary()), match))) if len(distinct) and match else []
+    return pc.is_in(keys, value_set=pa.array(found, pa.large_binary()).cast(distinct.type), skip_nulls=True)
+
+
+def _marked(keys: pa.Array, match: KeyMatch) -> list[bytes]:
+    with _database().cursor() as connection:
+        connection.register("keys", pa.table({"key": keys}))
+        found = connection.execute(_MARKED, {"salt": match.secret.salt, "marks": sorted(match.marks)}).fetchall()
+    return [key for (key,) in found]
+
+
+@cache
+def _database() -> duckdb.DuckDBPyConnection:
+    """One for each process: to open one costs more than most columns."""
+    return duckdb.connect(config={"threads": 1})
