@@ -1,14 +1,13 @@
 """Erasing one key from 20 million messages in 320 files: only the files that hold it are written again.
 
-Planned, staged, published and verified in a fresh process without a JVM, the search of every file's keys by keyed hash included. The
-peer is DuckDB on two threads that writes all files again without the key, as one does who does not know which hold it. Each figure is
-of a whole process tree, and a median. Run: `python -m bench erasure`.
+Planned, staged, judged, published and verified in a fresh process. The peer is DuckDB on two threads, which writes all files again without
+the key, as one does who does not know which hold it. Each figure is of a whole process tree, and a median. Neither process imports anything
+of this benchmark (`bench.erasure_run`). Run: `python -m bench erasure`.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import sys
@@ -16,7 +15,6 @@ from pathlib import Path
 from secrets import token_hex
 from statistics import median
 
-import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -27,11 +25,8 @@ from bench.compaction import own_ledger
 from bench.process_tree import Cost, cost_of_module
 from bench.ttl_rows import MESSAGES, PARTITIONS, ROWS, SEGMENTS, generated, prepared
 from lifecycle_local.environment import load_environment
-from message_lifecycle.app import steps
 from message_lifecycle.app.wiring import lake as configured_lake
-from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.request import EraseKey
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.session import spark_session
 from message_lifecycle.stores.iceberg.table_folder import local_path
@@ -44,16 +39,8 @@ FILES = 8
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=REPEATS)
-    parser.add_argument("--erase", nargs=2, metavar=("TOPIC", "REQUEST"), help=argparse.SUPPRESS)
-    parser.add_argument("--rewrite", nargs=3, metavar=("DATA", "FOLDER", "KEY"), help=argparse.SUPPRESS)
     given = parser.parse_args()
     load_environment()
-    if given.erase:
-        print(json.dumps(erase(TopicName.parse(given.erase[0]), given.erase[1])))
-        return 0
-    if given.rewrite:
-        rewrite(Path(given.rewrite[0]), Path(given.rewrite[1]), given.rewrite[2].encode())
-        return 0
     return measure(generated(), given.repeats)
 
 
@@ -81,11 +68,11 @@ def _measured(data: Path, repeats: int) -> int:
             request_id = token_hex(16)
             digest = s.key_secret(True).digest(key)
             s.ledger.add_erasure(request_id, digest, topics=[name], forbid=False, requested_by="bench", why="bench")
-            ours.append(cost_of_module("bench.erasure", "--erase", str(name), request_id))
+            ours.append(cost_of_module("bench.erasure_run", "erase", str(name), request_id))
             after = files_of(name)
             assert len(before.keys() - after.keys()) == holding, "other files were written again than those that hold the key"
             assert all(after[file] == before[file] for file in before.keys() & after.keys()), "a file that stays was written again"
-            theirs.append(cost_of_module("bench.erasure", "--rewrite", str(data), str(rewritten), key.decode()))
+            theirs.append(cost_of_module("bench.erasure_run", "rewrite", str(data), str(rewritten), key.decode()))
             shutil.rmtree(rewritten)
     finally:
         lake.drop()
@@ -110,25 +97,6 @@ def files_of(name: TopicName) -> dict[str, tuple[int, int]]:
     """Inode and time of every data file of the topic, by name."""
     root = local_path(Tables().load(name).location())
     return {str(path.relative_to(root)): (path.stat().st_ino, path.stat().st_mtime_ns) for path in root.rglob("*.parquet")}
-
-
-def erase(name: TopicName, request_id: str) -> dict[str, object]:
-    s = configured_lake()
-    now: Instant = s.ledger.now()
-    outcome = steps.run(s, name, as_of=now, approver=lambda _plan, _report: (True, "bench", "yes"), work=EraseKey(request_id=request_id))
-    assert outcome.name == "published", outcome.detail
-    return {"removed": dict(outcome.removed)}
-
-
-def rewrite(data: Path, to: Path, key: bytes) -> None:
-    to.mkdir(exist_ok=True)
-    connection = duckdb.connect(config={"threads": 2})
-    for partition in range(PARTITIONS):
-        connection.execute(
-            f"COPY (SELECT * FROM read_parquet('{data}/{partition}/*.parquet') WHERE key != ?::BLOB) "
-            f"TO '{to}/{partition}.parquet' (FORMAT parquet, COMPRESSION zstd)",
-            [key],
-        )
 
 
 if __name__ == "__main__":

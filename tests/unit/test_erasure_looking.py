@@ -142,3 +142,18 @@ def test_what_was_written_again_is_compared_whatever_comes_at_a_time(tmp_path: P
         changed = [*values[:at], other, *values[at + 1 :]]
         assert not same(tmp_path, left.set_column(1, "value", pa.array(changed, pa.binary()))), f"row {at} is another"
     assert not same(tmp_path, left.cast(pa.schema([("offset", pa.int32()), ("value", pa.binary())]))), "of another type"
+
+
+@pytest.mark.parametrize("kind", [pa.float16(), pa.float32(), pa.float64()])
+def test_floats_are_compared_by_their_bits(tmp_path: Path, kind: pa.DataType) -> None:
+    floats = np.array([np.nan, -0.0, *range(8)], np.float16)
+    pq.write_table(pa.table({"value": pa.array(floats).cast(kind)}), tmp_path / "old.parquet")
+
+    def written_again(values: list[float]) -> bool:
+        pq.write_table(pa.table({"value": pa.array(np.array(values, np.float16)).cast(kind)}), tmp_path / "new.parquet")
+        with pq.ParquetFile(tmp_path / "old.parquet") as old, pq.ParquetFile(tmp_path / "new.parquet") as new:
+            return evidence._same(old, np.arange(10) < 3, new)
+
+    assert written_again([np.nan, -0.0, 0.0])
+    assert not written_again([np.nan, 0.0, 0.0])
+    assert not written_again([1.0, -0.0, 0.0])

@@ -25,11 +25,21 @@ def key_mask(keys: ArrowColumn, match: KeyMatch) -> ArrowColumn:
     Args:
         keys: Binary or text of any width, or a dictionary of those.
     """
+    distinct = pc.drop_null(_distinct(keys))
+    found = list(filter(match, _marked(distinct.cast(pa.large_binary()), match))) if len(distinct) and match else []
+    if not found:
+        return pa.repeat(pa.scalar(False), len(keys))
     if pa.types.is_dictionary(keys.type):
         keys = keys.cast(keys.type.value_type)
-    distinct = pc.drop_null(pc.unique(keys))
-    found = list(filter(match, _marked(distinct.cast(pa.large_binary()), match))) if len(distinct) and match else []
     return pc.is_in(keys, value_set=pa.array(found, pa.large_binary()).cast(distinct.type), skip_nulls=True)
+
+
+def _distinct(keys: ArrowColumn) -> pa.Array:
+    """The keys of a dictionary, some of which no row may have; else each key once."""
+    if not pa.types.is_dictionary(keys.type):
+        return pc.unique(keys)
+    dictionaries = [chunk.dictionary for chunk in (keys.chunks if isinstance(keys, pa.ChunkedArray) else (keys,))]
+    return pc.unique(pa.chunked_array(dictionaries, keys.type.value_type)) if len(dictionaries) != 1 else dictionaries[0]
 
 
 def _marked(keys: pa.Array, match: KeyMatch) -> list[bytes]:

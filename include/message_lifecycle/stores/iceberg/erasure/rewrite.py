@@ -231,7 +231,7 @@ class RowsWithKey:
         return np.concatenate(found) if found else _NONE
 
     def _holding(self, keys: pa.ChunkedArray) -> np.ndarray:
-        return np.asarray(key_mask(keys, self.match).to_numpy(), np.bool_)
+        return np.asarray(key_mask(keys, self.match).to_numpy(zero_copy_only=False), np.bool_)
 
     def _telling(self, texts: pa.ChunkedArray) -> np.ndarray:
         records = texts.cast(pa.binary()).to_pylist()
