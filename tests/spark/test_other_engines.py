@@ -12,6 +12,7 @@ from tests.spark.lake import Lake, tables
 from tests.spark.other_engines import LONG_AGO, WORDS, Topic
 
 from message_lifecycle.app import steps, witness
+from message_lifecycle.app.erasures import settle_latest
 from message_lifecycle.app.reading import read_compacted
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.request import UndoPlan
@@ -266,6 +267,9 @@ def test_an_erasure_is_not_done_while_a_table_is_away(
     if deed == "renamed":
         topic.lake.session.sql(f"ALTER TABLE `lake`.{away} RENAME TO {table.removeprefix('`lake`.')}")
         engine_of_process().forget(topic.name, kind=kind)
+        settled = settle_latest(topic.secret_services, request)
+        assert settled.state == "requested", "it may hold the key, and nobody has searched it"
+        assert f"{kind} table" in settled.detail and "was away when the topic was searched" in settled.detail
     else:
         given = ("topic", "repair", str(topic.name), "--by", "ada", "--why", "its files are gone")
         assert topic.say(*given) == 3, "a repair of the log says nothing of tables beside it"

@@ -23,7 +23,7 @@ from message_lifecycle.app.receipts import ERASURE, beneath, eraser_of, found_no
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.steps import Approver
 from message_lifecycle.app.topics import line_of
-from message_lifecycle.app.witness import missing_tables
+from message_lifecycle.app.witness import back_since, missing_tables
 from message_lifecycle.model.erasure import ErasureRequest
 from message_lifecycle.model.errors import (
     LifecycleError,
@@ -219,6 +219,13 @@ def unreached(s: Services, request: ErasureRequest) -> list[str]:
             "--give-up-tables` gives it up"
             for name in topics_of(s, request)
             for missing in missing_tables(s, name)
+        ]
+        + [
+            f"{name}: its {table} was away when the topic was searched, and has come back: `lifecycle erase run "
+            f"{request.request_id[:_SHORT]}` searches it"
+            for name in topics_of(s, request)
+            if (ended := newest(s, request, name)) is not None
+            for table in back_since(s, name, ended[1].as_of)
         ]
         + list(() if request.topics else s.strays())
     )

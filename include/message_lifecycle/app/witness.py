@@ -129,7 +129,7 @@ class Repair:
 
 
 def missing_tables(s: Services, name: TopicName) -> tuple[MissingTable, ...]:
-    """Return the tables beside the log that the ledger knows and the catalog lacks under the topic's name.
+    """Return the tables beside the log that the ledger knows and the catalog lacks under the topic's name, and record when they were missed.
 
     Someone has renamed or dropped such a table. Its files may still hold messages. The tables of a deleted topic are left out."""
     if s.witnesses is None or name in s.backends:
@@ -145,7 +145,17 @@ def missing_tables(s: Services, name: TopicName) -> tuple[MissingTable, ...]:
         return ()
     deletions = map(s.ledger.record, s.ledger.published_since(name, _DELETION, published_after=Instant(0)))
     deleted = {table.table_uuid for deletion in deletions for table in deletion.plan.deleted_tables}
-    return tuple(one for one in missing if one.table_uuid not in deleted)
+    found = tuple(one for one in missing if one.table_uuid not in deleted)
+    if found:
+        s.ledger.miss_tables(one.table_uuid for one in found)
+    return found
+
+
+def back_since(s: Services, name: TopicName, searched_at: Instant) -> tuple[MissingTable, ...]:
+    """Return the tables beside the log that were missing when the topic was searched, or after that, and are there now."""
+    missed = {table_uuid: kind for table_uuid, (kind, at) in s.ledger.missed_tables(name).items() if searched_at <= at}
+    missing = {one.table_uuid for one in missing_tables(s, name)} if missed else set[str]()
+    return tuple(MissingTable(kind=kind, table_uuid=table_uuid) for table_uuid, kind in missed.items() if table_uuid not in missing)
 
 
 def look(s: Services, name: TopicName) -> Repair:

@@ -13,7 +13,7 @@ from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.codec import ledger_not_migrated, ledger_too_new, ledger_too_old
 from message_lifecycle.ledger.database import Database
 
-SCHEMA_VERSION = 23
+SCHEMA_VERSION = 24
 """Raised by every change of `tables`. Before the first release no other version is read; from then on each change brings a migration."""
 
 

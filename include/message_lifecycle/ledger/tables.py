@@ -275,11 +275,13 @@ tables_beside = Table(
     _key("table_uuid"),
     _text("topic"),
     _text("kind"),
+    _number("missed_at", null=True),
     _text("given_up_by", null=True),
     _text("word", null=True),
     _number("given_up_at", null=True),
 )
-"""Each table that the catalog ever had beside a topic's log, as far as the ledger knows (DEL-7). `given_up_by`, `word`, `given_up_at`: the
+"""Each table that the catalog ever had beside a topic's log, as far as the ledger knows (DEL-7). `missed_at`: when somebody last looked for it
+and the catalog did not have it. `given_up_by`, `word`, `given_up_at`: the
 person who gave up a missing table, and why."""
 Index("lifecycle_tables_beside_by_topic", tables_beside.c.topic)
 

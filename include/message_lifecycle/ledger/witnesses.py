@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Row, select, update
@@ -11,6 +11,7 @@ from sqlalchemy import Row, select, update
 from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.database import Part, key_of, put
 from message_lifecycle.model.facts import LogWitness
+from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 
 _kept = tables.log_witnesses
@@ -50,10 +51,23 @@ class Witnesses(Part):
                     table_uuid=table_uuid,
                     topic=key_of(topic),
                     kind=kind,
+                    missed_at=None,
                     given_up_by=None,
                     word=None,
                     given_up_at=None,
                 )
+
+    def miss_tables(self, table_uuids: Iterable[str]) -> None:
+        """Record that the catalog lacks these tables now."""
+        with self._database.writing() as connection:
+            missed = {"missed_at": self._database.now(connection)}
+            connection.execute(update(_beside).where(_beside.c.table_uuid.in_(list(table_uuids))).values(**missed))
+
+    def missed_tables(self, topic: TopicName) -> dict[str, tuple[str, Instant]]:
+        """Return the kind of each table beside the topic's log that was missing once, and when it was last, by uuid."""
+        known = (_beside.c.topic == key_of(topic), _beside.c.given_up_at.is_(None), _beside.c.missed_at.is_not(None))
+        rows = self._rows(select(_beside.c.table_uuid, _beside.c.kind, _beside.c.missed_at).where(*known).order_by(_beside.c.table_uuid))
+        return {row.table_uuid: (row.kind, Instant(row.missed_at)) for row in rows}
 
     def give_up_table(self, table_uuid: str, *, by: str, text: str) -> None:
         """Record that a missing table will not return.
