@@ -41,6 +41,7 @@ CASES = [(*place, gap, commit) for place, gap, commit in product(PLACES, GAPS, C
 FOUND = [
     ("document purge", SNAPSHOTS, "gate", "create again alike"),
     ("erasure of refused rows", QUARANTINE, "halfway", "create again alike"),
+    ("reclaim", COMPACTED, "stage", "rename"),
 ]
 """Cases that once hid other topics, or ended without a name."""
 KEPT = [
