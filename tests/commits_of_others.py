@@ -264,8 +264,13 @@ def fast_forward(by: Other) -> None:
 
 
 def fast_forward_to_our_stage(by: Other) -> None:
-    if by.table.refs().containsKey(branch_of(by.plan_id)):
-        by.table.manageSnapshots().fastForwardBranch("main", branch_of(by.plan_id)).commit()
+    """Iceberg refuses it where main has gone on, as it has after our own commit."""
+    stage, table = branch_of(by.plan_id), by.table
+    if not table.refs().containsKey(stage):
+        return
+    main, staged = table.currentSnapshot().snapshotId(), table.snapshot(stage).snapshotId()
+    if by.jvm.jvm.org.apache.iceberg.util.SnapshotUtil.isAncestorOf(table, staged, main):
+        table.manageSnapshots().fastForwardBranch("main", stage).commit()
 
 
 def set_a_property(by: Other) -> None:

@@ -42,6 +42,7 @@ FOUND = [
     ("document purge", SNAPSHOTS, "gate", "create again alike"),
     ("erasure of refused rows", QUARANTINE, "halfway", "create again alike"),
     ("reclaim", COMPACTED, "stage", "rename"),
+    ("erasure of a key", COMPACTED, "halfway", "rename"),
 ]
 """Cases that once hid other topics, or ended without a name."""
 KEPT = [
