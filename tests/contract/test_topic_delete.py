@@ -15,6 +15,7 @@ from message_lifecycle.app.requests import delete_topic, deleted_topics
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.views.topics import deleted_view
+from message_lifecycle.app.witness import missing_tables
 from message_lifecycle.model.document import Change
 from message_lifecycle.model.errors import (
     CatalogUnavailable,
@@ -26,7 +27,9 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.request import DeleteTopic, RemoveMessages, UndoPlan
-from tests.contract.conftest import TABLES_HUNTED, MakeWorld
+from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.layout import COMPACTED
+from tests.contract.conftest import TABLES_HUNTED, MakeWorld, on
 from tests.contract.test_requests import append, topic_of
 from tests.errors import raises
 from tests.holds import WHENS, When, held, run_with_hold
@@ -90,6 +93,21 @@ def test_a_deleted_topic_is_unknown_and_comes_back_row_for_row(make_world: MakeW
     assert [t for t in deleted_topics(s) if t.topic == name] == []
     append(world, name, 8, b"d")
     assert run(world, name, 9, "compaction").name == "published", "it goes on as ever"
+
+
+@pytest.mark.parametrize("store_kind", on("iceberg")[:1], indirect=True)
+def test_a_table_that_came_back_with_its_topic_is_missed(make_world: MakeWorld) -> None:
+    """Another engine drops the view of a topic that was deleted and brought back."""
+    world = make_world({})
+    s, name = world.services, topic_of(world, cleanup_policy="compact", undo_window=1000)
+    append(world, name, 1, b"a", b"b", b"a")
+    published(world, name, 2, "compaction")
+    plan_id = deleted(world, name, 3)
+    assert missing_tables(s, name) == (), "the deletion took it away"
+    undone(world, name, 4, plan_id)
+    assert missing_tables(s, name) == ()
+    Tables().catalog.drop_table((name.namespace, name.table(COMPACTED)))
+    assert [table.kind for table in missing_tables(s, name)] == [COMPACTED]
 
 
 def test_asked_twice_nothing_happens_and_the_first_is_named(make_world: MakeWorld) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
@@ -80,6 +81,16 @@ def test_few_keys_of_a_column_are_compared_by_their_keyed_hash(monkeypatch: pyte
     found = key_mask(pa.array([b"%d" % number for number in range(20_000)]), match)
     assert found.to_pylist() == [number == 777 for number in range(20_000)]
     assert len(hashed) <= 20
+
+
+def test_each_thread_finds_its_own_key() -> None:
+    def found(number: int) -> list[bool]:
+        match = KeyMatch.of(SECRET, [SECRET.digest(b"%d" % number)])
+        return key_mask(pa.array([b"%d" % near for near in range(number - 50, number + 50)]), match).to_pylist()
+
+    numbers = range(1_000, 1_200)
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(found, numbers)) == [[at == 50 for at in range(100)]] * len(numbers)
 
 
 def test_a_key_of_text_is_its_utf_8() -> None:

@@ -131,7 +131,7 @@ class Repair:
 def missing_tables(s: Services, name: TopicName) -> tuple[MissingTable, ...]:
     """Return the tables beside the log that the ledger knows and the catalog lacks under the topic's name, and record when they were missed.
 
-    Someone has renamed or dropped such a table. Its files may still hold messages. The tables of a deleted topic are left out."""
+    Someone has renamed or dropped such a table. Its files may still hold messages. The tables of a topic that was deleted, and did not come back, are left out."""
     if s.witnesses is None or name in s.backends:
         return ()
     known = s.ledger.tables_beside(name)
@@ -143,8 +143,9 @@ def missing_tables(s: Services, name: TopicName) -> tuple[MissingTable, ...]:
     ]
     if not missing:
         return ()
-    deletions = map(s.ledger.record, s.ledger.published_since(name, _DELETION, published_after=Instant(0)))
-    deleted = {table.table_uuid for deletion in deletions for table in deletion.plan.deleted_tables}
+    deletions = s.ledger.published_since(name, _DELETION, published_after=Instant(0))
+    standing = deletions - s.ledger.undone_among(deletions)
+    deleted = {table.table_uuid for plan_id in standing for table in s.ledger.record(plan_id).plan.deleted_tables}
     found = tuple(one for one in missing if one.table_uuid not in deleted)
     if found:
         s.ledger.miss_tables(one.table_uuid for one in found)
