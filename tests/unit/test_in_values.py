@@ -70,7 +70,7 @@ def test_a_task_finds_what_this_process_finds(tmp_path: Path) -> None:
     table = pa.table({"offset": [5, 6, 7, 8, 9], "key": keys, "value": pa.array(values, pa.binary()), "headers": pa.array(rows, pairs)})
     pq.write_table(table, tmp_path / "a.parquet", row_group_size=2)
     search = pickle.loads(pickle.dumps(RowsInValues(Needle(KEY))))
-    assert search(LakeFileIO(), str(tmp_path / "a.parquet"), KEY.__eq__, "log").tolist() == [1, 3]
+    assert search(LakeFileIO(), str(tmp_path / "a.parquet"), "log").tolist() == [1, 3]
 
 
 def test_refused_rows_are_found_where_an_erasure_leaves_them(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_refused_rows_are_found_where_an_erasure_leaves_them(tmp_path: Path) -> 
     raws = ['{"k":"a","v":"mycustomer-17s"' + "x" * 300, "customer-17 torn", None, "base64:/2N1c3RvbWVyLTE3eA==", "base64:AAAA"]
     reasons = pa.nulls(len(raws), pa.string())
     pq.write_table(pa.table({"file": ["a"] * 5, "position": range(5), "reason": reasons, "raw": raws}), tmp_path / "a.parquet")
-    found = RowsInValues(Needle(KEY))(LakeFileIO(), str(tmp_path / "a.parquet"), KEY.__eq__, "quarantine")
+    found = RowsInValues(Needle(KEY))(LakeFileIO(), str(tmp_path / "a.parquet"), "quarantine")
     assert found.tolist() == [0], "the others tell the key as a part of their own, and an erasure takes them"
 
 

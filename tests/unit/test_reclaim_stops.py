@@ -13,10 +13,12 @@ import pytest
 from message_lifecycle.app import steps
 from message_lifecycle.app.operations.registry import preview, undoable
 from message_lifecycle.model.change import Forget
+from message_lifecycle.model.erasure import KeyMatch, KeySecret
 from message_lifecycle.model.errors import CatalogUnavailable, ForeignTable, PlanConflict, UnsafePath
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.settings import resolve
 from message_lifecycle.stores.iceberg.engine import engine_of_process
+from message_lifecycle.stores.iceberg.erasure.rewrite import RowsWithKey
 from message_lifecycle.stores.iceberg.erasure.search import loose_with
 from message_lifecycle.stores.iceberg.erasure.store import IcebergEraser
 from message_lifecycle.stores.iceberg.java import PROPERTIES
@@ -251,7 +253,8 @@ def test_a_torn_file_that_no_snapshot_names_cannot_be_searched_and_counts_as_hel
     named = [f"{root}/{name}" for name in names_below(root) if name.endswith(".parquet")]
     for name, content in (("empty", b""), ("torn", b"PAR1 and then it died")):
         (root / "data" / f"{name}.parquet").write_bytes(content)
-    found = loose_with(LakeFileIO(), document_of(past.log), named, lambda _key: False, "log")
+    secret = KeySecret(b"s" * 32)
+    found = loose_with(LakeFileIO(), document_of(past.log), named, RowsWithKey(KeyMatch.of(secret, [secret.digest(b"k")])), "log")
     assert sorted((one.file.name, one.file.rows) for one in found) == [("data/empty.parquet", 0), ("data/torn.parquet", 0)]
 
 

@@ -13,7 +13,7 @@ from pyiceberg.exceptions import NoSuchTableError
 
 from message_lifecycle.model.change import Rewrite
 from message_lifecycle.model.erasure import KeyMatch
-from message_lifecycle.model.errors import PlanConflict, TableUnreadable, table_went
+from message_lifecycle.model.errors import PlanConflict, TableUnreadable, table_missing
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.stores.iceberg.erasure.looking import Looks
 from message_lifecycle.stores.iceberg.erasure.metadata import Rewriting, read_going
@@ -202,11 +202,11 @@ def forget(catalog: Catalog, place: Place, io: FileIO) -> None:
 
 
 def load(catalog: Catalog, place: Place, io: FileIO) -> Document:
-    """Return the table's metadata document. Raises TablesMissing."""
+    """Return the table's metadata document. Raises TableMissing."""
     try:
         return document_at(io, catalog.load_table(place).metadata_location)
     except NoSuchTableError:
-        raise table_went(".".join(place)) from None
+        raise table_missing(".".join(place)) from None
 
 
 def document_at(io: FileIO, metadata_location: str) -> Document:
