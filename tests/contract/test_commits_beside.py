@@ -42,9 +42,12 @@ FOUND = [
     ("document purge", SNAPSHOTS, "gate", "create again alike"),
     ("erasure of refused rows", QUARANTINE, "halfway", "create again alike"),
     ("reclaim", COMPACTED, "stage", "rename"),
+    ("compaction", COMPACTED, "plan", "rename"),
+    ("document purge", SNAPSHOTS, "plan", "rename"),
+    ("undone document purge", SNAPSHOTS, "before", "create again alike"),
     ("erasure of a key", COMPACTED, "halfway", "rename"),
 ]
-"""Cases that once hid other topics, or ended without a name."""
+"""Cases that once hid other topics, ended without a name, or made a table again."""
 KEPT = [
     *((*PLACES[at % len(PLACES)], GAPS[(at + at // len(GAPS)) % len(GAPS)], commit) for at, commit in enumerate(COMMITS)),
     *FOUND,

@@ -181,6 +181,21 @@ def snapshot_at(table: Table, snapshot_id: int | None, plan_id: str) -> Snapshot
     return snapshot
 
 
+def table_to_build_on(
+    engine: Engine, plan: Plan, kind: str, base: ViewRequirements | SnapshotRequirements | None, create: Callable[[], None]
+) -> Java:
+    """The table beside the log on which the plan is staged. `create` makes it where the plan builds on none.
+
+    A table that the plan builds on is never made again: it may have been renamed, and could then not come back under its name (OBL-1).
+
+    Raises:
+        PlanConflict: The table that the plan builds on is not there.
+    """
+    if base is None or base.snapshot_id is None:
+        create()
+    return table_beside(engine, plan, kind)
+
+
 def table_beside(engine: Engine, plan: Plan, kind: str) -> Java:
     """The table beside the log that the plan changes. Raises PlanConflict where it is not there: somebody has dropped it, or a catalog from
     before has lost it, and what was staged there with it."""
@@ -197,6 +212,8 @@ def required_head(table: Java, plan_id: str, base: ViewRequirements | SnapshotRe
     pass where it is not, in words. Raises PlanConflict."""
     assert base is not None, "the plan names what it builds on"
     head, before = table.currentSnapshot(), base.snapshot_id
+    if head is None:
+        raise PlanConflict(plan_id, f"{changed} since it was planned: another engine made the table again, and it is empty")
     if before is None:
         # Made by staging, and never published: the table's first snapshot holds nothing.
         if head.parentId() is not None:

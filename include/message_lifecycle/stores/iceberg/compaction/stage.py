@@ -36,8 +36,7 @@ STAGED_VIEW = "lifecycle.staged-view"
 def stage(engine: Engine, tables: Tables, plan: Plan) -> Staged:
     """Make the new view on the plan's branch; done before, it is found. Raises PlanConflict, TopicWithoutKeys, CompactionFailed,
     UndoSourceGone, UnreadableDeletes."""
-    view_table.create(tables, plan.topic)
-    table = engine.table(plan.topic, kind=COMPACTED)
+    table = change.table_to_build_on(engine, plan, COMPACTED, plan.view, partial(view_table.create, tables, plan.topic))
     base_id = required_base(table, plan)
     work = partial(_work, engine, tables, plan, base_id, table)
     return _staged(plan, change.stage(engine, table, plan, base_id, work, kind=COMPACTED))

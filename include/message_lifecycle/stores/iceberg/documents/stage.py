@@ -18,7 +18,7 @@ from message_lifecycle.model.settings import Policy
 from message_lifecycle.stores.iceberg import fence
 from message_lifecycle.stores.iceberg.branches import branch_of, drop_stage, make_branch
 from message_lifecycle.stores.iceberg.catalog import Tables
-from message_lifecycle.stores.iceberg.change import snapshot_at
+from message_lifecycle.stores.iceberg.change import snapshot_at, table_beside, table_to_build_on
 from message_lifecycle.stores.iceberg.columns import BUCKET, bucket_of
 from message_lifecycle.stores.iceberg.compaction.removals import Holding, bring_back
 from message_lifecycle.stores.iceberg.data_files import commit
@@ -48,9 +48,8 @@ _Parts = tuple[StagedDocuments, Sequence[Written], Sequence[Written]]
 def stage(engine: Engine, tables: Tables, plan: Plan) -> Staged:
     """Fold, or bring back what an undo names, and put what comes and what goes on the plan's branches; done before, it is found. Raises
     PlanConflict, FoldingFailed, UnreadableDocuments, UnreadableDeletes, UndoSourceGone; then nothing is staged."""
-    if plan.on_snapshots.documents:
-        places.create(tables, plan.topic)
-    changes, snapshots = engine.table(plan.topic), engine.table(plan.topic, kind=SNAPSHOTS)
+    changes = engine.table(plan.topic)
+    snapshots = table_to_build_on(engine, plan, SNAPSHOTS, plan.snapshots, partial(places.create, tables, plan.topic))
     fence.check(plan, plan.plan_id, changes, None)
     base_id, snapshots_base = plan.requirements.snapshot_id, places.snapshots_base(snapshots, plan)
     found = found_before(plan, changes, snapshots)
@@ -59,7 +58,7 @@ def stage(engine: Engine, tables: Tables, plan: Plan) -> Staged:
     work = partial(_folded, engine) if plan.on_snapshots.documents else _returned
     told, of_changes, of_snapshots = work(tables, plan, snapshots_base)
     # Keys that a catalog gave out with them may have ended meanwhile.
-    changes, snapshots = engine.table(plan.topic), engine.table(plan.topic, kind=SNAPSHOTS)
+    changes, snapshots = engine.table(plan.topic), table_beside(engine, plan, SNAPSHOTS)
     # The changes first: what stands on the snapshots' branch says that all is there.
     told = replace(told, changes_id=committed(engine, plan, changes, of_changes, base_id, {}))
     words = {STAGED_DOCUMENTS: json.dumps(asdict(told))}
