@@ -309,12 +309,12 @@ def tables_missing(topic: str, plan_id: str, tables: str) -> PartlyUnavailable:
     )
 
 
-def table_missing(table: str) -> PartlyUnavailable:
-    """Another engine renamed or dropped a table while an erasure worked on it."""
+def table_vanished(found: str) -> PartlyUnavailable:
+    """Another engine renamed or dropped a table while we worked on it."""
     return PartlyUnavailable(
-        f"table {table} is not in the catalog any more. Another engine renamed or dropped it while an erasure worked on the topic. Bring the "
-        "table back under its name, then run the same command again: it goes on where it stopped.",
-        code="TableMissing",
+        f"a table is not in the catalog any more ({found}). Another engine renamed or dropped it while we worked on the topic. Bring the table "
+        "back under its name, then run the same command again: it goes on where it stopped.",
+        code="TableVanished",
     )
 
 

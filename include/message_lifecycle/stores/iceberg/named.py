@@ -5,10 +5,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from types import GeneratorType
 from typing import Any, TypeVar
 
+from pyiceberg.exceptions import NoSuchTableError
+
+from message_lifecycle.model.errors import table_vanished
 from message_lifecycle.stores.iceberg.pointers import reaching_catalog
 from message_lifecycle.stores.iceberg.session import engine_failures
 
@@ -28,7 +32,7 @@ class NamesFailures:
 def _named(word: Callable[..., T]) -> Callable[..., T]:
     @wraps(word)
     def named(*arguments: Any, **by_name: Any) -> Any:
-        with engine_failures(), reaching_catalog():
+        with _table_that_is_there(), engine_failures(), reaching_catalog():
             found = word(*arguments, **by_name)
         # What comes one by one meets it later.
         return _each(found) if isinstance(found, GeneratorType) else found
@@ -37,5 +41,14 @@ def _named(word: Callable[..., T]) -> Callable[..., T]:
 
 
 def _each(found: Iterator[T]) -> Iterator[T]:
-    with engine_failures(), reaching_catalog():
+    with _table_that_is_there(), engine_failures(), reaching_catalog():
         yield from found
+
+
+@contextmanager
+def _table_that_is_there() -> Iterator[None]:
+    """Name a table that was there a moment ago. Raises TableVanished."""
+    try:
+        yield
+    except NoSuchTableError as error:
+        raise table_vanished(str(error)) from error

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 
-from pyiceberg.exceptions import NoSuchTableError
-
 from message_lifecycle.model.change import Forget
 from message_lifecycle.model.errors import OutsideTable, PlanConflict, UnsafePath
 from message_lifecycle.model.plan import Plan
@@ -75,11 +73,8 @@ def _names(names: list[str]) -> pa.Table:
 
 
 def _look(tables: Tables, plan: Plan, policy: Policy, action: Forget, seen: _Seen) -> None:
-    try:
-        with reaching_catalog():
-            table = tables.catalog.load_table((plan.topic.namespace, plan.topic.table(action.table)))
-    except NoSuchTableError:
-        raise PlanConflict(plan.plan_id, "a table of the topic is not there any more") from None
+    with reaching_catalog():
+        table = tables.catalog.load_table((plan.topic.namespace, plan.topic.table(action.table)))
     if str(table.metadata.table_uuid) != action.table_uuid:
         raise PlanConflict(plan.plan_id, "a table of the topic is another than was planned for")
     roles = {name: removal.role for removal in action.files for name in removal.files}
