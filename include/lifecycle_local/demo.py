@@ -432,7 +432,7 @@ def _erase_one(s: Services, progress: Progress, topic: TopicName) -> None:
         request = erasures.ask(s, key, topics=[topic], forbid=True, by=BY, why=WHY)
         (found,) = erasures.carry_out(s, request.request_id, approver=lambda _plan, _report: (True, BY, WHY))
     if not found.is_done:
-        raise afterwards_failed(f"the erasure was not carried out: {found.told()}")
+        raise afterwards_failed(f"the erasure was not carried out: {found.reason()}")
     wrong = receipts.verify(s, request.request_id)
     if wrong or any(message.key == key for message in s.reader.messages(topic)):
         raise afterwards_failed(f"{topic}: the erased key is still to be found: {'; '.join(wrong) or 'a reader sees it'}")

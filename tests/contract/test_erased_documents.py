@@ -75,7 +75,7 @@ class Topic:
 
     def erase(self, request_id: str | None = None, approver: Any = grant) -> Outcome:
         (found,) = carry_out(self.s, request_id or self.request(), approver=approver)
-        assert found.error is None, found.told()
+        assert found.error is None, found.reason()
         assert found.outcome is not None
         return found.outcome
 

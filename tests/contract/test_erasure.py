@@ -61,7 +61,7 @@ def keys(world: World) -> list[bytes | None]:
 def erase(world: World, key: bytes = KEY, *, forbid: bool = False) -> str:
     request = ask(world.services, key, topics=[NAME], forbid=forbid, by="ada", why="a letter of 3 May")
     (found,) = carry_out(world.services, request.request_id, approver=lambda _plan, _report: YES)
-    assert found.is_done, found.told()
+    assert found.is_done, found.reason()
     return request.request_id
 
 
@@ -116,7 +116,7 @@ def test_an_erasure_that_finds_nothing_more_keeps_the_receipt_of_what_went(make_
     request_id = erase(world)
     kept = world.services.ledger.receipt(request_id)
     (again,) = carry_out(world.services, request_id)
-    assert again.is_done, again.told()
+    assert again.is_done, again.reason()
     assert world.services.ledger.receipt(request_id) == kept
 
 

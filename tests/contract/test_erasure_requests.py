@@ -127,9 +127,9 @@ def test_an_erasure_waits_for_somebody_else_than_who_asked(make_world: MakeWorld
     request = ask(world.services, KEY, topics=[NAME], forbid=False, by="Ada", why="a letter of 3 May")
     (waits,) = carry_out(world.services, request.request_id, approver=lambda _plan, _report: YES)
     assert waits.outcome is not None
-    assert (waits.outcome.name, keys(world)) == ("needs_approval", [b"a", KEY]), waits.told()
+    assert (waits.outcome.name, keys(world)) == ("needs_approval", [b"a", KEY]), waits.reason()
     (done,) = carry_out(world.services, request.request_id, approver=lambda _plan, _report: (True, "bob", "seen"))
-    assert done.is_done, done.told()
+    assert done.is_done, done.reason()
     assert keys(world) == [b"a"]
 
 

@@ -113,7 +113,7 @@ def test_what_another_removes_anywhere_meanwhile_is_a_generation_of_its_own(stre
         found = erase(over(topic, client), request_id)
         if code_of(found.error) == "LogReplaced":
             found = erase(over(topic, client), request_id)
-        assert found.is_done, f"before command {at}: {found.told()}"
+        assert found.is_done, f"before command {at}: {found.reason()}"
         if client.done <= at:
             return
         assert keys(topic) == [b"a", b"c"]
@@ -137,6 +137,6 @@ def test_a_message_of_the_key_that_comes_anywhere_before_the_commit_goes_too(str
         found = erase(over(topic, client), asked(topic))
         if client.done <= at or client.published:
             return
-        assert found.is_done, f"before command {at}: {found.told()}"
+        assert found.is_done, f"before command {at}: {found.reason()}"
         assert keys(topic) == [b"a", b"b", b"c"], f"before command {at}"
         assert streams.logs().open(topic.name).head().end_offsets == {0: 5, 1: 2}

@@ -165,7 +165,7 @@ def test_a_view_is_compacted_by_a_job_that_names_it(world: World, lake: RestLake
 
 def test_single_messages_are_found_by_a_job_that_names_it(world: World, lake: RestLake) -> None:
     name = topic_of(world, allow_msg_ttl=True)
-    # In one file: a file of which nothing stays goes as a whole, and no task looks for rows.
+    # Both in one file. A file whose messages are all due goes as a whole, and no task looks for rows.
     headers = {b"a": HEADERS["1s"], b"b": ()}
     new = [NewMessage(append_time=Instant(SECOND), key=key, value=b"v", headers=of_key) for key, of_key in headers.items()]
     world.writer.append(name, new, policy_of(world.services, name))
@@ -180,7 +180,7 @@ def test_a_key_is_looked_for_by_a_job_that_names_it(world: World, lake: RestLake
     append(world, name, 1, b"a", b"b")
     request = ask(world.services, b"a", topics=[name], forbid=False, by="ada", why="a letter")
     (found,) = carry_out(world.services, request.request_id, approver=lambda _plan, _report: (True, "ada", "as asked"))
-    assert found.is_done, found.told()
+    assert found.is_done, found.reason()
     assert [m.key for m in world.services.reader.messages(name)] == [b"b"]
     assert f"erasure of {name}: searching 1 files" in jobs_of(lake, name)
 

@@ -281,6 +281,34 @@ def test_an_erasure_is_not_done_while_a_table_is_away(
 
 
 @pytest.mark.parametrize("topic", [{"cleanup_policy": "compact,delete"}], indirect=True)
+def test_a_view_that_is_away_while_it_would_be_searched_keeps_the_request_open(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:  # DEL-7
+    topic.ingest("a", "b")
+    topic.run("compaction")
+    view, away = sql_table(topic.name, kind="compacted"), f"`{topic.name.namespace}`.`{topic.name.table()}_away`"
+    eraser = topic.s.stores.rewrite
+    search = eraser.find_key
+
+    def renamed_meanwhile(*given: object, **named: object) -> object:
+        topic.lake.session.sql(f"ALTER TABLE {view} RENAME TO {away}")
+        try:
+            return search(*given, **named)
+        finally:
+            topic.lake.session.sql(f"ALTER TABLE `lake`.{away} RENAME TO {view.removeprefix('`lake`.')}")
+            engine_of_process().forget(topic.name, kind="compacted")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(eraser, "find_key", renamed_meanwhile)
+        assert topic.erase() == ""
+    (request,) = topic.ledger.erasures()
+    assert (request.state, "was away when the topic was searched" in request.detail) == ("requested", True), request.detail
+    assert topic.erase(request.request_id) == ""
+    assert topic.ledger.erasure(request.request_id).state == "erased"
+    assert b"a" not in {message.key for message in read_compacted(topic.s, topic.name)}
+
+
+@pytest.mark.parametrize("topic", [{"cleanup_policy": "compact,delete"}], indirect=True)
 @pytest.mark.parametrize("work", ["erasure", "compaction"])
 def test_a_published_plan_stays_published_while_its_view_is_away(topic: Topic, work: str) -> None:  # DEL-6
     topic.ingest("a", "b")

@@ -111,8 +111,8 @@ class Erased:
     def is_done(self) -> bool:
         return self.outcome is not None and self.outcome.name in ("published", "no_op")
 
-    def told(self) -> str:
-        """Why it is not done."""
+    def reason(self) -> str:
+        """Return why it is not done."""
         if self.outcome is not None:
             return f"{self.topic}: {self.outcome.name}: {self.outcome.detail}"
         return f"{self.topic}: {code_of(self.error)}: {self.error}"
@@ -165,7 +165,7 @@ def settle(s: Services, request: ErasureRequest, found: Sequence[Erased]) -> Era
     A request is `erased` if every topic is done, deleted ones too; `not_found` if every search that it made found no key; `refused` if a person refused and nothing has gone. Raises UnsupportedErasure, TopicBusy where a copy must be searched again and cannot be."""
     missing = sorted(set(topics_of(s, request)) - {one.topic for one in found})
     left = [one for one in found if not one.is_done]
-    reasons = [*(one.told() for one in left), *(_not_looked_at(s, name) for name in missing), *unreached(s, request)]
+    reasons = [*(one.reason() for one in left), *(_not_looked_at(s, name) for name in missing), *unreached(s, request)]
     detail = "; ".join(reasons or [*kept_beneath(s, request), *copied_again(s, request)])
     if not detail:
         forget_former(s, request)
@@ -183,7 +183,7 @@ def _not_looked_at(s: Services, name: TopicName) -> str:
     try:
         s.topics.describe(name)
     except Exception as error:  # noqa: BLE001 - the barrier of one topic
-        return Erased(topic=name, error=of_it_alone(s, name, error)).told()
+        return Erased(topic=name, error=of_it_alone(s, name, error)).reason()
     return f"{name}: not looked at yet"
 
 

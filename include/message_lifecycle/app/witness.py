@@ -7,7 +7,7 @@ a known table that the catalog lacks keeps erasures open, because its files may 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -129,9 +129,10 @@ class Repair:
 
 
 def missing_tables(s: Services, name: TopicName) -> tuple[MissingTable, ...]:
-    """Return the tables beside the log that the ledger knows and the catalog lacks under the topic's name, and record when they were missed.
+    """Return the tables beside the log that the ledger knows and the catalog lacks under the topic's name.
 
-    Someone has renamed or dropped such a table. Its files may still hold messages. The tables of a topic that was deleted, and did not come back, are left out."""
+    Someone has renamed or dropped such a table. Its files may still hold messages. Tables that went with their topic, and did not come back, are
+    left out."""
     if s.witnesses is None or name in s.backends:
         return ()
     known = s.ledger.tables_beside(name)
@@ -146,17 +147,25 @@ def missing_tables(s: Services, name: TopicName) -> tuple[MissingTable, ...]:
     deletions = s.ledger.published_since(name, _DELETION, published_after=Instant(0))
     standing = deletions - s.ledger.undone_among(deletions)
     deleted = {table.table_uuid for plan_id in standing for table in s.ledger.record(plan_id).plan.deleted_tables}
-    found = tuple(one for one in missing if one.table_uuid not in deleted)
-    if found:
-        s.ledger.miss_tables(one.table_uuid for one in found)
-    return found
+    return tuple(one for one in missing if one.table_uuid not in deleted)
+
+
+def note_searched(s: Services, name: TopicName, searched: Iterable[str]) -> None:
+    """Record which tables beside the log a search has missed. Call it after the search: a table may go away while it runs.
+
+    Args:
+        searched: The uuids of the tables that the search has seen.
+    """
+    missed = s.ledger.tables_beside(name).keys() - set(searched)
+    if missed:
+        s.ledger.miss_tables(missed)
 
 
 def back_since(s: Services, name: TopicName, searched_at: Instant) -> tuple[MissingTable, ...]:
-    """Return the tables beside the log that were missing when the topic was searched, or after that, and are there now."""
+    """Return the tables beside the log that a search of this time or a later one has missed, and that are there now."""
     missed = {table_uuid: kind for table_uuid, (kind, at) in s.ledger.missed_tables(name).items() if searched_at <= at}
-    missing = {one.table_uuid for one in missing_tables(s, name)} if missed else set[str]()
-    return tuple(MissingTable(kind=kind, table_uuid=table_uuid) for table_uuid, kind in missed.items() if table_uuid not in missing)
+    there = s.witnesses.beside(name).values() if missed and s.witnesses is not None else ()
+    return tuple(MissingTable(kind=kind, table_uuid=table_uuid) for table_uuid, kind in missed.items() if table_uuid in there)
 
 
 def look(s: Services, name: TopicName) -> Repair:

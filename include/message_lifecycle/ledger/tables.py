@@ -280,9 +280,8 @@ tables_beside = Table(
     _text("word", null=True),
     _number("given_up_at", null=True),
 )
-"""Each table that the catalog ever had beside a topic's log, as far as the ledger knows (DEL-7). `missed_at`: when somebody last looked for it
-and the catalog did not have it. `given_up_by`, `word`, `given_up_at`: the
-person who gave up a missing table, and why."""
+"""Each table that the catalog ever had beside a topic's log, as far as the ledger knows (DEL-7). `missed_at`: when a search
+of the topic last missed it. `given_up_by`, `word`, `given_up_at`: the person who gave up a missing table, and why."""
 Index("lifecycle_tables_beside_by_topic", tables_beside.c.topic)
 
 swept = Table("lifecycle_swept", metadata, _key("topic"), _number("snapshot_id"))

@@ -58,13 +58,13 @@ class Witnesses(Part):
                 )
 
     def miss_tables(self, table_uuids: Iterable[str]) -> None:
-        """Record that the catalog lacks these tables now."""
+        """Record that a search of the topic has missed these tables."""
         with self._database.writing() as connection:
             missed = {"missed_at": self._database.now(connection)}
             connection.execute(update(_beside).where(_beside.c.table_uuid.in_(list(table_uuids))).values(**missed))
 
     def missed_tables(self, topic: TopicName) -> dict[str, tuple[str, Instant]]:
-        """Return the kind of each table beside the topic's log that was missing once, and when it was last, by uuid."""
+        """Return the kind of each table beside the topic's log that a search has missed, and when one last did, by uuid."""
         known = (_beside.c.topic == key_of(topic), _beside.c.given_up_at.is_(None), _beside.c.missed_at.is_not(None))
         rows = self._rows(select(_beside.c.table_uuid, _beside.c.kind, _beside.c.missed_at).where(*known).order_by(_beside.c.table_uuid))
         return {row.table_uuid: (row.kind, Instant(row.missed_at)) for row in rows}

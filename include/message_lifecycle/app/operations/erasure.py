@@ -13,7 +13,7 @@ from message_lifecycle.app.holds import holds_of, ids_of
 from message_lifecycle.app.operations.registry import Frames, Operation, Work, names_of, undoable
 from message_lifecycle.app.receipts import eraser_of, keep, rows_erased, search
 from message_lifecycle.app.services import find_topic
-from message_lifecycle.app.witness import missing_tables
+from message_lifecycle.app.witness import note_searched
 from message_lifecycle.gates.tables import erasure_suite
 from message_lifecycle.model.erasure import TABLE_KINDS, ErasedTable, ErasureOf, ErasureRequest, HeldFile, KeyInTable, KeyMatch
 from message_lifecycle.model.errors import HeldByLegalHold, erasure_unfinished, unsupported_erasure
@@ -66,9 +66,9 @@ class Erasure(Operation):
         of = ErasureOf(request_id=request.request_id, digest=request.key.digest, secret=request.key.secret)
         matches = match_of(s, [request])
         _refuse_lost_archives(s, name)
-        missing_tables(s, name)  # the ledger knows then that this plan does not see them
         open_undo = s.ledger.published_since(name, undoable(), published_after=Instant(s.ledger.now() - policy.undo_window_us))
         found = eraser_of(s, name).find_key(name, matches, policy, as_of=as_of, undoable=open_undo)
+        note_searched(s, name, (table.table_uuid for table in found))
         _refuse_former_archives(s, name, policy, matches)
         _refuse_held(s, name, policy, matches, found, as_of=as_of, undoable=open_undo)
         return erasure.plan(name, requirements, policy, of, found, as_of=as_of)

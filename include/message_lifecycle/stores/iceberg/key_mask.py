@@ -35,7 +35,7 @@ def key_mask(keys: ArrowColumn, match: KeyMatch) -> ArrowColumn:
 
 
 def _distinct(keys: ArrowColumn) -> pa.Array:
-    """The keys of a dictionary, some of which no row may have; else each key once."""
+    """Return each key once. A dictionary may have keys that no row has."""
     if not pa.types.is_dictionary(keys.type):
         return pc.unique(keys)
     dictionaries = [chunk.dictionary for chunk in (keys.chunks if isinstance(keys, pa.ChunkedArray) else (keys,))]

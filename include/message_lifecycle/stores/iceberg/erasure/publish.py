@@ -9,11 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pyiceberg.exceptions import NoSuchTableError
-
 from message_lifecycle.model.change import Rewrite
 from message_lifecycle.model.erasure import KeyMatch
-from message_lifecycle.model.errors import PlanConflict, TableUnreadable, table_missing
+from message_lifecycle.model.errors import PlanConflict, TableUnreadable
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.stores.iceberg.erasure.looking import Looks
 from message_lifecycle.stores.iceberg.erasure.metadata import Rewriting, read_going
@@ -82,14 +80,14 @@ class TableErasure:
             memories=self.memories,
         )
 
-    def commit(self, summary: Mapping[str, str], match: KeyMatch) -> None:
+    def commit(self, summary: Mapping[str, str], matches: KeyMatch) -> None:
         """Done before, it is found. Raises PlanConflict, TableBusy, CommitUnknown."""
 
         def change(base: Java, builder: Java) -> None:
             before = document_of(base)
             if is_done(before, self.plan_id):
                 return
-            self.check(before, match)
+            self.check(before, matches)
             self.rewriting(summary).change(base, builder)
             name = going_name(self.plan_id)
             going = sorted(self._going(before, document_of(builder.build()), str(base.metadataFileLocation())))
@@ -116,7 +114,7 @@ class TableErasure:
         # Of what the plan names, also what no snapshot ever named.
         return {name for name in gone | (set(self.action.files) - new) if not is_absolute(name)}
 
-    def check(self, document: Document, match: KeyMatch) -> None:
+    def check(self, document: Document, matches: KeyMatch) -> None:
         """Since the plan nothing but appends came to main, none of which holds the key, and no ref has changed. Raises PlanConflict."""
         if str(document["table-uuid"]) != self.action.table_uuid:
             raise PlanConflict(self.plan_id, "the table is another one now")
@@ -142,11 +140,11 @@ class TableErasure:
         else:
             if base is not None:
                 raise PlanConflict(self.plan_id, f"its snapshot {base} is not among the ancestors of main")
-        self._search_new(document, match)
+        self._search_new(document, matches)
 
-    def _search_new(self, document: Document, match: KeyMatch) -> None:
+    def _search_new(self, document: Document, matches: KeyMatch) -> None:
         """Also what came to a branch of a batch that has died since."""
-        manifests, known, rows_of = Manifests(self.io), set[str](), RowsWithKey(match)
+        manifests, known, rows_of = Manifests(self.io), set[str](), RowsWithKey(matches)
         planned = set(self.action.snapshots)
         for old in (True, False):
             for snapshot in document["snapshots"]:
@@ -202,11 +200,7 @@ def forget(catalog: Catalog, place: Place, io: FileIO) -> None:
 
 
 def load(catalog: Catalog, place: Place, io: FileIO) -> Document:
-    """Return the table's metadata document. Raises TableMissing."""
-    try:
-        return document_at(io, catalog.load_table(place).metadata_location)
-    except NoSuchTableError:
-        raise table_missing(".".join(place)) from None
+    return document_at(io, catalog.load_table(place).metadata_location)
 
 
 def document_at(io: FileIO, metadata_location: str) -> Document:
@@ -265,7 +259,7 @@ def read_stage(io: FileIO, document: Document, plan_id: str) -> StagedTable | No
     return StagedTable(base=told["base"], files=from_json(json.dumps(told["files"]).encode()), memories=told["memories"])
 
 
-def stage_table(catalog: Catalog, place: Place, io: FileIO, plan: Plan, action: Rewrite, window: UndoWindow, match: KeyMatch) -> None:
+def stage_table(catalog: Catalog, place: Place, io: FileIO, plan: Plan, action: Rewrite, window: UndoWindow, matches: KeyMatch) -> None:
     """Done before, it is found. Raises PlanConflict where the table is not as it was planned for."""
     try:
         metadata = current_metadata(place)
@@ -289,8 +283,8 @@ def stage_table(catalog: Catalog, place: Place, io: FileIO, plan: Plan, action: 
         steps=lambda _: None,
     )
     # Files never change: the plan knows which of its time hold the key, this looks into those that came since, the gate into all.
-    erasure.check(dict(document), match)
-    looks = Looks(io=io, store=Store.of_io(io, str(document["location"])), kind=action.table, rows_of=RowsWithKey(match))
+    erasure.check(dict(document), matches)
+    looks = Looks(io=io, store=Store.of_io(io, str(document["location"])), kind=action.table, rows_of=RowsWithKey(matches))
     found = search(looks, document, window, among=named)
     planned = {row.file: (row.offsets, row.rows, row.live) for row in action.rows}
     if {file.name: (file.offsets, file.rows, file.live) for file in found.summary.files if file.needed} != planned:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pyiceberg.avro.file import AvroFile, AvroOutputFile
@@ -213,7 +214,7 @@ _NONE = np.empty(0, np.int64)
 class RowsWithKey:
     """Finds the rows of one file that hold the key. It goes to tasks, and prints no key."""
 
-    match: KeyMatch = field(repr=False)
+    matches: KeyMatch = field(repr=False)
 
     def __call__(self, io: FileIO, path: str, kind: TableKind) -> Positions:
         """Return the positions of the rows. Only columns that may hold the key are read, a row group at a time."""
@@ -231,11 +232,12 @@ class RowsWithKey:
         return np.concatenate(found) if found else _NONE
 
     def _holding(self, keys: pa.ChunkedArray) -> np.ndarray:
-        return np.asarray(key_mask(keys, self.match).to_numpy(zero_copy_only=False), np.bool_)
+        return np.asarray(key_mask(keys, self.matches).to_numpy(zero_copy_only=False), np.bool_)
 
     def _telling(self, texts: pa.ChunkedArray) -> np.ndarray:
-        records = texts.cast(pa.binary()).to_pylist()
-        return np.array([record is not None and tells_key(record, self.match) for record in records], np.bool_)
+        distinct = pc.drop_null(pc.unique(texts))
+        telling = pa.array([tells_key(text, self.matches) for text in distinct.cast(pa.binary()).to_pylist()], pa.bool_())
+        return np.asarray(pc.is_in(texts, value_set=distinct.filter(telling), skip_nulls=True).to_numpy(zero_copy_only=False), np.bool_)
 
 
 def names_of(file: pq.ParquetFile, kind: TableKind) -> Longs:

@@ -73,7 +73,7 @@ class IcebergEraser(NamesFailures, ChangeStore):
         self._steps = steps or (lambda _: None)
 
     def find_key(
-        self, name: TopicName, match: KeyMatch, policy: Policy, *, as_of: Instant, undoable: Collection[str] = ()
+        self, name: TopicName, matches: KeyMatch, policy: Policy, *, as_of: Instant, undoable: Collection[str] = ()
     ) -> Sequence[KeyInTable]:
         window = UndoWindow.of(policy, as_of, undoable, self._undoable())
         # Files of another table in there would look like what dead writers left.
@@ -81,7 +81,7 @@ class IcebergEraser(NamesFailures, ChangeStore):
         found = [
             with_loose(searched.summary, searched.loose, now_ms=time.time_ns() // 1_000_000)
             for kind, io, document, going in self._documents(name)
-            for searched in (search(self._looks(name, io, document, kind, RowsWithKey(match)), document, window, going=going),)
+            for searched in (search(self._looks(name, io, document, kind, RowsWithKey(matches)), document, window, going=going),)
         ]
         return tuple(reversed(found))
 
@@ -96,7 +96,9 @@ class IcebergEraser(NamesFailures, ChangeStore):
             places = [*places_of(io, document, kind, found), *places]
         return places
 
-    def erased_tables(self, plan: Plan, match: KeyMatch, went: Mapping[str, Sequence[str]] = MappingProxyType({})) -> Sequence[ErasedTable]:
+    def erased_tables(
+        self, plan: Plan, matches: KeyMatch, went: Mapping[str, Sequence[str]] = MappingProxyType({})
+    ) -> Sequence[ErasedTable]:
         found = []
         for action in plan.rewrites:
             try:
@@ -107,7 +109,9 @@ class IcebergEraser(NamesFailures, ChangeStore):
                 continue  # dropped since; what else the topic has is looked into all the same
             part.finish()
             document, going = load_with_going(part.catalog, part.place, part.io)
-            after = search(self._looks(plan.topic, part.io, document, action.table, RowsWithKey(match)), document, part.window, going=going)
+            after = search(
+                self._looks(plan.topic, part.io, document, action.table, RowsWithKey(matches)), document, part.window, going=going
+            )
             done = next((one for one in document["snapshots"] if one["summary"].get(PLAN_ID) == plan.plan_id), None)
             committed_ms = None if done is None else int(done["timestamp-ms"])
             # What a writer has written since and not committed yet, is no part of what was there.
@@ -133,10 +137,10 @@ class IcebergEraser(NamesFailures, ChangeStore):
         return kept_versions(((io, str(document["location"])) for _, io, document, _ in self._documents(name)), until_ms=until_ms)
 
     def stage(self, plan: Plan, given: Given = NOTHING_GIVEN) -> Staged:
-        match = given.matches()
+        matches = given.matches()
         for action in plan.rewrites:
             place, io = self._place(plan.topic, action.table)
-            stage_table(self._tables.catalog, place, io, plan, action, self._window(plan, action), match)
+            stage_table(self._tables.catalog, place, io, plan, action, self._window(plan, action), matches)
         self._steps("after_stage")
         # The snapshot that the log's commit will make: the same whoever makes it.
         made = snapshot_id_of(plan.plan_id, MAIN) if plan.changes else plan.requirements.snapshot_id
@@ -155,7 +159,7 @@ class IcebergEraser(NamesFailures, ChangeStore):
         return joined(plan, frames)
 
     def publish(self, verdict: Verdict, given: Given) -> Published:
-        plan, match, ledger = verdict.plan, given.matches(), given.ledger()
+        plan, matches, ledger = verdict.plan, given.matches(), given.ledger()
         parts = [self._part(plan, action) for action in plan.rewrites]
         for part in parts:
             document = load(part.catalog, part.place, part.io)
@@ -163,7 +167,7 @@ class IcebergEraser(NamesFailures, ChangeStore):
                 # One that died before it had ended comes first: its list makes room for ours.
                 part.finish()
                 forget(part.catalog, part.place, part.io)
-            part.commit(properties(verdict, ledger), match)
+            part.commit(properties(verdict, ledger), matches)
         for part in parts:
             part.finish()
         done = self.published(plan)
