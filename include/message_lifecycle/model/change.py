@@ -1,17 +1,17 @@
-"""What a plan does: an ordered list of changes, each of one table or of a topic's tables together, and each in one commit (DEL-1).
+"""The changes of a plan, in order. A change is one commit on one table, or on all tables of a topic (DEL-1).
 
-    CommitLog          messages leave the log or return to it, and its state moves
-    CommitView         messages leave the compacted view or return to it, or a compaction brings it up to date
-    CommitSnapshots    new snapshots of documents are made, old ones leave or return
-    CommitChanges      changes of documents return
-    CommitQuarantine   files of refused rows leave or return
-    Rewrite            a table is written again without an erased key, and its history ends
-    Forget             snapshots that nothing needs leave, and then files
-    DeleteTables       a topic's tables lose their names, and an undo finds them
-    RestoreTables      they get their names back
-    DropTables         they are dropped for good, before their files are removed
+    CommitLog          Messages leave the log or return to it. The state of the log moves.
+    CommitView         Messages leave the compacted view or return to it, or a compaction updates the view.
+    CommitSnapshots    Documents get new snapshots. Old snapshots leave or return.
+    CommitChanges      Changes of documents return.
+    CommitQuarantine   Files of refused rows leave or return.
+    Rewrite            A table is rewritten without an erased key, and its history ends.
+    Forget             Unneeded snapshots expire, and then their files are removed.
+    DeleteTables       A topic's tables lose their names. An undo finds them.
+    RestoreTables      The tables get their names back.
+    DropTables         The tables are dropped for good, before their files are removed.
 
-A change names exactly what it touches: files and segments that go whole, and single rows by their offsets.
+A change names exactly what it touches: whole files, whole segments, and single rows by their offsets.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ class SealSegment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DropSegments:
-    """Every segment from `first_base` to `last_base` of a partition goes, whole (EXP-5).
+    """Remove whole every segment from `first_base` to `last_base` of a partition (EXP-5).
 
-    Between the two bases the plan's snapshot holds exactly `segments` segments, all of which go.
+    The plan's snapshot holds exactly `segments` segments between the two bases. The plan removes every one.
     """
 
     partition: int
@@ -70,7 +70,7 @@ class DropSegments:
     rows: int
     size_bytes: int
     newest_at: Instant | None
-    """None: not known, and not asked by the reason."""
+    """None: unknown. The reason does not need this time."""
     reason: Literal["expiry", "compacted"] = "expiry"
 
 
@@ -78,15 +78,17 @@ class DropSegments:
 class Rows:
     """Single messages of one partition, named by their offsets.
 
-    Of the log they are those of one data file (TTL-7, EXP-5, CLK-4). The view says no file: where its messages lie is looked up."""
+    Messages of the log belong to one data file (TTL-7, EXP-5, CLK-4). Messages of the view name no file, so the commit looks for their
+    files.
+    """
 
     partition: int
     offsets: str
-    """As `rows.ranges_text`, never empty."""
+    """As `message.ranges_text`, never empty."""
     rows: int
     file: str = ""
     base_offset: int = 0
-    """Of the segment; 0 where no file is said."""
+    """The base offset of the segment. 0 if `file` is empty."""
 
     @property
     def first_offset(self) -> int:
@@ -99,27 +101,35 @@ class Rows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveRows(Rows):
-    """They are marked, so that no reader sees them. `superseded`: rows of the view whose key loses, by this plan, a newer message
-    of the log that is not compacted yet (CMP-9)."""
+    """Mark the rows as deleted, so that no reader sees them.
+
+    The reason `superseded` is for rows of the view. The plan removes a newer message of their key that compaction has not read yet (CMP-9).
+    """
 
     reason: RemovalReason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreRows(Rows):
-    """What an earlier plan took comes back, each message as it was and at its old place (DEL-7).
+    """Restore messages that an earlier plan removed, each unchanged and at its old place (DEL-7).
 
-    `file`: as the plan's source names it. `standing`: the table has it still, and marks are taken off it; else its content comes back
-    under a fresh name, for a path that a table has let go may be deleted by any other engine."""
+    Attributes:
+        file: The name of the file in the plan's source.
+        size_bytes: The size of the file.
+        standing: True if the table still has the file. The commit then only removes the delete marks. Otherwise the content returns under a
+            fresh name, because another engine may delete a path that the table has dropped.
+    """
 
     size_bytes: int = 0
-    """Of the file."""
     standing: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactPartition:
-    """Bring the view's partition up from the horizon `after` to `through`; equal: nothing new, only what is due in the view goes."""
+    """Bring the view's partition up from the horizon `after` to `through`.
+
+    If both are equal, the log has nothing new. Only due messages then leave the view.
+    """
 
     partition: int
     after: int
@@ -129,12 +139,19 @@ class CompactPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotDocument:
-    """What happens to one document (SNP-1, SNP-4, SNP-7, SNP-8).
+    """The planned change of one document (SNP-1, SNP-4, SNP-7, SNP-8).
 
-    `seq`: its newest change when this was planned. `after`: the newest proved snapshot, from which the fold goes on (0: from nothing).
-    `snapshot`: a new one at this server_seq. `epoch`: the document's from here on, raised by one where changes go. `dropped`: snapshots
-    that go. `purged`: how many changes go, the first at `purge_from`, all below `purge_before`; `reason`: the bound that was the lowest.
-    `bounds`: every bound that planning met, as (name, lowest server_seq that stays)."""
+    Attributes:
+        seq: The newest change of the document at planning time.
+        after: The newest proved snapshot, where the fold starts. 0: the fold starts from nothing.
+        snapshot: The server_seq of a new snapshot. None: no new snapshot.
+        epoch: The new epoch of the document. A purge of changes raises the epoch by one.
+        dropped: Snapshots that leave.
+        purge_from: The first change that leaves.
+        purge_before: Every change that leaves is below this server_seq.
+        reason: The lowest bound.
+        bounds: Every bound that planning met, as (name, lowest server_seq that stays).
+    """
 
     document: str
     seq: int
@@ -154,8 +171,13 @@ class SnapshotDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreDocument:
-    """What an earlier plan took of one document comes back, each row as it was (DEL-7): changes from `changes_from` to before
-    `changes_before`, or `snapshots` by their server_seq."""
+    """Restore the rows of one document that an earlier plan removed, each unchanged (DEL-7).
+
+    Attributes:
+        changes_from: The first change that returns.
+        changes_before: Every change that returns is below this server_seq.
+        snapshots: The snapshots that return, by server_seq.
+    """
 
     document: str
     changes_from: int = 0
@@ -169,9 +191,10 @@ class RestoreDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuarantinedFile:
-    """One file of the quarantine, all of whose rows have reached their age (QUA-1); `oldest_at`, `newest_at`: when they were refused.
+    """One file of the quarantine. Every row of the file has reached its age (QUA-1).
 
-    It comes back as a copy under a fresh path (DEL-7)."""
+    An undo restores the file as a copy under a fresh path (DEL-7). `oldest_at` and `newest_at` say when the rows were refused.
+    """
 
     file: str
     rows: int
@@ -182,10 +205,10 @@ class QuarantinedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """One commit on one table, in the class of its table. Rows that it does not name stay as they are."""
+    """One commit on one table. The commit leaves rows alone that it does not name."""
 
     source_id: int | None = None
-    """The table's snapshot that holds the rows which return."""
+    """The table's snapshot that holds the returning rows."""
 
     @property
     def is_empty(self) -> bool:
@@ -194,14 +217,14 @@ class Commit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitLog(Commit):
-    """On the log."""
+    """One commit on the log."""
 
     seal: tuple[SealSegment, ...] = ()
     drop: tuple[DropSegments, ...] = ()
     mark: tuple[RemoveRows, ...] = ()
     back: tuple[RestoreRows, ...] = ()
     sweep: tuple[int, ...] = ()
-    """Snapshots of another writer's removals, oldest first, for which markers are still owed (MRK-2)."""
+    """Snapshots of removals by another writer, oldest first. The log still owes markers for them (MRK-2)."""
     keep: str | None = None
     """The folder of an archive that keeps the removed messages (RET-7)."""
     kind: Literal["log"] = "log"
@@ -217,7 +240,7 @@ class CommitLog(Commit):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitView(Commit):
-    """On the compacted view."""
+    """One commit on the compacted view."""
 
     mark: tuple[RemoveRows, ...] = ()
     back: tuple[RestoreRows, ...] = ()
@@ -230,7 +253,10 @@ class CommitView(Commit):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitSnapshots(Commit):
-    """On the snapshots of documents. A second commit follows on their changes, which removes what the new snapshots cover (SNP-4)."""
+    """One commit on the snapshots of documents.
+
+    A second commit, on the changes, removes the changes that the new snapshots cover (SNP-4).
+    """
 
     documents: tuple[SnapshotDocument, ...] = ()
     documents_back: tuple[RestoreDocument, ...] = ()
@@ -242,7 +268,7 @@ class CommitSnapshots(Commit):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitChanges(Commit):
-    """On the changes of documents."""
+    """One commit on the changes of documents."""
 
     documents_back: tuple[RestoreDocument, ...] = ()
     kind: Literal["changes"] = "changes"
@@ -253,7 +279,7 @@ class CommitChanges(Commit):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitQuarantine(Commit):
-    """On the quarantine."""
+    """One commit on the quarantine."""
 
     files: tuple[QuarantinedFile, ...] = ()
     """Files that leave."""
@@ -274,9 +300,13 @@ def non_empty(*commits: AnyCommit) -> tuple[AnyCommit, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EraseRows(Rows):
-    """One data file is written again without the rows of an erased key, wherever a ref or an open undo reads it (DEL-7, CMP-8).
+    """Rewrite one data file without the rows of an erased key. A ref or an open undo reads the file (DEL-7, CMP-8).
 
-    `offsets`: of all rows of the key in its bytes; `rows`: how many, `live`: of those, how many readers of main still see."""
+    Attributes:
+        offsets: The offsets of every row of the key in the file's bytes.
+        rows: The number of these rows.
+        live: The number of these rows that readers of main still see.
+    """
 
     live: int
     reason: Literal["erased"] = "erased"
@@ -284,11 +314,17 @@ class EraseRows(Rows):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewrite:
-    """A table's history ends: every ref ends on a snapshot without the erased key; all other snapshots go, and their files at once.
+    """End a table's history.
 
-    `rows`: by file; `refs`: branches and tags with their snapshots; `undo`: plans whose undo is open, with the snapshot before each one's
-    commit, for each of which a branch is made; `snapshots`: all that the table remembers; `files`: those with the key that history alone
-    names."""
+    Every ref then ends on a snapshot without the erased key. The other snapshots and their files leave at once.
+
+    Attributes:
+        rows: The rows of the key, file by file.
+        refs: Branches and tags with their snapshots.
+        undo: Plans with an open undo, each with the snapshot before its commit. The commit makes a branch for each plan.
+        snapshots: Every snapshot that the table remembers.
+        files: Files with the key that only the history names.
+    """
 
     table: TableKind
     table_uuid: str
@@ -305,9 +341,11 @@ class Rewrite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveFiles:
-    """Files of one role that nothing that stays needs (DEL-7), named relative to the table's location.
+    """Remove files of one role that no remaining snapshot needs (DEL-7). Names are relative to the table's location.
 
-    `role`: data, vector (a delete file), manifest, list (of manifests), statistics, metadata, or orphan (named by nothing)."""
+    Attributes:
+        role: data, vector (a delete file), manifest, list (of manifests), statistics, metadata, or orphan (a file that nothing names).
+    """
 
     role: str
     files: tuple[str, ...]
@@ -316,9 +354,12 @@ class RemoveFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forget:
-    """Snapshots and refs of one of the topic's tables are forgotten, and then files go (DEL-7). `table`: its kind, empty for the log.
+    """Expire snapshots and refs of one of the topic's tables, and then remove files (DEL-7).
 
-    `kept`: how many snapshots stay, by the first reason that applies."""
+    Attributes:
+        table: The kind of the table. Empty for the log.
+        kept: The number of snapshots that stay, by the first reason that applies.
+    """
 
     table: str
     table_uuid: str
@@ -334,10 +375,15 @@ class Forget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovedTable:
-    """One of a topic's tables; `table`: its kind, empty for the log.
+    """One of a topic's tables.
 
-    Of one that is forgotten for good, `location`: where its files lie, which no catalog tells afterwards; `metadata`: the newest of its
-    documents below it, by which it is known that nothing came since. Both empty in a store without files."""
+    Attributes:
+        table: The kind of the table. Empty for the log.
+        location: The folder of the files. The plan of a final removal needs the folder, because no catalog knows it afterwards.
+        metadata: The newest metadata file below the location, for a final removal. If this file is still the newest, no commit came since.
+
+    `location` and `metadata` are empty in a store without files.
+    """
 
     table: str
     table_uuid: str
@@ -350,14 +396,14 @@ class MovedTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfTables:
-    """All tables of a topic, in one commit (DEL-7)."""
+    """One commit on all tables of a topic (DEL-7)."""
 
     tables: tuple[MovedTable, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteTables(OfTables):
-    """They lose their names. An undo finds them."""
+    """The tables lose their names. An undo finds them."""
 
     kind: Literal["delete_tables"] = "delete_tables"
 
@@ -367,7 +413,7 @@ class DeleteTables(OfTables):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreTables(OfTables):
-    """They get their names back."""
+    """The tables get their names back."""
 
     kind: Literal["restore_tables"] = "restore_tables"
 
@@ -377,7 +423,7 @@ class RestoreTables(OfTables):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DropTables(OfTables):
-    """They are dropped for good, before their files are removed."""
+    """The tables are dropped for good, before their files are removed."""
 
     kind: Literal["drop_tables"] = "drop_tables"
 
@@ -388,21 +434,24 @@ class DropTables(OfTables):
 Change = AnyCommit | Rewrite | Forget | DeleteTables | RestoreTables | DropTables
 
 
-# What comes back when a plan is taken back, and what is remembered of it (DEL-7).
+# Rows that an undo restores, and the record of an undo (DEL-7).
 
 
 Range = tuple[int, int, int]
-"""(partition, first offset, last offset), both included."""
+"""(partition, first offset, last offset). Both offsets are included."""
 QUARANTINE = -1
-"""In place of a partition: not of the log, but of the quarantine, whose rows are known by when they were refused (microseconds)."""
+"""Stands in place of a partition for rows of the quarantine. Such rows are known by the time of their refusal, in microseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Returning:
-    """Where the messages lie that a plan took and that are not in the log now. `source_id`: the snapshot that holds them; None: the plan
-    took nothing from the log.
+    """The messages that a plan removed and that the log does not have now.
 
-    `markers`: the plan's own that are still there. `present`: messages that it took and that are there again already."""
+    Attributes:
+        source_id: The snapshot that holds the messages. None: the plan removed nothing from the log.
+        markers: Markers of the plan that the log still has.
+        present: The number of removed messages that the log has again already.
+    """
 
     source_id: int | None
     rows: tuple[RestoreRows, ...] = ()
@@ -412,8 +461,13 @@ class Returning:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReturningView:
-    """What a plan took from the compacted view and that is not in it now. `source_id`: the view's snapshot that holds it. `newest`: of each of their keys, by partition, the highest
-    offset of them. `gone`: messages that it took and that no file has any more."""
+    """The messages that a plan removed from the compacted view and that the view does not have now.
+
+    Attributes:
+        source_id: The view's snapshot that holds the messages.
+        newest: For each partition and key of these messages, their highest offset.
+        gone: The number of removed messages that no file has any more.
+    """
 
     source_id: int | None = None
     rows: tuple[RestoreRows, ...] = ()
@@ -423,8 +477,12 @@ class ReturningView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentsBefore:
-    """Documents as they were before a plan's commits, by name, and the snapshots of both tables that show it; None: the plan took nothing
-    from that table."""
+    """Documents as they were before a plan's commits, by name.
+
+    Attributes:
+        changes_id: The snapshot of the changes' table that shows this. None: the plan removed no change.
+        snapshots_id: The snapshot of the snapshots' table that shows this. None: the plan removed no snapshot.
+    """
 
     changes_id: int | None
     snapshots_id: int | None
@@ -433,9 +491,14 @@ class DocumentsBefore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """What a plan has done to the log, by the table itself. `files`: names of the data files that its commit took out. Of an undo what is
-    there when the table is read again: `rows` of its messages, `twice` those that are there more than once, `markers` of those that it
-    takes away."""
+    """The effect of a plan on the log, by the table itself. For an undo, the counts come from a new read of the table.
+
+    Attributes:
+        files: Names of the data files that the plan's commit removed.
+        rows: For an undo, its messages in the log.
+        twice: For an undo, its messages that the log has more than once.
+        markers: For an undo, markers that the log still has although the undo removes them.
+    """
 
     files: tuple[str, ...] = ()
     rows: int = 0
@@ -445,8 +508,10 @@ class Effect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undone:
-    """A plan that was taken back by the plan `undone_by`. What came back lies in `ranges`, and nothing takes it again until a person
-    releases it."""
+    """A plan that the plan `undone_by` took back.
+
+    `ranges` holds the restored rows. No plan removes them again until a person releases them.
+    """
 
     plan_id: str
     topic: TopicName
@@ -463,8 +528,10 @@ def lies_in(ranges: tuple[Range, ...], partition: int, offset: int) -> bool:
 
 
 def ranges_in(rows: Iterable[RestoreRows], files: Iterable[QuarantinedFile] = ()) -> tuple[Range, ...]:
-    """The runs of offsets that come back, and times of refusal, in order; runs that meet, or of the log and its view lie on each other, are
-    one."""
+    """Return the offsets and the times of refusal that come back, as ordered runs.
+
+    Adjacent runs become one run. So do overlapping runs of the log and its view.
+    """
     spans = [(one.partition, run.start, run.stop - 1) for one in rows for run in ranges_of(one.offsets)]
     found: list[Range] = []
     for partition, first, last in sorted([*spans, *((QUARANTINE, file.oldest_at, file.newest_at) for file in files)]):

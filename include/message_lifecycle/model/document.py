@@ -9,13 +9,18 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 
 ACCEPTED_OWN = "own_settings"
-"""Beside a topic's accepted settings: those of users and documents, as JSON."""
+"""The key for the accepted settings of users and documents, as JSON, next to a topic's own accepted settings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One change of a document. `server_seq`: 1, 2, 3 ... per document (SNP-1). `payload`: JSON text in UTF-8, of the fold `yjs` an
-    update's bytes. `at` None: not known."""
+    """One change of a document.
+
+    Attributes:
+        server_seq: 1, 2, 3 ... per document (SNP-1).
+        at: None: unknown.
+        payload: JSON text in UTF-8. For the fold `yjs`, the bytes of an update.
+    """
 
     document: str
     server_seq: int
@@ -26,7 +31,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """The fold of all changes up to `server_seq`, as its fold stores it. `epoch`: of the document when this was made."""
+    """The fold of every change up to `server_seq`, in the fold's own format. `epoch`: the document's epoch at that time."""
 
     document: str
     server_seq: int
@@ -36,7 +41,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Synced:
-    """A client that has proved to have all changes up to `server_seq`, and when it last did (SNP-3). Never at 0 (SNP-5)."""
+    """A client that has proved to have every change up to `server_seq`, and the time of its last proof (SNP-3). Never at 0 (SNP-5)."""
 
     document: str
     client: str
@@ -46,10 +51,14 @@ class Synced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentState:
-    """One document as its tables have it. Stored changes are those from `first` to `seq`, without holes; `first` None: none is stored.
+    """One document by its tables.
 
-    `snapshots`: ascending. `younger`: the lowest stored server_seq that its age does not let go (unknown times are kept); None: all are
-    past `changes_max_age`, or no change is stored. Where no age is set it equals `first`."""
+    Attributes:
+        first: The first stored change. The stored changes run from `first` to `seq` without holes. None: no change is stored.
+        snapshots: Ascending.
+        younger: The lowest stored server_seq that age does not remove. A change with an unknown time stays. None: every stored change is
+            past `changes_max_age`, or no change is stored. Equals `first` if no age is set.
+    """
 
     document: str
     seq: int
@@ -60,13 +69,13 @@ class DocumentState:
 
     @property
     def last_snapshot(self) -> int:
-        """0: there is none yet."""
+        """The newest snapshot. 0: the document has no snapshot yet."""
         return self.snapshots[-1] if self.snapshots else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentTables:
-    """Both tables of a document topic at one moment. `None`: nothing was ever written to it."""
+    """The two tables of a document topic at one moment. An id of None: nothing was ever written to that table."""
 
     topic: TopicName
     changes_uuid: str
@@ -77,24 +86,24 @@ class DocumentTables:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedDocuments:
-    """What a plan has made, on branches of both tables, before anybody sees it. Ids are None where nothing of that table changes."""
+    """The staged change of a plan, on branches of both tables, where no reader sees it. An id is None if nothing of that table changes."""
 
     snapshots_id: int | None
     changes_id: int | None
     made: int
-    """Snapshots made."""
+    """New snapshots."""
     dropped: int
-    """Snapshots that go."""
+    """Snapshots that leave."""
     purged: int
-    """Changes that go."""
+    """Changes that leave."""
     blocked: tuple[tuple[str, str], ...] = ()
-    """(document, why): nothing of these goes, and no snapshot of them was made (SNP-10)."""
+    """(document, why). A blocked document keeps every change and gets no snapshot (SNP-10)."""
     state_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnSettings:
-    """Settings below the topic's: of users (owners of documents) and of single documents, and who owns which (SNP-9)."""
+    """Settings below the topic's: settings of users (owners of documents) and of single documents, and the owner of each document (SNP-9)."""
 
     users: Mapping[str, Mapping[str, int | float | bool | str]]
     documents: Mapping[str, Mapping[str, int | float | bool | str]]
@@ -103,7 +112,7 @@ class OwnSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnChanges:
-    """What is to be changed of `OwnSettings`, all of it or nothing. None unsets a setting, and makes a document nobody's."""
+    """Changes of `OwnSettings`, all or nothing. None unsets a setting, or leaves a document without an owner."""
 
     users: Mapping[str, Mapping[str, int | float | bool | str | None]] = field(default_factory=dict)
     documents: Mapping[str, Mapping[str, int | float | bool | str | None]] = field(default_factory=dict)

@@ -51,9 +51,9 @@ class Traits:
     of_text: bool = False
     """Its rows are text, and one row may hold several keys."""
     by_setting: bool = False
-    """It exists while a setting names it, and no catalog lists it."""
+    """The table exists while a setting names it, and no catalog lists it."""
     of_log: bool = False
-    """It is derived from the log. A plan that changes it names the snapshot that it builds on."""
+    """The table is derived from the log. A plan that changes the table names the snapshot that it builds on."""
     remains: str | None = None
     """The place that keeps bytes of the key where no search can find them."""
 
@@ -111,7 +111,7 @@ class KeySecret:
 
     @property
     def salt(self) -> bytes:
-        """Goes before a key whose mark is made. Nobody who lacks the secret can make marks."""
+        """The prefix of a key when its mark is made. Only a holder of the secret can make marks."""
         return hashlib.sha256(_MARK_SALT + self.value).digest()[:16]
 
     def digest(self, key: bytes) -> KeyDigest:
@@ -121,13 +121,13 @@ class KeySecret:
         return hmac.digest(self.value, key, "sha256")
 
     def mark(self, key: bytes) -> str:
-        """Return the first digits of MD5 of salt and key, which a database computes for a whole column. It protects nothing by itself."""
+        """Return the first digits of MD5 of salt and key, which a database computes for a whole column. A mark alone protects nothing."""
         return hashlib.md5(self.salt + key, usedforsecurity=False).hexdigest()[:MARK_DIGITS]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyMatch:
-    """Matches keys against keyed hashes. It can travel to a worker and prints neither secret nor key."""
+    """Matches keys against keyed hashes. A match can travel to a worker and prints neither secret nor key."""
 
     secret: KeySecret
     digests: frozenset[bytes]
@@ -223,7 +223,7 @@ class KeyInTable:
     undo: tuple[tuple[str, int], ...]
     """Plans that an undo can still take back, each with the snapshot before its commit."""
     snapshots: tuple[int, ...]
-    """All snapshots of the table."""
+    """Every snapshot of the table."""
     rows: int
     size_bytes: int
     searched: int

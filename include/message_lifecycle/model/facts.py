@@ -1,4 +1,4 @@
-"""What a plan is made from: a topic's log by its segments, and who still needs its messages."""
+"""The facts for a plan: a topic's log by its segments, and the readers that still need its messages."""
 
 from __future__ import annotations
 
@@ -11,18 +11,21 @@ from message_lifecycle.model.instants import Instant, deadline, is_dead
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.setting_list import Value
 
-# A segment is a run of a partition's log that expires as a whole; where one ends is decided here (EXP-3, EXP-4).
+# A segment is a run of a partition's log that expires as a whole. Segments are cut here, by `ActiveSegment` (EXP-3, EXP-4).
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """What metadata tells of one segment.
+    """A segment as metadata describe it.
 
-    `newest_at` is None where any message has no known time: unknown keeps data (CLK-4).
-    `late_rows` counts messages later than the run's `as_of` + skew, `first_late` is the offset of the first one. `newest_at` is then the
-    newest time at or before that which was ever written to the segment: removals do not change it (EXP-4).
-    `size_bytes` is what the store knows by metadata: message bytes in memory, file bytes on tables.
-    `never` and `own_ttl`: some message may say that no age takes it, or carry a TTL of its own.
+    Attributes:
+        newest_at: The newest time ever written to the segment, at or before the run's `as_of` + skew. Removals do not change it (EXP-4).
+            None if any message has an unknown time: unknown keeps data (CLK-4).
+        size_bytes: The size that the store knows from metadata: message bytes in memory, file bytes on tables.
+        late_rows: The number of messages later than the run's `as_of` + skew.
+        first_late: The offset of the first such message.
+        never: Some message may state that it never expires.
+        own_ttl: Some message may carry a TTL of its own.
     """
 
     partition: int
@@ -41,24 +44,24 @@ class Segment:
 
     @property
     def is_ahead(self) -> bool:
-        """True if every time of the segment is later than the run's `as_of` + skew: its age is not known until one of them has come."""
+        """True if every time of the segment is later than the run's `as_of` + skew. The age is unknown until one of these times has passed."""
         return self.newest_at is None and self.late_rows > 0
 
     def expires_at(self, expiry_us: int) -> Instant | None:
-        """When the whole segment is dead; None while its newest time is unknown."""
+        """Return when the whole segment is dead. None while its newest time is unknown."""
         return None if self.newest_at is None else deadline(self.newest_at, expiry_us)
 
     def is_expired(self, expiry_us: int, as_of: Instant) -> bool:
-        """EXP-4: the newest time is known and its deadline has come (the seal is judged by the caller)."""
+        """Return True if the newest time is known and its deadline has passed (EXP-4). The caller judges the seal."""
         due_at = self.expires_at(expiry_us)
         return due_at is not None and is_dead(due_at, as_of)
 
 
 @dataclass(slots=True, kw_only=True)
 class ActiveSegment:
-    """The segment of a partition that still takes messages; `joins` decides and moves on (EXP-3).
+    """The segment of a partition that still accepts messages (EXP-3).
 
-    The one place where a log is cut: stores feed it message by message, or a block at a time (stores/iceberg).
+    Only this class cuts a log. Stores feed it message by message, or a block at a time (stores/iceberg).
     """
 
     base_offset: int
@@ -115,7 +118,7 @@ class ActiveSegment:
             self.newest_at = newest_at
 
     def restart(self, base_offset: int) -> None:
-        """Seal what is there; the next message starts a new segment at `base_offset`."""
+        """Seal the current segment. The next message starts a new segment at `base_offset`."""
         self.base_offset, self.size_bytes, self.rows, self.newest_at, self.any_unknown = base_offset, 0, 0, None, False
         self.first_at = None
 
@@ -125,13 +128,13 @@ class ActiveSegment:
         return is_dead(deadline(self.newest_at, expiry_us), joins_at)
 
     def is_past_span(self, joins_at: Instant | None, max_us: int) -> bool:
-        """Whether a message of that time is later than the first known one by more than a segment may span."""
+        """Return True if a message of that time is later than the first known time by more than the allowed span of a segment."""
         return max_us > 0 and joins_at is not None and self.first_at is not None and joins_at - self.first_at > max_us
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogState:
-    """A topic's log at one snapshot, by metadata alone. Segments in order of (partition, base_offset)."""
+    """A topic's log at one snapshot, from metadata alone. Segments are in order of (partition, base_offset)."""
 
     topic: TopicName
     table_uuid: str
@@ -139,7 +142,7 @@ class LogState:
     end_offsets: Mapping[int, int]
     segments: tuple[Segment, ...]
     purged_through: Mapping[int, int] = field(default_factory=dict)
-    """The last offset by partition that was purged because the compacted view covers it (CMP-6, CMP-9)."""
+    """By partition, the last offset that was purged because the compacted view covers it (CMP-6, CMP-9)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +152,7 @@ class LogWitness:
     Attributes:
         kind: Empty for the log, else `compacted`.
         offsets: End offsets of the log, or horizons of the view, by partition.
-        state: All that the commit's summary carries, for a repair.
+        state: The whole state in the commit's summary, for a repair.
         in_history: Main's history still has the commit. Another engine's expiry removes it.
         witnessed: The table's own witness names this commit.
     """
@@ -170,7 +173,7 @@ class SeenTable:
 
     Attributes:
         head_id: The newest snapshot of main.
-        witness: Our newest commit; None of a view that says of no compaction.
+        witness: Our newest commit. None for a view without any record of a compaction.
     """
 
     table: str
@@ -181,16 +184,16 @@ class SeenTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogFound:
-    """What is left of the state of a topic's log, or of its compacted view, and what a repair would make of it (MSG-4).
+    """The remaining state of a topic's log or compacted view, and the state after a repair (MSG-4).
 
     Attributes:
-        problem: Why writes and deletions stop, in words; empty if they do not.
-        rolled_back: Another engine rolled the table back: a person must accept that.
+        problem: Why writes and deletions stop, in words. Empty if they do not stop.
+        rolled_back: Another engine rolled the table back, and a person must accept that.
         head_id: The newest snapshot of main.
-        witnesses: By witness, the offsets that it knows by partition; None if there is no such witness.
+        witnesses: By witness, the offsets that it knows by partition. None if the witness is missing.
         offsets: End offsets, or horizons, after the repair.
-        read: After a rollback, the last offset by partition that a consumer can have read and that is still there.
-        gone: Snapshots that the rollback took off main, as far as anything knows them.
+        read: After a rollback, the last offset by partition that a consumer can have read and that still exists.
+        gone: Known snapshots that the rollback removed from main.
     """
 
     table_uuid: str
@@ -207,8 +210,11 @@ class LogFound:
 
 
 ReaderKind = Literal["consumer", "replica", "compaction"]
-"""Who needs messages. A replica (a source or mirror of the topic, TTL-6) and compaction (CMP-9) bind TTL too: what dies before they
-have seen it would be missing there, or live on there."""
+"""The kinds of readers that need messages.
+
+A replica (a source or mirror of the topic, TTL-6) and compaction (CMP-9) bind TTL too. A message that dies before they have read it would
+be missing in the replica, or live on in the view.
+"""
 READERS: frozenset[str] = frozenset(get_args(ReaderKind))
 
 
@@ -217,14 +223,18 @@ class CopyState:
     """How far a source or mirror has copied its origin, by the replica's own table (TTL-6)."""
 
     offsets: Mapping[int, int]
-    """The origin's last offset by partition that is copied or has been passed; a partition that is not there has nothing yet."""
+    """The origin's last offset by partition that was copied or passed over. A missing partition has nothing yet."""
     origin_uuid: str | None
-    """Of the origin's table that was copied; None: nothing is copied yet, or it was before this was kept."""
+    """The uuid of the copied table. None: nothing is copied yet, or the copy is older than this record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lift:
-    """What a reader has not processed may go nevertheless, up to and including offset `through`; `reason`: why, in words (CMP-9)."""
+    """Permission to remove messages that a reader has not processed, up to and including offset `through` (CMP-9).
+
+    Attributes:
+        reason: Why, in words.
+    """
 
     through: int
     reason: str
@@ -232,7 +242,11 @@ class Lift:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """A reader's last processed offset in one partition; `at` None: time not known, so it never falls silent (EXP-6)."""
+    """A reader's last processed offset in one partition.
+
+    Attributes:
+        at: None: unknown time, so the reader never falls silent (EXP-6).
+    """
 
     consumer: str
     partition: int
@@ -242,7 +256,7 @@ class Progress:
     lift: Lift | None = None
 
     def silent_at(self, consumer_expiry_us: int) -> Instant | None:
-        """The first instant at which this consumer no longer pins."""
+        """Return the first instant at which this consumer no longer pins messages."""
         return None if self.at is None else Instant(self.at + consumer_expiry_us + 1)
 
     def pins_at(self, as_of: Instant, consumer_expiry_us: int) -> bool:
@@ -252,13 +266,13 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """Everything that planning may look at, gathered once; planning reads nothing else."""
+    """The complete input of planning, gathered once."""
 
     log: LogState
     consumers: tuple[Progress, ...] = ()
     accepted: Mapping[str, Value | None] | None = None
-    """The settings under which this topic's removals were last accepted (at first: those it was created with); None: unknown."""
+    """The settings of the topic's last accepted removals. At first, the settings of its creation. None: unknown."""
     spared: tuple[Spared, ...] = ()
-    """What stays whatever the rules say (DEL-7, DEL-8)."""
+    """Offsets that stay whatever the rules say (DEL-7, DEL-8)."""
     heeded: tuple[str, ...] = ()
-    """Ids of the legal holds that stand, sorted."""
+    """Ids of the active legal holds, sorted."""

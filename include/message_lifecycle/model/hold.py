@@ -1,4 +1,4 @@
-"""What stays whatever the rules say: legal holds (DEL-8), and the offsets that planning leaves alone for them and for undone plans (DEL-7)."""
+"""Messages that stay whatever the rules say: legal holds (DEL-8), and the offsets that holds and undone plans keep (DEL-7)."""
 
 from __future__ import annotations
 
@@ -19,14 +19,16 @@ SparedBy = Literal["hold", "undone_plan"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldTopic:
-    """Everything of the topic, now and to come."""
+    """The whole topic, now and in future."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldKey:
-    """All messages of a key; of a topic of documents, the document of that name.
+    """Every message of a key. In a topic of documents, the document with that name.
 
-    `key` None: the hold was released, and of the key its digest is left alone, for the key itself may be erased later."""
+    Attributes:
+        key: None: the hold was released. Only the digest stays, because the key may be erased later.
+    """
 
     key: bytes | None
     digest: str
@@ -34,7 +36,11 @@ class HeldKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldRange:
-    """Messages of a partition from offset `first` to `last`, both included; `last` None: and all that come."""
+    """Messages of a partition from offset `first` to `last`, both included.
+
+    Attributes:
+        last: None: future messages, too.
+    """
 
     partition: int
     first: int
@@ -54,7 +60,11 @@ What = HeldTopic | HeldKey | HeldRange
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
-    """`released_at` None: it stands."""
+    """A legal hold.
+
+    Attributes:
+        released_at: None: the hold is active.
+    """
 
     hold_id: str
     topic: TopicName
@@ -72,19 +82,24 @@ class Hold:
 
     @property
     def told(self) -> str:
-        """Which hold, whose and why, for reports: never the key."""
+        """The hold's id, owner and reason, for reports. Never the key."""
         return f"legal hold {self.hold_id} by {self.placed_by}: {self.why}"
 
 
 def held_key(hold_id: str, key: bytes) -> HeldKey:
-    """The digest is the hold's own, so that the same key under two holds cannot be told from their digests."""
+    """Return the key with a digest that only this hold uses. The same key under two holds has two digests, so nobody can match them."""
     return HeldKey(key=key, digest=hashlib.sha256(hold_id.encode() + b"\0" + key).hexdigest())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spared:
-    """Offsets `first` to `last` of a partition, both included; `last` None: no end. `name`: of the hold or the plan; `detail`: who holds
-    it and why, for reports."""
+    """Offsets `first` to `last` of a partition, both included, that stay.
+
+    Attributes:
+        last: None: no end.
+        name: The id of the hold or of the plan.
+        detail: The owner of the hold and the reason, for reports.
+    """
 
     partition: int
     first: int
@@ -99,20 +114,21 @@ class Spared:
 
 
 class SparedOffsets:
-    """What of a log is spared, for questions about many offsets."""
+    """The spared offsets of a log, for questions about many offsets."""
 
     def __init__(self, given: Iterable[Spared]) -> None:
         of: dict[int, list[Spared]] = {}
         for spared in given:
             of.setdefault(spared.partition, []).append(spared)
-        # First and last offsets of runs that do not meet, ascending, and who spares each: where several do, whose run began first.
+        # First and last offsets of disjoint runs, ascending, each with its hold or plan. Where several overlap, the run that began first
+        # counts.
         self._runs = {partition: _apart(entries) for partition, entries in of.items()}
 
     def __bool__(self) -> bool:
         return bool(self._runs)
 
     def touching(self, partition: int, first: int, last: int) -> Spared | None:
-        """Return who spares any of these offsets, both ends included. None if nobody does."""
+        """Return the hold or plan that spares any of these offsets, both ends included. None if the offsets are free."""
         runs = self._runs.get(partition)
         if runs is None:
             return None
@@ -120,7 +136,7 @@ class SparedOffsets:
         return runs.spared[at] if at < len(runs.lasts) and runs.firsts[at] <= last else None
 
     def split(self, partition: int, text: str) -> tuple[str, list[tuple[Spared, str]]]:
-        """Return the offsets that nobody spares, and the others once for each hold or plan that spares them, all as `ranges_text`."""
+        """Return the free offsets, and the spared offsets of each hold or plan, all as `ranges_text`."""
         runs = self._runs.get(partition)
         if runs is None:
             return text, []
@@ -147,7 +163,7 @@ class _Runs(NamedTuple):
 
 def _apart(entries: Iterable[Spared]) -> _Runs:
     found = _Runs([], [], [])
-    # An undone plan may spare a million runs. They share one value, by which answers count them together.
+    # An undone plan may spare a million runs. The runs share one value, so answers count them together.
     holders: dict[tuple[SparedBy, str, str], Spared] = {}
     after = 0
     for entry in sorted(entries, key=lambda spared: (spared.first, spared.end)):
@@ -164,7 +180,7 @@ def _apart(entries: Iterable[Spared]) -> _Runs:
 
 
 def spared_text(given: Iterable[Spared], ends: Mapping[int, int]) -> tuple[tuple[int, str], ...]:
-    """By partition, the spared offsets of a log with these ends as `ranges_text`: how a plan writes them down."""
+    """Return the spared offsets of a log with these ends, by partition as `ranges_text`. A plan stores this form."""
     everything = ((partition, runs_text([range(end)])) for partition, end in sorted(ends.items()) if end)
     offsets = SparedOffsets(given)
     found = ((partition, _joined(text for _, text in offsets.split(partition, all_)[1])) for partition, all_ in everything)
@@ -172,7 +188,7 @@ def spared_text(given: Iterable[Spared], ends: Mapping[int, int]) -> tuple[tuple
 
 
 def _joined(texts: Iterable[str]) -> str:
-    """Neighbours become one run: who spares them is no matter here."""
+    """Merge adjacent runs, whatever hold or plan spares them."""
     joined: list[range] = []
     for run in sorted((run for text in texts for run in ranges_of(text)), key=lambda run: run.start):
         if joined and joined[-1].stop == run.start:

@@ -1,6 +1,6 @@
-"""An erased key inside the values and headers of other messages: what counts as found, and where it was found.
+"""Search for an erased key inside the values and headers of other messages.
 
-An erasure removes the messages of a key. A search in values removes nothing: it names the places, so that a person can act.
+An erasure removes the messages of a key. A search in values removes nothing and names the places, so that a person can act.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message, ranges_text
 
 SHORT_BYTES = 4
-"""A shorter key stands in many values by chance: it counts as found only as a word of its own."""
+"""Many values contain a shorter key by chance. A shorter key counts as found only as a word of its own."""
 MOST_PLACES = 100
-"""Places that are named for one topic."""
+"""The most named places of one topic."""
 MOST_RANGES = 50
 MOST_NAMES = 20
 _WORD = rb"[0-9A-Za-z_\x80-\xff]"
@@ -26,7 +26,7 @@ _WORD = rb"[0-9A-Za-z_\x80-\xff]"
 
 @dataclass(frozen=True, slots=True)
 class Needle:
-    """A key that is looked for inside values: as its bytes, and as text that JSON, hex and base64 write for it."""
+    """A key to search for inside values: its bytes, and its text in JSON, hex and base64."""
 
     key: bytes = field(repr=False)
 
@@ -53,7 +53,7 @@ class Needle:
         return any(re.search(rb"(?<!" + _WORD + rb")" + re.escape(form) + rb"(?!" + _WORD + rb")", content) for form in forms)
 
     def is_in_text(self, text: str | None) -> bool:
-        """The same of a text that the quarantine keeps, which may be bytes in base64."""
+        """Do as `is_in` for a text of the quarantine, which may be bytes in base64."""
         if text is None:
             return False
         if self.is_in(text.encode("utf-8", "surrogateescape")):
@@ -64,7 +64,7 @@ class Needle:
             return False
 
     def is_in_message(self, message: Message) -> bool:
-        """True if the value or a header of the message holds the key, and the message is none of the key's own."""
+        """Return True if the value or a header of the message holds the key. A message with this key never counts."""
         if message.key == self.key:
             return False
         return self.is_in(message.value) or any(self.is_in(name.encode()) or self.is_in(content) for name, content in message.headers)
@@ -72,16 +72,16 @@ class Needle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValuePlace:
-    """Where a key was found in values: one table and partition, or one file beside the log.
+    """A place of a key in values: one table and partition, or one file next to the log.
 
-    Args:
-        partition: None: the table's rows are in no partition of a log.
-        file: A file of an archive; empty otherwise.
+    Attributes:
+        partition: None: the table's rows have no partition of a log.
+        file: A file of an archive. Empty otherwise.
         rows: Rows whose value or headers hold the key.
-        live: Rows among them that readers see. The others are removed already, and in the table's files or history still.
-        offsets: As `ranges_text`, the first ranges; empty where rows have no offsets.
-        is_cut: More rows were found than `offsets` and `names` say.
-        names: The first rows as people know them: `document:server_seq`, or `file:line` of refused rows. No record keeps them.
+        live: Rows among them that readers see. The other rows are removed, but the table's files or history still hold them.
+        offsets: The first ranges, as `ranges_text`. Empty if rows have no offsets.
+        is_cut: The search found more rows than `offsets` and `names` list.
+        names: The first rows as people know them: `document:server_seq`, or `file:line` of refused rows. No record keeps the names.
     """
 
     table: TableKind
@@ -96,12 +96,16 @@ class ValuePlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicValues:
-    """The search of one topic. `error`: why the topic could not be searched, so nothing is known of it."""
+    """The search of one topic.
+
+    Attributes:
+        error: Why the topic could not be searched. The result is then unknown.
+    """
 
     topic: str
     places: tuple[ValuePlace, ...] = ()
     more: int = 0
-    """Places beyond those that are named."""
+    """The number of places that `places` leaves out."""
     error: str = ""
 
     @property
@@ -117,7 +121,7 @@ class InValues:
     topics: tuple[TopicValues, ...]
 
     def without_names(self) -> InValues:
-        """The search without names of documents and files: a name may be erased later, and records stay."""
+        """Return the search without names of documents and files. A name may be erased later, and records stay."""
         topics = (replace(topic, places=tuple(replace(place, names=()) for place in topic.places)) for topic in self.topics)
         return replace(self, topics=tuple(topics))
 
@@ -145,7 +149,7 @@ def _place(found: dict[str, object]) -> ValuePlace:
 
 
 def place_of(table: TableKind, partition: int | None, offsets: Iterable[int], *, live: int) -> ValuePlace:
-    """The place of these offsets, of which each is one row."""
+    """Return the place of these offsets, one row for each offset."""
     found = sorted(set(offsets))
     text = ranges_text(found)
     ranges = text.split(",")
@@ -160,7 +164,7 @@ def place_of(table: TableKind, partition: int | None, offsets: Iterable[int], *,
 
 
 def places_of_messages(table: TableKind, found: Iterable[Message], *, is_live: bool = True) -> list[ValuePlace]:
-    """The places of messages, by partition."""
+    """Return the places of messages, by partition."""
     offsets: dict[int, list[int]] = {}
     for message in found:
         offsets.setdefault(message.partition, []).append(message.offset)
@@ -168,5 +172,5 @@ def places_of_messages(table: TableKind, found: Iterable[Message], *, is_live: b
 
 
 def of_topic(topic: str, places: Sequence[ValuePlace]) -> TopicValues:
-    """The search of one topic, with as many places as are named."""
+    """Return the search of one topic with at most `MOST_PLACES` places."""
     return TopicValues(topic=topic, places=tuple(places[:MOST_PLACES]), more=max(0, len(places) - MOST_PLACES))

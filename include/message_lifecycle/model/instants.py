@@ -1,4 +1,7 @@
-"""Points in time and spans: integer microseconds, UTC, saturating (MSG-1, CLK-3); and the lifetime that a message states itself."""
+"""Points in time and durations, and the lifetime that a message states.
+
+Times are integer microseconds in UTC and saturate (MSG-1, CLK-3).
+"""
 
 from __future__ import annotations
 
@@ -21,23 +24,23 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def seconds(count: int) -> int:
-    """Microseconds in `count` whole seconds."""
+    """Return the microseconds of `count` whole seconds."""
     return count * MICROS_PER_SECOND
 
 
 def deadline(start: Instant, duration_us: int) -> Instant:
-    """`start + duration`, saturating at int64; a saturated deadline is never due (CLK-3)."""
+    """Return `start + duration`, saturating at int64. A saturated deadline is never due (CLK-3)."""
     end = start + duration_us
-    return Instant(end if end < INT64_MAX else INT64_MAX)  # asked for each of very many segments, where `min` takes twice as long
+    return Instant(end if end < INT64_MAX else INT64_MAX)  # called for very many segments, and `min` takes twice as long
 
 
 def is_dead(due_at: Instant, as_of: Instant) -> bool:
-    """CLK-2: dead iff `as_of >= deadline`; a saturated deadline never is (CLK-3)."""
+    """Return True if `as_of >= due_at` (CLK-2). A saturated deadline never passes (CLK-3)."""
     return due_at < INT64_MAX and as_of >= due_at
 
 
 def parse_instant(value: object) -> Instant:
-    """Read ISO 8601 text (UTC where no zone is given) or integer microseconds. Raises InvalidInstant."""
+    """Read ISO 8601 text (UTC if the text has no zone) or integer microseconds. Raises InvalidInstant."""
     if isinstance(value, bool):
         raise InvalidInstant(value)
     if isinstance(value, int):
@@ -54,20 +57,23 @@ def parse_instant(value: object) -> Instant:
 
 
 def of_datetime(moment: datetime) -> Instant:
-    """Exact microseconds of a datetime; a naive one is UTC."""
+    """Return the exact microseconds of a datetime. A naive datetime is UTC."""
     aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return Instant((aware - _EPOCH) // _MICROSECOND)
 
 
 def newest(times: Iterable[Instant | None]) -> Instant | None:
-    """The latest of them; None where there is none, or one is not known: unknown keeps data (CLK-4)."""
+    """Return the latest time. None if there are no times or one is unknown: unknown keeps data (CLK-4)."""
     found = list(times)
     known = [time for time in found if time is not None]
     return max(known, default=None) if len(known) == len(found) else None
 
 
 def format_instant(instant: int | None) -> str:
-    """ISO 8601 in UTC, microseconds only where there are any; `unknown` for none; the number where no calendar has it."""
+    """Return ISO 8601 in UTC, with microseconds only if needed.
+
+    Returns `unknown` for None, and the number of microseconds if no calendar has the instant.
+    """
     if instant is None:
         return "unknown"
     try:
@@ -77,7 +83,7 @@ def format_instant(instant: int | None) -> str:
     return moment.isoformat().replace("+00:00", "Z")
 
 
-# Durations as people write them. No calendar units: how long a month is depends on the month.
+# Durations as people write them. Calendar units are missing, because the length of a month depends on the month.
 
 
 _UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
@@ -86,7 +92,7 @@ DURATIONS = "such as 20d, 12h, 90m, 30s or 1d12h"
 
 
 def parse_duration(text: str) -> int | float | None:
-    """Return the seconds of text such as `20d`, `12h`, `90m`, `30s` or `1d12h`: a float only where it has decimals. None if it is no duration."""
+    """Return the seconds of a text like `20d`, `12h`, `90m`, `30s` or `1d12h`, as a float only if it has decimals. None for any other text."""
     found = _DURATION.fullmatch(text)
     if found is None:
         return None
@@ -108,22 +114,22 @@ def duration(seconds: int | float) -> str:
 
 
 def span(seconds: int | None) -> str:
-    """A span as a person says it, by its two largest units: `3d4h`."""
+    """Return a duration for people, by its two largest units: `3d4h`."""
     if seconds is None:
         return "unknown"
     length = next((_UNITS[at + 1][1] for at, (_, length) in enumerate(_UNITS[:-1]) if seconds >= length), 1)
     return duration(seconds - seconds % length)
 
 
-# A message's own lifetime, as its publisher states it in a header (TTL-1 to TTL-3).
+# A message's own lifetime, which its publisher states in a header (TTL-1 to TTL-3).
 #
-# Durations are read as Go's `time.ParseDuration` reads them, digit by digit and in its arithmetic: what the NATS server takes is
-# taken here, what it refuses is refused, and both mean the same nanoseconds.
+# The parser reads durations like Go's `time.ParseDuration`, digit by digit and with its arithmetic. The parser and the NATS server accept
+# and refuse the same values, and both mean the same nanoseconds.
 
 
 TTL_HEADER = "Nats-TTL"
 INVALID_TTL = 10165
-"""The server's code for a value that is no TTL (TTL-4)."""
+"""The server's code for an invalid TTL (TTL-4)."""
 TTL_DISABLED = 10166
 """The server's code for a TTL on a stream without the feature (TTL-4)."""
 
@@ -138,7 +144,7 @@ _UNIT_NS = {
     b"h": 3_600_000_000_000,
 }
 _SECOND_NS = _UNIT_NS[b"s"]
-# One number and its unit; a unit is whatever stands up to the next digit or point.
+# One number and its unit. A unit ends at the next digit or point.
 _COMPONENT = re.compile(rb"(?=[.]?[0-9])([0-9]*)(?:[.]([0-9]*))?([^.0-9]+)")
 _ZERO = re.compile(rb"[-+]?0+")
 _INT64_DIGITS = 19
@@ -146,7 +152,7 @@ _INT64_DIGITS = 19
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnTtl:
-    """`duration_us` None and `never` False: the message has no TTL of its own. A duration beyond int64 saturates (CLK-3)."""
+    """The TTL of a message. If `duration_us` is None and `never` is False, the message has none. A duration beyond int64 saturates (CLK-3)."""
 
     duration_us: int | None = None
     never: bool = False
@@ -157,7 +163,7 @@ class InvalidTtl(ValueError):
 
 
 def parse_ttl(value: bytes, *, reject_zero: bool = False) -> OwnTtl:
-    """Read the header's value: never, at least a second in microseconds, rounded up (TTL-3), or nothing for zero. Raises InvalidTtl."""
+    """Read the header's value: never, microseconds of at least one second rounded up (TTL-3), or no TTL for zero. Raises InvalidTtl."""
     text = _without_leading_spaces(value)
     if text.lower() == b"never":
         return OwnTtl(never=True)
@@ -176,15 +182,15 @@ def parse_ttl(value: bytes, *, reject_zero: bool = False) -> OwnTtl:
 
 
 def ttl_header(headers: Iterable[tuple[str, bytes]]) -> bytes | None:
-    """The value of the first `Nats-TTL` header; None where there is none, or nothing but spaces in it (TTL-1)."""
+    """Return the value of the first `Nats-TTL` header. None if the header is missing or has only spaces (TTL-1)."""
     value = next((content for name, content in headers if name == TTL_HEADER), None)
     return value if value and _without_leading_spaces(value) else None
 
 
 def expires_at(append_time: Instant | None, ttl: OwnTtl) -> Instant | None:
-    """When the message dies of its own TTL; None: never of that. An unknown time never expires (CLK-4).
+    """Return when the message dies of its own TTL. None if it never does. A message with an unknown time never expires (CLK-4).
 
-    A duration that saturated gives a deadline that is never due, whatever the time it counts from (CLK-3).
+    A saturated duration gives a deadline that is never due, whatever the start time (CLK-3).
     """
     if append_time is None or ttl.duration_us is None:
         return None
@@ -196,14 +202,14 @@ def _without_leading_spaces(value: bytes) -> bytes:
 
 
 def _whole_seconds_us(digits: bytes) -> int:
-    # Python refuses to read thousands of digits, and what is longer than int64 saturates anyway.
+    # Python refuses to read thousands of digits. A number longer than int64 saturates anyway.
     significant = digits.lstrip(b"0")
     count = int(significant) if len(significant) <= _INT64_DIGITS else INT64_MAX
     return min(count * MICROS_PER_SECOND, INT64_MAX)
 
 
 def _duration_ns(text: bytes) -> int | None:
-    """A Go duration in nanoseconds, negative ones too, 2**63 included; None where it is none."""
+    """Return a Go duration in nanoseconds, negative durations and 2**63 included. None for any other text."""
     unsigned = text[1:] if text[:1] in (b"+", b"-") else text
     total, at = 0, 0
     while at < len(unsigned):
@@ -225,7 +231,7 @@ def _duration_ns(text: bytes) -> int | None:
 
 
 def _fraction_ns(digits: bytes, unit_ns: int) -> int:
-    """Go counts the fraction in floating point and cuts it off, and forgets digits that no longer fit in 63 bits; so must we."""
+    """Count the fraction in floating point, cut it off, and ignore digits beyond 63 bits, because Go does the same."""
     numerator, scale = 0, 1.0
     for digit in digits:
         if numerator > INT64_MAX // 10 or (grown := numerator * 10 + digit - ord("0")) > INT64_MAX + 1:

@@ -136,11 +136,11 @@ class Reason:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beyond:
-    """The limits by number and by size. They apply to messages that no `Reason` of the question removes or holds (DEL-9)."""
+    """The limits by number and by size. The limits apply to messages that no `Reason` of the question removes or holds (DEL-9)."""
 
     limits: Limits
     lapsed: Rule | None = None
-    """Messages that readers no longer see, although their segment stays. They rank after all others."""
+    """Messages that readers no longer see, although their segment stays. The limits rank these messages after all others."""
     dead: frozenset[Place] = frozenset()
     """Segments that an earlier rule would remove but a hold keeps. Their messages do not count."""
     below: Mapping[int, int] = field(default_factory=dict)
@@ -154,7 +154,7 @@ class RowQuestion:
     as_of: Instant
     reasons: tuple[Reason, ...]
     going: frozenset[Place] = frozenset()
-    """Segments that leave whole. Nobody inspects their messages."""
+    """Segments that leave whole. The answer skips their messages."""
     beyond: Beyond | None = None
     spared: tuple[Spared, ...] = ()
     """Messages that holds and undone plans keep. The answer reports them with the others; only `DueRows.free_since` leaves them out."""
@@ -162,7 +162,7 @@ class RowQuestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueRows:
-    """Messages of one file for which one reason holds."""
+    """Messages of one file that are due for one reason."""
 
     partition: int
     base_offset: int
@@ -187,7 +187,7 @@ class DueRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """What the limits found."""
+    """The result of the limits."""
 
     left: int = 0
     """Messages that no rule of age removes."""
@@ -388,8 +388,9 @@ class ViewRow:
     delete_horizon: Instant | None = None
     """When a retained tombstone may leave (CMP-7)."""
     remembered: bool = False
-    """The row is the memory of a dropped message and no reader sees it. It stays until `delete_horizon`, so that a late older event
-    cannot bring the key back (CMP-12)."""
+    """The row is the memory of a dropped message and no reader sees it. The row stays until `delete_horizon`, so that a late older event
+    cannot bring the key back (CMP-12).
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -420,7 +421,7 @@ class ViewState:
 
     @property
     def has_reached(self) -> bool:
-        """True if a compaction has read a message. It has read none if the topic was empty then."""
+        """True if a compaction has read a message. A compaction of an empty topic has read none."""
         return any(horizon > NOTHING for horizon in self.horizons.values())
 
 

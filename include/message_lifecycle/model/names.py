@@ -1,4 +1,4 @@
-"""Names of streams, topics, consumers and documents (NAME-1), how they are shown, and the catalog identifiers made from them."""
+"""Names of streams, topics, consumers and documents (NAME-1), how people see them, and the catalog identifiers made from them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from itertools import groupby
 from message_lifecycle.model.errors import InvalidName, invalid_topic_uri
 
 MAX_NAME_BYTES = 255
-# Catalog tables keep names in columns of 255 characters; a longer encoding is cut and closed with its digest.
+# Catalogs keep names in columns of 255 characters. A longer encoding is cut and ends with its digest.
 _MAX_IDENTIFIER = 180
 _ESCAPED = re.compile(r"_([0-9a-f]{2})")
 _WHITE_SPACE = frozenset("\t\n\x0b\x0c\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B))))
 _JOIN_CONTROLS = frozenset("\u200c\u200d")
-# UTS 18's \w takes the Alphabetic property: beside letters and marks it has letter numbers and the circled letters.
+# The class \w of UTS 18 includes the Alphabetic property, so letter numbers and the circled letters count as letters, too.
 _WORD_CATEGORIES = frozenset({"Lu", "Ll", "Lt", "Lm", "Lo", "Nl", "Mn", "Mc", "Me", "Nd", "Pc"})
 _CIRCLED = ((0x24B6, 0x24E9), (0x1F130, 0x1F149), (0x1F150, 0x1F169), (0x1F170, 0x1F189))
 PULSAR_SCHEME = "persistent"
@@ -37,10 +37,10 @@ def _allowed(char: str) -> bool:
 
 
 def normalise_name(name: str) -> str:
-    """Return the form in which a name is stored and compared (NAME-1): `  My Topic  ` becomes `my.topic`, in Unicode's NFC. Idempotent.
+    """Normalise a name for storage and comparison (NAME-1): `  My Topic  ` becomes `my.topic`, in Unicode's NFC. Idempotent.
 
     Raises:
-        InvalidName: A character is not allowed, or stands at a wrong place; or the name is empty, a path or too long.
+        InvalidName: A character is not allowed, or not allowed at its place. Or the name is empty, a path or too long.
     """
     if not isinstance(name, str):
         raise InvalidName(str(name), "not text")
@@ -64,17 +64,21 @@ def normalise_name(name: str) -> str:
 
 
 def _ends_a_letter(text: str) -> bool:
-    """A mark is part of its letter."""
+    """Return True if the text ends with a letter or with a mark, which is part of its letter."""
     return unicodedata.category(text[-1])[0] in "LM" if text else False
 
 
 def spellings(name: str) -> frozenset[str]:
-    """Return the spellings of a name that another program may use: as it is, and with every accent part of its letter or apart from it."""
+    """Return the spellings of a name in other programs: unchanged, composed (NFC) and decomposed (NFD)."""
     return frozenset({name, unicodedata.normalize("NFC", name), unicodedata.normalize("NFD", name)})
 
 
 def words_of(text: str) -> Iterator[tuple[str, bool]]:
-    """The text in parts, in order, each with whether a normalised name may stand there: the longest runs of characters that names are of."""
+    """Split the text into the longest runs of characters that names may and may not have.
+
+    Yields:
+        Each run in order, with True if a normalised name may contain it.
+    """
     for is_name, run in groupby(text, key=_in_a_name):
         yield "".join(run), is_name
 
@@ -85,8 +89,10 @@ def _in_a_name(char: str) -> bool:
 
 
 def safe(text: str) -> str:
-    """Control characters and those that turn the direction of writing are written out, wherever a person reads: what a name, a message or
-    another person's text holds must steer no terminal, and let nothing on a page look like what it is not."""
+    """Escape control characters and characters that turn the direction of writing.
+
+    A name, a message or another person's text must not steer a terminal, nor disguise anything on a page.
+    """
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
@@ -106,7 +112,7 @@ def catalog_identifier(name: str) -> str:
 
 
 def name_of_identifier(identifier: str) -> str | None:
-    """The name that `catalog_identifier` has encoded; None: it has a digest in its place, or is none of ours."""
+    """Return the name that `catalog_identifier` has encoded. None if the identifier holds a digest instead, or is not ours."""
     try:
         raw = _ESCAPED.sub(lambda found: bytes.fromhex(found[1]).decode("latin-1"), identifier)
         name = normalise_name(raw.encode("latin-1").decode())
@@ -135,22 +141,22 @@ class TopicName:
 
     @property
     def namespace(self) -> str:
-        """Catalog namespace of the stream."""
+        """The catalog namespace of the stream."""
         return catalog_identifier(self.stream)
 
     def table(self, kind: str = "") -> str:
-        """Catalog table of the topic; `kind` names one of the tables beside it (`quarantine`)."""
+        """Return the catalog table of the topic. `kind` names one of the tables next to it (`quarantine`)."""
         base = catalog_identifier(self.topic)
         return f"{base}__{kind}" if kind else base
 
 
 def reader_name(text: str) -> str:
-    """The name under which a reader of a topic is registered: a consumer's own, or a replica's `stream/topic`. Raises InvalidName."""
+    """Return the registered name of a reader: a consumer's name, or a replica's `stream/topic`. Raises InvalidName."""
     return str(TopicName.parse(text)) if "/" in text else normalise_name(text)
 
 
 def is_topic(text: str) -> bool:
-    """Whether `TopicName.parse` reads it."""
+    """Return True if `TopicName.parse` accepts the text."""
     try:
         TopicName.parse(text)
     except InvalidName:
@@ -160,11 +166,13 @@ def is_topic(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicUri:
-    """A topic as Pulsar names it, `persistent://tenant/namespace/topic`, read as ours; and the partition that the name spoke of, or None
-    (CMP-10).
+    """A topic by its Pulsar name, `persistent://tenant/namespace/topic` (CMP-10).
 
-    Tenant and namespace together are the stream, `tenant.namespace`. A tenant has no dot, so that the first dot of the stream parts the
-    two again, and no two URIs name one topic that NAME-1 does not hold for one. Every stream with a dot inside thus has a URI.
+    The stream is `tenant.namespace`. A tenant has no dot, so the first dot of the stream separates the two again. Two URIs therefore name
+    one topic only if NAME-1 gives them one name. Every stream with a dot inside has a URI.
+
+    Attributes:
+        partition: The partition in the name. None: the name has no partition.
     """
 
     name: TopicName
@@ -172,9 +180,10 @@ class TopicUri:
 
     @classmethod
     def parse(cls, text: str) -> TopicUri:
-        """Read a URI, or `stream/topic` as `TopicName.parse` does, where a suffix is part of the name.
+        """Read a URI, or `stream/topic` like `TopicName.parse`. In `stream/topic` a partition suffix is part of the name.
 
-        Raises InvalidTopicUri, InvalidName."""
+        Raises InvalidTopicUri, InvalidName.
+        """
         scheme, is_uri, rest = text.strip().partition("://")
         if not is_uri:
             return cls(name=TopicName.parse(text), partition=None)

@@ -1,4 +1,4 @@
-"""What a topic's settings and requests oblige, and how late it is (OBL-1)."""
+"""The obligations of a topic, from its settings and requests, and their delay (OBL-1)."""
 
 from __future__ import annotations
 
@@ -25,18 +25,28 @@ ObligationKind = Literal[
     "refused",
     "unknown",
 ]
-"""`refused`: more than half of a batch was refused, and nobody has seen to it. `unknown`: what an operation has to do could not be judged; nothing is well by that."""
+"""The kinds of obligations.
+
+`refused`: more than half of a batch was refused, and nobody has replayed or accepted the rows. `unknown`: the work of an operation could
+not be judged, so the topic is not ok.
+"""
 ObligationState = Literal["late", "held", "due", "idle"]
-"""`late`: a person must see it. `due`: a run can take it. `held`: somebody keeps all of it. `idle`: nothing is due."""
+"""`late`: a person must act. `due`: a run can do the work. `held`: holders keep every due message. `idle`: no work is due."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owed:
-    """What of one kind is due by facts and `as_of` alone: whether anything is enabled, scheduled or running has no part in it.
+    """The due work of one kind, from facts and `as_of` alone. Enabled, scheduled or running operations make no difference.
 
-    `amount`: of `unit`s that nothing holds; `held`: the rest. `since`: when the first of it came due; None: the facts do not tell.
-    `exact`: `since` is that very instant. Else it is no later, and a look that found nothing due proves that it came due after that look.
-    `by_setting`: a setting asks for it, and a command or a schedule carries it out: it must be looked at also while nothing is due."""
+    Attributes:
+        amount: The number of units that nothing holds.
+        held: The remaining units.
+        since: When the first unit became due. None: the facts do not say.
+        exact: `since` is the exact instant. Otherwise `since` may be too early. If an earlier look found nothing due, the work became due
+            after that look.
+        by_setting: A setting asks for the work, and a command or a schedule does it. A run must look at the topic even while nothing is
+            due.
+    """
 
     kind: ObligationKind
     amount: int = 0
@@ -49,7 +59,7 @@ class Owed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """When a run of an operation last looked at a topic, and when it last found nothing due there and nothing held; None: never."""
+    """When a run of an operation last looked at a topic, and when it last found nothing due and nothing held. None: never."""
 
     looked_at: Instant | None
     settled_at: Instant | None
@@ -57,8 +67,13 @@ class Look:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Obligation:
-    """One kind of what a topic obliges, as it stands. `problems`: why it makes the topic not ok, in words. `last_run`: when the operation
-    last came to an outcome for the topic, and to which. `amount` None: nobody counts it."""
+    """One kind of obligation of a topic, now.
+
+    Attributes:
+        amount: None: nobody counts it.
+        last_run: When the operation last reached an outcome for the topic, and the outcome.
+        problems: Why the topic is not ok, in words.
+    """
 
     kind: ObligationKind
     operation: Operation
@@ -70,7 +85,7 @@ class Obligation:
     looked_at: Instant | None
     problems: tuple[str, ...]
     overdue: int = 0
-    """How much of `amount` is due for longer than `max_overdue` allows. The topic is not ok then."""
+    """The part of `amount` that is due for longer than `max_overdue` allows. The topic is not ok then."""
 
     @property
     def state(self) -> ObligationState:
@@ -82,11 +97,11 @@ class Obligation:
 
 
 OF_TOPIC = ""
-"""In place of an operation: a look at the topic itself."""
+"""Stands in place of an operation for a look at the topic itself."""
 
 
 def spares(held: Held) -> bool:
-    """Whether a person keeps it on purpose, and says so by name: a legal hold, or an undone plan that nobody has released (DEL-7, DEL-8)."""
+    """Return True if a person keeps the messages on purpose: a legal hold, or an undone plan that nobody has released (DEL-7, DEL-8)."""
     return held.holder in get_args(SparedBy)
 
 
@@ -100,8 +115,12 @@ def judged(
     stands_since: Instant | None,
     now: Instant,
 ) -> Obligation:
-    """The obligation, with what is wrong with it. `bound_us`: microseconds that it may be due before that is told (`max_overdue`);
-    `stands_since`: when the topic was made, or its settings were last altered: before that no run could have come for them."""
+    """Return the obligation with its problems.
+
+    Args:
+        bound_us: How long work may be due before it is a problem (`max_overdue`), in microseconds.
+        stands_since: When the topic was made or its settings last changed. No run could have come for the work before that.
+    """
 
     def is_late(since: Instant) -> bool:
         return now - max(since, stands_since or since) > bound_us

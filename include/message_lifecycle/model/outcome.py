@@ -93,7 +93,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateReport:
-    """The gate's checks and judgement. It fails closed: unless each declared check was evaluated exactly once, it is `blocked`."""
+    """The gate's checks and judgement. The gate fails closed: it returns `blocked` unless each declared check was evaluated exactly once."""
 
     plan_id: str
     staged_snapshot_id: int | None

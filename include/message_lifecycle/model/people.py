@@ -18,7 +18,7 @@ _IGNORABLE = frozenset(
         for point in range(first, last + 1)
     ]
 )
-# Scripts that one language writes together, after the first word of their letters' Unicode names.
+# Scripts that one language mixes, by the first part of their letters' Unicode names.
 _WRITTEN_TOGETHER = (
     frozenset({"CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "IDEOGRAPHIC"}),
     frozenset({"CJK", "HANGUL"}),

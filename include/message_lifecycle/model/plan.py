@@ -1,6 +1,6 @@
-"""The plan: a frozen value that names exactly what goes, why, and under which conditions (DEL-1).
+"""The plan: a frozen value that names exactly what leaves, why, and under which conditions (DEL-1).
 
-It can be printed, stored, compared, approved and carried out; nothing in it is evaluated again later.
+The program can print, store, compare, approve and execute a plan. Execution evaluates no part of it again.
 """
 
 from __future__ import annotations
@@ -70,21 +70,25 @@ Holder = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requirements:
-    """What must still be true where the plan is applied."""
+    """Conditions that must still hold when the plan is applied."""
 
     table_uuid: str
     snapshot_id: int | None
     end_offsets: tuple[tuple[int, int], ...]
-    """The next offset to be given, per partition, when the plan was made: what lies at or above it came later (DEL-4)."""
+    """The next free offset of each partition at planning time. Messages at or above it came later (DEL-4)."""
     policy_hash: str
     code_version: str
     heeded: tuple[str, ...] = ()
-    """Ids of the legal holds that stood when the plan was made, sorted: one that is placed later makes it plan again (DEL-8)."""
+    """Ids of the active legal holds at planning time, sorted. A later hold makes the run plan again (DEL-8)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """A limit that planning met: nothing at or above `offset` of the partition may go, because of `name`. None: no limit."""
+    """A limit that planning met. No message at or above `offset` of the partition may leave, because of `name`.
+
+    Attributes:
+        offset: None: no limit.
+    """
 
     name: str
     partition: int
@@ -94,10 +98,14 @@ class Bound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewRequirements:
-    """The compacted view that a plan builds on, and how (CMP-4, CMP-5, CMP-7).
+    """The compacted view that a plan builds on (CMP-4, CMP-5, CMP-7).
 
-    `table_uuid` and `snapshot_id` None: there is none yet. `rewrite`: written anew, else kept with what goes marked in it.
-    `tombstones_until`: the delete horizon of the tombstones that this run meets first; None: they are left out at once."""
+    Attributes:
+        table_uuid: None: the view does not exist yet.
+        snapshot_id: None: the view does not exist yet.
+        rewrite: True: the commit rewrites the view. False: the commit keeps its files and marks the leaving rows in them.
+        tombstones_until: The delete horizon of tombstones that this run meets first. None: the run drops them at once.
+    """
 
     table_uuid: str | None
     snapshot_id: int | None
@@ -108,9 +116,13 @@ class ViewRequirements:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotRequirements:
-    """The table of snapshots that a plan builds on; None: there is none yet. The changes' table stands in `Requirements`.
+    """The table of snapshots that a plan builds on. `Requirements` has the table of changes.
 
-    `settings_hash`: of the settings below the topic's, users' and documents' (SNP-9)."""
+    Attributes:
+        table_uuid: None: the table does not exist yet.
+        snapshot_id: None: the table does not exist yet.
+        settings_hash: The hash of the settings of users and documents (SNP-9).
+    """
 
     table_uuid: str | None
     snapshot_id: int | None
@@ -119,7 +131,7 @@ class SnapshotRequirements:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Data files that go whole, by name, relative to the table's location. `digest` is over the sorted names."""
+    """Data files that leave whole, by name, relative to the table's location. `digest` covers the sorted names."""
 
     files: tuple[str, ...] = ()
 
@@ -130,7 +142,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """Counts the deed is held to; None = unknown, never counted as zero."""
+    """The counts that the result must match. None: unknown, and never counted as zero."""
 
     rows_in: int
     removed: tuple[tuple[str, int], ...]
@@ -145,7 +157,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """Overdue messages that stay, and what holds them (DEL-6): a run of segments, or single messages of one segment."""
+    """Overdue messages that stay, and their holder (DEL-6): a run of segments, or single messages of one segment."""
 
     partition: int
     first_base: int
@@ -155,7 +167,7 @@ class Held:
     holder: Holder
     detail: str
     reason: RemovalReason = "expiry"
-    """Segments are held from `expiry`; anything else is about single messages."""
+    """`expiry` for whole segments. Any other reason is about single messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,12 +190,16 @@ _NONE_ON_LOG, _NONE_ON_VIEW, _NONE_ON_QUARANTINE = CommitLog(), CommitView(), Co
 _NONE_ON_CHANGES, _NONE_ON_SNAPSHOTS = CommitChanges(), CommitSnapshots()
 
 
-# Not slotted: the id is kept once it is known, for a plan may name 60,000 files.
+# Not slotted: the plan caches its id, because a plan may name 60,000 files.
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """See the module. `asks`: why a person's word is needed whatever the counts (DEL-3).
+    """A plan. See the module.
 
-    `due_since`: when the first of what goes became due. `next_due_at`: when this topic can next have something to remove (None: only after a change)."""
+    Attributes:
+        asks: Reasons that always require approval, whatever the counts (DEL-3).
+        due_since: When the first of the leaving messages became due.
+        next_due_at: When this topic can next have something to remove. None: only after a change.
+    """
 
     operation: Operation
     topic: TopicName
@@ -192,7 +208,7 @@ class Plan:
     requirements: Requirements
     bounds: tuple[Bound, ...]
     changes: tuple[Change, ...]
-    """In the order of their commits: a run that dies between two of them leaves nothing that a reader may not see."""
+    """In the order of their commits. If a run dies between two commits, no reader sees a forbidden state."""
     selection: Selection
     expected: Expected
     held: tuple[Held, ...]
@@ -202,12 +218,13 @@ class Plan:
     due_since: Instant | None
     next_due_at: Instant | None
     reasons: tuple[RemovalReason, ...] = ()
-    """For which it may take single messages or segments. The gate knows no other."""
+    """The allowed reasons for removals of this plan. The gate accepts no other."""
     parent: str | None = None
-    """The plan that an undo takes back, or that deleted the topic whose tables a reclaim takes."""
+    """The plan that an undo takes back. For a reclaim of a deleted topic's tables, the plan that deleted the topic."""
     spared: tuple[tuple[int, str], ...] = ()
-    """By partition, offsets as `ranges_text` that stay whatever the rules say, where the topic makes markers: an older marker among them
-    is not replaced (MRK-5, DEL-8)."""
+    """By partition, offsets as `ranges_text` that stay whatever the rules say, if the topic makes markers. No plan replaces an older marker
+    at these offsets (MRK-5, DEL-8).
+    """
     view: ViewRequirements | None = None
     snapshots: SnapshotRequirements | None = None
     erasure: ErasureOf | None = None
@@ -219,7 +236,9 @@ class Plan:
 
     @property
     def takes_back(self) -> str | None:
-        """The plan that an undo takes back; None: it is no undo. A reclaim of a deleted topic's tables names its deletion, too."""
+        """The plan that an undo takes back. None for any other operation. A reclaim of a deleted topic's tables also has a parent: the
+        deletion.
+        """
         return None if self.no_way_back else self.parent
 
     @cached_property
@@ -241,7 +260,7 @@ class Plan:
             change.dispatch(handlers)
         return found
 
-    # The commit on each table. One that names nothing stands for a table that the plan leaves alone.
+    # The commit on each table. An empty commit stands for a table that the plan leaves alone.
 
     @property
     def on_log(self) -> CommitLog:
@@ -265,12 +284,12 @@ class Plan:
 
     @property
     def of_log(self) -> bool:
-        """Whether it changes the log, and not its compacted view alone."""
+        """True if the plan changes the log, not only its compacted view."""
         return bool(self._by_kind.log)
 
     @property
     def archives(self) -> bool:
-        """Whether what goes is kept elsewhere first (RET-7); what a person asks to have removed is kept nowhere."""
+        """True if an archive keeps the messages first (RET-7). Messages that a person asked to remove are never archived."""
         return self.on_log.keep is not None
 
     @property
@@ -282,7 +301,7 @@ class Plan:
 
     @property
     def erased(self) -> Iterator[tuple[TableKind, EraseRows]]:
-        """File by file, with the kind of its table."""
+        """The erased rows file by file, with the kind of their table."""
         return ((change.table, rows) for change in self.rewrites for rows in change.rows)
 
     def erased_of(self, table: TableKind) -> tuple[EraseRows, ...]:
@@ -315,37 +334,39 @@ class Plan:
 
     @property
     def is_beside(self) -> bool:
-        """Whether it is made for long and beside the log, and the topic's other operations go on meanwhile (CMP-10)."""
+        """True if the plan takes long and runs next to the log, while the topic's other operations continue (CMP-10)."""
         return bool(self.on_view.compact)
 
     @property
     def goes_on(self) -> bool:
-        """Whether a run that died between two commits is continued with this plan. Not where it makes snapshots of documents: what is made
-        takes nothing away, and a new plan builds on it."""
+        """True if a later run continues this plan after a run died between two commits.
+
+        False for a plan that makes snapshots of documents. New snapshots remove nothing, and a new plan builds on them.
+        """
         return not self.on_snapshots.documents
 
     @property
     def resumes(self) -> bool:
-        """Whether a run that died in the middle of a commit is carried on: some of its snapshots and files are gone then."""
+        """True if a later run continues a commit after a run died inside it. Some snapshots and files are gone then."""
         return bool(self.forgets)
 
     @property
     def moves_tables(self) -> bool:
-        """Whether tables get another place one after the other: a run that died has moved some of them."""
+        """True if tables move one after the other. A run that died has moved some of them."""
         return bool(self.moved_tables)
 
     @property
     def no_way_back(self) -> bool:
-        """Whether, once it has begun, whoever comes ends it, whatever was said since."""
+        """True if a started plan cannot be rolled back. Any later run then finishes it, whatever anyone has answered since."""
         return bool(self.dropped_tables)
 
     @property
     def past_horizon(self) -> bool:
-        """Whether an age takes messages that compaction has not seen (CMP-9)."""
+        """True if the plan removes messages by age that compaction has not seen (CMP-9)."""
         return "expiry" in self.reasons and self.view is not None
 
     def taking(self, partition: int, offset: int) -> DropSegments | RemoveRows | EraseRows | None:
-        """What takes the message at this offset of the log."""
+        """Return the part of the plan that removes the message at this offset of the log."""
         for run in self.on_log.drop:
             if run.partition == partition and run.first_base <= offset <= run.last_offset:
                 return run
@@ -357,24 +378,27 @@ class Plan:
 
     @property
     def of_documents(self) -> bool:
-        """Whether it makes, purges or brings back changes and snapshots of documents."""
+        """True if the plan makes, purges or restores changes and snapshots of documents."""
         return self.snapshots is not None
 
     @property
     def things(self) -> str:
-        """What it counts, in a word: what its topic holds, which the settings say also where the topic goes or comes back whole."""
+        """The unit of the plan's counts: rows, changes or messages.
+
+        The topic's settings decide even if the topic leaves or returns whole.
+        """
         if self._by_kind.quarantine:
             return "rows"
         return "changes" if self.of_documents or of_documents(dict(self.policy)) else "messages"
 
     @property
     def documents_back(self) -> tuple[RestoreDocument, ...]:
-        """Of changes and of snapshots: a document that gets both back is there twice."""
+        """Documents that return, of changes and of snapshots. A document that gets both back is listed twice."""
         return (*self.on_changes.documents_back, *self.on_snapshots.documents_back)
 
     @cached_property
     def restored_rows(self) -> int:
-        """Messages that come back to the log, changes of documents, or rows of the quarantine."""
+        """The number of messages that return to the log, changes of documents, or rows of the quarantine."""
         rows = sum(part.rows for part in self.on_log.back) + sum(file.rows for file in self.on_quarantine.files_back)
         rows += sum(part.changes for part in self.on_changes.documents_back)
         return rows + sum(table.rows for table in self.restored_tables if not table.table)
@@ -389,11 +413,11 @@ class Plan:
 
     @cached_property
     def expiring_by_row(self) -> frozenset[Place]:
-        """Segments that expire but for messages that stay (EXP-5, CLK-4)."""
+        """Segments that expire except for messages that stay (EXP-5, CLK-4)."""
         return frozenset((rows.partition, rows.base_offset) for rows in self.on_log.mark if rows.reason == "expiry")
 
     def skips(self, partition: int, base_offset: int) -> bool:
-        """Whether a legal hold or an undone plan keeps the segment, so that those behind it may go all the same (EXP-5)."""
+        """Return True if a legal hold or an undone plan keeps the segment. Expired segments behind it may still leave (EXP-5)."""
         return any(
             entry.partition == partition and entry.reason == "expiry" and entry.first_base <= base_offset <= entry.last_offset
             for entry in self.held
@@ -401,7 +425,7 @@ class Plan:
         )
 
     def spares(self, partition: int, offset: int) -> bool:
-        """Whether a marker at this offset stays whatever replaces it; see `spared`."""
+        """Return True if a marker at this offset stays, whatever replaces it. See `spared`."""
         runs = self._spared_runs.get(partition, [])
         at = bisect_right(runs, offset, key=lambda run: run.start) - 1
         return at >= 0 and offset in runs[at]
@@ -411,14 +435,14 @@ class Plan:
         return {partition: list(ranges_of(text)) for partition, text in self.spared}
 
     def drops(self, partition: int, base_offset: int) -> bool:
-        """Whether the segment goes whole, because it has expired. Asked once for every file that goes."""
+        """Return True if the expired segment leaves whole. Callers ask once for every file that leaves."""
         firsts, lasts = self._dropped.get(partition, ([], []))
         at = bisect_right(firsts, base_offset) - 1
         return at >= 0 and base_offset <= lasts[at]
 
     @cached_property
     def _dropped(self) -> dict[int, tuple[list[int], list[int]]]:
-        """First and last bases of the runs of segments that go, in order, per partition; no two runs overlap."""
+        """First and last bases of the dropped runs of segments, in order, per partition. Runs do not overlap."""
         found: dict[int, tuple[list[int], list[int]]] = {}
         for run in sorted(self.on_log.drop, key=lambda run: (run.partition, run.first_base)):
             firsts, lasts = found.setdefault(run.partition, ([], []))
@@ -428,11 +452,11 @@ class Plan:
 
     @cached_property
     def plan_id(self) -> str:
-        """Hash of the whole plan: equal plans are one plan."""
+        """Hash of the whole plan. Equal plans are one plan."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:32]
 
     def known_as(self, plan_id: str) -> Plan:
-        """This plan under its recorded id, the hash of the text before an erasure took a name out of it."""
+        """Return the plan under its recorded id: the hash of its text before an erasure removed a name from it."""
         known = replace(self)
         known.__dict__["plan_id"] = plan_id
         return known
@@ -443,8 +467,10 @@ class Plan:
 
 
 def fields_of(value: Any) -> dict[str, object]:
-    """A dataclass's own fields; what is in them, JSON asks for again. `asdict` copies all of it first, which takes ten times as long,
-    and a plan may name 100,000 documents."""
+    """Return a dataclass's own fields. JSON calls this again for nested values.
+
+    `asdict` copies everything first and takes ten times as long, and a plan may name 100,000 documents.
+    """
     return {name: getattr(value, name) for name in _names(value.__class__)}
 
 

@@ -1,7 +1,7 @@
-"""What a plan does to what a topic holds, whatever store has it.
+"""The effect of a plan on the content of a topic, independent of the store.
 
-A plan's id is a hash of all of it, with ids of tables and snapshots and names of files. Its content is what people mean by "the same plan":
-for equal input it is equal in memory, on a disk and behind a catalog.
+A plan's id is a hash of everything in it, with ids of tables and snapshots and names of files. Its content is what people mean by "the same
+plan": for equal input it is equal in memory, on a disk and behind a catalog.
 """
 
 from __future__ import annotations
@@ -27,17 +27,19 @@ from message_lifecycle.model.message import joined_text, runs_text
 from message_lifecycle.model.plan import Plan
 
 Deed = tuple[str, int, str]
-"""Table, partition, and why a message goes, or that it comes back."""
+"""Table, partition, and the reason of a removal, or `back` for a message that returns."""
 
 
 def content_digest(plan: Plan) -> str:
-    """Over `content`, as canonical JSON."""
+    """Return the hash of `content` as canonical JSON."""
     return hashlib.sha256(json.dumps(content(plan), sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:32]
 
 
 def content(plan: Plan) -> Mapping[str, object]:
-    """Operation, as-of, settings, partition and offset of all that goes or comes back with the reason, documents, and counts of messages.
-    Neither ids, snapshots and names of files, nor bytes, which stores count each in its own way."""
+    """Return the operation, as-of, settings, moved offsets with reasons, documents, and counts of messages.
+
+    Ids, snapshots and names of files are left out. So are bytes, because each store counts them in its own way.
+    """
     found: dict[str, list[object]] = {}
     rows: Counter[str] = Counter()
     moved: dict[Deed, list[str]] = {}
@@ -114,5 +116,5 @@ def _move(commit: CommitLog | CommitView, moved: dict[Deed, list[str]]) -> None:
 def _erase(rewrite: Rewrite, moved: dict[Deed, list[str]], rows: Counter[str]) -> None:
     for erased in rewrite.rows:
         moved.setdefault((rewrite.table, erased.partition, erased.reason), []).append(erased.offsets)
-        # Rows that are no messages have no offsets, and their number is all that tells of them.
+        # Rows that are not messages have no offsets, so the content has only their number.
         rows[f"erased from the {rewrite.table}"] += 0 if erased.offsets else erased.rows

@@ -1,7 +1,7 @@
-"""The life of a plan as one state machine: its states, the events that move it, and what a new plan does about an open one (DEL-1 to DEL-5).
+"""The life of a plan as one state machine (DEL-1 to DEL-5).
 
-`LIFE` says which event moves which state. The ledger writes by it and the verbs in `app/steps.py` ask it. `PLANNING` says what happens to a
-topic's open plan when somebody plans again. docs/how-it-works.md shows both; a test compares them.
+`LIFE` maps each event and state to the next state. The ledger writes by `LIFE`, and the verbs in `app/steps.py` read it. `PLANNING` decides
+about a topic's open plan when somebody plans again. docs/how-it-works.md shows both, and a test compares them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from message_lifecycle.model.errors import NotReady
 
 
 class PlanState(StrEnum):
-    """How far a plan has come, by what the ledger has recorded."""
+    """The progress of a plan, by the records of the ledger."""
 
     PLANNED = "planned"
     STAGED = "staged"
@@ -143,7 +143,7 @@ class Planner(StrEnum):
 
 
 class Decision(StrEnum):
-    """What happens to the open plan."""
+    """The decision about the open plan."""
 
     KEEP = "the open plan goes on"
     VERIFY = "it is verified first"
@@ -170,4 +170,4 @@ PLANNING: Final[Mapping[Standing, Mapping[Planner, Decision]]] = {
     Standing.RECENT: _decisions(Decision.REPLACE, Decision.REPLACE, Decision.REPLACE_OR_BESIDE, Decision.REPLACE_OR_BESIDE),
     Standing.FREE: dict.fromkeys(Planner, Decision.REPLACE),
 }
-"""What becomes of an open plan, by how it stands and by what is planned. For other work, files that are gone make no difference."""
+"""The decision about an open plan, by its standing and by the new work. Other work ignores files that are gone."""

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Literal, Protocol
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """Marks a text that names a reason of the table. The ledger asks it of each record that it reads: pydantic calls the method below."""
+    """Marks a text that names a reason of the table. Pydantic calls the method below for each record that the ledger reads."""
 
     fits: Callable[[Declared], bool]
 
@@ -30,11 +30,11 @@ class _Known:
 
 
 RemovalReason = Annotated[str, _Known(lambda declared: declared.family not in ("view", "documents", "quarantine"))]
-"""A name in `REASONS`, of something that leaves the log."""
+"""A name in `REASONS` for a removal from the log."""
 AgeReason = Annotated[str, _Known(lambda declared: declared.family == "age")]
 """A name in `REASONS`, of the family `age`."""
 ViewReason = Annotated[str, _Known(lambda declared: declared.of_view)]
-"""A name in `REASONS`: why a message is not in the compacted view."""
+"""A name in `REASONS` for a message that is not in the compacted view."""
 LimitReason = Literal["retention_count", "retention_bytes"]
 PurgeReason = Literal["purged_synced", "purged_age", "purged_count"]
 MarkerReason = Literal["MaxAge", "Remove", "Purge"]
@@ -48,15 +48,15 @@ class Declared:
 
     Args:
         rules: Ids in docs/rules.md.
-        text: By what the message went, with the settings in braces.
-        due: Why the message can go, while it is still there.
-        settings: The settings that ask for it; none: a person does, or another removal.
-        checks: Ids of the gate's checks that hold a removal to the reason.
-        obligation: The kind of obligation that it belongs to; None: it fulfils a person's word.
-        undoable: An undo brings it back (DEL-7).
-        in_view: The compacted view may show the message: an undo must then ask what was compacted since (CMP-8).
-        of_view: The compacted view counts it, too.
-        marker: What the marker of an emptied key says (MRK-3); None: it makes no marker.
+        text: The cause of the removal, with the settings in braces.
+        due: Why the message can leave, while it is still in the log.
+        settings: The settings that ask for the removal. Empty: a person or another removal asks for it.
+        checks: Ids of the gate's checks that compare removals with the reason.
+        obligation: The kind of obligation that the removal fulfils. None: it fulfils a person's request.
+        undoable: An undo restores the messages (DEL-7).
+        in_view: The compacted view may show the message. An undo must then check later compactions (CMP-8).
+        of_view: The compacted view counts the reason, too.
+        marker: The reason in the marker of an emptied key (MRK-3). None: no marker.
     """
 
     family: Family
@@ -209,7 +209,7 @@ REASONS: Final[dict[str, Declared]] = {
         family="quarantine", rules=("QUA-2",), text="it was replayed", checks=("replayed_settled",), obligation="quarantine"
     ),
 }
-"""In the order in which the first that applies counts (CNT-1)."""
+"""In order of priority: the first reason that applies counts (CNT-1)."""
 
 
 def of_family(*families: Family) -> tuple[str, ...]:
@@ -231,7 +231,7 @@ def of_limits() -> tuple[str, ...]:
 
 
 def requested() -> tuple[str, ...]:
-    """The reasons of messages that a person named, and that leave by a plan of their own (PRG-1)."""
+    """The reasons of messages that a person named. A plan of their own removes them (PRG-1)."""
     return tuple(name for name in of_family("request") if REASONS[name].marker is not None)
 
 
@@ -241,7 +241,7 @@ def of_view() -> tuple[str, ...]:
 
 
 def marker_of(reason: str) -> MarkerReason | None:
-    """Return what the marker of a key says that the reason has emptied; None: it makes none (DEL-9, MRK-5)."""
+    """Return the reason in the marker of an emptied key. None: the reason makes no marker (DEL-9, MRK-5)."""
     return REASONS[reason].marker
 
 
@@ -267,6 +267,6 @@ class Settings(Protocol):
 
 
 def text_of(reason: str, settings: Settings) -> str:
-    """Say by what a message went."""
+    """Return the cause of a removal, with the values of the settings."""
     declared = REASONS[reason].text
     return declared.format_map({name: settings.text(name) for _, name, _, _ in Formatter().parse(declared) if name})

@@ -1,4 +1,4 @@
-"""What a person may ask to have removed (MRK-2, PRG-1), or brought back (DEL-7)."""
+"""Requests of a person: messages to remove (MRK-2, PRG-1), or a plan to take back (DEL-7)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from message_lifecycle.model.instants import INT64_MAX
 
 
 def invalid_request(text: str) -> BadInput:
-    """A request that names nothing, or contradicts itself."""
+    """Return the error for a request that names nothing, or contradicts itself."""
     return BadInput(text, code="InvalidRequest")
 
 
@@ -28,7 +28,12 @@ class RemoveMessages:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PurgeKey:
-    """All messages of a key; those below offset `before` alone, or all but the newest `keep`."""
+    """Every message of a key.
+
+    Attributes:
+        before: Remove only messages below this offset.
+        keep: Keep the newest messages, this many.
+    """
 
     key: bytes
     before: int | None = None
@@ -43,7 +48,7 @@ class PurgeKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EraseKey:
-    """A key that is to be gone from everything: named by the request in the ledger, which knows it by a keyed hash alone."""
+    """A key to erase everywhere. The ledger's request knows the key only by a keyed hash."""
 
     request_id: str
 
@@ -57,19 +62,19 @@ class UndoPlan:
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopic:
-    """The whole topic, with all that lies beside its log (DEL-3, DEL-7)."""
+    """The whole topic, with every table and file next to its log (DEL-3, DEL-7)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReclaimDeleted:
-    """The tables and files of the topic that the plan deleted, once it cannot be brought back (DEL-7)."""
+    """The tables and files of the topic that the plan deleted, after its undo window (DEL-7)."""
 
     plan_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TruncateLog:
-    """Everything of a partition below offset `before`, as Kafka's DeleteRecords."""
+    """Every message of a partition below offset `before`, like Kafka's DeleteRecords."""
 
     partition: int
     before: int
@@ -81,7 +86,7 @@ class TruncateLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveNullKeys:
-    """Messages without a key, of a partition, from offset `first` to `last`, both included: no purge of a key reaches them."""
+    """Messages without a key in a partition, from offset `first` to `last`, both included. A purge of a key cannot reach them."""
 
     partition: int
     first: int
@@ -97,7 +102,7 @@ class RemoveNullKeys:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveRanges:
-    """All messages of ranges of offsets, as (partition, first, last): those that batches of an ingest brought."""
+    """Every message of ranges of offsets, as (partition, first, last): the messages of batches of an ingest."""
 
     ranges: tuple[tuple[int, int, int], ...]
 
@@ -108,7 +113,7 @@ class RemoveRanges:
             )
 
     def of(self, partition: int) -> list[range]:
-        """The ranges of one partition."""
+        """Return the ranges of one partition."""
         return [range(first, last + 1) for of, first, last in self.ranges if of == partition]
 
 
@@ -116,7 +121,7 @@ Request = RemoveMessages | PurgeKey | TruncateLog | RemoveNullKeys | RemoveRange
 
 
 def span_of(request: TruncateLog | RemoveNullKeys) -> range:
-    """The offsets of its partition that it is about."""
+    """Return the requested offsets of the partition."""
     if isinstance(request, TruncateLog):
         return range(request.before)
     return range(request.first, request.last + 1)

@@ -1,8 +1,9 @@
-"""Rules about single messages, as values: each is the first instant at which it holds (CLK-2, CLK-3); and limits, whatever the age.
+"""Rules about single messages, as values, and limits that ignore age.
 
-A rule is written once and rendered for each engine: here for one message, for columns of a file and for its bounds in
-`stores/iceberg`, and as SQL for the read view. "Holds at `as_of`" is then the same comparison everywhere, and "when will
-something be due next" is the same value. What is not known never holds: unknown keeps data.
+A rule's value is the first instant at which it holds (CLK-2, CLK-3). A rule is written once and rendered for each engine. The code below
+renders a rule for one message. `stores/iceberg` renders it for columns of a file, for their bounds, and as SQL for the read view. "Holds at
+`as_of`" is then the same comparison everywhere, and "next due at" is the same value. A rule about an unknown time never holds: unknown
+keeps data.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ SCOPES: tuple[Scope, ...] = ("topic", "partition", "key")
 
 @dataclass(frozen=True, slots=True)
 class After:
-    """From `us` after the time in the column on, that instant included; beyond the end of time never. Unknown: never.
+    """Holds from `us` after the time in the column, that instant included. Never beyond the end of time, and never for an unknown time.
 
-    `us`: from 0 to INT64_MAX; spans that time itself does not have would overflow in engines."""
+    Attributes:
+        us: From 0 to INT64_MAX. A larger duration would overflow in engines.
+    """
 
     column: TimeColumn
     us: int
@@ -31,7 +34,7 @@ class After:
 
 @dataclass(frozen=True, slots=True)
 class Never:
-    """The message says that no age takes it."""
+    """The message states that it never expires."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,21 +46,21 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """Of rules without a time: those hold always or never."""
+    """Negates a rule without a time, which holds always or never."""
 
     rule: Never | Known | Either
 
 
 @dataclass(frozen=True, slots=True)
 class Either:
-    """As soon as one holds."""
+    """Holds as soon as one rule holds."""
 
     rules: tuple[Rule, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Both:
-    """As soon as all hold."""
+    """Holds as soon as every rule holds."""
 
     rules: tuple[Rule, ...]
 
@@ -66,7 +69,7 @@ Rule = After | Never | Known | Not | Either | Both
 
 
 class Aged(Protocol):
-    """What rules look at: microseconds, None for unknown."""
+    """The fields that rules read, in microseconds. None: unknown."""
 
     @property
     def append_time(self) -> Instant | None: ...
@@ -79,7 +82,7 @@ class Aged(Protocol):
 
 
 def holds_from(rule: Rule, message: Aged) -> Instant | None:
-    """The first instant at which the rule holds for the message; None: it never will."""
+    """Return the first instant at which the rule holds for the message. None if it never holds."""
     match rule:
         case After(column, us):
             time = _known(message, column)
@@ -101,7 +104,9 @@ def holds_from(rule: Rule, message: Aged) -> Instant | None:
 
 
 def _known(message: Aged, column: TimeColumn) -> Instant | None:
-    """What another writer has stored as zero is unknown, too (CLK-4); so is the first instant, by which engines mark unknown."""
+    """Return None for an unknown time. A zero from another writer is unknown, too (CLK-4), and so is the first instant, which engines store
+    for unknown.
+    """
     if column == "append_time":
         return None if message.append_time in (0, INT64_MIN) else message.append_time
     return None if message.expires_at == INT64_MIN else message.expires_at
@@ -113,7 +118,7 @@ def holds(rule: Rule, message: Aged, as_of: Instant) -> bool:
 
 
 def predicate(rule: Rule, as_of: Instant) -> Callable[[Aged], bool]:
-    """`holds` at one instant as a function, for very many messages."""
+    """Return `holds` at one instant as a function, for very many messages."""
     match rule:
         case After(column, us):
             return _after(column, min(as_of, INT64_MAX - 1) - us)
@@ -137,7 +142,7 @@ def predicate(rule: Rule, as_of: Instant) -> Callable[[Aged], bool]:
 
 
 def _after(column: TimeColumn, latest: int) -> Callable[[Aged], bool]:
-    """Whether the time is known, and not later than this."""
+    """Return a test: the time is known and not later than `latest`."""
     if column == "append_time":
 
         def is_old(message: Aged) -> bool:
@@ -155,12 +160,14 @@ def _after(column: TimeColumn, latest: int) -> Callable[[Aged], bool]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How much of a log is kept, whatever its age (RET-1, RET-3, RET-4).
+    """How much of a log stays, whatever its age (RET-1, RET-3, RET-4).
 
-    `max_records` messages and `max_total_bytes` bytes (MSG-2), each at least 1 or None for no limit, of each group of the scope.
-
-    `min_keep` 1: a group's newest message stays, also where it alone passes the limit of bytes. Messages without a key are in no
-    group of the scope `key`."""
+    Attributes:
+        max_records: The most messages of each group of the scope, at least 1. None: no limit.
+        max_total_bytes: The most bytes (MSG-2) of each group of the scope, at least 1. None: no limit.
+        min_keep: 1: a group's newest message stays, even if it alone exceeds the limit of bytes.
+        scope: The groups. Messages without a key are in no group of the scope `key`.
+    """
 
     max_records: int | None
     max_total_bytes: int | None

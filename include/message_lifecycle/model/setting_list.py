@@ -1,4 +1,4 @@
-"""Every setting: where it stands, within which limits, and why its default is what it is (EXP-1, EXP-2).
+"""Every setting with its section, its limits and the reason for its default (EXP-1, EXP-2).
 
 One list serves `lifecycle.toml`, table properties, the command line, scenarios and the policy reference.
 """
@@ -16,17 +16,17 @@ from message_lifecycle.model.instants import DURATIONS, parse_duration
 from message_lifecycle.model.names import TopicName, is_topic
 from message_lifecycle.model.rules import SCOPES
 
-# One setting: its kind, its limits, where it may stand, and how a value is checked and read (NUM-1).
+# One setting: its kind, its limits, its section, and how a value is checked and read (NUM-1).
 
 
 U32_MAX = 2**32 - 1
 U63_MAX = 2**63 - 1
-# Of a number of seconds: times are whole microseconds.
+# The most decimals of a number of seconds, because times are whole microseconds.
 _DECIMALS = 6
 PROPERTY_PREFIX = "lifecycle."
 
 Value = int | float | bool | str
-# Months and years are calendar units: how long they are depends on when one counts from.
+# Months and years are calendar units: their length depends on the start.
 # Iceberg's I/O cuts a name at ? and #.
 _IN_A_STORE = re.compile(r"(s3|gs)://[a-z0-9][a-z0-9._-]+(/(?!\.{1,2}(/|$))[^/\s?#\\]+)*")
 _PERIOD = re.compile(r"permanent|[1-9][0-9]{0,5} (second|minute|hour|day|week|month|year)s?")
@@ -41,7 +41,7 @@ def _is_object_of_texts(text: str) -> bool:
 
 
 def _text_of(value: dict[object, object]) -> object:
-    """Equal objects are equal text; what is no JSON stays as it is, to be refused."""
+    """Return a JSON object as its text, so that equal objects have equal texts. Return any other value unchanged, for `check` to refuse."""
     if not all(isinstance(part, str) for pair in value.items() for part in pair):
         return value
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
@@ -49,7 +49,12 @@ def _text_of(value: dict[object, object]) -> object:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One setting. `section` None: a topic setting only; `on_topic` False: a server setting only."""
+    """One setting.
+
+    Attributes:
+        section: None: a topic setting only.
+        on_topic: False: a server setting only.
+    """
 
     name: str
     section: str | None
@@ -61,12 +66,12 @@ class Setting:
     unit: str = ""
     choices: tuple[str, ...] = ()
     server_key: str = ""
-    """Its key in the server file, where that is not the name."""
+    """Its key in the server file, if it differs from the name."""
     help: str
     reason: str
     when_made: bool = False
-    """The server file's value is written on each topic that is made, and acts on no other topic."""
-    # Bigger result = removes more. A setting with none cannot remove anything by itself.
+    """A new topic stores the server file's value. The value acts on no other topic."""
+    # Bigger result = removes more. None: the setting cannot remove anything by itself.
     tightness: Callable[[Any], float] | None = None
 
     @property
@@ -94,7 +99,7 @@ class Setting:
         return f"{number}{unit} {limits}{decimals}{f', or a duration {DURATIONS}' if self.unit == 'seconds' else ''}"
 
     def check(self, value: object, *, where: str) -> Value:
-        """Return the value if it may stand here, an object as its JSON text. Raises InvalidSetting."""
+        """Return the value if it is allowed, an object as its JSON text. Raises InvalidSetting."""
         ok, given = False, value
         if isinstance(value, str) and (self.unit == "seconds" or self.kind == "period") and (seconds := parse_duration(value)) is not None:
             value = seconds
@@ -116,7 +121,7 @@ class Setting:
             ok = isinstance(value, int) and not isinstance(value, bool) and self.minimum <= value <= self.maximum
         elif isinstance(value, int | float) and not isinstance(value, bool):
             ok = self.minimum <= value <= self.maximum  # NaN compares false
-            # Rounded, an age below a microsecond would be none at all, and every message too old.
+            # Rounding would turn an age below a microsecond into zero, and every message would be too old.
             ok = ok and (self.unit != "seconds" or round(value, _DECIMALS) == value)
         if not ok:
             raise InvalidSetting(where=where, key=self.name, value=given, allowed=self.allowed)
@@ -136,21 +141,21 @@ FOLDS = ("json_merge_patch", "json_patch", "last_write", "text_splice", "yjs")
 
 
 def _shorter_is_tighter(value: float | None) -> float:
-    """0 and none: never."""
+    """0 and None mean never."""
     return -(value or float("inf"))
 
 
 def _less_is_tighter(value: float | None) -> float:
-    """The least is the tightest, 0 included; none: no limit."""
+    """The least is the tightest, 0 included. None: no limit."""
     return float("-inf") if value is None else -value
 
 
-# Of months and years the shortest there are, so that none is taken for as long as days or weeks that may be longer.
+# The shortest months and years, so that a period never counts as long as days or weeks that may be longer.
 _PERIODS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800, "month": 2_419_200, "year": 31_536_000}
 
 
 def _shorter_history_is_tighter(period: int | str | None) -> float:
-    """Roughly: which of two is the shorter is all that is asked. None: age keeps nothing."""
+    """Compare the lengths of two periods, roughly. None: age keeps nothing."""
     if period == "permanent":
         return float("-inf")
     if isinstance(period, str):
@@ -422,12 +427,12 @@ SETTINGS: tuple[Setting, ...] = (
 
 
 def of_documents(own: Mapping[str, object]) -> bool:
-    """Whether a topic with these settings of its own holds documents, not messages (SNP-10)."""
+    """Return True if a topic with these own settings holds documents, not messages (SNP-10)."""
     return own.get("fold") is not None
 
 
 def check_messages(own: Mapping[str, object], name: TopicName) -> None:
-    """That the topic holds messages (SNP-10). Raises IsADocumentTopic."""
+    """Raise IsADocumentTopic unless the topic holds messages (SNP-10)."""
     if of_documents(own):
         raise is_a_document_topic(str(name))
 
@@ -437,4 +442,4 @@ DOCUMENT_SETTINGS = tuple(
 )
 """Settings that only a topic of documents may have."""
 OWN_SETTINGS = tuple(setting.name for setting in SETTINGS if setting.on_topic and setting.section == "documents")
-"""Those of them that a user or a single document may have, too (SNP-9)."""
+"""Settings of a document topic that a user or a single document may have, too (SNP-9)."""

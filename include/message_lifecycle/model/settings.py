@@ -1,6 +1,6 @@
-"""The settings of one topic together, and how they are read and checked (NUM-1).
+"""The settings of one topic together: how they are read and checked (NUM-1).
 
-A topic's value wins over the server file's, which wins over what is built in.
+A topic's value wins over the server file's value, which wins over the built-in value.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ BY_NAME: Mapping[str, Setting] = {setting.name: setting for setting in SETTINGS}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolved:
-    """One effective value and where it comes from, as `topic describe` shows it."""
+    """One effective value and its origin, as `topic describe` shows it."""
 
     value: Value | None
     origin: Origin
@@ -48,7 +48,7 @@ class Policy:
     """Every effective setting of one topic. Frozen; its hash is a requirement of each plan."""
 
     settings: tuple[tuple[str, Resolved], ...]
-    # Asked several times for each of very many documents.
+    # Read several times for each of very many documents.
     _by_name: Mapping[str, Resolved] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -56,7 +56,7 @@ class Policy:
 
     @classmethod
     def of_values(cls, values: Iterable[tuple[str, Value | None]]) -> Policy:
-        """The policy that a plan was made under, out of the plan. A setting that was not known then did what its default does."""
+        """Rebuild the policy of a plan. A setting that was unknown then had its default."""
         return cls(settings=tuple((name, Resolved(value=value, origin="topic")) for name, value in values))
 
     def __getitem__(self, name: str) -> Value | None:
@@ -88,12 +88,12 @@ class Policy:
 
     @property
     def allow_msg_ttl(self) -> bool:
-        """Whether a message's own lifetime counts (TTL-6)."""
+        """True if a message's own lifetime counts (TTL-6)."""
         return bool(self["allow_msg_ttl"])
 
     @property
     def marker_ttl_us(self) -> int | None:
-        """Lifetime of limit markers; None: none are made (MRK-1)."""
+        """Lifetime of limit markers. None: the topic makes no markers (MRK-1)."""
         value = self["subject_delete_marker_ttl"]
         return None if value is None else seconds(self._int("subject_delete_marker_ttl"))
 
@@ -115,7 +115,7 @@ class Policy:
 
     @property
     def limits(self) -> Limits | None:
-        """None: neither number nor size is limited (RET-1)."""
+        """None: neither number nor size has a limit (RET-1)."""
         records, total = self["max_records"], self["max_total_bytes"]
         if records is None and total is None:
             return None
@@ -145,7 +145,7 @@ class Policy:
         return seconds(self._int("clock_skew"))
 
     def late_after(self, at: Instant) -> Instant:
-        """The last time that a clock at `at` may have written: a later one is a future time (CLK-4)."""
+        """Return the last time that a clock at `at` may have written. A later time is a future time (CLK-4)."""
         return Instant(at + self.clock_skew_us)
 
     @property
@@ -156,12 +156,12 @@ class Policy:
 
     @property
     def is_compacted(self) -> bool:
-        """Whether compaction runs by itself (CMP-10)."""
+        """True if compaction runs by itself (CMP-10)."""
         return "compact" in str(self["cleanup_policy"]).split(",")
 
     @property
     def purges_compacted(self) -> bool:
-        """Whether what the view covers goes from the log (CMP-9)."""
+        """True if the log drops messages that the view covers (CMP-9)."""
         return self["cleanup_policy"] == "compact"
 
     @property
@@ -200,12 +200,12 @@ class Policy:
 
     @property
     def archive_to(self) -> str | None:
-        """The folder that takes what goes (RET-7); None: it is deleted."""
+        """The folder that receives removed messages (RET-7). None: messages are deleted."""
         return str(self["archive_to"]) if self["on_remove"] == "archive" else None
 
     @property
     def of_documents(self) -> bool:
-        """Whether the topic holds documents, not messages."""
+        """True if the topic holds documents, not messages."""
         return of_documents(self.values)
 
     @property
@@ -238,7 +238,7 @@ class Policy:
 
     @property
     def changes_max_age(self) -> int | str | None:
-        """Seconds, or calendar units (`app.sparing` reads them); None: age keeps no change (SNP-9)."""
+        """Seconds, or calendar units for `app.sparing`. None: age keeps no change (SNP-9)."""
         period = self["changes_max_age"]
         assert period is None or isinstance(period, int | str)
         return period
@@ -252,7 +252,7 @@ class Policy:
         return self._int("snapshots_keep")
 
     def narrowed(self, *levels: Mapping[str, Value]) -> Policy:
-        """With the settings of narrower levels, the narrowest last (SNP-9)."""
+        """Return the policy with the settings of narrower levels, the narrowest last (SNP-9)."""
         own = {name: value for level in levels for name, value in level.items()}
         if not own:
             return self
@@ -291,33 +291,33 @@ class Policy:
 
     @property
     def hash(self) -> str:
-        """Of the values alone: where a value comes from changes nothing that is done."""
+        """A hash of the values alone. The origin of a value has no effect."""
         return hashlib.sha256(json.dumps(self.values, sort_keys=True).encode()).hexdigest()[:16]
 
     @property
     def view_hash(self) -> str:
-        """Of the settings that decide what stays in a compacted view."""
+        """A hash of the settings that decide what stays in a compacted view."""
         values = self.values
         return hashlib.sha256(json.dumps({name: values[name] for name in ACTS_ON_VIEW}).encode()).hexdigest()[:16]
 
     def changed_since(self, earlier: Mapping[str, Value | None]) -> tuple[str, ...]:
-        """Names of settings that have another value than under `earlier`. One that was not known then had its default."""
+        """Return the settings that have another value than under `earlier`. A setting that was unknown then had its default."""
         changed = [name for name, value in self.values.items() if earlier.get(name, BY_NAME[name].default) != value]
         return (*changed, *sorted(earlier.keys() - self.values.keys()))
 
     def tightened_since(self, earlier: Mapping[str, Value | None]) -> tuple[str, ...]:
-        """Names of settings that remove more now than under `earlier` (DEL-3)."""
+        """Return the settings that remove more now than under `earlier` (DEL-3)."""
         return tuple(
             name
             for name, resolved in self.settings
             if (tightness := BY_NAME[name].tightness) is not None
-            # A setting that was not known then did what its default does.
+            # A setting that was unknown then had its default.
             and tightness(resolved.value) > tightness(earlier.get(name, BY_NAME[name].default))
         )
 
 
 def from_to(name: str, before: Mapping[str, Value | None], after: Mapping[str, Value | None]) -> str:
-    """A changed setting as a person reads it: `message_expiry from 2,592,000 s = 30 d to 86,400 s = 1 d`. One that is not known has its default."""
+    """Return a changed setting for people: `message_expiry from 2,592,000 s = 30 d to 86,400 s = 1 d`. A missing value is the default."""
     setting = BY_NAME.get(name)
     if setting is None:
         return name
@@ -338,12 +338,12 @@ def typed(value: Value, unit: str) -> str:
 
 
 def told(value: Value | None, unit: str) -> str:
-    """A value as a person reads it: spans and sizes beside the number that is typed."""
+    """Return a value for people, with a duration or a size next to the typed number."""
     if value is None:
         return "unset"
     if isinstance(value, bool) or not isinstance(value, int | float):
         return json.dumps(value) if isinstance(value, bool) else str(value)
-    # Where a setting may have decimals, whole numbers are kept with one, too.
+    # A setting with decimals stores whole numbers as floats.
     value = int(value) if value == int(value) else value
     if unit == "seconds" and value:
         return f"{duration(value)} ({value:,} s)" if value >= _MINUTE else duration(value)
@@ -353,7 +353,7 @@ def told(value: Value | None, unit: str) -> str:
 
 
 def size(value: int | None) -> str:
-    """Bytes as a person reads them; unknown is said, never 0."""
+    """Return bytes for people. An unknown size is `unknown`, never 0."""
     if value is None:
         return "unknown"
     amount = float(value)
@@ -365,7 +365,7 @@ def size(value: int | None) -> str:
 
 
 def server_settings(document: Mapping[str, object], *, where: str) -> dict[str, Value]:
-    """Check a parsed `lifecycle.toml` (or a scenario's `server`); unknown sections and keys are errors (NUM-1)."""
+    """Check a parsed `lifecycle.toml` (or a scenario's `server`). Unknown sections and keys are errors (NUM-1)."""
     found: dict[str, Value] = {}
     sections = {setting.section for setting in SETTINGS if setting.section}
     for path, content in _sections(document):
@@ -383,7 +383,7 @@ def server_settings(document: Mapping[str, object], *, where: str) -> dict[str, 
 
 
 def _sections(document: Mapping[str, object], prefix: str = "") -> list[tuple[str, object]]:
-    """Dotted path of every innermost table; a value outside any table is reported under its own name."""
+    """Return the dotted path of every innermost table. A value outside any table has its own name."""
     found: list[tuple[str, object]] = []
     for key, content in document.items():
         path = f"{prefix}{key}"
@@ -397,7 +397,7 @@ def _sections(document: Mapping[str, object], prefix: str = "") -> list[tuple[st
 
 
 def topic_settings(given: Mapping[str, object], *, where: str) -> dict[str, Value]:
-    """Check settings given for one topic, as values. Raises InvalidSetting for unknown names and wrong values."""
+    """Check the given settings of one topic and return their values. Raises InvalidSetting for unknown names and wrong values."""
     found: dict[str, Value] = {}
     for name, value in given.items():
         found[name] = _topic_setting(name, value, where).check(value, where=where)
@@ -405,7 +405,7 @@ def topic_settings(given: Mapping[str, object], *, where: str) -> dict[str, Valu
 
 
 def topic_changes(given: Mapping[str, object], *, where: str) -> dict[str, Value | None]:
-    """As `topic_settings`, for an alteration: None unsets."""
+    """Do as `topic_settings` for an alteration. None unsets."""
     changes: dict[str, Value | None] = {}
     for name, value in given.items():
         setting = _topic_setting(name, value, where)
@@ -414,7 +414,7 @@ def topic_changes(given: Mapping[str, object], *, where: str) -> dict[str, Value
 
 
 def parse_topic_settings(given: Mapping[str, str], *, where: str) -> dict[str, Value]:
-    """As `topic_settings`, from the texts of the command line or of table properties (without their prefix)."""
+    """Do as `topic_settings` for texts of the command line or of table properties (without their prefix)."""
     return {name: _topic_setting(name, text, where).parse(text, where=where) for name, text in given.items()}
 
 
@@ -427,12 +427,15 @@ def _topic_setting(name: str, value: object, where: str) -> Setting:
 
 
 def property_text(value: Value) -> str:
-    """A value as the text of a table property; `Setting.parse` reads it back."""
+    """Return a value as the text of a table property. `Setting.parse` reads it back."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
 def resolve(*, topic: Mapping[str, Value], server: Mapping[str, Value]) -> Policy:
-    """Topic over server file over built in; what a topic gets when it is made (`Setting.when_made`) is its own from then on."""
+    """Resolve each setting: topic over server file over built in.
+
+    `Setting.when_made` settings ignore the server file here, because a topic stores its own value when it is made.
+    """
     found = dict(_built_in())
     for name in server.keys() & found.keys():
         if not BY_NAME[name].when_made:

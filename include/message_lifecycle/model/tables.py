@@ -23,7 +23,7 @@ class SnapshotFact:
     parent_id: int | None
     at: Instant
     carries: tuple[str, ...] = ()
-    """Writers whose progress the summary holds. Each writer reads the newest ancestor that has its progress."""
+    """Writers whose progress the summary holds. A writer reads the newest ancestor that has its progress."""
     main_left_at: Instant | None = None
     """When the snapshot last stopped being the head of main. None: unknown."""
 
@@ -49,7 +49,7 @@ class TableHistory:
     table_uuid: str
     snapshots: tuple[SnapshotFact, ...]
     refs: tuple[RefFact, ...]
-    """All branches and tags. Main is one of them if the table has a snapshot."""
+    """Every branch and tag. Main is one of them if the table has a snapshot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ class LooseFiles:
     files: tuple[tuple[str, str, int], ...]
     """(name, kind, bytes) of each loose file, sorted by name."""
     total_files: int
-    """All files below the table's location."""
+    """The number of files below the table's location."""
     total_bytes: int
     more: bool = False
     """There are more loose files than the limit."""
@@ -162,13 +162,13 @@ class Remnant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFiles:
-    """All files below the location of one table of a deleted topic. `location` and `metadata` are those of `MovedTable`."""
+    """The files below the location of one table of a deleted topic. See `MovedTable` for `location` and `metadata`."""
 
     table: TopicTable
     location: str = ""
     metadata: str = ""
     files: tuple[tuple[str, str, int], ...] = ()
-    """(name, role, bytes) of each file, sorted by name. Roles are those of `RemoveFiles`."""
+    """(name, role, bytes) of each file, sorted by name. See `RemoveFiles` for roles."""
     young: str | None = None
     """The first file that no metadata name and that is too young to be an orphan."""
 
@@ -181,7 +181,7 @@ class BegunReclaim:
     locations: tuple[str, ...] = ()
     """The locations of the dropped tables."""
     removed: bool = False
-    """All files are gone. Only the outcome may be missing."""
+    """Every file is gone. Only the outcome may be missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

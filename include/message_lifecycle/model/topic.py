@@ -1,4 +1,4 @@
-"""What a topic's settings must be together, and what each backend can hold of them."""
+"""Rules for combinations of a topic's settings, and the settings that each backend supports."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.setting_list import DOCUMENT_SETTINGS, Value, of_documents
 from message_lifecycle.model.settings import BY_NAME, Policy, resolve, topic_changes, topic_settings
 
-# What a topic's settings must be together, when it is made and when it is altered (MRK-6, MSG-5).
+# Rules for a topic's settings, when the topic is made and when it is altered (MRK-6, MSG-5).
 
 
 Role = Literal["local", "source", "mirror"]
@@ -35,25 +35,28 @@ _OF_MESSAGES = (
     "role",
     "counter",
 )
-"""Settings that would do nothing on a topic of documents."""
+"""Settings that have no effect on a topic of documents."""
 
 
 def created(given: Mapping[str, object], *, where: str) -> dict[str, Value]:
-    """The settings of a new topic, with those that others imply. Raises InvalidSetting."""
+    """Return the settings of a new topic, with implied settings. Raises InvalidSetting."""
     settings = _with_implied(topic_settings(given, where=where), where)
     _check(settings, where)
     return settings
 
 
 def given_when_made(server: Mapping[str, Value], own: Mapping[str, Value]) -> dict[str, Value]:
-    """What the server gives a topic that is made with these settings of its own (`Setting.when_made`). A mirror has its origin's segments."""
+    """Return the server's values that a new topic with these own settings stores (`Setting.when_made`).
+
+    A mirror gets none, because it has its origin's segments.
+    """
     if of_documents(own) or role_of(own) == "mirror":
         return {}
     return {name: value for name, value in server.items() if BY_NAME[name].when_made and name not in own}
 
 
 def altered(before: Mapping[str, Value], given: Mapping[str, object], *, where: str) -> dict[str, Value]:
-    """All settings of a topic after an alteration; None unsets. Raises InvalidSetting."""
+    """Return the settings of a topic after an alteration. None unsets. Raises InvalidSetting."""
     changes = topic_changes(given, where=where)
     for name, rule in _FIXED.items():
         if name in changes and changes[name] != before.get(name):
@@ -72,7 +75,7 @@ def altered(before: Mapping[str, Value], given: Mapping[str, object], *, where: 
 
 
 def role_of(settings: Mapping[str, Value]) -> Role:
-    """MSG-5."""
+    """Return the role of the topic (MSG-5)."""
     match settings.get("role", "local"):
         case "source":
             return "source"
@@ -83,19 +86,22 @@ def role_of(settings: Mapping[str, Value]) -> Role:
 
 
 def origin_of(name: TopicName, settings: Mapping[str, Value]) -> TopicName | None:
-    """The topic that this one copies: `stream/topic`, or a topic of its own stream (MSG-5); None for a local one."""
+    """Return the topic that this one copies: `stream/topic`, or a topic of its own stream (MSG-5). None for a local topic."""
     origin = settings.get("origin")
     return None if origin is None else TopicName.parse(str(origin), default_stream=name.stream)
 
 
 def api_level(settings: Mapping[str, Value]) -> int:
-    """1 where the configuration needs per-message TTL, else 0 (MRK-6)."""
+    """Return 1 if the configuration needs per-message TTL, else 0 (MRK-6)."""
     return int(bool(settings.get("allow_msg_ttl")))
 
 
 def _with_implied(settings: dict[str, Value], where: str) -> dict[str, Value]:
-    """Markers carry a TTL of their own, so their setting turns the feature on, for good: unset later, the feature stays. A setting of
-    documents makes a topic of documents."""
+    """Return the settings with implied settings.
+
+    Markers carry a TTL of their own, so their setting turns `allow_msg_ttl` on for good: it stays on if the setting is unset later. A
+    setting of documents makes a topic of documents.
+    """
     if any(name in settings for name in DOCUMENT_SETTINGS):
         return {"fold": "json_merge_patch", **settings}
     if "subject_delete_marker_ttl" not in settings:
@@ -111,7 +117,7 @@ def _with_implied(settings: dict[str, Value], where: str) -> dict[str, Value]:
 
 
 def check_documents(effective: Policy, *, where: str) -> None:
-    """What settings of documents must be together, at any level (SNP-5); a topic of messages has none. Raises InvalidSetting."""
+    """Check the combination of document settings at any level (SNP-5). A topic of messages passes. Raises InvalidSetting."""
     if effective.of_documents and effective.purges_changes and effective.snapshot_interval < effective.snapshot_threshold:
         raise InvalidSetting(
             where=where,
@@ -123,11 +129,11 @@ def check_documents(effective: Policy, *, where: str) -> None:
 
 
 SCHEDULER_LATENCY_SECONDS = 300
-"""How long after its interval a run may begin and end: five minutes."""
+"""How long after its interval a run may begin and end."""
 
 
 def check_overdue(given: Mapping[str, Value | None], server: Mapping[str, Value], *, where: str) -> None:
-    """A topic is late only where a run could have come (OBL-1). Raises InvalidSetting."""
+    """Refuse a `max_overdue` that is too short for any run (OBL-1). Raises InvalidSetting."""
     bound, interval = given.get("max_overdue"), server.get("interval", BY_NAME["interval"].default)
     assert isinstance(interval, int), "the interval has a default"
     least = interval + SCHEDULER_LATENCY_SECONDS
@@ -141,7 +147,7 @@ def _check_documents(settings: Mapping[str, Value], where: str) -> None:
         if name in settings:
             raise InvalidSetting(where=where, key=name, value=settings[name], allowed="unset: the topic holds documents (SNP-10)")
     roots = resolve(topic=settings, server={}).yjs_roots
-    # A document without roots shows the same whatever becomes of it.
+    # A document without roots always shows the same content.
     if (settings["fold"] == "yjs") is not bool(roots) or ("yjs_roots" in settings and not roots):
         allowed = "the roots and their types, one at least, where fold is yjs; unset for any other fold (SNP-10)"
         raise InvalidSetting(where=where, key="yjs_roots", value=settings.get("yjs_roots"), allowed=allowed)
@@ -189,22 +195,25 @@ def _check(settings: Mapping[str, Value], where: str) -> None:
         )
 
 
-# What each backend can hold of a policy, as data (RET-6): printed by `lifecycle backends`, and asked when a policy is loaded.
+# The settings that each backend supports, as data (RET-6). `lifecycle backends` prints them, and loading a policy checks them.
 
 
 Backend = Literal["iceberg", "memory", "json_file", "rotating_file", "redis_streams"]
 BACKENDS: tuple[Backend, ...] = get_args(Backend)
 SECTION = "backends"
-"""The one table of the server's file that holds no settings."""
+"""The only table of the server's file without settings."""
 RECORD_LOGS: tuple[Backend, ...] = ("json_file", "rotating_file", "redis_streams")
-"""Backends that keep single records and have retention alone (RET-5)."""
+"""Backends that keep single records and support retention only (RET-5)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Support:
-    """One line of the matrix. `logical`: whether a read hides what the limit takes, at once; `physical`: how a run removes it.
+    """One line of the matrix. If a limit is neither logical nor physical, loading refuses a policy with it.
 
-    Neither: a policy with this limit is refused when it is loaded."""
+    Attributes:
+        logical: True if a read hides the limited messages at once.
+        physical: How a run removes the messages.
+    """
 
     backend: Backend
     limit: str
@@ -242,11 +251,11 @@ _OF_WHOLE_LOGS: Mapping[str, tuple[bool, str]] = {
     "origin": (False, "copies of another log"),
     "fold": (False, "documents with snapshots"),
 }
-"""What only stores of whole logs do, by the setting that asks for it: whether a read heeds it, and what a run does."""
+"""Features that only stores of whole logs have, by their setting: whether a read applies it, and the work of a run."""
 
 
 def matrix() -> Iterator[Support]:
-    """Every backend and limit."""
+    """Yield every backend with every limit."""
     for backend in BACKENDS:
         for limit, how in _RETENTION[backend].items():
             yield Support(backend=backend, limit=limit, logical=True, physical=how)
@@ -258,29 +267,45 @@ def matrix() -> Iterator[Support]:
 
 
 def check_policy(backend: Backend, policy: Policy, own: Mapping[str, Value], *, where: str) -> None:
-    """`own`: the topic's own settings. Raises UnsupportedLimit for the first that the backend cannot hold, wherever it was set."""
+    """Check the policy against the backend, wherever a setting comes from.
+
+    Args:
+        own: The topic's own settings.
+
+    Raises:
+        UnsupportedLimit: The backend does not support a setting. The error names the first.
+    """
     refused = [support.limit for support in matrix() if support.backend == backend and support.refused]
     asked = [name for name in refused if policy[name] != BY_NAME[name].default]
     if "fold" in refused:
         asked += [name for name in DOCUMENT_SETTINGS if name in own]
     if asked:
-        # What the topic itself asks for before what that implies, or the server asks for.
+        # First the topic's own settings, then implied and server settings.
         asked.sort(key=lambda name: name not in own)
         allowed = ", ".join(_RETENTION[backend])
         raise unsupported_limit(backend=backend, limit=f"{asked[0]} = {policy[asked[0]]!r}", where=where, allowed=allowed)
 
 
 def check_operation(backend: Backend, operation: str, on_records: Collection[str], *, where: str) -> None:
-    """`on_records`: what logs of single records can do. Raises UnsupportedLimit."""
+    """Check the operation against the backend.
+
+    Args:
+        on_records: Operations that logs of single records support.
+
+    Raises:
+        UnsupportedLimit: The backend keeps single records and does not support the operation.
+    """
     if backend in RECORD_LOGS and operation not in on_records:
         raise unsupported_limit(backend=backend, limit=f"the operation {operation}", where=where, allowed=", ".join(on_records))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreOptions:
-    """Options of stores, as scenarios and the configuration name them; each is for the stores that have it.
+    """Options of stores, as scenarios and the configuration name them. A store ignores the options of other stores.
 
-    `max_bytes`: of rotating files, at which a file is closed and the next begun."""
+    Attributes:
+        max_bytes: The size at which a rotating file is closed and the next one begins.
+    """
 
     max_bytes: int | None = None
 
@@ -289,7 +314,7 @@ NO_OPTIONS = StoreOptions()
 
 
 def store_options(given: Mapping[str, object], *, where: str) -> StoreOptions:
-    """Raises InvalidSetting."""
+    """Check and return the options. Raises InvalidSetting."""
     for name, value in given.items():
         if name != "max_bytes":
             raise InvalidSetting(where=where, key=name, value=value, allowed="max_bytes, of rotating files")

@@ -57,7 +57,7 @@ class Documents(Protocol):
         """Return the documents of a published plan as they were before its commits. Raises UndoSourceGone."""
 
     def add(self, name: TopicName, changes: Sequence[Change], *, ledger: tuple[str, int]) -> None:
-        """Store the changes, all or none. Each must be its document's next one, in the order given. Raises InvalidServerSeq."""
+        """Store the changes, all or none, in the given order. A change must be its document's next change. Raises InvalidServerSeq."""
 
 
 # The compacted view of a topic.

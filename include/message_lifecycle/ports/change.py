@@ -100,7 +100,7 @@ class ChangeStore(Protocol):
         return ()
 
     def discard(self, _plan: Plan, /) -> None:
-        """Drop the plan's stage, and the records by which a published plan is found. Nothing to drop is a success."""
+        """Drop the plan's stage, and the records that find a published plan. An empty stage is a success."""
         return
 
 

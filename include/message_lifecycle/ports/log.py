@@ -56,13 +56,13 @@ class Topic:
     ledger: tuple[str, int] | None
     """(uuid, sequence) of the ledger that made the newest commit or the newest mark (`Topics.record_ledger`); None before the first."""
     live_view: str | None = None
-    """Full name of the view that hides dead messages (see `Topics.live_view`). None: the store has none."""
+    """Full name of the view that hides dead messages (see `Topics.live_view`). None: the store has no such view."""
     updated_at: Instant | None = field(default=None, compare=False)
     """The newest time that a commit wrote to the topic's table. None if the store keeps no such time."""
 
     @property
     def of_documents(self) -> bool:
-        """Whether it holds documents, not messages (SNP-10)."""
+        """True if the topic holds documents, not messages (SNP-10)."""
         return of_documents(self.settings)
 
 
@@ -83,7 +83,7 @@ class Topics(Protocol):
     def list(self, stream: str | None = None) -> Sequence[TopicName]: ...
 
     def look(self) -> AbstractContextManager[None]:
-        """Return a block in which every store of this lake may repeat its first answer. The caller changes nothing inside the block."""
+        """Return a block. Inside the block, every store of this lake may repeat its first answer, and the caller changes nothing."""
 
     def live_view(self, name: TopicName, policy: Policy) -> str | None:
         """Bring the view that hides dead messages in line with the policy, and return its full name. None if the store has no views.
@@ -101,8 +101,8 @@ class MessageReader(HistoryReader, Protocol):
         """Return the state at the newest snapshot.
 
         Args:
-            late_after: If a segment's newest time is later, the segment has the newest time up to this instant instead, and its later
-                messages are counted (CLK-4).
+            late_after: The last time that is not a future time. A later time does not count as a segment's newest time. The segment counts
+                such messages instead (CLK-4).
         """
 
     def end_offsets(self, name: TopicName) -> Mapping[int, int]:
@@ -115,9 +115,10 @@ class MessageReader(HistoryReader, Protocol):
         """Return the places of the messages that a person named, at the log's own snapshot. Missing messages are left out."""
 
     def removed_by_others(self, log: LogState, since: int) -> tuple[int, ...] | None:
-        """Return the snapshots after `since`, up to the log's own, in which another writer removed messages, oldest first.
+        """Return the snapshots of removals by another writer after `since`, up to the log's own, oldest first.
 
-        None if `since`, or the effect of such a snapshot, is no longer known."""
+        None if `since`, or the effect of such a snapshot, is no longer known.
+        """
 
     def marker(self, name: TopicName) -> str:
         """Return a text that changes with every change of the topic's table. Cheap."""
@@ -158,8 +159,7 @@ class Witnesses(Protocol):
     def seen(self, name: TopicName, *, anew: bool = False) -> Sequence[SeenTable]:
         """Return the topic's log and compacted view, with our newest commit on each by the table's own witnesses.
 
-        Args:
-            anew: Ask the catalog again, even inside `Topics.look`.
+        The flag asks the catalog again, even inside `Topics.look`.
 
         Raises:
             LogStateLost: The witnesses are missing or disagree.
@@ -261,7 +261,9 @@ class Copier(Protocol):
 
 
 class Groups(Protocol):
-    """Readers that the store itself knows, like the consumer groups of Redis. They pin messages as the ledger's consumers do (EXP-6)."""
+    """Readers that the store itself knows, like the consumer groups of Redis. Such a reader pins messages as the ledger's consumers do
+    (EXP-6).
+    """
 
     def progress(self, name: TopicName) -> Sequence[Progress]:
         """Return the progress of each reader by partition. Raises UnknownTopic."""

@@ -48,9 +48,10 @@ class Eraser(ChangeStore, Protocol):
     def find_in_values(
         self, name: TopicName, needle: Needle, policy: Policy, *, as_of: Instant, undoable: Collection[str] = ()
     ) -> Sequence[ValuePlace]:
-        """Return the messages that hold the key in their values or headers, in every table of the topic, the log first. Nothing changes.
+        """Return the messages that hold the key in their values or headers, in every table of the topic, the log first. Changes no table.
 
-        Raises UnsupportedErasure if a part of the topic cannot be searched."""
+        Raises UnsupportedErasure if a part of the topic cannot be searched.
+        """
 
     def erased_tables(
         self, plan: Plan, matches: KeyMatch, went: Mapping[str, Sequence[str]] = MappingProxyType({}), /
@@ -62,9 +63,10 @@ class Eraser(ChangeStore, Protocol):
         """
 
     def kept_beneath(self, name: TopicName, until: Instant) -> Sequence[str]:
-        """Describe copies below the tables, out of reach, of files written up to `until` and since deleted. They may hold any key.
+        """Describe copies below the tables, out of reach, of files written up to `until` and since deleted. The copies may hold any key.
 
-        Raises UnknownTopic."""
+        Raises UnknownTopic.
+        """
 
 
 # The past of tables and of deleted topics, and its end (DEL-7).

@@ -1,11 +1,11 @@
-"""The kinds of errors, and errors about what was given: names, settings, times, messages; readers, documents, views."""
+"""The kinds of errors, and errors about input: names, settings, times, messages, readers, documents and views."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import ClassVar
 
-# The kinds of errors, by which the exit status is chosen, and the code by which each error is shown.
+# The kinds of errors, which decide the exit status, and the code that output shows for each error.
 
 
 EXIT_BAD_INPUT = 2
@@ -15,7 +15,7 @@ EXIT_INTERNAL = 70
 
 
 class LifecycleError(Exception):
-    """Root of all our errors: a text that says what to do, and a code. The code of a class that somebody catches is its name."""
+    """Root of all our errors: a text that says what to do, and a code. The code of a class is its name."""
 
     exit_code: ClassVar[int] = EXIT_INTERNAL
 
@@ -25,32 +25,32 @@ class LifecycleError(Exception):
 
 
 class BadInput(LifecycleError):
-    """Something that was given to us is wrong; nothing was changed."""
+    """The caller gave something wrong. The system changed nothing."""
 
     exit_code = EXIT_BAD_INPUT
 
 
 class Refused(LifecycleError):
-    """The request is well formed, but a rule forbids it now; nothing was changed."""
+    """The request is well formed, but a rule forbids it now. The system changed nothing."""
 
     exit_code = EXIT_REFUSED
 
 
 class Unavailable(LifecycleError):
-    """A system that we need does not answer; nothing was changed, try again."""
+    """A needed system does not answer. The system changed nothing, and the caller can try again."""
 
     exit_code = EXIT_UNAVAILABLE
 
 
 def code_of(error: object) -> str:
-    """The name that an error is shown by: one of ours by its code, another by its type."""
+    """Return the name that output shows: the code of our errors, the type of others."""
     return error.code if isinstance(error, LifecycleError) else type(error).__name__
 
 
 # Names, settings, times, messages, scenarios.
 
 
-# Of a longer list the first and the last are told.
+# An error shows only the first and the last of a longer list.
 _SHOWN = 10
 
 
@@ -68,7 +68,7 @@ class InvalidName(BadInput):
 
 
 class InvalidSetting(BadInput):
-    """A configuration value breaks NUM-1; names file, key, value and what is allowed."""
+    """A configuration value breaks NUM-1. The error names file, key, value and the allowed values."""
 
     def __init__(self, *, where: str, key: str, value: object, allowed: str) -> None:
         self.where, self.key, self.value, self.allowed = where, key, value, allowed
@@ -76,7 +76,7 @@ class InvalidSetting(BadInput):
 
 
 class InvalidInstant(BadInput):
-    """A point in time that cannot be read."""
+    """A text is not a point in time."""
 
     def __init__(self, text: object) -> None:
         self.text = text
@@ -86,7 +86,7 @@ class InvalidInstant(BadInput):
 
 
 def future_as_of(*, as_of: str, now: str, skew_seconds: int) -> Refused:
-    """CLK-1: `as_of` lies beyond the ledger's clock plus the skew; deleting by it would be deleting early."""
+    """CLK-1: `as_of` is later than the ledger's clock plus the skew. Deleting by it would be deleting early."""
     return Refused(
         f"as_of {as_of} is later than the ledger's clock {now} + {skew_seconds} s. "
         "Give a time that has passed: nothing may be judged by a time that has not come.",
@@ -95,7 +95,9 @@ def future_as_of(*, as_of: str, now: str, skew_seconds: int) -> Refused:
 
 
 def clock_skewed(*, host: str, ledger: str, skew_seconds: int) -> Refused:
-    """This machine's clock is not the ledger's: Iceberg would write its time to tables, and right clocks could not commit after it."""
+    """The machine's clock differs from the ledger's. Iceberg would write the wrong time to tables, and later commits by right clocks would
+    fail.
+    """
     return Refused(
         f"this machine's clock says {host}, the ledger's clock {ledger}: they differ by more than clock_skew = {skew_seconds} s. "
         "Nothing was committed. Set this machine's clock (NTP), then run again.",
@@ -104,12 +106,12 @@ def clock_skewed(*, host: str, ledger: str, skew_seconds: int) -> Refused:
 
 
 def invalid_append(reason: str) -> BadInput:
-    """An append that may not be: into a mirror, or at an offset that is not free (MSG-4, MSG-5)."""
+    """An append that is not allowed: into a mirror, or at an offset that is not free (MSG-4, MSG-5)."""
     return BadInput(f"append refused: {reason}", code="InvalidAppend")
 
 
 class UnknownTopic(BadInput):
-    """No table for this topic in the catalog."""
+    """The catalog has no table for this topic."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
@@ -126,7 +128,7 @@ def unknown_partition(topic: str, partition: int, known: Sequence[int]) -> BadIn
 
 
 def invalid_topic_uri(text: str, reason: str) -> BadInput:
-    """A text with `://` that names no topic of ours."""
+    """A text with `://` that is not the URI of one of our topics."""
     return BadInput(
         f"{text!r} is not a topic: {reason}. Allowed: persistent://TENANT/NAMESPACE/TOPIC, with -partition-N after it or not, for the "
         "topic TOPIC of the stream TENANT.NAMESPACE (a tenant without a dot); or `stream/topic`.",
@@ -135,7 +137,7 @@ def invalid_topic_uri(text: str, reason: str) -> BadInput:
 
 
 def offset_not_given(topic: str, partition: int, offset: int, end_offset: int) -> BadInput:
-    """A request names a message that the log has not got yet; what it will be, nobody can know."""
+    """A request names an offset that the log has not reached yet, so nobody can know its message."""
     return BadInput(
         f"partition {partition} of topic {topic!r} has not given offset {offset} yet: the next one is {end_offset}. Nothing was removed. "
         f"`lifecycle read {topic} --raw` shows the messages with their offsets.",
@@ -149,7 +151,7 @@ def topic_exists(topic: str) -> Refused:
 
 
 class InvalidScenario(BadInput):
-    """A scenario file is wrong; names the place in it."""
+    """A scenario file is wrong. The error names the place in it."""
 
     def __init__(self, where: str, found: object, allowed: str) -> None:
         self.where, self.found, self.allowed = where, found, allowed
@@ -160,7 +162,7 @@ class InvalidScenario(BadInput):
 
 
 class WireError(BadInput):
-    """Bytes that break their layout, or a value that has no place in it: which field, at which byte, what is there, what may be."""
+    """Bytes that break their layout, or a value that the layout cannot hold. The error names the field, the byte, and the allowed content."""
 
     def __init__(self, *, layout: str, field: str, offset: int, found: str, allowed: str) -> None:
         self.layout, self.field, self.offset, self.found, self.allowed = layout, field, offset, found, allowed
@@ -171,7 +173,7 @@ class WireError(BadInput):
 
 
 def unknown_consumer(topic: str, consumer: str) -> BadInput:
-    """No such consumer is registered for the topic."""
+    """The topic has no registered consumer of this name."""
     return BadInput(
         f"consumer {consumer!r} of topic {topic!r} is not registered. `lifecycle consumer list` shows those that are.",
         code="UnknownConsumer",
@@ -179,12 +181,12 @@ def unknown_consumer(topic: str, consumer: str) -> BadInput:
 
 
 def invalid_progress(consumer: str, reason: str) -> BadInput:
-    """A consumer's commit that cannot be: an offset below 0, or one the log has not given yet."""
+    """A consumer's commit is impossible: its offset is below 0, or the log has not reached it yet."""
     return BadInput(f"commit of consumer {consumer!r} refused: {reason}", code="InvalidProgress")
 
 
 def another_topic(topic: str, consumer: str, *, read: str, there: str) -> Refused:
-    """A commit of a consumer that has read another topic of this name, which was deleted or replaced."""
+    """A consumer commits, but it has read another topic of this name, which was deleted or replaced."""
     return Refused(
         f"commit of consumer {consumer!r} refused: it read the topic with uuid {read}, and topic {topic!r} has uuid {there}. Offsets of the "
         "one mean nothing in the other: let the consumer read the topic that is there, from its beginning",
@@ -193,7 +195,7 @@ def another_topic(topic: str, consumer: str, *, read: str, there: str) -> Refuse
 
 
 def topic_uuid_needed(topic: str, consumer: str, *, there: str) -> Refused:
-    """A commit that may come from a reader of an earlier topic of this name. Taken, it would release messages that nobody has read."""
+    """A commit that may come from a reader of an earlier topic of this name. Accepting it would release messages that nobody has read."""
     return Refused(
         f"commit of consumer {consumer!r} refused: another topic had the name {topic!r} before, and the commit does not say which one the "
         f"consumer has read. If it has read the present topic, add --topic-uuid {there}. If not, let it read that topic from its beginning",
@@ -202,7 +204,7 @@ def topic_uuid_needed(topic: str, consumer: str, *, there: str) -> Refused:
 
 
 def replica_progress(topic: str, replica: str) -> Refused:
-    """TTL-6: a replica's progress is what its own table holds; a person's word could let messages go that were never copied."""
+    """TTL-6: only a replica's own table records its progress. A person's commit could release messages that were never copied."""
     return Refused(
         f"{replica!r} is a replica of topic {topic!r}: its progress is what it has copied. `lifecycle topic copy {replica}` moves it on.",
         code="ReplicaProgress",
@@ -210,7 +212,7 @@ def replica_progress(topic: str, replica: str) -> Refused:
 
 
 def origin_behind(topic: str, origin: str, partition: int, copied: int, end_offset: int) -> Refused:
-    """TTL-6: a replica has copied offsets that its origin has not given: the origin is another log than the one that was copied."""
+    """TTL-6: a replica has copied offsets that its origin has not reached. The origin is therefore not the log that the replica has copied."""
     return Refused(
         f"topic {topic!r} has copied partition {partition} of {origin!r} up to offset {copied}, and that ends at {end_offset}: "
         "it was restored from before, or made anew. Nothing was copied, and what was copied before stays. Make a new replica of what is "
@@ -221,7 +223,7 @@ def origin_behind(topic: str, origin: str, partition: int, copied: int, end_offs
 
 
 def another_origin(topic: str, origin: str, copied_uuid: str, found_uuid: str) -> Refused:
-    """TTL-6, MSG-5: the origin's table is not the one that the replica has copied; its offsets name other messages."""
+    """TTL-6, MSG-5: the origin's table is not the table that the replica has copied. Its offsets name other messages."""
     return Refused(
         f"topic {topic!r} has copied another log of the name {origin!r}: table {copied_uuid} then, {found_uuid} now; it was made anew. "
         "Nothing was copied, and what was copied before stays. Make a new replica of what is there now "
@@ -235,7 +237,7 @@ def another_origin(topic: str, origin: str, copied_uuid: str, found_uuid: str) -
 
 
 def not_a_document_topic(topic: str) -> BadInput:
-    """What was asked is about documents, and the topic holds messages."""
+    """The request is about documents, but the topic holds messages."""
     return BadInput(
         f"topic {topic} holds messages, not documents: the setting `fold` makes a document topic, when it is made "
         "(`lifecycle topic create TOPIC --set fold=text_splice`).",
@@ -244,7 +246,7 @@ def not_a_document_topic(topic: str) -> BadInput:
 
 
 def is_a_document_topic(topic: str) -> BadInput:
-    """What was asked is about messages, and the topic holds changes of documents."""
+    """The request is about messages, but the topic holds changes of documents."""
     return BadInput(
         f"topic {topic} holds changes of documents: messages are neither read from it nor removed. Its changes go by "
         "`snapshot_with_purge`; read it with `lifecycle document pull` and `lifecycle document history`.",
@@ -253,7 +255,7 @@ def is_a_document_topic(topic: str) -> BadInput:
 
 
 def unknown_document(topic: str, document: str) -> BadInput:
-    """No change of the document was ever stored."""
+    """The topic never stored a change of the document."""
     return BadInput(
         f"topic {topic} has no document {document}. `lifecycle document describe {topic}` lists those it has.", code="UnknownDocument"
     )
@@ -265,7 +267,7 @@ def invalid_server_seq(document: str, found: int, allowed: str) -> BadInput:
 
 
 class EpochMismatch(Refused):
-    """What the client stands on was purged: it must take the document anew (SNP-7)."""
+    """The client's base was purged. The client must fetch the document again (SNP-7)."""
 
     def __init__(self, document: str, client: str | None, brought: int, epoch: int, reason: str) -> None:
         self.document, self.client, self.brought, self.epoch = document, client, brought, epoch
@@ -277,7 +279,7 @@ class EpochMismatch(Refused):
 
 
 class InvalidChange(BadInput):
-    """A change that its fold cannot apply: it blocks its document (SNP-10)."""
+    """A fold cannot apply this change. The change blocks its document (SNP-10)."""
 
     def __init__(self, document: str, server_seq: int, reason: str) -> None:
         self.document, self.server_seq, self.reason = document, server_seq, reason
@@ -293,7 +295,7 @@ def invalid_change_line(place: str, field: str, found: str, allowed: str) -> Bad
 
 
 class CompactedTableMissing(Refused):
-    """The compacted view of a topic is not there, or cannot be read. The log is no substitute: it may be trimmed (CMP-4)."""
+    """The compacted view of a topic is missing or unreadable. The log is no substitute, because it may be trimmed (CMP-4)."""
 
     def __init__(self, topic: str, reason: str) -> None:
         self.topic, self.reason = topic, reason
@@ -304,7 +306,7 @@ class CompactedTableMissing(Refused):
 
 
 def compacted_table_there(topic: str, table: str) -> Refused:
-    """To begin anew would throw away a view that is in order."""
+    """The view is in order. A new start would throw it away."""
     return Refused(
         f"topic {topic} has its compacted view, in table {table}: nothing is begun anew. Run `lifecycle compact` without --anew; or, "
         "if the view is to be given up, with every message that is in it alone, drop that table first.",
@@ -313,7 +315,7 @@ def compacted_table_there(topic: str, table: str) -> Refused:
 
 
 def horizon_beyond_log(topic: str, partition: int, horizon: int, end_offset: int) -> Refused:
-    """The view claims messages that the log never had: one of the two was restored or made anew."""
+    """The view claims messages that the log never had. Somebody restored or recreated one of the two."""
     return Refused(
         f"topic {topic}, partition {partition}: the compacted view reaches to offset {horizon}, but the log ends before {end_offset}. "
         "The log or the view was restored or made anew; nothing was changed. If the log is right, drop the view's table and run "
@@ -323,7 +325,7 @@ def horizon_beyond_log(topic: str, partition: int, horizon: int, end_offset: int
 
 
 def topic_without_keys(topic: str) -> BadInput:
-    """No message of the topic has a key: compaction would only copy it."""
+    """No message of the topic has a key, so compaction would only copy it."""
     return BadInput(
         f"topic {topic}: none of its messages has a key, so there is nothing to compact; the view was left as it is.",
         code="TopicWithoutKeys",

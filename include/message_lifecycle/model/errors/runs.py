@@ -1,4 +1,4 @@
-"""Plans, runs and batches, and what stands against them: holds, undo, files that may not go, erasure. No message holds a key."""
+"""Plans, runs and batches, and obstacles to them: holds, undo, files that must stay, erasure. No error text holds a key."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from message_lifecycle.model.errors.given import BadInput, Refused
 
-# Plans, runs and batches: what is open, answered, or overtaken.
+# Open, answered and outdated plans, runs and batches.
 
 
 class UnknownPlan(BadInput):
-    """No plan of that id in the ledger."""
+    """The ledger has no plan of that id."""
 
     def __init__(self, plan_id: str) -> None:
         self.plan_id = plan_id
@@ -18,7 +18,7 @@ class UnknownPlan(BadInput):
 
 
 def ambiguous_plan(plan_id: str, found: tuple[str, ...]) -> BadInput:
-    """The beginning of a plan id that more than one plan has."""
+    """More than one plan id begins with the given text."""
     return BadInput(f"plan {plan_id!r} is not one plan: {', '.join(found)} begin with it. Give more of the id.", code="AmbiguousPlan")
 
 
@@ -33,7 +33,7 @@ class OpenPlan(Refused):
 
 
 def already_answered(plan_id: str, granted: bool, by: str, at: str) -> Refused:
-    """DEL-3: a person's word on a plan is given once."""
+    """DEL-3: a person answers a plan only once."""
     return Refused(
         f"plan {plan_id} was {'approved' if granted else 'refused'} by {by} at {at} already. That answer stands; a new run makes a new plan.",
         code="AlreadyAnswered",
@@ -41,7 +41,7 @@ def already_answered(plan_id: str, granted: bool, by: str, at: str) -> Refused:
 
 
 def void_answer(plan_id: str, why: str) -> Refused:
-    """DEL-3: a yes is about one plan as one report of the gate judged it, under the settings of that time."""
+    """DEL-3: an approval is about one plan, one report of the gate, and the settings of that time."""
     return Refused(
         f"the approval of plan {plan_id} is void: {why}. Nothing was removed. What is due is planned and asked again by the next run; "
         "what a person asked for, when they ask again.",
@@ -50,7 +50,7 @@ def void_answer(plan_id: str, why: str) -> Refused:
 
 
 def own_request(plan_id: str, by: str) -> Refused:
-    """The setting `approver_is_not_requester`: nobody approves what they asked for."""
+    """The setting `approver_is_not_requester`: nobody approves their own request."""
     return Refused(
         f"plan {plan_id} was asked for by {by}, and approver_is_not_requester is set: somebody else approves it. It still waits.",
         code="OwnRequest",
@@ -58,7 +58,7 @@ def own_request(plan_id: str, by: str) -> Refused:
 
 
 def commit_lost(plan_id: str) -> Refused:
-    """DEL-4: the ledger knows a plan as published, and planned from the table as it is now the very same comes out."""
+    """DEL-4: the ledger knows a plan as published, but planning from the present table gives the same plan again."""
     return Refused(
         f"plan {plan_id} is recorded as published, and what it was made from is as it was before its commit: the catalog, the log's files or its "
         "server were put back to a state from before, or what it had made was dropped. Nothing was done. Asked for a later time (--as-of), it is "
@@ -78,7 +78,7 @@ def ledger_tampered(plan_id: str, what: str) -> Refused:
 
 
 def unnamed_person(name: str) -> BadInput:
-    """DEL-3: the ledger records who asks for a change and who answers for it."""
+    """DEL-3: the ledger records the person who asks for a change and the person who answers for it."""
     return BadInput(
         f"the name {name!a} names nobody: it has no letter and no digit. Give the name of the authenticated user.", code="UnnamedPerson"
     )
@@ -94,7 +94,7 @@ def mixed_scripts(name: str, scripts: Sequence[str]) -> BadInput:
 
 
 def commit_not_on_main(plan_id: str, snapshot_id: int | None) -> Refused:
-    """DEL-6: the ledger knows a plan as published, and the tables do not have its commit any more."""
+    """DEL-6: the ledger knows a plan as published, but the tables no longer have its commit."""
     at = "" if snapshot_id is None else f" as snapshot {snapshot_id}"
     return Refused(
         f"plan {plan_id} was published{at}, and the topic's tables do not have that commit any more: they go back to a time before it, because "
@@ -105,7 +105,7 @@ def commit_not_on_main(plan_id: str, snapshot_id: int | None) -> Refused:
 
 
 class NotReady(Refused):
-    """A verb was asked out of order: the plan has not been through the step before."""
+    """A step came out of order: the plan has not passed the step before."""
 
     def __init__(self, plan_id: str, found: str, needed: str) -> None:
         self.plan_id, self.found, self.needed = plan_id, found, needed
@@ -113,7 +113,7 @@ class NotReady(Refused):
 
 
 class PlanConflict(Refused):
-    """The table changed in a way the plan does not allow; it must be planned again (the fence, DEL-4)."""
+    """The table changed in a way that the plan does not allow. A run must plan again (the fence, DEL-4)."""
 
     def __init__(self, plan_id: str, reason: str, rival: str | None = None) -> None:
         self.plan_id, self.reason, self.rival = plan_id, reason, rival
@@ -129,7 +129,7 @@ class TopicBusy(Refused):
 
 
 def ledger_mismatch(topic: str, reason: str) -> Refused:
-    """The ledger is not the one the table was written with, or an older state of it; every deletion is refused."""
+    """The table was written with another ledger, or with a newer state of this one. The system refuses every deletion."""
     return Refused(
         f"topic {topic!r}: {reason}. No deletion runs with a ledger that may have forgotten consumers, holds or approvals. "
         "Point LIFECYCLE_LEDGER_URL at the right ledger or restore its newest backup, "
@@ -139,7 +139,7 @@ def ledger_mismatch(topic: str, reason: str) -> Refused:
 
 
 def changed_file(topic: str, path: str, batch_id: str) -> Refused:
-    """A file that was ingested before has other content now; taking it again would store its messages twice, or mix two files."""
+    """An ingested file has other content now. Ingesting it again would store its messages twice, or mix two files."""
     return Refused(
         f"{path!r} was ingested into topic {topic!r} before (batch {batch_id}) with other content. "
         "A file is taken once: put new messages into a file of a new name. `lifecycle ingest --skip-changed` takes the other files.",
@@ -153,7 +153,7 @@ def repeated_file(topic: str, path: str) -> BadInput:
 
 
 def open_batch(topic: str, batch_id: str, since: str) -> Refused:
-    """An ingest of the topic was cut off; whether its commit is in the table must be found out first."""
+    """An ingest of the topic was cut off. The next ingest must first find out if the table has its commit."""
     return Refused(
         f"topic {topic!r} has an open batch, {batch_id}, since {since}. Finish it if the table holds its commit, else abandon it; `lifecycle ingest` does so.",
         code="OpenBatch",
@@ -161,7 +161,7 @@ def open_batch(topic: str, batch_id: str, since: str) -> Refused:
 
 
 def unknown_batch(batch_id: str) -> BadInput:
-    """No such batch in the ledger."""
+    """The ledger has no such batch."""
     return BadInput(f"batch {batch_id!r} is not in the ledger.", code="UnknownBatch")
 
 
@@ -174,7 +174,7 @@ def nothing_to_replay(topic: str, batch_id: str, reason: str) -> BadInput:
 
 
 def unreplayable_rows(found: str, to_do: str) -> BadInput:
-    """Refused rows cannot be read again from their raw text; no row of the batch was taken."""
+    """The raw text of refused rows cannot be read again. The replay took no row of the batch."""
     return BadInput(f"{found}. Nothing was taken; {to_do}.", code="UnreplayableRows")
 
 
@@ -183,27 +183,27 @@ def batch_not_open(batch_id: str, found: str) -> Refused:
     return Refused(f"batch {batch_id!r} is {found}; only an open one can be finished or abandoned.", code="BatchNotOpen")
 
 
-# Legal holds, and what they keep.
+# Legal holds and the messages that they keep.
 
 
 def invalid_hold(field: str, found: object, allowed: str) -> BadInput:
-    """A hold that names nothing that can be held."""
+    """A hold does not name anything that can be held."""
     return BadInput(f"hold: {field} is {found!r}; allowed: {allowed}. Nothing was changed.", code="InvalidHold")
 
 
 def unknown_hold(hold_id: str, found: Sequence[str] = ()) -> BadInput:
-    """No hold of that id in the ledger, or more than one whose id begins so."""
+    """The ledger has no hold of that id, or several holds whose ids begin with it."""
     said = f"is not one hold: {', '.join(found)} begin with it. Give more of the id." if found else "is not in the ledger."
     return BadInput(f"hold {hold_id!r} {said} `lifecycle hold list --all` shows those that are.", code="UnknownHold")
 
 
 def hold_released(hold_id: str, by: str, at: str) -> Refused:
-    """The hold was released before, by another word; that one stands."""
+    """An earlier release of the hold, by another request, is still valid."""
     return Refused(f"hold {hold_id} was released by {by} at {at} already.", code="HoldReleased")
 
 
 class HeldByLegalHold(Refused):
-    """DEL-8: what was asked for names something that a legal hold keeps; all of it is refused."""
+    """DEL-8: the request names something that a legal hold keeps. The system refuses the whole request."""
 
     def __init__(self, topic: str, held: int | None, holds: Sequence[str]) -> None:
         self.topic, self.held, self.holds = topic, held, tuple(holds)
@@ -214,21 +214,21 @@ class HeldByLegalHold(Refused):
         )
 
 
-# Why a published plan cannot be taken back (any more), or its undone messages not be released (DEL-7).
+# Reasons why nobody can undo a published plan (any more), or release its undone messages (DEL-7).
 
 
 def _cannot_undo(plan_id: str, reason: str, *, code: str) -> Refused:
-    """A plan that cannot be taken back; each reason has a code of its own."""
+    """A plan that nobody can undo. A reason has a code of its own."""
     return Refused(f"plan {plan_id} cannot be undone: {reason}. Nothing was changed.", code=code)
 
 
 def not_published(plan_id: str, found: str) -> Refused:
-    """Nothing of the plan was ever published, so there is nothing to bring back."""
+    """The plan was never published, so an undo has no message to restore."""
     return _cannot_undo(plan_id, f"it is {found}, and only a published plan has removed anything", code="NotPublished")
 
 
 def not_undoable(plan_id: str, reason: str) -> Refused:
-    """A plan of a kind that is not taken back."""
+    """An undo does not support this kind of plan."""
     return _cannot_undo(plan_id, reason, code="NotUndoable")
 
 
@@ -239,22 +239,22 @@ def undo_window_passed(plan_id: str, *, published_at: str, ended_at: str, now: s
 
 
 def undo_source_gone(plan_id: str, reason: str) -> Refused:
-    """What the plan removed is not in the table's history, or not in its files, any more."""
+    """The table's history or its files no longer hold the removed messages."""
     return _cannot_undo(plan_id, reason, code="UndoSourceGone")
 
 
 def later_plan(plan_id: str, later: str, reason: str) -> Refused:
-    """A plan that was published later builds on what this one removed."""
+    """A later plan builds on the removals of this one."""
     return _cannot_undo(plan_id, f"plan {later} came after it and {reason}", code="LaterPlan")
 
 
 def name_taken(plan_id: str, topic: str) -> Refused:
-    """A deleted topic comes back under its own name, and another topic has it."""
+    """A deleted topic returns under its own name, but another topic has that name now."""
     return _cannot_undo(plan_id, f"another topic has the name {topic} now. It can be undone once that one is deleted", code="NameTaken")
 
 
 def not_deletable(topic: str) -> BadInput:
-    """Only topics of tables are deleted whole by a plan."""
+    """A plan can delete a whole topic only if the topic is a table."""
     return BadInput(
         f"topic {topic} lies in no table: it goes whole with its files, or its streams, once it is in lifecycle.toml no more. "
         "Nothing was changed.",
@@ -263,8 +263,9 @@ def not_deletable(topic: str) -> BadInput:
 
 
 def deletion_begun(topic: str, plan_id: str) -> Refused:
-    """A run that deletes the topic, or brings it back, has died or is under way: some of its tables may be away, and another would have the
-    name of one."""
+    """A run that deletes or restores the topic has died or is under way. Some tables may be away, so a new table could take one of their
+    names.
+    """
     return Refused(
         f"topic {topic}: its tables are half away by plan {plan_id}, and no table is made beside it meanwhile. Of a deletion that has begun, "
         f"`lifecycle publish {plan_id}` makes the end; where that is refused, `lifecycle run {topic}` takes it back. Of an undo that has "
@@ -274,18 +275,18 @@ def deletion_begun(topic: str, plan_id: str) -> Refused:
 
 
 def not_undone(plan_id: str) -> BadInput:
-    """Only a plan that was taken back has messages to release."""
+    """Only an undone plan has messages to release."""
     return BadInput(
         f"plan {plan_id} was not undone, so none of its messages wait to be released. `lifecycle undo {plan_id}` undoes it.",
         code="NotUndone",
     )
 
 
-# Files and snapshots that may not go.
+# Files and snapshots that must stay.
 
 
 class OutsideTable(Refused):
-    """A file is to be removed that does not lie below its table's location."""
+    """A file to remove is not below its table's location."""
 
     def __init__(self, location: str, name: str) -> None:
         self.location, self.name = location, name
@@ -296,7 +297,7 @@ class OutsideTable(Refused):
 
 
 class SnapshotInUse(Refused):
-    """A snapshot is to be expired that a branch or a tag still names."""
+    """A snapshot to expire still has a branch or a tag."""
 
     def __init__(self, table: str, snapshot_id: int, ref: str) -> None:
         self.table, self.snapshot_id, self.ref = table, snapshot_id, ref
@@ -306,7 +307,7 @@ class SnapshotInUse(Refused):
 
 
 class NothingDeleted(BadInput):
-    """A plan by which no topic is deleted now."""
+    """The plan has no deleted topic now."""
 
     def __init__(self, plan_id: str, found: str) -> None:
         self.plan_id, self.found = plan_id, found
@@ -316,7 +317,7 @@ class NothingDeleted(BadInput):
 
 
 def files_left(plan_id: str, topic: str, files: Sequence[str]) -> Refused:
-    """What a reclaim has begun that the ledger does not know cannot be ended while files are there: no plan names them."""
+    """A reclaim that the ledger does not know cannot be finished while files remain, because no plan names the files."""
     return Refused(
         f"plan {plan_id} has begun to remove the deleted topic {topic} for good, and this ledger does not know it (was it restored from "
         f"before?), so nothing is removed by it. There still: {', '.join(files)}. Nothing reads these files any more: remove what lies "
@@ -326,25 +327,25 @@ def files_left(plan_id: str, topic: str, files: Sequence[str]) -> Refused:
 
 
 def undo_window_open(plan_id: str, topic: str, *, until: str, now: str) -> Refused:
-    """A deleted topic that can still be brought back, by the ledger's clock."""
+    """An undo can still restore the deleted topic, by the ledger's clock."""
     return Refused(
         f"topic {topic}, deleted by plan {plan_id}, can be brought back until {until}; it is {now} now. Nothing of it goes before.",
         code="UndoWindowOpen",
     )
 
 
-# Requests of erasure, the secret that keeps their keys hidden, and what stands against the erasure of a key from a store.
+# Requests of erasure, the secret that hides their keys, and obstacles to erasing a key from a store.
 
 
 def unknown_erasure(request_id: str) -> BadInput:
-    """No request of erasure of that id in the ledger."""
+    """The ledger has no erasure request of that id."""
     return BadInput(
         f"erasure request {request_id!r} is not in the ledger. `lifecycle erase list` shows those that are.", code="UnknownErasure"
     )
 
 
 def ambiguous_erasure(request_id: str, found: tuple[str, ...]) -> BadInput:
-    """The beginning of a request id that more than one request has."""
+    """More than one request id begins with the given text."""
     return BadInput(
         f"erasure request {request_id!r} is not one request: {', '.join(found)} begin with it. Give more of the id.",
         code="AmbiguousErasure",
@@ -352,7 +353,7 @@ def ambiguous_erasure(request_id: str, found: tuple[str, ...]) -> BadInput:
 
 
 def no_receipt(request_id: str, state: str) -> BadInput:
-    """The request has not been carried out, or only in part; or nothing was searched that a receipt could tell."""
+    """The request is unfinished, or no topic was searched, so a receipt would have no content."""
     why = f"it is {state}. `lifecycle erase run {request_id}` carries it out"
     if state == "erased":
         why = f"there was no topic to search; `lifecycle erase run {request_id}` searches again"
@@ -360,17 +361,17 @@ def no_receipt(request_id: str, state: str) -> BadInput:
 
 
 def nothing_forbidden(request_id: str, why: str) -> Refused:
-    """The request forbids no key (any more), so there is nothing to allow."""
+    """The request forbids no key (any more), so nobody can allow it."""
     return Refused(f"erasure request {request_id} forbids no key: {why}.", code="NothingForbidden")
 
 
 def nothing_to_erase(request_id: str, why: str) -> Refused:
-    """The request was refused; what was asked then is asked again by a new one."""
+    """The request was refused. A new request can ask for the same key again."""
     return Refused(f"erasure request {request_id} was refused: {why}. Nothing went; `lifecycle erase` asks again.", code="NothingToErase")
 
 
 def unusable_key(reason: str) -> BadInput:
-    """What was given as the key cannot be one; says never what it was."""
+    """The given key is invalid. The error never shows it."""
     return BadInput(
         f"the key cannot be used: {reason}. Allowed: one line of UTF-8 text on standard input, or with --base64 a line of base64.",
         code="UnusableKey",
@@ -378,12 +379,12 @@ def unusable_key(reason: str) -> BadInput:
 
 
 def unexplained_erasure() -> BadInput:
-    """The ledger records why somebody asks for an erasure."""
+    """The ledger records the reason for an erasure."""
     return BadInput("the request gives no reason. Give the reason by --why.", code="UnexplainedErasure")
 
 
 def invalid_erasure_secret(found_bytes: int, least_bytes: int) -> BadInput:
-    """The secret is so short that a key could be guessed from its digest."""
+    """The secret is so short that somebody could guess a key from its digest."""
     return BadInput(
         f"the erasure secret has {found_bytes} bytes. Allowed: {least_bytes} or more, random ones, in a file that only this user may read.",
         code="InvalidErasureSecret",
@@ -391,7 +392,7 @@ def invalid_erasure_secret(found_bytes: int, least_bytes: int) -> BadInput:
 
 
 def erasure_secret_missing(place: str, why: str) -> Refused:
-    """The secret that keyed hashes are made with is not there, and a new one would match none of those recorded."""
+    """The secret of keyed hashes is missing. A new secret would match none of the recorded hashes."""
     return Refused(
         f"the erasure secret is not to be had from {place}: {why}. Put the file back from its copy, or name it by "
         "LIFECYCLE_ERASURE_SECRET_FILE. Where it is lost for good, `lifecycle erase allow REQUEST_ID` lifts what the recorded digests "
@@ -401,7 +402,7 @@ def erasure_secret_missing(place: str, why: str) -> Refused:
 
 
 def erasure_secret_changed(*, found: str, needed: str) -> Refused:
-    """A digest was made with another secret than the one that is there: comparing would find nothing, and say so wrongly."""
+    """Another secret made a digest. A comparison would find nothing and report that wrongly."""
     return Refused(
         f"the erasure secret has the fingerprint {found}; the recorded digest of the key was made with {needed}. Put the right secret "
         "back (LIFECYCLE_ERASURE_SECRET_FILE, embedded: .lifecycle/secrets/erasure). Nothing was compared.",
@@ -410,15 +411,15 @@ def erasure_secret_changed(*, found: str, needed: str) -> Refused:
 
 
 def unsupported_erasure(where: str, reason: str) -> Refused:
-    """A key cannot be erased from all of a topic, so nothing of it is."""
+    """A key cannot be erased from the whole topic, so the system erases none of it."""
     return Refused(f"{where}: a key cannot be erased here: {reason}. Nothing was changed.", code="UnsupportedErasure")
 
 
 def erasure_unfinished(where: str, reason: str) -> Refused:
-    """Of what an erasure was to leave nothing, something is still there."""
+    """An erasure has left something that it should have removed."""
     return Refused(f"{where}: the erasure has not ended: {reason}. Run it again: it goes on where it stopped.", code="ErasureUnfinished")
 
 
 def invalid_receipt(reason: str) -> Refused:
-    """What is kept as a receipt is none."""
+    """The stored receipt is invalid."""
     return Refused(f"the receipt is not one of an erasure: {reason}.", code="InvalidReceipt")

@@ -1,4 +1,4 @@
-"""Spark, the catalog, tables and disks; and backends that are no tables: what they cannot do, and what stands in the way of their files."""
+"""Spark, the catalog, tables and disks. Also backends without tables: unsupported limits and damaged or locked files."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from message_lifecycle.model.errors.given import BadInput, LifecycleError, Refus
 # Spark, the catalog, tables and disks.
 
 
-# Characters of a value of another program that an error shows.
+# The most characters that an error shows of another program's value.
 _SHOWN = 120
 
 
 class SparkUnavailable(Unavailable):
-    """No Spark session can be had."""
+    """No Spark session can start."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -25,7 +25,11 @@ class SparkUnavailable(Unavailable):
 
 
 class CatalogUnavailable(Unavailable):
-    """The table catalog does not answer, or is not configured. `advice`: where it is not its database that is to be looked after."""
+    """The table catalog does not answer, or has no configuration.
+
+    Args:
+        advice: What to do, if the catalog's database is not the cause.
+    """
 
     def __init__(self, reason: str, *, advice: str = "Check that its database runs (embedded: `lifecycle up`), and try again.") -> None:
         self.reason = reason
@@ -49,7 +53,11 @@ class CommitRefused(Refused):
 
 
 class CommitUnknown(Unavailable):
-    """Nobody said how a commit ended; it may be there (DEL-4). `who`: who ought to have said it."""
+    """A commit ended without an answer, so it may exist (DEL-4).
+
+    Args:
+        who: The system that should have answered.
+    """
 
     def __init__(self, what: str, *, who: str = "the catalog") -> None:
         self.what = what
@@ -59,7 +67,7 @@ class CommitUnknown(Unavailable):
 
 
 def no_transactions(setting: str, reason: str) -> BadInput:
-    """It is configured to commit several tables at once, and offers no way to."""
+    """The configuration asks for commits of several tables at once, but the catalog does not offer them."""
     return BadInput(
         f"{setting} is true in spark-defaults.conf, and {reason}. Nothing was published. Take the setting out, and each table is committed "
         "by itself, one after another; docs/clusters.md says for which catalogs it is.",
@@ -68,7 +76,7 @@ def no_transactions(setting: str, reason: str) -> BadInput:
 
 
 class ForeignTable(BadInput):
-    """A table of that name was made by another writer and carries none of our properties."""
+    """Another writer made a table of that name, without any of our properties."""
 
     def __init__(self, topic: str, table: str) -> None:
         self.topic, self.table = topic, table
@@ -79,7 +87,10 @@ class ForeignTable(BadInput):
 
 
 class LogStateLost(Refused):
-    """Nobody can say where a log ends, or up to where its view goes: a witness of its state is missing, or two of them disagree (MSG-4)."""
+    """The end of a log or the horizon of its view is unknown (MSG-4).
+
+    A witness of its state is missing, or two witnesses disagree.
+    """
 
     def __init__(self, table: str, reason: str) -> None:
         self.table, self.reason = table, reason
@@ -117,14 +128,14 @@ class LogRolledBack(Refused):
 
 
 def nothing_to_repair(topic: str) -> BadInput:
-    """A repair was asked for, and the witnesses agree."""
+    """A person asked for a repair, but the witnesses agree."""
     return BadInput(
         f"topic {topic}: the witnesses of its log agree, there is nothing to repair. Nothing was changed.", code="NothingToRepair"
     )
 
 
 def java_ended() -> Unavailable:
-    """Of a commit it is CommitUnknown."""
+    """Java ended before it answered. If that happens during a commit, the error is CommitUnknown instead."""
     return Unavailable(
         "Java has ended, or the line to it broke, before it answered. Nothing further was published; run the same command "
         "again. Where it ends again, its last words stand in the log; where they speak of memory, spark.driver.memory gives it more.",
@@ -133,7 +144,7 @@ def java_ended() -> Unavailable:
 
 
 def cluster_lost(master: str) -> Unavailable:
-    """The Spark cluster went away under a driver."""
+    """A driver has lost its Spark cluster."""
     return Unavailable(
         f"the Spark cluster at {master} has gone: it has no executor for this run any more. Nothing further was published; see that its master "
         "and workers run, and run the same command again.",
@@ -142,7 +153,7 @@ def cluster_lost(master: str) -> Unavailable:
 
 
 def table_ahead(*, updated: str, now: str) -> Refused:
-    """A machine whose clock was ahead has written a table; Iceberg takes no commit with an earlier time."""
+    """A machine whose clock was ahead has written a table. Iceberg refuses commits with an earlier time."""
     return Refused(
         f"the table's last update is of {updated}, and this machine's clock says {now}: Iceberg takes no commit before that time, less a "
         "minute. Nothing was committed. Wait until then; if the clock here is wrong, set it (NTP).",
@@ -151,7 +162,7 @@ def table_ahead(*, updated: str, now: str) -> Refused:
 
 
 def storage_full(reason: str) -> Unavailable:
-    """The disk ended before the work did."""
+    """The disk is full."""
     return Unavailable(
         f"{reason}: there is no room for the table's files or for Spark's own (spark.local.dir). Nothing further was published; "
         "free some space and run the same command again.",
@@ -160,7 +171,7 @@ def storage_full(reason: str) -> Unavailable:
 
 
 def storage_refused(place: str, reason: str) -> PartlyUnavailable:
-    """The file system lets us not read or write where a table, a log or an archive lies."""
+    """The file system refuses to read or write the place of a table, a log or an archive."""
     return PartlyUnavailable(
         f"{place}: {reason}. Nothing further was published; see that the folder is there, mounted for writing, and open to the user of this "
         "process, then run the same command again.",
@@ -168,7 +179,7 @@ def storage_refused(place: str, reason: str) -> PartlyUnavailable:
     )
 
 
-# How the system says that a disk is full, and that it lets us not.
+# The operating system's codes for a full disk, and for a refusal.
 DISK_FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 _REFUSED = (
     errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ENAMETOOLONG,
@@ -177,18 +188,22 @@ _REFUSED = (
 
 
 def storage_failure(error: OSError, place: str) -> Unavailable | None:
-    """A full disk, or one that refuses us, in words that say what to do; None: it is neither. `place`: where the error names no file."""
+    """Return the error for a full disk or a refusing file system. None for any other error.
+
+    Args:
+        place: The place to name if the error names no file.
+    """
     if error.errno in DISK_FULL:
         return storage_full(f"{error.filename or place}: {error.strerror}")
     return storage_refused(str(error.filename or place), str(error.strerror)) if error.errno in _REFUSED else None
 
 
 class PartlyUnavailable(Unavailable):
-    """One topic, or one backend, is out of reach; that says nothing of the others, which go on."""
+    """One topic or one backend is out of reach. The others continue."""
 
 
 class TableUnreadable(PartlyUnavailable, OSError):
-    """The catalog has the table, and what it points to cannot be read: the table is there, and nothing is known of it."""
+    """The catalog has the table, but its metadata cannot be read. The table exists, and its content is unknown."""
 
     def __init__(self, table: str, location: str, reason: str) -> None:
         self.table, self.location = table, location
@@ -213,12 +228,12 @@ class FileUnreadable(PartlyUnavailable, OSError):
         return str(self.args[0])
 
     def __reduce__(self) -> tuple[type[FileUnreadable], tuple[str, str]]:
-        """So that a task on another machine can tell of a file what is told here."""
+        """Keep path and reason, so that the error can travel from a task on another machine."""
         return type(self), (self.filename, self._reason)
 
 
 class FileLost(FileUnreadable, FileNotFoundError):
-    """It is not there."""
+    """A file that a table names is missing."""
 
 
 def damaged_property(key: str, found: object, allowed: str) -> Refused:
@@ -232,7 +247,7 @@ def damaged_property(key: str, found: object, allowed: str) -> Refused:
 
 
 def file_listed_twice(path: str) -> Refused:
-    """A snapshot lists one data file more than once, so each of its rows is in the table as often."""
+    """A snapshot lists one data file more than once, so the table has its rows as often."""
     return Refused(
         f"{path}: the table's manifests list this data file more than once, so that its rows count more than once. Another program added it "
         "again. Nothing was planned or removed. Roll the table back to the snapshot before that, or rewrite the file with that program.",
@@ -250,7 +265,7 @@ def offset_given_twice(offset: int, files: Sequence[str]) -> Refused:
 
 
 def message_without_place(path: str, column: str) -> Refused:
-    """A row of a log has no partition, segment or offset, so nothing can name it."""
+    """A row of a log has no partition, segment or offset, so no plan can name it."""
     return Refused(
         f"{path}: the file has messages without {column}. Allowed: a value in each row. Another program wrote the file. Nothing was planned or "
         "removed. Delete these rows with that program, or roll the table back to the snapshot before.",
@@ -268,7 +283,7 @@ def offsets_used_up(path: str, offset: int) -> Refused:
 
 
 def internal_error(topic: str, error: Exception) -> LifecycleError:
-    """A question about one topic met what nobody foresaw. The log has the traceback."""
+    """Work on one topic met an unforeseen error. The log has the traceback."""
     shown = (str(error).splitlines() or [""])[0][:_SHOWN]
     return LifecycleError(
         f"topic {topic}: {type(error).__name__}: {shown}. This is a fault of the program, or a state of the topic that it does not know. The log "
@@ -278,7 +293,7 @@ def internal_error(topic: str, error: Exception) -> LifecycleError:
 
 
 def table_not_told(table: str) -> PartlyUnavailable:
-    """The catalog has the table, and does not tell where its files lie, so nobody knows whether they are among a topic's own."""
+    """The catalog has the table but does not report its location. Its files may therefore be among a topic's own files."""
     return PartlyUnavailable(
         f"the catalog has the table {table}, and does not tell where it lies: it answers with a failure, or cannot read its metadata. Its files "
         "may be within the topic's own folders, so nothing was removed. Try again; where it stays so, mend that table, or take it out of the "
@@ -327,7 +342,7 @@ class BackendUnavailable(PartlyUnavailable):
 
 
 def foreign_key(topic: str, key: str, found: str) -> Refused:
-    """A key of a backend holds what is not ours; nothing of it is read as messages, nor changed."""
+    """A key of a backend holds foreign data. The system neither reads it as messages nor changes it."""
     return Refused(
         f"topic {topic}: the key {key} {found}. Another program writes there: give the topic another name, or move what is foreign away; "
         "nothing was changed.",
@@ -335,11 +350,11 @@ def foreign_key(topic: str, key: str, found: str) -> Refused:
     )
 
 
-# Backends that are no tables.
+# Backends without tables.
 
 
 def unsupported_limit(*, backend: str, limit: str, where: str, allowed: str) -> BadInput:
-    """RET-6: a policy asks for what the backend cannot hold; it is refused when it is loaded, never passed over."""
+    """RET-6: a policy asks for a limit that the backend does not support. Loading refuses the policy, instead of ignoring the limit."""
     return BadInput(
         f"{where}: the backend {backend} cannot do {limit} (RET-6). Allowed there: {allowed}. `lifecycle backends` shows what each can.",
         code="UnsupportedLimit",
@@ -347,7 +362,7 @@ def unsupported_limit(*, backend: str, limit: str, where: str, allowed: str) -> 
 
 
 def not_in_a_backend(topic: str, known: Sequence[str]) -> BadInput:
-    """Retention alone is for topics of configured backends; on a table it is part of the message cleaner's work (RET-5)."""
+    """The operation `retention` is only for topics of configured backends. On a table, retention is part of the message cleaner (RET-5)."""
     return BadInput(
         f"topic {topic} is in no backend of lifecycle.toml: a table's retention is the message cleaner's. "
         f"Topics of backends: {', '.join(known) or 'none is configured'}.",
@@ -356,7 +371,7 @@ def not_in_a_backend(topic: str, known: Sequence[str]) -> BadInput:
 
 
 def log_replaced(topic: str, found: int, wanted: int) -> PartlyUnavailable:
-    """Messages went from the log while it was read; what was read describes no one state of it."""
+    """A read saw messages leave the log, so its result describes no single state of the log."""
     return PartlyUnavailable(
         f"topic {topic!r}: messages went from the log while it was looked at (generation {wanted} became {found}). "
         "Nothing was changed; run the same command again.",
@@ -374,7 +389,7 @@ def log_locked(topic: str, holder: str, waited_seconds: float) -> PartlyUnavaila
 
 
 def damaged_log(file: str, found: str, allowed: str) -> Refused:
-    """What says what the log is cannot be read; nothing is written to it before a person has looked."""
+    """The description of a log cannot be read. The system writes nothing to the log before a person has checked it."""
     return Refused(
         f"{file}: found {found}. Allowed: {allowed}. Nothing is read from or written to this log as it is; restore the file from a backup.",
         code="DamagedLog",
@@ -382,12 +397,12 @@ def damaged_log(file: str, found: str, allowed: str) -> Refused:
 
 
 def no_quarantine(topic: str) -> BadInput:
-    """QUA-1 is about the quarantine of tables; what other stores keep of damaged records has no age."""
+    """QUA-1 is about the quarantine of tables. Damaged records in other stores have no age."""
     return BadInput(f"topic {topic} has no quarantine whose rows have an age: only topics of tables have one.", code="NoQuarantine")
 
 
 class UnsafePath(Refused):
-    """A file of the store is a link, or no plain file: it could lead out of the store's folder."""
+    """A file of the store is a link, or not a plain file. A link could lead out of the store's folder."""
 
     def __init__(self, path: str, found: str) -> None:
         self.path, self.found = path, found
