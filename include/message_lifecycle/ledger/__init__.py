@@ -1,4 +1,4 @@
-"""Who remembers: plans, approvals, outcomes, consumers."""
+"""The ledger: the records of plans, approvals, outcomes and consumers."""
 
 from __future__ import annotations
 
@@ -26,38 +26,46 @@ from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, format_
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.obligation import OF_TOPIC
 
-# The memory of intentions: one SQL database (PostgreSQL in use, SQLite in unit tests).
+# The records of intentions, in one SQL database (PostgreSQL in production, SQLite in unit tests).
 
 
 _ANY_TOPIC = ""
 
 
 class Identity(Part):
-    """Which ledger this is, whether it knows what a table has been through (LedgerMismatch), and its clock (CLK-1).
+    """The ledger's identity, its check against a table's history (LedgerMismatch), and its clock (CLK-1).
 
-    Every commit of ours writes `uuid:sequence` into the table. The ledger keeps the newest sequence that it gave to each topic: a ledger
-    restored from an older backup finds a younger one in the table. It goes on finding it after other topics' commits have brought its own
-    sequence past that.
+    Our commits write `uuid:sequence` into the table. The ledger keeps the newest sequence that it gave to each topic. A ledger restored
+    from an older backup finds a higher sequence in the table. The check still works after commits on other topics have raised the ledger's
+    own sequence past that one.
     """
 
     def identity(self) -> tuple[str, int]:
-        """(uuid, sequence). For showing; what goes into a table comes from `next_identity`."""
+        """Return (uuid, sequence) for display. Commits use `next_identity`."""
         with self._database.reading() as connection:
             return _identity(connection)
 
     def next_identity(self, topic: TopicName | None = None) -> tuple[str, int]:
-        """(uuid, next sequence), recorded before it is returned. Name the topic whose table will carry it: without one, an
-        older backup is noticed only until the sequence has grown past what the table holds."""
+        """Record and return (uuid, next sequence).
+
+        Args:
+            topic: The topic whose table will carry the pair. Without a topic, an older backup goes unnoticed once its sequence exceeds the
+                sequence in the table.
+        """
         key = key_of(topic) if topic else _ANY_TOPIC
         with self._database.writing() as connection:
-            # A topic's row before the one row of all, here as everywhere: else two writers could wait for each other.
+            # First a topic's row, then the row of all topics, as everywhere else. Otherwise two writers could deadlock.
             lock_row(connection, tables.topics, topic=key, last_sequence=0)
             row = connection.execute(_next_sequence()).one()
             put(connection, tables.topics, topic=key, last_sequence=row.sequence)
             return row.uuid, row.sequence
 
     def check(self, topic: TopicName, found: tuple[str, int] | None) -> None:
-        """Whether this ledger may delete from the topic, whose newest commit of ours carries `found`. Raises LedgerMismatch."""
+        """Check that this ledger may delete from the topic. Raises LedgerMismatch.
+
+        Args:
+            found: The identity in our newest commit on the topic.
+        """
         if found is None:
             return
         uuid, sequence = found
@@ -86,7 +94,7 @@ class Identity(Part):
             )
 
     def accept(self, topic: TopicName, found: tuple[str, int]) -> None:
-        """Take the table on knowingly, as it is now (`found`): what the other ledger, or the lost time, knew is given up."""
+        """Accept the table as it is now (`found`). The records of the other ledger, or of the lost time, are given up."""
         uuid, sequence = found
         with self._database.writing() as connection:
             lock_row(connection, tables.topics, topic=key_of(topic), last_sequence=0)
@@ -96,7 +104,7 @@ class Identity(Part):
                 connection.execute(
                     update(tables.topics).where(ours.topic == key_of(topic), ours.last_sequence < sequence).values(last_sequence=sequence)
                 )
-                # Numbers up to there were given once, in the time that was lost; they are not given again.
+                # The ledger gave these numbers in the lost time and must not give them again.
                 connection.execute(update(tables.meta).where(tables.meta.c.sequence < sequence).values(sequence=sequence))
             else:
                 at = self._database.now(connection)
@@ -116,15 +124,15 @@ class Identity(Part):
 
     @property
     def has_real_clock(self) -> bool:
-        """Return False where a scenario brings its own time: the times that machines write to tables mean nothing beside it."""
+        """False if a scenario brings its own time. The times that machines write to tables then mean nothing."""
         return self._database.has_real_clock
 
     def check_host_clock(self) -> None:
-        """Raises ClockSkewed where this machine's clock and the ledger's differ by more than `clock_skew`."""
+        """Raise ClockSkewed if this machine's clock and the ledger's differ by more than `clock_skew`."""
         self._database.check_host_clock()
 
     def check_as_of(self, as_of: Instant, skew_us: int) -> None:
-        """CLK-1: `as_of` may be as late as the ledger's clock + skew. Raises FutureAsOf."""
+        """Raise FutureAsOf if `as_of` is later than the ledger's clock + skew (CLK-1)."""
         now = self.now()
         if as_of > now + skew_us:
             raise future_as_of(as_of=format_instant(as_of), now=format_instant(now), skew_seconds=skew_us // MICROS_PER_SECOND)
@@ -153,7 +161,7 @@ def _last_sequence() -> Select[Any]:
 
 
 class Ledger(Identity, Plans, Runs, TopicState, Documents, Ingest, Holds, Erasures, Witnesses, Locks):
-    """Everything the ledger keeps. Every write is one transaction; a database that fails is LedgerUnavailable."""
+    """Every record of the ledger. A write is one transaction, and a failing database is LedgerUnavailable."""
 
     @property
     def place(self) -> str:
@@ -161,22 +169,25 @@ class Ledger(Identity, Plans, Runs, TopicState, Documents, Ingest, Holds, Erasur
         return self._database.place
 
     def look(self) -> AbstractContextManager[None]:
-        """Ask about many topics: on one connection, and once for all of them what the ledger keeps of each.
+        """Ask about many topics on one connection. The ledger reads each kind of record once for all topics.
 
-        The block sees one state of the ledger, as of its first question of each kind. So it must decide nothing that others may have
-        changed meanwhile.
+        The block sees one state of the ledger, as of its first question of each kind. So the block must decide nothing that other runs may
+        have changed meanwhile.
         """
         return self._database.look()
 
     def start_anew(self, topic: TopicName) -> None:
-        """Before a topic is made: nobody has read, copied or synchronised anything of it."""
+        """Forget readers, copies and clients of the name before a topic is made."""
         with self._database.writing() as connection:
             forget_progress(connection, topic)
             forget_documents(connection, topic)
 
     def forget_former(self, topic: TopicName) -> None:
-        """After a topic is made: what was taken into, and brought back to, a former one of its name. Not before: were it not made after
-        all, a deleted one that comes back would lose what an undo had brought back to it, and take files a second time."""
+        """Forget the ingests and undos of an earlier topic of that name, after a topic is made.
+
+        The caller must wait for the creation. If it fails, an undo may still restore the earlier topic. That topic would then lose its
+        undone messages and ingest files a second time.
+        """
         with self._database.writing() as connection:
             forget_undone(connection, topic)
             forget_ingest(connection, topic)
@@ -196,7 +207,7 @@ class Ledger(Identity, Plans, Runs, TopicState, Documents, Ingest, Holds, Erasur
 
 
 def open_ledger(url: str, *, clock: Clock | None = None, host_clock: Clock | None = None, skew_us: int = 0) -> Ledger:
-    """The ledger at that address.
+    """Open the ledger at that address.
 
     Args:
         url: The address.
@@ -218,7 +229,7 @@ def open_ledger(url: str, *, clock: Clock | None = None, host_clock: Clock | Non
 
 
 def migrate_ledger(url: str) -> tuple[int, int]:
-    """Make the ledger at that address, or bring it to the newest version; (version found, version reached)."""
+    """Create the ledger at that address, or migrate it to the newest version. Return (version found, version reached)."""
     database = Database(url)
     try:
         return create(database)
@@ -227,7 +238,7 @@ def migrate_ledger(url: str) -> tuple[int, int]:
 
 
 def restore_ledger(url: str, path: Path) -> Backup:
-    """Fill the empty database at that address from a backup; see `backup.restore`."""
+    """Fill the empty database at that address from a backup. See `backup.restore`."""
     database = Database(url)
     try:
         return restore(database, path)

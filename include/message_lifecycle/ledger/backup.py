@@ -1,7 +1,8 @@
-"""The whole ledger as one file, and back into an empty database. It holds what people wrote, but no password.
+"""Backup of the whole ledger to one file, and restore into an empty database.
 
-The file: JSON lines, gzipped; a heading, each table's columns and rows, at the end counts and a SHA-256. It is written whole or not at all,
-readable by its owner alone; what is read is proved whole before anybody keeps it.
+The file has names and texts of people, but no password. Its format is JSON lines, gzipped: a heading, each table's columns and rows, then
+counts and a SHA-256. The backup writes the whole file or nothing, readable by its owner alone. A restore checks the whole file before it
+commits.
 """
 
 from __future__ import annotations
@@ -25,26 +26,26 @@ from message_lifecycle.ledger.database import Database, add_rows
 from message_lifecycle.ledger.schema import create_tables, require_current, require_version, version
 
 _ROWS_AT_ONCE = 500
-# A plan's document may be of 8 MB.
 _DOCUMENTS_AT_ONCE = 4
+"""A plan's document may have 8 MB."""
 FORMAT = "message_lifecycle ledger backup 1"
 _PORTION_ROWS = 500
-# A plan's document may be of 8 MB: rows are handed on before many such are in memory.
 _PORTION_BYTES = 4_000_000
+"""A plan's document may have 8 MB. The reader yields rows before many documents are in memory."""
 
 Portion = tuple[str, list[dict[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backup:
-    """What a backup holds: which ledger at which age, and rows per table."""
+    """The content of a backup: its heading, and rows per table."""
 
     heading: Heading
     counts: dict[str, int]
 
 
 def backup(database: Database, path: Path) -> Backup:
-    """Write the ledger as it is at one instant; a file of that name is replaced. Raises BackupNotWritten."""
+    """Write the ledger as it is at one instant. Replaces a file of that name. Raises BackupNotWritten."""
     require_current(database)
     with new_file(path) as file, database.snapshot() as connection:
         meta = connection.execute(select(tables.meta)).one()
@@ -63,8 +64,9 @@ def backup(database: Database, path: Path) -> Backup:
 def restore(database: Database, path: Path) -> Backup:
     """Fill an empty database from a backup.
 
-    The ledger is then as old as the backup: topics whose tables have moved on refuse deletions until they are taken on
-    (`Identity.accept`). Raises BrokenBackup, LedgerTooNew, LedgerTooOld, LedgerNotEmpty; nothing was changed then.
+    The ledger is then as old as the backup. Topics whose tables are newer refuse deletions until a person accepts them (`Identity.accept`).
+
+    Raises BrokenBackup, LedgerTooNew, LedgerTooOld, LedgerNotEmpty. The database is then unchanged.
     """
     head = heading(path)
     require_version(str(path), head.ledger_version)
@@ -86,7 +88,7 @@ def _find(name: str, row: dict[str, object], path: Path) -> Table:
 
 
 def _make_empty(connection: Connection, database: Database) -> None:
-    """Make the tables, or check that nothing is in them. Raises LedgerNotEmpty, LedgerTooNew, LedgerTooOld."""
+    """Create the tables, or check that they are empty. Raises LedgerNotEmpty, LedgerTooNew, LedgerTooOld."""
     found = version(connection)
     if found == 0:
         create_tables(connection)
@@ -100,7 +102,7 @@ def _make_empty(connection: Connection, database: Database) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heading:
-    """Which ledger, at which age. `taken_at`: microseconds, by the ledger's clock."""
+    """The ledger's identity and age. `taken_at`: microseconds by the ledger's clock."""
 
     ledger_version: int
     uuid: str
@@ -110,7 +112,7 @@ class Heading:
 
 
 class BackupWriter:
-    """Takes tables and rows in turn; `counts` holds the rows of each table so far."""
+    """Writes tables and rows in turn. `counts` holds the rows of each table so far."""
 
     def __init__(self, file: gzip.GzipFile, heading: Heading) -> None:
         self._file, self._digest, self._table = file, hashlib.sha256(), ""
@@ -137,7 +139,7 @@ class BackupWriter:
 
 @contextmanager
 def new_file(path: Path) -> Iterator[gzip.GzipFile]:
-    """A gzip file that appears under its name when it is complete and on the disk; mode 0600. Raises BackupNotWritten."""
+    """Open a gzip file that appears under its name when it is complete and on the disk, with mode 0600. Raises BackupNotWritten."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         try:
@@ -155,7 +157,7 @@ def new_file(path: Path) -> Iterator[gzip.GzipFile]:
 
 
 def heading(path: Path) -> Heading:
-    """The first line. Raises BrokenBackup."""
+    """Read the first line. Raises BrokenBackup."""
     first = next(_lines(path), b"")
     content = _parse(path, first, 1) if first else {}
     if not isinstance(content, dict) or content.get("format") != FORMAT:
@@ -166,7 +168,10 @@ def heading(path: Path) -> Heading:
 
 
 def portions(path: Path) -> Iterator[Portion]:
-    """(table, rows), a few at a time. Raises BrokenBackup, at the end only: what came before it must not be kept then."""
+    """Yield (table, rows), a few rows at a time.
+
+    Raises BrokenBackup, possibly only at the end. The caller must then drop all earlier portions.
+    """
     digest, counts = hashlib.sha256(), dict[str, int]()
     table, columns, rows, size = "", list[str](), list[dict[str, Any]](), 0
     ended = False

@@ -1,4 +1,4 @@
-"""Plans, what is staged, reports, approvals and outcomes as JSON text and back, strictly; and the errors of the ledger's own storage."""
+"""Plans, stages, reports, approvals and outcomes as JSON text, and strict parsers. Also the errors of the ledger's storage."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from message_lifecycle.model.setting_list import Value
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-# Errors of the ledger's own storage; none of them shows a password.
+# Errors of the ledger's own storage. No error shows a password.
 
 
 def invalid_ledger_url(reason: str) -> BadInput:
-    """The ledger's address cannot be read, or names a database that holds no ledger."""
+    """The ledger's address is unreadable, or names a database that cannot hold a ledger."""
     return BadInput(
         f"LIFECYCLE_LEDGER_URL: {reason}. Allowed: postgresql://user:password@host:port/database, or sqlite:///file for trials.",
         code="InvalidLedgerUrl",
@@ -31,7 +31,7 @@ def invalid_ledger_url(reason: str) -> BadInput:
 
 
 def ledger_unavailable(place: str, reason: str) -> Unavailable:
-    """The ledger's database does not answer, or gave up in the middle."""
+    """The ledger's database does not answer, or stopped in the middle."""
     return Unavailable(
         f"the ledger at {place} does not answer: {reason}. Start its database (the embedded one: `lifecycle up`) or correct "
         "LIFECYCLE_LEDGER_URL, then try again.",
@@ -40,19 +40,19 @@ def ledger_unavailable(place: str, reason: str) -> Unavailable:
 
 
 def ledger_not_migrated(place: str) -> Refused:
-    """The database holds no ledger yet."""
+    """The database has no ledger yet."""
     return Refused(f"the database at {place} has no ledger yet. Run `lifecycle ledger migrate`.", code="LedgerNotMigrated")
 
 
 def ledger_too_new(place: str, found: int, known: int) -> Refused:
-    """A newer program made the ledger; an older one may not write to what it does not know."""
+    """A newer program made the ledger. An older program must not write to unknown tables."""
     return Refused(
         f"the ledger at {place} is of version {found}, this program knows version {known}. Use the newer program.", code="LedgerTooNew"
     )
 
 
 def ledger_too_old(place: str, found: int, known: int) -> Refused:
-    """A version from before the first release made the ledger. No format of those is read."""
+    """A version from before the first release made the ledger. No program reads that format now."""
     return Refused(
         f"the ledger at {place} is of version {found}, from before the first release; this program reads version {known} alone. "
         "Use the program that made it, or a new database: LIFECYCLE_LEDGER_URL names one, and the embedded default makes one in a new folder "
@@ -67,19 +67,23 @@ def corrupt_record(
     *,
     advice: str = "Use the program that wrote it, or restore the newest backup: `lifecycle ledger restore FILE`.",
 ) -> LifecycleError:
-    """What the ledger holds is not what was written, or was written by a program that knows more. `advice`: what to do."""
+    """A record of the ledger was changed, or a newer program wrote it.
+
+    Args:
+        advice: What to do.
+    """
     return LifecycleError(f"{what} in the ledger cannot be read: {reason}. Nothing is done with it. {advice}", code="CorruptRecord")
 
 
 def backup_not_written(path: str, reason: str) -> Unavailable:
-    """The backup's file cannot be written; an earlier file of that name is as it was."""
+    """The backup's file cannot be written. An earlier file of that name is unchanged."""
     return Unavailable(
         f"the backup {path} was not written: {reason}. Name a file in a folder that can be written and has room.", code="BackupNotWritten"
     )
 
 
 def broken_backup(path: str, reason: str) -> BadInput:
-    """A file that is no whole backup of a ledger; nothing was restored."""
+    """A file is not a complete backup of a ledger. The restore changed nothing."""
     return BadInput(
         f"{path} is not a whole ledger backup: {reason}. Nothing was restored. Give a file that `lifecycle ledger backup` wrote.",
         code="BrokenBackup",
@@ -87,17 +91,17 @@ def broken_backup(path: str, reason: str) -> BadInput:
 
 
 def ledger_not_empty(place: str, found: str) -> Refused:
-    """Restoring would mix two memories."""
+    """A restore would mix the records of two ledgers."""
     return Refused(
         f"the ledger at {place} is not empty: {found}. Restore into a new database, then point LIFECYCLE_LEDGER_URL at it.",
         code="LedgerNotEmpty",
     )
 
 
-# To: the model's canonical JSON. From: pydantic over the model's own dataclasses; a wrong type, a missing or an unknown field
-# is CorruptRecord, for a deed that is read only in part may be another deed.
+# Writing gives the model's canonical JSON. Reading uses pydantic over the model's own dataclasses.
+# A wrong type, a missing or an unknown field is CorruptRecord, because a plan that is read only in part may be another plan.
 #
-# A plan's text stays as it was recorded, and so does its id, which is the text's hash.
+# A plan's text stays as recorded, except that an erasure may remove a name from it. The plan's id is the hash of the original text.
 
 
 Recorded = Staged | GateReport | Approval | Outcome
@@ -106,14 +110,14 @@ T = TypeVar("T", Staged, GateReport, Approval, Outcome)
 
 @cache
 def _adapter(kind: Any) -> TypeAdapter[Any]:
-    from pydantic import TypeAdapter  # costs as much as the whole due check: only where something is read
+    from pydantic import TypeAdapter  # costs as much as the whole due check: import only to read
 
     return TypeAdapter(kind)
 
 
 @cache
 def _recorded_plan() -> type[Plan]:
-    """A plan whose changes pydantic tells apart by their kind, and does not try one after the other."""
+    """Return a plan class whose changes pydantic selects by their kind, instead of trying each class."""
     from pydantic import Field
 
     by_kind = Annotated[Change, Field(discriminator="kind")]
@@ -132,7 +136,7 @@ def _read(kind: Any, text: str, what: str) -> Any:
 
 
 def canonical(content: object) -> str:
-    """Sorted keys, no white space: equal values are equal texts."""
+    """Return JSON with sorted keys and without white space. Equal values have equal texts."""
     return json.dumps(content, sort_keys=True, separators=(",", ":"))
 
 
@@ -150,17 +154,17 @@ def from_json(kind: type[T], text: str) -> T:
 
 
 def plan_id_of(document: str) -> str:
-    """`Plan.plan_id` of the plan whose canonical JSON this is, without encoding it again (0.15 s where 60,000 files go)."""
+    """Return `Plan.plan_id` for a plan's canonical JSON, without encoding it again (0.15 s for 60,000 files)."""
     return hashlib.sha256(document.encode()).hexdigest()[:32]
 
 
-# Every verb of a run asks for its plan, and an undo for its parent's as well: a plan is a value, and equal texts are the same one.
+# A run reads its plan for every verb, and an undo reads its parent's plan as well. Equal texts are the same plan.
 @lru_cache(maxsize=2)
 def plan_from_json(document: str, plan_id: str, text_id: str | None = None) -> Plan:
     """Read a plan's text.
 
     Args:
-        text_id: The hash of the text after an erasure took a name out of it; None if none did.
+        text_id: The hash of the text after an erasure removed a name from it. None if no erasure did.
 
     Raises:
         CorruptRecord: The text was changed, or its format is unknown.
@@ -168,7 +172,7 @@ def plan_from_json(document: str, plan_id: str, text_id: str | None = None) -> P
     what, known = f"plan {plan_id}", text_id or plan_id
     if plan_id_of(document) != known:
         raise corrupt_record(what, "its text was changed after it was recorded")
-    # A quote within a text is escaped: only a field can read so.
+    # JSON escapes a quote within a text, so only a field can match this.
     if f'"format":{PLAN_FORMAT},' not in document:
         raise corrupt_record(what, f"its format is not {PLAN_FORMAT}, the only one that this program reads")
     recorded: Plan = _read(_recorded_plan(), document, what)
@@ -189,7 +193,7 @@ def settings_to_json(settings: Mapping[str, Value | None]) -> str:
 
 
 def pairs_from_json(text: str) -> tuple[tuple[str, str], ...]:
-    """Raises CorruptRecord. By hand: the due check reads nothing else, and shall not wait for pydantic."""
+    """Raises CorruptRecord. Parses without pydantic, because the due check must not wait for that import."""
     found = json.loads(text)
     if not isinstance(found, list) or not all(
         isinstance(pair, list) and len(pair) == 2 and all(isinstance(part, str) for part in pair) for pair in found

@@ -1,4 +1,4 @@
-"""The ledger's database: transactions, its clock, locks, and the one place where its failures become named errors."""
+"""The ledger's database: transactions, clock and locks. Its failures become named errors here only."""
 
 from __future__ import annotations
 
@@ -47,26 +47,26 @@ from message_lifecycle.model.names import TopicName
 Clock = Callable[[], Instant]
 
 CONNECT_SECONDS = 5
-# Any number; taken for the length of a migration, by every program that migrates this database.
+# An arbitrary lock number. Every program that migrates this database holds the lock meanwhile.
 _ALONE = 7_310_579_284
 _ROWS_AT_ONCE = 1_000
 _IN_MEMORY = (None, "", ":memory:")
 _LOCK_NOT_AVAILABLE = "55P03"
 WAIT_SECONDS = 5.0
-"""Long enough for another run's publish to end, short enough to be told soon what the matter is."""
+"""Long enough for another run's publish to end, and short enough to report the busy topic soon."""
 
 _POLL_SECONDS = 0.05
 
 
 @dataclass(slots=True, kw_only=True)
 class _Look:
-    """What one look has read so far.
+    """The records that one look has read so far.
 
     Attributes:
         database: The ledger's database.
         connection: The one connection of the look.
         rows: By query, the rows of each topic or table.
-        now: The time of the look, read once. All topics are judged at the same time.
+        now: The time of the look, read once, so that every topic is judged at the same time.
     """
 
     database: Database
@@ -79,28 +79,28 @@ _looking: ContextVar[_Look | None] = ContextVar("looking", default=None)
 
 
 class LockTimeout(Exception):
-    """A lock was not free within the time that its taker had set; becomes TopicBusy."""
+    """A lock was not free in time. `Locks` turns this into TopicBusy."""
 
 
 class Database:
-    """One engine. Every `writing` block is one transaction; failures of the server are LedgerUnavailable."""
+    """One engine. A `writing` block is one transaction. Failures of the server are LedgerUnavailable."""
 
     def __init__(self, url: str, *, clock: Clock | None = None, host_clock: Clock | None = None, skew_us: int = 0) -> None:
         self.url = _parse(url)
         self.is_postgres = self.url.get_backend_name() == "postgresql"
         self.place = _place(self.url)
         self.engine = _engine(self.url)
-        # Each statement sees what is committed when it begins, in a transaction as well: by itself it is two questions less to the server.
+        # Without a transaction a read saves two round trips to the server. A statement sees the newest commits either way.
         self._reader = self.engine.execution_options(isolation_level="AUTOCOMMIT") if self.is_postgres else self.engine
         self.is_scratch = not self.is_postgres and self.url.database in _IN_MEMORY
-        """In memory: nothing can have been there before, and it ends with the process."""
+        """In memory: the database starts empty and ends with the process."""
         self.locks: dict[str, Lock] = {}
-        """Of a scratch database, which nobody else can open: they end with it."""
+        """Locks of a scratch database. Only this process can open it, so the locks end with it."""
         self._clock, self._host_clock, self._skew_us = clock, host_clock, skew_us
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """For questions, each by itself."""
+        """Connect for independent questions."""
         looking = self.looking()
         if looking is None:
             with self.answering(), self._reader.connect() as connection:
@@ -108,13 +108,13 @@ class Database:
             return
         with self.answering():
             yield looking.connection
-            # A transaction that stayed open would keep a writer of SQLite waiting. PostgreSQL's reader begins none.
+            # An open transaction would keep a writer of SQLite waiting. PostgreSQL's reader begins none.
             if looking.connection.in_transaction() and not self.is_postgres:
                 looking.connection.rollback()
 
     @contextmanager
     def look(self) -> Iterator[None]:
-        """Hold one connection for all questions of this thread in the block, and read what is kept of topics once for all of them."""
+        """Hold one connection for all questions of this thread in the block, and read the records of topics once for all topics."""
         if self.looking() is not None:
             yield
             return
@@ -128,13 +128,13 @@ class Database:
             connection.close()
 
     def looking(self) -> _Look | None:
-        """The look that this thread has at this database; None: it has none."""
+        """Return this thread's look at this database. None outside a look."""
         found = _looking.get()
         return found if found is not None and found.database is self else None
 
     @contextmanager
     def snapshot(self) -> Iterator[Connection]:
-        """A transaction that sees one state from beginning to end and can write nothing."""
+        """Connect in a read-only transaction that sees one state from beginning to end."""
         with self.answering(), self.engine.connect() as connection:
             if self.is_postgres:
                 connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
@@ -142,7 +142,11 @@ class Database:
 
     @contextmanager
     def writing(self, *, alone: bool = False) -> Iterator[Connection]:
-        """Commits at the end of the block, or nothing. `alone`: no other such block runs at the same time."""
+        """Commit at the end of the block, or change nothing.
+
+        Args:
+            alone: Let no other such block run at the same time.
+        """
         with self.answering(), self.engine.connect() as connection:
             connection.execution_options(writes=True)
             with connection.begin():
@@ -152,18 +156,18 @@ class Database:
 
     @contextmanager
     def answering(self) -> Iterator[None]:
-        """The one place where a failure of the server is caught."""
+        """Turn failures of the server into errors. No other code catches them."""
         try:
             yield
         except (OperationalError, InterfaceError) as error:
             if getattr(error.orig, "sqlstate", None) == _LOCK_NOT_AVAILABLE:
                 raise LockTimeout from None
-            # Not the SQLAlchemy text: the first line of the driver's says it in words and holds no values.
+            # Not the SQLAlchemy text: the first line of the driver's message is readable and holds no values.
             reason = (str(error.orig).strip().splitlines() or [type(error.orig).__name__])[0]
             raise ledger_unavailable(self.place, reason) from error
 
     def now(self, connection: Connection) -> Instant:
-        """The database's clock (CLK-1); an injected one in tests and scenarios. SQLite has none but the machine's."""
+        """Return the database's time (CLK-1), or the injected clock's in tests and scenarios. SQLite has only the machine's clock."""
         if self._clock is not None:
             return self._clock()
         if not self.is_postgres:
@@ -172,14 +176,18 @@ class Database:
 
     @property
     def has_real_clock(self) -> bool:
-        """Return False where a scenario or a test brings its own time."""
+        """False if a scenario or a test brings its own time."""
         return self._clock is None
 
     def check_host_clock(self) -> None:
         """Compare this machine's clock, which Iceberg writes to tables, with the ledger's.
 
-        A scenario brings its own time, and SQLite has the machine's clock: nothing is compared then, unless a test gives a host's clock.
-        Raises ClockSkewed where they differ by more than `clock_skew`."""
+        A scenario brings its own time, and SQLite has the machine's clock. Neither needs the comparison, unless a test gives a host's
+        clock.
+
+        Raises:
+            ClockSkewed: The clocks differ by more than `clock_skew`.
+        """
         host = self._host_clock or (_machine_clock if self.is_postgres and self._clock is None else None)
         if host is None or not self._skew_us:
             return
@@ -202,7 +210,7 @@ def _parse(url: str) -> URL:
     try:
         parsed = make_url(url)
     except ArgumentError:
-        # Not the text itself: what cannot be read may still hold a password.
+        # Not the text itself: unreadable text may still hold a password.
         raise invalid_ledger_url("it is not a database URL") from None
     if parsed.drivername in ("postgresql", "postgres", "postgresql+psycopg"):
         return parsed.set(drivername="postgresql+psycopg")
@@ -212,7 +220,7 @@ def _parse(url: str) -> URL:
 
 
 def _place(url: URL) -> str:
-    """The address for people: no user, no password, no options."""
+    """Return the address for people: no user, no password, no options."""
     if url.get_backend_name() == "sqlite":
         return url.database or "memory"
     return f"{url.host or 'the local socket'}{f':{url.port}' if url.port else ''}/{url.database or ''}"
@@ -239,13 +247,16 @@ def _engine(url: URL) -> Engine:
     return engine
 
 
-# Or each would have a database of its own; also for the thread in which a commit asks back.
+# Otherwise each connection would have its own database. A commit may ask back from another thread.
 _ONE_CONNECTION: Any = {"poolclass": StaticPool, "connect_args": {"check_same_thread": False}}
 
 
 @cache
 def _in_memory() -> tuple[Engine, dict[Any, Any]]:
-    """Whose dialect and compiled statements all databases in memory of this process share: a scenario's work is mostly compiling, else."""
+    """Return the dialect and the compiled statements that all in-memory databases of this process share.
+
+    Otherwise a scenario would spend most of its time compiling statements.
+    """
     engine = create_engine("sqlite://", **_ONE_CONNECTION)
     event.listen(engine, "connect", _prepare_sqlite)
     engine.connect().close()  # the dialect asks the library what it can, once
@@ -257,29 +268,29 @@ def _prepare_sqlite(connection: sqlite3.Connection, _: object) -> None:
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    # A transaction that first reads and then writes would fail, not wait, when another one writes in between.
+    # A transaction that first reads and then writes would fail, not wait, if another transaction writes in between.
     writes = connection.get_execution_options().get("writes", False)
     connection.exec_driver_sql("begin immediate" if writes else "begin")
 
 
-# Statements that every run makes many times are made once, with names (`bindparam`) for what differs: SQLAlchemy takes longer to put one
-# together, and to see that it has met it before, than SQLite to answer it.
+# Frequent statements are built once, with `bindparam` for the values. SQLAlchemy needs longer to build a statement, and to recognise it,
+# than SQLite needs to answer it.
 
 
 def put(connection: Connection, table: Table, **values: object) -> None:
-    """Insert a row, or set its other columns where the key is there."""
+    """Insert a row, or update its other columns if the key exists."""
     connection.execute(_insert_or_set(connection.dialect.name, table, frozenset(values) - _keys(table)), values)
 
 
 def lock_row(connection: Connection, table: Table, **values: object) -> None:
-    """Insert a row, or leave it as it is; until the transaction ends, others who do the same wait."""
+    """Insert a row, or leave it unchanged. Others who do the same wait until the transaction ends."""
     # Setting a key to itself changes nothing and takes the row's lock.
     connection.execute(_insert_or_set(connection.dialect.name, table, _keys(table)), values)
 
 
 def add_if_absent(connection: Connection, table: Table, **values: object) -> bool:
-    """Insert a row, or leave the one that is there; whether it was inserted."""
-    # Not by the count of rows, which of an insertion psycopg does not tell.
+    """Insert a row unless it exists. Return True if it was inserted."""
+    # psycopg does not report the row count of an insertion, so the statement returns the key.
     return connection.execute(_insert_if_absent(connection.dialect.name, table), values).first() is not None
 
 
@@ -306,7 +317,7 @@ def _insert(dialect: str) -> Callable[[Table], postgresql.Insert | sqlite.Insert
 
 
 def add(connection: Connection, table: Table, **values: object) -> None:
-    """Insert a row that is not there yet."""
+    """Insert a new row."""
     connection.execute(_insertion(table), values)
 
 
@@ -322,13 +333,17 @@ def add_rows(connection: Connection, table: Table, rows: Sequence[dict[str, Any]
 
 
 class Part:
-    """One concern of the ledger; `ledger.Ledger` is all of them over one database."""
+    """One concern of the ledger. `ledger.Ledger` joins all parts over one database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def _rows(self, query: Select[Any], **given: object) -> Sequence[Row[Any]]:
-        """Read in a transaction of its own, as `_value` is. `given`: for the query's names."""
+        """Read in a separate transaction.
+
+        Args:
+            given: Values for the query's names.
+        """
         with self._database.reading() as connection:
             return connection.execute(query, given).all()
 
@@ -336,17 +351,17 @@ class Part:
         """Return the rows of one topic. In a look, one query reads the rows of all topics.
 
         Args:
-            every: The same object at each call. It selects the column `topic`, and rows of all topics.
-            one: The same for the topic `of_topic` alone, where a condition on the column `topic` would read too much.
+            every: A query over the rows of all topics with the column `topic`. Pass the same object at each call.
+            one: The same query for the topic `of_topic` alone, if a condition on the column `topic` would read too much.
         """
         looked = self._in_look(every, "topic", key_of(topic))
         return self._rows(_one_topic(every) if one is None else one, of_topic=key_of(topic)) if looked is None else looked
 
     def _in_look(self, every: Select[Any], column: str, value: str) -> Sequence[Row[Any]] | None:
-        """Return the rows whose column has the value, out of one query for all values. None: the thread is in no look.
+        """Return the rows whose column has the value, from one query for all values. None if the thread is in no look.
 
         Args:
-            every: The same object at each call. It selects the column, and rows of all values.
+            every: A query over the rows of all values with the column. Pass the same object at each call.
         """
         looking = self._database.looking()
         if looking is None:
@@ -359,7 +374,7 @@ class Part:
         return looking.rows[every].get(value, ())
 
     def _value(self, query: Select[Any], **given: object) -> Any:
-        """Of one row and column; None: there is no row."""
+        """Return the value of one row and column. None if the row is missing."""
         with self._database.reading() as connection:
             return connection.execute(query, given).scalar_one_or_none()
 
@@ -370,18 +385,18 @@ def _one_topic(every: Select[Any]) -> Select[Any]:
 
 
 def key_of(topic: TopicName) -> str:
-    """`stream/topic`; no name holds a slash, so two topics never share a key."""
+    """Return `stream/topic`. No name holds a slash, so two topics never share a key."""
     return str(topic)
 
 
 def topic_of(key: str) -> TopicName:
-    """Not parsed again: the name was normalised when it was recorded, under the rules of that day."""
+    """Return the topic of a key without parsing. The name was normalised by the rules of its time."""
     stream, _, topic = key.partition("/")
     return TopicName(stream=stream, topic=topic)
 
 
 def next_event(connection: Connection) -> int:
-    """A number greater than that of every row committed before. Waits for other writers' ends: take it last."""
+    """Return a number greater than the number of every committed row. Waits for other writers to end, so call it last."""
     return int(connection.execute(_next_event()).scalar_one())
 
 
@@ -391,23 +406,27 @@ def _next_event() -> ReturningUpdate[Any]:
 
 
 def claim_topic(connection: Connection, topic: TopicName) -> None:
-    """Until the transaction ends, no other one records a plan or a batch of this topic."""
+    """Keep others from recording a plan or a batch of this topic until the transaction ends."""
     lock_row(connection, tables.topics, topic=key_of(topic), last_sequence=0)
 
 
 class Locks(Part):
-    """One run at a time works on a topic: an advisory lock, which saves work. What makes runs safe is the fence in the commit.
+    """Locks that let one run at a time work on a topic.
 
-    On PostgreSQL the lock belongs to a connection of its own, on SQLite to an open file beside the database: it ends when the process does,
-    however it does. A database in memory has a lock within this process. Not re-entrant: a run takes a topic's lock once.
+    The lock only saves work. The fence in the commit makes runs safe. On PostgreSQL the lock belongs to a connection of its own, on SQLite
+    to an open file next to the database. Either lock ends with the process, even after a crash. A database in memory has a lock within this
+    process. Locks are not re-entrant: a run locks a topic once.
     """
 
     @contextmanager
     def lock(self, topic: TopicName, *, wait_seconds: float | None = WAIT_SECONDS, purpose: str = "") -> Iterator[None]:
-        """Held while one run works on the topic. Raises TopicBusy after `wait_seconds`; None waits for as long as it takes.
+        """Hold the topic's lock while one run works on the topic. Raises TopicBusy, ClockSkewed.
 
-        Locks of different purposes do not meet: an ingest may run while a cleaner does. Whoever locks a topic may commit to its tables, so a
-        wrong clock of this machine is refused here. Raises ClockSkewed.
+        Locks of different purposes are independent: an ingest may run while a cleaner does. A run with the lock may commit to the topic's
+        tables, so a wrong clock of this machine fails here.
+
+        Args:
+            wait_seconds: How long to wait. None waits without limit.
         """
         self._database.check_host_clock()
         held = self._advisory if self._database.is_postgres else self._local if self._database.is_scratch else self._beside
@@ -427,14 +446,14 @@ class Locks(Part):
                 raise TopicBusy(str(topic)) from None
             yield
         finally:
-            # The end of its session ends the lock, also where the server has ended that before.
+            # The lock ends with its session, even if the server has ended the session before.
             connection.close()
 
     @contextmanager
     def _beside(self, topic: TopicName, wait_seconds: float | None, purpose: str) -> Iterator[None]:
         folder = Path(f"{self._database.place}.locks")
         folder.mkdir(mode=0o700, exist_ok=True)
-        # The lock belongs to this opening of the file alone, so it holds between threads as well.
+        # The lock belongs to this open file alone, so it also works between threads.
         descriptor = os.open(folder / f"{_lock_number(topic, purpose) & 0xFFFF_FFFF_FFFF_FFFF:016x}", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             if wait_seconds is None:
@@ -457,7 +476,7 @@ class Locks(Part):
 
 
 def _lock_number(topic: TopicName, purpose: str) -> int:
-    """The lock's number: of all 64 bits, so that two topics practically never share one."""
+    """Return the lock's number. The number uses all 64 bits, so two topics practically never share one."""
     digest = hashlib.sha256(f"message_lifecycle topic {key_of(topic)} {purpose}".strip().encode()).digest()
     return int.from_bytes(digest[:8], "big", signed=True)
 
@@ -475,10 +494,10 @@ def _taken_in_time(descriptor: int, deadline: float) -> bool:
 
 
 def _prepare_session(connection: Connection, wait_seconds: float | None) -> None:
-    # Out of the pool, so that closing it ends the session; no transaction, which would hold back the server's own cleaning.
+    # Detached from the pool, so that closing ends the session. No transaction, because one would delay the server's own cleaning.
     connection.execution_options(isolation_level="AUTOCOMMIT")
     connection.detach()
-    # A machine that is gone sends no end: the server finds out within a minute.
+    # A lost machine sends no end. Keepalives let the server notice within a minute.
     for name, value in (("idle", 30), ("interval", 10), ("count", 3)):
         connection.exec_driver_sql(f"set tcp_keepalives_{name} = {value}")
     # 0 would mean no limit.

@@ -1,9 +1,9 @@
-"""Ingest: each file of a source is taken exactly once per topic, in batches; what was refused of a batch; what later runs go on with.
+"""Ingest records: a topic ingests each file of a source exactly once, in batches. Also refused rows, and settings for later runs.
 
-A file is known by its path within the source folder; its SHA-256 tells whether it is still the same file. So: the same path
-with the same content was taken; the same path with other content is an error (ChangedFile), for a file that grows or is
-written again cannot be taken in part; the same content under another path is another file, and is taken, for two days may
-well bring the same lines. A file of which every row was refused was not taken: it may come again under its name with other content.
+The path within the source folder identifies a file. The SHA-256 shows if the file has changed. The same path with the same content was
+ingested before. The same path with other content is an error (ChangedFile), because nobody can ingest part of a growing or rewritten file.
+The same content under another path is another file and is ingested, because two days may well bring the same lines. A file counts as not
+ingested if every row was refused: it may return under its name with other content.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ALL_REFUSED = select(_batches).where(_batches.c.state == "done", _batches.c.qua
 
 
 class Ingest(Part):
-    """open -> done (its commit is in the table) or abandoned (it is not, and never will be)."""
+    """Batches. A batch is open, then done (the table has its commit) or abandoned (the table never gets its commit)."""
 
     def begin_batch(
         self,
@@ -45,15 +45,20 @@ class Ingest(Part):
         mapping: str | None = None,
         instead_of: InsteadOf | None = None,
     ) -> Sequence[SourceFile]:
-        """Open a batch of those files that no batch has taken, and return them; none left: no batch, an empty answer.
+        """Open a batch of the files that no batch has ingested, and return these files. Return nothing and open no batch if no file is
+        left.
 
-        The same open batch again returns its files. Raises OpenBatch where another one of the topic is open (its commit may
-        be in the table: look there, then finish or abandon it), BatchNotOpen for a done one with files left, ChangedFile,
-        RepeatedFile.
+        Calling again for the same open batch returns its files.
 
         Args:
             mapping: How records become messages, as JSON.
-            instead_of: Batches whose messages were removed. In the same transaction they let go of their files.
+            instead_of: Batches whose messages were removed. The same transaction frees their files.
+
+        Raises:
+            OpenBatch: Another batch of the topic is open. The table may have its commit: check, then finish or abandon it.
+            BatchNotOpen: The batch is done, but files are left.
+            ChangedFile: A batch has ingested a file with other content.
+            RepeatedFile: The batch names a file twice.
         """
         wanted = _by_path(topic, files)
         with self._database.writing() as connection:
@@ -96,7 +101,7 @@ class Ingest(Part):
             return fresh
 
     def changed_files(self, topic: TopicName, files: Iterable[SourceFile]) -> Sequence[SourceFile]:
-        """Those that a batch has taken with other content, in order of their path. Raises RepeatedFile."""
+        """Return the files that a batch has ingested with other content, in order of their path. Raises RepeatedFile."""
         wanted = _by_path(topic, files)
         with self._database.reading() as connection:
             others = {row.path for row in _taken(connection, topic, wanted) if row.sha256 != wanted[row.path].sha256}
@@ -105,7 +110,7 @@ class Ingest(Part):
             return tuple(wanted[path] for path in sorted(others))
 
     def taken_by(self, topic: TopicName, paths: Iterable[str]) -> Mapping[str, str]:
-        """Return, by path, the batch that took the file of that name; a file that no batch took is left out."""
+        """Return, by path, the batch that ingested the file. Files that no batch has ingested are left out."""
         with self._database.reading() as connection:
             return {row.path: row.batch_id for row in _in_table(connection, _files, topic, paths)}
 
@@ -117,7 +122,7 @@ class Ingest(Part):
             return frozenset(row.path for row in found if row.sha256 == wanted[row.path].sha256)
 
     def open_batches(self, topic: TopicName) -> Sequence[Batch]:
-        """Batches whose end is not known: at most one."""
+        """Return the batches with an unknown end, at most one."""
         query = select(_batches).where(_batches.c.topic == key_of(topic), _batches.c.state == "open")
         with self._database.reading() as connection:
             return [
@@ -131,7 +136,10 @@ class Ingest(Part):
             ]
 
     def taken_batches(self, topic: TopicName, paths: Iterable[str]) -> Sequence[TakenBatch]:
-        """Return the batches that took or refused a file of these names, and those that replayed refused rows of them, in order of their id."""
+        """Return the batches that ingested or refused a file of these names, in order of their id.
+
+        Batches that replayed refused rows of such a file are included.
+        """
         wanted = list(paths)
         with self._database.reading() as connection:
             ids = {row.batch_id for table in (_files, _refused) for row in _in_table(connection, table, topic, wanted)}
@@ -141,13 +149,13 @@ class Ingest(Part):
             return [_taken_batch(connection, batch_id) for batch_id in sorted(ids)]
 
     def record_remap(self, topic: TopicName, batch_ids: Sequence[str], plan_id: str) -> None:
-        """Remember the plan that removes the messages of these batches."""
+        """Record the plan that removes the messages of these batches."""
         of_topic = (_batches.c.topic == key_of(topic)) & _batches.c.batch_id.in_(batch_ids)
         with self._database.writing() as connection:
             connection.execute(update(_batches).where(of_topic).values(remap_plan=plan_id))
 
     def brought_instead(self, topic: TopicName, plan_id: str) -> Sequence[str]:
-        """Return the batches that brought again what the plan removed, the oldest first."""
+        """Return the batches that ingested the plan's removed messages again, the oldest first."""
         found = select(_batches.c.batch_id).where(_batches.c.topic == key_of(topic), _batches.c.instead_of == plan_id)
         return [row.batch_id for row in self._rows(found.where(_batches.c.state == "done").order_by(_batches.c.event))]
 
@@ -169,12 +177,12 @@ class Ingest(Part):
         refused: Mapping[str, int] | None = None,
         ranges: Sequence[tuple[int, int, int]] | None = None,
     ) -> None:
-        """Record that the batch's commit is in the table. The same again changes nothing.
+        """Record that the table has the batch's commit. Repeating the call changes nothing.
 
         Args:
             snapshot_id: None: every row went to the quarantine.
             quarantined: Rows that the batch refused.
-            ranges: Its messages, as (partition, first offset, last offset); None: nobody knows.
+            ranges: Its messages, as (partition, first offset, last offset). None: unknown.
             refused: By path, the number of rows of each file that was refused whole. Such a file may come in again with other content.
 
         Raises:
@@ -198,17 +206,17 @@ class Ingest(Part):
                     _settle_mended(connection, file.topic, file.path)
 
     def abandon_batch(self, batch_id: str) -> None:
-        """Its commit is not in the table: its files may be taken again. Raises UnknownBatch, BatchNotOpen."""
+        """Record that the table has no commit of the batch, so its files are free again. Raises UnknownBatch, BatchNotOpen."""
         with self._database.writing() as connection:
             if self._end(connection, batch_id, "abandoned"):
                 connection.execute(delete(_files).where(_files.c.batch_id == batch_id))
 
     def refused_batches(self, topic: TopicName) -> Sequence[RefusedBatch]:
-        """Return the batches of which rows were refused, the oldest first."""
+        """Return the batches with refused rows, the oldest first."""
         return [_refused_batch(topic, row) for row in self._of_topic(_ALL_REFUSED, topic)]
 
     def settle_batch(self, topic: TopicName, batch_id: str, how: SettledAs, *, by: str | None, why: str | None) -> RefusedBatch:
-        """Record that nobody has to see to the batch's refused rows any more, by whom and why. A batch that is settled stays as it is.
+        """Record who settled the batch's refused rows, and why. A settled batch does not change.
 
         Raises:
             UnknownBatch: No batch of that id refused rows of this topic.
@@ -230,7 +238,7 @@ class Ingest(Part):
             return _refused_batch(topic, connection.execute(select(_batches).where(_batches.c.batch_id == batch_id)).one())
 
     def set_ingest_setting(self, topic: TopicName, name: str, value: Value) -> None:
-        """Keep what later runs of the topic's ingest must go on with, such as `shift_us`."""
+        """Record a value that later ingests of the topic need, for example `shift_us`."""
         with self._database.writing() as connection:
             put(connection, _settings, topic=key_of(topic), name=name, value=canonical(value))
 
@@ -241,7 +249,7 @@ class Ingest(Part):
         return {name: value for name, value in found.items() if value is not None}
 
     def _end(self, connection: Connection, batch_id: str, state: str, **result: int | None) -> bool:
-        """False: the batch has ended so already."""
+        """Return False if the batch has ended in this state already."""
         row = _find(connection, batch_id)
         if row is None:
             raise unknown_batch(batch_id)
@@ -256,7 +264,7 @@ class Ingest(Part):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InsteadOf:
-    """Batches whose files come in again, because the plan has removed their messages; by whom and why."""
+    """Batches whose files come in again, because the plan has removed their messages. `by` and `why`: the person and the reason."""
 
     batch_ids: tuple[str, ...]
     plan_id: str
@@ -265,12 +273,12 @@ class InsteadOf:
 
 
 def replay_path(batch_id: str, file: str) -> str:
-    """The path under which the ledger knows the refused rows of one file that come in again."""
+    """Return the ledger's path for the refused rows of one file that come in again."""
     return f"replay {batch_id}/{file}"
 
 
 def _let_go(connection: Connection, topic: TopicName, given: InsteadOf, now: Instant) -> None:
-    """Free the files of the batches. Their refused rows come in again with them, so nobody has to see to those (QUA-2)."""
+    """Free the files of the batches. Their refused rows come in again with the files and count as settled (QUA-2)."""
     for table in (_files, _refused):
         connection.execute(delete(table).where(table.c.topic == key_of(topic), table.c.batch_id.in_(given.batch_ids)))
     settled = {"unsettled": 0, "settled_as": "replayed", "settled_at": now, "settled_by": given.by, "settled_why": given.why}
@@ -295,7 +303,7 @@ def _taken_batch(connection: Connection, batch_id: str) -> TakenBatch:
 
 
 def _settle_mended(connection: Connection, topic: str, path: str) -> None:
-    """A file of that name came in: what earlier batches refused of it needs nobody any more."""
+    """Settle the refused rows of earlier batches of this file, because a file of that name came in."""
     here = (_refused.c.topic == topic, _refused.c.path == path)
     for row in connection.execute(select(_refused.c.batch_id, _refused.c.rows).where(*here)).all():
         left = {"unsettled": _batches.c.unsettled - row.rows}
@@ -320,7 +328,7 @@ def _refused_batch(topic: TopicName, row: Row[Any]) -> RefusedBatch:
 
 
 def forget_ingest(connection: Connection, topic: TopicName) -> None:
-    """Within the caller's transaction: a topic of that name is made anew: it has nothing of any file, and goes on with nothing."""
+    """Forget every file, batch and setting of the name, because a new topic of that name starts empty. Runs in the caller's transaction."""
     for table in (_files, _refused, _batches, _settings):
         connection.execute(delete(table).where(table.c.topic == key_of(topic)))
 
@@ -351,7 +359,7 @@ def _refuse_second(connection: Connection, topic: TopicName) -> None:
 
 
 def _not_taken(connection: Connection, topic: TopicName, wanted: dict[str, SourceFile]) -> tuple[SourceFile, ...]:
-    """Return the files that no batch took or refused as they are, in order of their path. Raises ChangedFile."""
+    """Return the files that no batch ingested or refused unchanged, in order of their path. Raises ChangedFile."""
     taken = set()
     for row in _in_table(connection, _refused, topic, wanted):
         if row.sha256 == wanted[row.path].sha256:
@@ -366,12 +374,12 @@ def _not_taken(connection: Connection, topic: TopicName, wanted: dict[str, Sourc
 
 
 def _taken(connection: Connection, topic: TopicName, wanted: Iterable[str]) -> Iterator[Any]:
-    """The rows of those paths that stand in a batch, in order of their path."""
+    """Yield the rows of batches with those paths, in order of their path."""
     return _in_table(connection, _files, topic, wanted)
 
 
 def _is_replayed(connection: Connection, batch_id: str) -> bool:
-    """True if the batch's refused rows came in by a replay: a mended file would bring them once more."""
+    """Return True if a replay brought in the batch's refused rows. A mended file would bring them a second time."""
     found = connection.execute(select(_batches.c.settled_as).where(_batches.c.batch_id == batch_id)).scalar_one()
     return bool(found == "replayed")
 

@@ -1,7 +1,6 @@
-"""Plans: as they were recorded, and how far each has come: planned, staged, gated, publishing, closed (DEL-1 to DEL-5).
+"""Plans as recorded, and their progress: planned, staged, gated, publishing, closed (DEL-1 to DEL-5).
 
-Each write is one transaction, and the same write again changes nothing. A topic has one open plan at the most; a plan's first
-outcome stands.
+A write is one transaction, and repeating a write changes nothing. A topic has at most one open plan. A plan's first outcome is final.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ _ALL_JUDGED = select(_plans.c.topic, _plans.c.plan_id).where(_plans.c.state != "
 
 
 class Plans(Part):
-    """Everything that comes with a whole plan may be of 8 MB; `plans` and `waiting` read no plan's document."""
+    """Records of plans. A whole plan may have 8 MB, so `plans` and `waiting` read no plan's document."""
 
     def record(self, plan_id: str) -> PlanRecord:
-        """By id or a unique beginning of one. Raises UnknownPlan, AmbiguousPlan."""
+        """Return a plan by its id or by a unique beginning of it. Raises UnknownPlan, AmbiguousPlan."""
         whole = plan_id if len(plan_id) == _PLAN_ID_LENGTH else self._by_beginning(plan_id)
         found = self._load(_whole_plan(), of_plan=whole)
         if not found:
@@ -42,7 +41,7 @@ class Plans(Part):
         return found[0]
 
     def open_plan(self, topic: TopicName) -> PlanRecord | None:
-        """The topic's one plan that has no outcome yet (DEL-1)."""
+        """Return the topic's only plan without an outcome (DEL-1)."""
         return next(iter(self._load(_whole_open_plan(), of_topic=key_of(topic))), None)
 
     def judged_plan(self, topic: TopicName) -> str | None:
@@ -50,24 +49,31 @@ class Plans(Part):
         return next((str(row.plan_id) for row in self._of_topic(_ALL_JUDGED, topic)), None)
 
     def find_published(self, topic: TopicName, operation: Operation, as_of: Instant) -> PlanRecord | None:
-        """What the operation published for that interval: the newest, where a budget took several passes (`outcome.more`)."""
+        """Return the plan that the operation published for that interval.
+
+        If a budget took several passes (`outcome.more`), return the newest.
+        """
         found = self._load(_whole_published(), of_topic=key_of(topic), of_operation=operation, at=as_of)
         return next(iter(found), None)
 
     def planned_since(self, topic: TopicName, operations: Collection[Operation], *, published_after: Instant) -> Instant | None:
-        """When the oldest plan of these operations was recorded whose outcome came after that time, as `published_at` tells it."""
+        """Return when the oldest of these operations' plans with an outcome after that time was recorded. See `published_at` for the
+        outcomes.
+        """
         query = _since(select(func.min(_plans.c.recorded_at)), topic, operations, published_after)
         found = self._value(query)
         return None if found is None else Instant(found)
 
     def published_since(self, topic: TopicName, operations: Collection[Operation], *, published_after: Instant) -> frozenset[str]:
-        """Ids of the plans of these operations whose outcome came after that time, as `published_at` tells it."""
+        """Return the ids of these operations' plans with an outcome after that time. See `published_at` for the outcomes."""
         with self._database.reading() as connection:
             return frozenset(connection.execute(_since(select(_plans.c.plan_id), topic, operations, published_after)).scalars())
 
     def published_at(self, plan_id: str) -> Instant | None:
-        """When the outcome of a plan that was published was recorded, `failed` where something else was found after it; None: it has no
-        such outcome."""
+        """Return when the ledger recorded the outcome of a published plan. None if the plan has no such outcome.
+
+        The outcome is `published`, or `failed` if the verification found a difference.
+        """
         outcomes = tables.outcomes
         query = (
             select(outcomes.c.recorded_at)
@@ -78,13 +84,16 @@ class Plans(Part):
         return None if found is None else Instant(found)
 
     def committed_at(self, plan_id: str) -> Instant | None:
-        """Return when all commits of the plan were made. None if nothing was committed, or if the run died before it recorded the time."""
+        """Return when every commit of the plan was made. None if nothing was committed, or if the run died before it recorded the time."""
         found = self._value(select(_plans.c.committed_at).where(_plans.c.plan_id == plan_id))
         return None if found is None else Instant(found)
 
     def published_after(self, topic: TopicName, plan_id: str, operation: Operation, *, or_failed: bool = False) -> Sequence[PlanRecord]:
-        """The operation's plans that were published after that plan was, oldest first. `or_failed`: those, too, of which something else
-        was found after their commit, and those that failed before it."""
+        """Return the operation's plans that were published after that plan, oldest first.
+
+        Args:
+            or_failed: Include failed plans: plans that failed before their commit, and plans whose verification found a difference.
+        """
         first = select(_plans.c.outcome_event).where(_plans.c.plan_id == plan_id).scalar_subquery()
         query = _whole_plans().where(
             _plans.c.topic == key_of(topic),
@@ -95,7 +104,7 @@ class Plans(Part):
         return self._load(query.order_by(_plans.c.outcome_event))
 
     def plans_that_removed(self, topic: TopicName, partition: int, offset: int) -> Sequence[PlanRecord]:
-        """Published plans whose actions cover that offset, oldest first."""
+        """Return published plans whose actions cover that offset, oldest first."""
         ranges = tables.plan_ranges.c
         query = (
             _whole_plans()
@@ -109,18 +118,18 @@ class Plans(Part):
             )
             .order_by(_plans.c.outcome_event)
         )
-        # The index knows only the stretch of a file in which a plan takes single messages.
+        # For single messages the index has only their span in a file, so the plan itself decides.
         return [record for record in self._load(query) if record.plan.taking(partition, offset) is not None]
 
     def plans(self, topic: TopicName | None = None, *, limit: int = 50) -> Sequence[PlanSummary]:
-        """Newest first."""
+        """Return the newest plans first."""
         query = select(_plans).order_by(_plans.c.event.desc()).limit(limit)
         if topic is not None:
             query = query.where(_plans.c.topic == key_of(topic))
         return [_summary(row) for row in self._rows(query)]
 
     def waiting(self) -> Sequence[PlanSummary]:
-        """Plans that need a person and have no answer yet, the longest waiting first."""
+        """Return plans that wait for a person's answer, the longest waiting first."""
         query = (
             select(_plans)
             .where(_plans.c.state == "gated", _plans.c.judgement == "needs_approval", _plans.c.approval.is_(None))
@@ -129,24 +138,27 @@ class Plans(Part):
         return [_summary(row) for row in self._rows(query)]
 
     def add_plan(self, plan: Plan, *, run: str | None = None, requested_by: str | None = None) -> PlanRecord:
-        """Record a plan, for that run; a plan that is there already is returned as it is. `requested_by`: the
-        person who asked for it. Raises OpenPlan (DEL-1), UnnamedPerson, MixedScripts.
+        """Record a plan for that run, or return the recorded plan if it exists.
 
-        One that had given way (`superseded`, `lapsed`) and is planned again begins anew: nothing of it was done.
+        A plan that gave way (`superseded`, `lapsed`) starts again, because none of it was executed.
+
+        Args:
+            requested_by: The person who asked for the plan.
+
+        Raises OpenPlan (DEL-1), UnnamedPerson, MixedScripts.
         """
         with self._database.writing() as connection:
             claim_topic(connection, plan.topic)
             plan_id = _add(connection, plan, requested_by, at=self._database.now(connection))
             _link(connection, run, plan, plan_id, at=self._database.now(connection))
-            # The plan is at hand: its document is not read back.
+            # The caller has the plan, so the ledger does not read its document back.
             row = connection.execute(_state_of_plan(), {"of_plan": plan_id}).one()
         return record_of(row, plan)
 
     def add_closed_plan(
         self, plan: Plan, staged: Staged, report: GateReport, outcome: Outcome, *, run: str | None = None, requested_by: str | None = None
     ) -> PlanRecord:
-        """Record a plan that changes nothing together with its end, beside the topic's open plan (DEL-3). A plan that the ledger knows is
-        returned as it is."""
+        """Record a plan without changes together with its outcome, next to the topic's open plan (DEL-3). Return a known plan unchanged."""
         with self._database.writing() as connection:
             claim_topic(connection, plan.topic)
             at = self._database.now(connection)
@@ -161,8 +173,11 @@ class Plans(Part):
         return record_of(row, plan)
 
     def record_staged(self, staged: Staged) -> None:
-        """Keep what was staged; another staged change takes its place and must be judged again. Raises NotReady once a person
-        has answered for the first one, or once publishing has begun."""
+        """Record the staged change. Another staged change replaces it, and the gate must judge again.
+
+        Raises:
+            NotReady: A person has answered for the first change, or publishing has begun.
+        """
         with self._database.writing() as connection:
             row = _open(connection, staged.plan_id, Event.STAGE)
             text = to_json(staged)
@@ -170,8 +185,11 @@ class Plans(Part):
                 _move(connection, row, Event.STAGE, staged=text, report=None, judgement=None, reported_at=None)
 
     def record_report(self, staged: Staged, report: GateReport) -> None:
-        """Keep the gate's report about what was staged, and its time; the same one again keeps the first time. Raises NotReady, also where
-        another run has staged anew while the gate looked."""
+        """Record the gate's report about the staged change, and its time. Repeating the report keeps the first time.
+
+        Raises:
+            NotReady: The plan is not at this step, or another run staged a change while the gate judged.
+        """
         with self._database.writing() as connection:
             judged = judged_as(report.judgement)
             row = _open(connection, report.plan_id, judged)
@@ -185,8 +203,14 @@ class Plans(Part):
             _move(connection, row, judged, report=text, judgement=report.judgement, reported_at=at)
 
     def record_approval(self, approval: Approval) -> Approval:
-        """Keep a person's word; the same word again returns the first. Raises NotReady where no question waits, AlreadyAnswered
-        where it differs from the first, VoidAnswer where another report than its own has come, UnnamedPerson, MixedScripts."""
+        """Record a person's answer. Repeating the same answer returns the first.
+
+        Raises:
+            NotReady: No question waits.
+            AlreadyAnswered: The first answer was different.
+            VoidAnswer: The answer is about an older report of the gate.
+            UnnamedPerson, MixedScripts: The name is not valid.
+        """
         approval = replace(approval, by=person_of(approval.by))
         with self._database.writing() as connection:
             row = _locked(connection, approval.plan_id)
@@ -205,8 +229,13 @@ class Plans(Part):
         return approval
 
     def record_publishing(self, staged: Staged, report: GateReport) -> None:
-        """Note that a commit of what was staged and judged so is about to be tried: nobody exchanges it any more, and only the table tells
-        what came of it (DEL-4). Raises NotReady where something else stands by now."""
+        """Record that a commit of the staged and judged change is about to start.
+
+        From now on the stage cannot be replaced. If the run dies, only the table shows the result (DEL-4).
+
+        Raises:
+            NotReady: The ledger has another stage or report by now.
+        """
         with self._database.writing() as connection:
             row = _locked(connection, staged.plan_id)
             _require(row, Event.PUBLISH)
@@ -215,14 +244,17 @@ class Plans(Part):
             _move(connection, row, Event.PUBLISH)
 
     def record_committed(self, plan_id: str) -> None:
-        """Keep the time at which all commits of the plan were made. The first time stays."""
+        """Record when every commit of the plan was made. The first time stays."""
         with self._database.writing() as connection:
             first = (_plans.c.plan_id == plan_id, _plans.c.committed_at.is_(None))
             connection.execute(update(_plans).where(*first).values(committed_at=self._database.now(connection)))
 
     def record_outcome(self, outcome: Outcome) -> Outcome:
-        """Close the outcome's plan. The first outcome stands and is returned (DEL-5). Raises NotReady where `published` is said
-        of a plan that no gate has judged."""
+        """Close the plan with its outcome. Return the first outcome, which is final (DEL-5).
+
+        Raises:
+            NotReady: The outcome is `published`, but no gate has judged the plan.
+        """
         if outcome.plan_id is None:
             raise UnknownPlan("(none)")
         with self._database.writing() as connection:
@@ -232,7 +264,7 @@ class Plans(Part):
             ending = Event.VERIFY if outcome.name == "published" else Event.END
             _require(row, ending)
             if outcome.name != "published":
-                # Nothing of it is gone: no offset's fate is told by it.
+                # The plan has removed no message, so it must not explain any offset.
                 connection.execute(
                     tables.plan_ranges.delete().where(tables.plan_ranges.c.topic == row.topic, tables.plan_ranges.c.plan_id == row.plan_id)
                 )
@@ -241,11 +273,11 @@ class Plans(Part):
         return outcome
 
     def uncleared(self, topic: TopicName) -> Sequence[str]:
-        """Ids of its closed plans of which something that was staged may be left, oldest first."""
+        """Return the topic's closed plans whose stage may have leftovers, oldest first."""
         return [str(row.plan_id) for row in self._rows(_uncleared(), of_topic=key_of(topic))]
 
     def record_cleared(self, plan_id: str) -> None:
-        """Nothing is left of what was staged for the plan, which is closed, and nobody stages for it any more."""
+        """Record that a closed plan's stage has no leftovers, and that nobody stages for the plan any more."""
         with self._database.writing() as connection:
             row = _locked(connection, plan_id)
             _set(connection, row, cleared_at=self._database.now(connection))
@@ -254,7 +286,7 @@ class Plans(Part):
         return [record_of(row, plan_from_json(row.document, row.plan_id, row.text_id)) for row in self._rows(query, **given)]
 
     def _by_beginning(self, beginning: str) -> str:
-        # An empty beginning is no beginning; a `%` in it is only a character.
+        # An empty text is not a beginning, and `%` is an ordinary character.
         query = select(_plans.c.plan_id).where(_plans.c.plan_id.startswith(beginning, autoescape=True)).order_by(_plans.c.plan_id)
         found = [str(row.plan_id) for row in self._rows(query.limit(3))] if beginning else []
         if not found:
@@ -270,7 +302,7 @@ def state_of_plans() -> Select[Any]:
 
 
 def _since(query: Select[Any], topic: TopicName, operations: Collection[Operation], published_after: Instant) -> Select[Any]:
-    """Of plans whose outcome came after that time, as `published_at` tells it."""
+    """Select plans with an outcome after that time. See `published_at`."""
     outcomes = tables.outcomes
     return query.join(outcomes, _plans.c.outcome_event == outcomes.c.event).where(
         _plans.c.topic == key_of(topic),
@@ -298,7 +330,7 @@ def _whole_open_plan() -> Select[Any]:
 
 @cache
 def _whole_published() -> Select[Any]:
-    """The newest of an operation for an interval."""
+    """Select the newest plan of an operation for an interval."""
     of_interval = (
         _plans.c.topic == bindparam("of_topic"),
         _plans.c.operation == bindparam("of_operation"),
@@ -381,8 +413,11 @@ def _forget_if_it_gave_way(connection: Connection, plan_id: str) -> None:
 
 
 def _add(connection: Connection, plan: Plan, requested_by: str | None, *, at: Instant, **closed: object) -> str:
-    """Insert the plan unless the ledger has it, and return its id. `closed`: columns of a plan that ends as it is recorded; any other plan is
-    the topic's open one. Raises OpenPlan."""
+    """Insert the plan unless the ledger has it, and return its id. Raises OpenPlan.
+
+    Args:
+        closed: Columns of a plan that ends when it is recorded. Any other plan becomes the topic's open plan.
+    """
     document = plan.to_json()
     plan_id = plan_id_of(document)
     _forget_if_it_gave_way(connection, plan_id)
@@ -423,7 +458,7 @@ def _refuse_second(connection: Connection, topic: TopicName) -> None:
 
 def _locked(connection: Connection, plan_id: str) -> Row[Any]:
     connection.execute(_known_and_locked(), {"of_plan": plan_id})
-    # A second statement: whoever waited for the lock must also see the outcome that the one before wrote.
+    # A second statement: after waiting for the lock, it must see the outcome that the previous holder wrote.
     row = connection.execute(_state_of_plan(), {"of_plan": plan_id}).first()
     if row is None:
         raise UnknownPlan(plan_id)
@@ -447,7 +482,7 @@ def _require(row: Row[Any], event: Event) -> PlanState:
 
 
 def _move(connection: Connection, row: Row[Any], event: Event, **values: object) -> None:
-    """Write what the event leaves, and the state after it. Raises NotReady."""
+    """Write the event's values and the state after it. Raises NotReady."""
     _set(connection, row, state=_require(row, event).word, **values)
 
 
@@ -456,7 +491,7 @@ def _set(connection: Connection, row: Row[Any], **values: object) -> None:
 
 
 class Covered(NamedTuple):
-    """Both ends included. Which single messages of it an action names is told by the action, not here."""
+    """A span of offsets, both ends included. The action itself says which single messages it names."""
 
     partition: int
     first_offset: int
@@ -464,12 +499,13 @@ class Covered(NamedTuple):
 
 
 def ranges_of(plan: Plan) -> Iterator[Covered]:
-    """Offsets that the plan's actions take, so that `explain` finds the plan of an offset by an index.
+    """Yield the offsets that the plan's actions remove, so that `explain` finds the plan of an offset by an index.
 
-    The same ones may come twice: of a message that two files hold, for different branches."""
+    A span may come twice, if two files hold a message for different branches.
+    """
     for run in plan.on_log.drop:
         yield Covered(run.partition, run.first_base, run.last_offset)
-    # Of documents what is erased has no offset in the log.
+    # Erased rows of documents have no offset in the log.
     erased = () if dict(plan.policy).get("fold") is not None else plan.erased_of("log")
     for rows in (*plan.on_log.mark, *erased):
         yield Covered(rows.partition, rows.first_offset, rows.last_offset)

@@ -1,4 +1,4 @@
-"""What persons ask that the ledger remembers: legal holds, undone plans, erasures."""
+"""Requests of people that the ledger records: legal holds, undone plans, erasures."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from message_lifecycle.model.names import TopicName, words_of
 from message_lifecycle.model.people import person_of
 from message_lifecycle.model.plan import Operation
 
-# Who keeps what from the rules: legal holds (DEL-8), and the undo of a plan, whose messages have come back (DEL-7).
+# Messages that the rules must not remove: legal holds (DEL-8), and restored messages of undone plans (DEL-7).
 #
-# A key stands here only while its hold does: on release its digest alone is left, for the key itself may be erased later.
+# The ledger stores a key only while its hold is active. A release leaves only its digest, because the key may be erased later.
 
 
 _holds = tables.holds
@@ -54,16 +54,23 @@ _ALL_UNDONE = select(_undone).order_by(_undone.c.undone_at, _undone.c.plan_id)
 
 
 class Holds(Part):
-    """Each hold is placed once and released once, by a named person with a reason. Each plan is taken back once; the first undo of it
-    stands that came to its end, and nothing takes its messages again without a person's word."""
+    """Holds and undone plans.
+
+    A named person places and releases a hold once each, with a reason. A plan is undone once: the first finished undo counts. No plan
+    removes its messages again before a person releases them.
+    """
 
     def holds(self, topic: TopicName | None = None, *, released: bool = False) -> Sequence[Hold]:
-        """Of one topic or of all, those that stand or `released` ones too, in the order in which they were placed."""
+        """Return the active holds of one topic or of all topics, oldest first.
+
+        Args:
+            released: Include released holds.
+        """
         every = _all_holds(released=released)
         return [_hold_of(row) for row in (self._rows(every) if topic is None else self._of_topic(every, topic))]
 
     def hold(self, hold_id: str) -> Hold:
-        """By id or a unique beginning of one. Raises UnknownHold."""
+        """Return a hold by its id or by a unique beginning of it. Raises UnknownHold."""
         beginning = _holds.c.hold_id.startswith(hold_id, autoescape=True)
         rows = self._rows(select(_holds).where(beginning).order_by(_holds.c.hold_id).limit(5))
         if len(rows) != 1 or not hold_id:
@@ -71,9 +78,12 @@ class Holds(Part):
         return _hold_of(rows[0])
 
     def add_hold(self, hold: Hold) -> Hold:
-        """Keep it; the same again changes nothing. Whoever adds one has the topic's lock: it then waits for a publish in flight.
+        """Record the hold. Repeating the call changes nothing. The caller has the topic's lock, and thereby waits for a publish in flight.
 
-        Raises InvalidHold where no reason is given, UnnamedPerson, MixedScripts."""
+        Raises:
+            InvalidHold: The reason is missing.
+            UnnamedPerson, MixedScripts: The name is not valid.
+        """
         placed_by = _person_with_reason(hold.placed_by, hold.why)
         with self._database.writing() as connection:
             add_if_absent(
@@ -89,7 +99,14 @@ class Holds(Part):
         return self.hold(hold.hold_id)
 
     def release_hold(self, hold_id: str, *, by: str, why: str) -> Hold:
-        """From now on it keeps nothing. The same word again returns the first. Raises UnknownHold, InvalidHold, UnnamedPerson, MixedScripts, HoldReleased where somebody else, or with another reason, was first."""
+        """Release the hold. Repeating the same release returns the first.
+
+        Raises:
+            UnknownHold: The ledger has no such hold.
+            InvalidHold: The reason is missing.
+            UnnamedPerson, MixedScripts: The name is not valid.
+            HoldReleased: Another person released it first, or with another reason.
+        """
         by = _person_with_reason(by, why)
         found = self.hold(hold_id)
         with self._database.writing() as connection:
@@ -102,11 +119,14 @@ class Holds(Part):
         return self.hold(found.hold_id)
 
     def set_undone(self, topic: TopicName, plan_id: str, undone_by: str, ranges: Iterable[Range], *, instead_of: str | None = None) -> None:
-        """Keep that the plan was taken back by the plan `undone_by`, and what came back. Told again, nothing changes. `instead_of`: the undo
-        whose place it takes, with no word yet that lets its messages go. That one came to the first of its two commits alone, and this one
-        brought the rest; or an older catalog has lost it."""
+        """Record that the plan `undone_by` took the plan back, and the restored ranges. Repeating the call changes nothing.
+
+        Args:
+            instead_of: The undo that this undo replaces. The former undo made only the first of its two commits, and this one restored the
+                rest. Or an older catalog has lost the former undo. A release of its messages is void.
+        """
         with self._database.writing() as connection:
-            claim_topic(connection, topic)  # two runners of one undo come here at once
+            claim_topic(connection, topic)  # two runs of one undo may call this at once
             row, at = _row(connection, plan_id), self._database.now(connection)
             if row is not None:
                 if row.undone_by == instead_of:
@@ -124,7 +144,7 @@ class Holds(Part):
         """Return the topic's undone plans, the oldest first, released ones too.
 
         Args:
-            at: A partition and an offset. Return the plans that gave this message back, with the one range that covers it.
+            at: A partition and an offset. Return only plans whose undo restored this message, with the one range that covers it.
         """
         rows = self._of_topic(_ALL_UNDONE, topic)
         with self._database.reading() as connection:
@@ -132,13 +152,13 @@ class Holds(Part):
         return found if at is None else [known for known in found if known.ranges]
 
     def undone_by(self, plan_id: str) -> str | None:
-        """Return the plan that took this plan back, or None. A million ranges may have come back: none is read."""
+        """Return the plan that took this plan back, or None. Reads no ranges, because there may be a million."""
         with self._database.reading() as connection:
             row = _row(connection, plan_id)
             return None if row is None else str(row.undone_by)
 
     def undone_among(self, plan_ids: Collection[str]) -> frozenset[str]:
-        """Return those of the plans that were taken back."""
+        """Return the undone plans among these plans."""
         found = set[str]()
         wanted = sorted(set(plan_ids))
         for at in range(0, len(wanted), _PLANS_AT_ONCE):
@@ -147,7 +167,7 @@ class Holds(Part):
         return frozenset(found)
 
     def release_undone(self, plan_id: str, *, by: str, text: str) -> Undone:
-        """Let the rules remove the plan's messages again; the first release stands. Raises NotUndone, UnnamedPerson, MixedScripts."""
+        """Let the rules remove the plan's messages again. The first release counts. Raises NotUndone, UnnamedPerson, MixedScripts."""
         by = person_of(by)
         with self._database.writing() as connection:
             first = (_undone.c.plan_id == plan_id) & _undone.c.released_at.is_(None)
@@ -204,7 +224,7 @@ def _what_of(row: Row[Any]) -> What:
 
 
 def forget_undone(connection: Connection, topic: TopicName) -> None:
-    """Within the caller's transaction: a topic of that name is made anew."""
+    """Forget the undone plans of the name, because a new topic of that name begins. Runs in the caller's transaction."""
     of_topic = select(_undone.c.plan_id).where(_undone.c.topic == key_of(topic))
     connection.execute(delete(_ranges).where(_ranges.c.plan_id.in_(of_topic)))
     connection.execute(delete(_undone).where(_undone.c.topic == key_of(topic)))
@@ -231,34 +251,34 @@ def _read(connection: Connection, row: Row[Any], at: tuple[int, int] | None = No
     )
 
 
-# Requests of erasure, what they forbid, receipts; and how an erased document's name goes from all that the ledger keeps of its topic.
+# Requests of erasure, forbidden keys and receipts. Also the removal of an erased document's name from the ledger's records.
 #
-# Of a key nothing is kept but its keyed hash, and nobody knows a document's name here: each is asked for by hash.
+# The ledger stores only the keyed hash of a key, and does not know the document's name. A caller finds either by its hash.
 
 
 _erasures = tables.erasures
 _receipts = tables.erasure_receipts
 _SHOWN = 10
 _TELLING = frozenset(("asks", "blocked", "detail", "document", "found", "text", "warnings"))
-"""Fields of plans, of what was staged, reports, approvals and outcomes that are a document's name or may have one in their text."""
+"""Fields that hold a document's name, or a text that may contain one. They occur in plans, stages, reports, approvals and outcomes."""
 _STATE: tuple[tuple[Column[Any], ColumnElement[bool] | None], ...] = (
     (tables.synced_seqs.c.document, None),
     (tables.document_owners.c.document, None),
     (tables.document_settings.c.name, tables.document_settings.c.level == "document"),
 )
-"""Columns that are a document's name, and which rows are about a document."""
+"""Columns with a document's name, and the condition for rows about a document."""
 
 
 class Erasures(Part):
-    """Requests are never changed but in their state; the same request again changes nothing.
+    """Requests of erasure. Only the state of a request changes, and repeating a request changes nothing.
 
-    What is about an erased document alone goes with it: its clients, its settings, its owner. Records of what was done stay, with a word
-    where the name stood."""
+    An erasure of a document removes its clients, settings and owner from the ledger. Other records stay, with a substitute for the name.
+    """
 
     def add_erasure(
         self, request_id: str, key: KeyDigest, *, topics: Sequence[TopicName], forbid: bool, requested_by: str, why: str
     ) -> ErasureRequest:
-        """Record that somebody wants the key gone, at the ledger's own time. Raises UnexplainedErasure, UnnamedPerson, MixedScripts."""
+        """Record the request at the ledger's own time. Raises UnexplainedErasure, UnnamedPerson, MixedScripts."""
         requested_by = _person_who_asks(requested_by, why)
         with self._database.writing() as connection:
             if connection.execute(select(_erasures.c.request_id).where(_erasures.c.request_id == request_id)).first() is None:
@@ -282,12 +302,12 @@ class Erasures(Part):
             return _find(connection, request_id)
 
     def erasure(self, request_id: str) -> ErasureRequest:
-        """By id or a unique beginning of one. Raises UnknownErasure, AmbiguousErasure."""
+        """Return a request by its id or by a unique beginning of it. Raises UnknownErasure, AmbiguousErasure."""
         with self._database.reading() as connection:
             return _find(connection, request_id)
 
     def erasures(self, *, limit: int | None = None) -> Sequence[ErasureRequest]:
-        """Newest first; all of them, or so many."""
+        """Return the newest requests first, up to the limit."""
         query = select(_erasures).order_by(_erasures.c.event.desc()).limit(limit)
         return [_request(row) for row in self._rows(query)]
 
@@ -298,7 +318,7 @@ class Erasures(Part):
             connection.execute(update(_erasures).where(_erasures.c.request_id == found.request_id).values(state=state, detail=detail))
 
     def record_in_values(self, request_id: str, found: InValues) -> ErasureRequest:
-        """Keep where the key was found inside values, without names of documents and files. Raises UnknownErasure, AmbiguousErasure."""
+        """Record where the key was found inside values, without names of documents and files. Raises UnknownErasure, AmbiguousErasure."""
         with self._database.writing() as connection:
             request = _find(connection, request_id)
             kept = update(_erasures).where(_erasures.c.request_id == request.request_id).values(in_values=found.without_names().to_json())
@@ -306,13 +326,13 @@ class Erasures(Part):
             return _find(connection, request.request_id)
 
     def forbidden(self, topic: TopicName) -> Sequence[ErasureRequest]:
-        """Requests whose key may not come into the topic, oldest first; most topics have none."""
+        """Return the requests that forbid a key in the topic, oldest first. Most topics have none."""
         query = select(_erasures).where(_erasures.c.forbid == 1, _erasures.c.lifted.is_(None)).order_by(_erasures.c.event)
         found = [_request(row) for row in self._rows(query)]
         return [request for request in found if request.forbids(topic)]
 
     def allow_again(self, request_id: str, *, by: str, why: str) -> ErasureRequest:
-        """What the request forbids may come in again. Raises UnknownErasure, NothingForbidden, UnexplainedErasure, UnnamedPerson, MixedScripts."""
+        """Allow the request's key again. Raises UnknownErasure, NothingForbidden, UnexplainedErasure, UnnamedPerson, MixedScripts."""
         by = _person_who_asks(by, why)
         with self._database.writing() as connection:
             found = _find(connection, request_id)
@@ -325,8 +345,13 @@ class Erasures(Part):
             return _find(connection, found.request_id)
 
     def keep_receipt(self, request_id: str, made: Callable[[str | None], str]) -> None:
-        """`made`: from the receipt that there is, None where there is none, the one that replaces it; JSON, without the key. Others wait
-        meanwhile, for topics of a request may be done at one time. Raises UnknownErasure, AmbiguousErasure."""
+        """Replace the request's receipt. Other callers wait meanwhile, because several topics of a request may finish at once.
+
+        Args:
+            made: Makes the new receipt from the present one, or from None. JSON, without the key.
+
+        Raises UnknownErasure, AmbiguousErasure.
+        """
         with self._database.writing() as connection:
             found = _find(connection, request_id)
             connection.execute(select(_erasures.c.request_id).where(_erasures.c.request_id == found.request_id).with_for_update())
@@ -343,20 +368,26 @@ class Erasures(Part):
         return kept
 
     def receipts(self, *, limit: int) -> Sequence[tuple[Instant, str]]:
-        """When each was kept last, and its JSON; the newest first."""
+        """Return each receipt as JSON with the time of its last change, the newest first."""
         rows = self._rows(select(_receipts).order_by(_receipts.c.at.desc(), _receipts.c.request_id).limit(limit))
         return [(Instant(row.at), row.receipt) for row in rows]
 
     def document_topics(self, operations: Sequence[Operation]) -> Sequence[TopicName]:
-        """Of which it may name documents, as plans of these operations do: also those that were deleted since, or whose name a topic of
-        messages has now."""
+        """Return the topics whose records may name documents, by their state and by plans of these operations.
+
+        Includes topics that were deleted since, and names that a topic of messages has now.
+        """
         of_documents = [select(column.table.c.topic) for column, _ in _STATE]
         of_documents += [select(kept.c.topic).where(kept.c.operation.in_(operations)) for kept in (tables.plans, tables.outcomes)]
         with self._database.reading() as connection:
             return [topic_of(key) for key in sorted(connection.execute(union(*of_documents)).scalars())]
 
     def forget_document(self, topic: TopicName, matches: Matches, *, word: str) -> None:
-        """In one transaction; done before, it changes nothing. `word` takes the name's place: something that is no name."""
+        """Remove a document's name from the records of a topic, in one transaction. Repeating the call changes nothing.
+
+        Args:
+            word: The substitute for the name, which must not be a name itself.
+        """
         names = _Names(matches, word)
         with self._database.writing() as connection:
             claim_topic(connection, topic)
@@ -366,7 +397,7 @@ class Erasures(Part):
             of_topic = tables.outcomes.c.topic == key_of(topic)
             for event, text in connection.execute(select(tables.outcomes.c.event, tables.outcomes.c.outcome).where(of_topic)).all():
                 _put(connection, tables.outcomes, tables.outcomes.c.event == event, outcome=(text, names.in_json(text)))
-            # A run that found nothing due says why, of every topic; a preview says what would go.
+            # An idle run's detail has the reason of each topic, and a preview's detail has its removals.
             idle = tables.runs.c.detail.contains(key_of(topic), autoescape=True)
             for run_id, text in connection.execute(select(tables.runs.c.run_id, tables.runs.c.detail).where(idle)).all():
                 _put(connection, tables.runs, tables.runs.c.run_id == run_id, detail=(text, names.in_text(text)))
@@ -421,7 +452,7 @@ def _request(row: Row[Any]) -> ErasureRequest:
 
 
 class _Names:
-    """Finds the name by its hash, each word once: a plan may name 100,000 documents, and the next one names them again."""
+    """Finds the name by its hash. Tests each part of a text once, because many plans may name the same 100,000 documents."""
 
     def __init__(self, matches: Matches, word: str) -> None:
         self._matches, self._word = matches, word
@@ -436,7 +467,7 @@ class _Names:
         return "".join(self._said(part) if is_name else part for part, is_name in words_of(text))
 
     def _said(self, part: str) -> str:
-        """A point after the name may be the sentence's."""
+        """Replace the name. A point after it may be the end of a sentence."""
         for name in (part, part.rstrip(".")):
             if self.is_it(name):
                 return self._word + part[len(name) :]
@@ -463,7 +494,7 @@ def _forget_state(connection: Connection, topic: TopicName, names: _Names) -> No
         for name in connection.execute(select(column).where(*of_topic).distinct()).scalars().all():
             if names.is_it(name):
                 connection.execute(delete(column.table).where(*of_topic, column == name))
-    # What was seen last is a digest of names too, and is looked at anew.
+    # The last due state also has a digest of names. The next check makes a new one.
     connection.execute(delete(tables.due_states).where(tables.due_states.c.topic == key_of(topic)))
     accepted, of_topic = tables.accepted_settings, [tables.accepted_settings.c.topic == key_of(topic)]
     for settings, word in connection.execute(select(accepted.c.settings, accepted.c.word).where(*of_topic)).all():
@@ -472,7 +503,7 @@ def _forget_state(connection: Connection, topic: TopicName, names: _Names) -> No
 
 
 def _accepted(text: str, names: _Names) -> str:
-    """Accepted settings without the document's own and its owner."""
+    """Return the accepted settings without the document's own settings and its owner."""
     settings = json.loads(text)
     if ACCEPTED_OWN in settings:
         own = json.loads(settings[ACCEPTED_OWN])
@@ -494,7 +525,7 @@ def _tell_plan(connection: Connection, plan_id: str, names: _Names) -> None:
 
 
 def _put(connection: Connection, table: Table, *where: ColumnElement[bool], **texts: tuple[str | None, str | None]) -> None:
-    """Columns whose text is another now, as (was, is)."""
+    """Update the columns whose text has changed, as (was, is)."""
     changed = {column: now for column, (was, now) in texts.items() if now != was}
     if changed:
         connection.execute(update(table).where(*where).values(**changed))

@@ -17,9 +17,9 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome, Run, RunEntry
 from message_lifecycle.model.plan import Operation
 
-# Outcomes and runs: what every run came to, also where there was nothing to do.
+# Runs and their outcomes. An idle run has an outcome, too.
 #
-# A run is named by whoever started it (Airflow's run id, or the command line's); it links topics, plans and outcomes.
+# The starter names a run (Airflow's run id, or the command line's). A run links topics, plans and outcomes.
 
 
 _met = tables.run_topics
@@ -30,7 +30,7 @@ class Runs(Part):
     """Runs and the history of outcomes."""
 
     def link_run(self, run: str | None, plan_id: str) -> None:
-        """Note that the run works on a plan that is there already. No run: nothing to note. Raises UnknownPlan."""
+        """Record that the run works on a recorded plan. Do nothing without a run. Raises UnknownPlan."""
         if run is None:
             return
         with self._database.writing() as connection:
@@ -41,8 +41,11 @@ class Runs(Part):
             link(connection, run, topic_of(topic), plan_id, at=self._database.now(connection))
 
     def claim(self, run: str, topic: TopicName, *, since: Instant) -> str | None:
-        """Take the topic for the run, before there is a plan; the run that has taken it since then, if there is one (and nothing
-        was changed). A claim ends with the run's plan or outcome for the topic."""
+        """Claim the topic for the run, before it has a plan. The claim ends with the run's plan or outcome for the topic.
+
+        Returns:
+            The run that has claimed the topic since that time, and then nothing changes. None: this run has the claim now.
+        """
         planned = _met.alias("planned")
         claims = (
             select(_met.c.run_id)
@@ -65,18 +68,17 @@ class Runs(Part):
         return holder
 
     def record_idle_run(self, run: str, *, as_of: Instant, detail: str) -> None:
-        """A run that takes nothing, and what it has to say of each topic: why none is due, or what would go (a preview). The newest word of
-        the run stands."""
+        """Record a run without removals: why no topic is due, or a preview. The run's newest record replaces the earlier one."""
         with self._database.writing() as connection:
             _know(connection, run, at=self._database.now(connection))
             told = update(tables.runs).where(tables.runs.c.run_id == run).values(as_of=as_of, detail=detail)
             connection.execute(told)
 
     def record_run_outcome(self, run: str | None, outcome: Outcome) -> Outcome:
-        """What a run came to for a topic, without closing a plan: nothing to do, starved, failed. Returned as it was given.
+        """Record a run's outcome for a topic, without closing a plan: nothing to do, starved, failed. Return the outcome.
 
-        The same again adds nothing; another one for the same topic (the run was tried again) is kept beside the first in the
-        history, and takes its place in the run. Without a run it stands in the history alone.
+        Repeating the call adds nothing. If the run was tried again, the history keeps both outcomes, and the run shows the newest. Without
+        a run only the history has the outcome.
         """
         with self._database.writing() as connection:
             claim_topic(connection, outcome.topic)
@@ -97,16 +99,16 @@ class Runs(Part):
         return outcome
 
     def run_entries(self, run: str) -> Sequence[RunEntry]:
-        """Topics, plans and outcomes of a run, in the order they were met; nothing for a run that is not known."""
+        """Return topics, plans and outcomes of a run in order. Empty for an unknown run."""
         with self._database.reading() as connection:
             return [entry for _, entry in _entries(connection, _met.c.run_id == run)]
 
     def runs_of(self, plan_id: str) -> Sequence[str]:
-        """Names of the runs that have worked on the plan, the first first."""
+        """Return the names of the runs that have worked on the plan, the first run first."""
         return [str(row.run_id) for row in self._rows(select(_met.c.run_id).where(_met.c.plan_id == plan_id).order_by(_met.c.event))]
 
     def runs(self, run: str | None = None, *, limit: int = 50) -> Sequence[Run]:
-        """Newest first; or the one of that name, if there is one."""
+        """Return the newest runs first, or the run of that name."""
         query = select(tables.runs).order_by(tables.runs.c.event.desc()).limit(limit)
         if run is not None:
             query = query.where(tables.runs.c.run_id == run)
@@ -129,7 +131,12 @@ class Runs(Part):
     def history(
         self, topic: TopicName | None = None, *, limit: int | None = None, operations: Collection[Operation] | None = None
     ) -> Sequence[tuple[Instant, Outcome]]:
-        """Outcomes, newest first, with the time of recording; of these operations, or of all. `limit` None: however many there are."""
+        """Return outcomes with the time of their record, newest first.
+
+        Args:
+            limit: None: no limit.
+            operations: None: every operation.
+        """
         outcomes = tables.outcomes
         query = select(outcomes.c.recorded_at, outcomes.c.outcome).order_by(outcomes.c.event.desc()).limit(limit)
         if topic is not None:
@@ -140,7 +147,7 @@ class Runs(Part):
         return [(Instant(row.recorded_at), from_json(Outcome, row.outcome)) for row in rows]
 
     def newest(self, topic: TopicName) -> Mapping[str, Sequence[tuple[Instant, Outcome]]]:
-        """Of each operation the newest outcome of each name, the newest first, with the time of recording."""
+        """Return the newest outcome of each name for each operation, newest first, with the time of its record."""
         found: dict[str, list[tuple[Instant, Outcome]]] = {}
         for row in self._of_topic(_newest_outcomes(one_topic=False), topic, one=_newest_outcomes(one_topic=True)):
             outcome = from_json(Outcome, row.outcome)
@@ -157,7 +164,7 @@ def _newest_outcomes(*, one_topic: bool) -> Select[Any]:
 
 
 def link(connection: Connection, run: str, topic: TopicName, plan_id: str | None, *, at: Instant) -> None:
-    """Within the caller's transaction; a link that is there stays."""
+    """Link run, topic and plan, unless they are linked. Runs in the caller's transaction."""
     event = _know(connection, run, at=at)
     lock_row(connection, _met, run_id=run, topic=key_of(topic), plan_id=plan_id or _NO_PLAN, event=event)
 
@@ -169,7 +176,7 @@ def _know(connection: Connection, run: str, *, at: Instant) -> int:
 
 
 def write_outcome(connection: Connection, outcome: Outcome, *, at: Instant) -> int:
-    """Within the caller's transaction; returns its event."""
+    """Insert the outcome and return its event. Runs in the caller's transaction."""
     event = next_event(connection)
     add(
         connection,
@@ -205,7 +212,7 @@ def _entries(connection: Connection, which: ColumnElement[bool]) -> Iterator[tup
         .order_by(_met.c.event)
     )
     for row in connection.execute(query).all():
-        # A plan's own outcome is final; until there is one, the run's word about it (failed) counts.
+        # A plan's own outcome is final. Until then the run's outcome for it (failed) counts.
         text = row.of_plan or row.of_run
         yield (
             row.run_id,

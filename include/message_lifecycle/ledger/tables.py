@@ -1,6 +1,6 @@
-"""The ledger's tables; `schema` makes them.
+"""The ledger's tables. `schema` creates them.
 
-Only TEXT and 64-bit integers: a row is then the same on PostgreSQL, on SQLite and in a backup. Topics are `stream/topic`,
+Columns are TEXT and 64-bit integers only, so a row is the same on PostgreSQL, on SQLite and in a backup. Topics are `stream/topic`,
 instants are microseconds, JSON is canonical text. `event` numbers rows in the order of their commits.
 """
 
@@ -12,7 +12,7 @@ metadata = MetaData()
 
 
 def _key(name: str, kind: type[Text] | type[BigInteger] = Text) -> Column[object]:
-    # Never made by the database: SQLite would otherwise fill in a lone integer key by itself.
+    # Otherwise SQLite would fill in a lone integer key by itself.
     return Column(name, kind, primary_key=True, nullable=False, autoincrement=False)
 
 
@@ -36,13 +36,13 @@ meta = Table(
     _number("event"),
     CheckConstraint("id = 1"),
 )
-"""One row. `sequence` is the ledger's age as tables know it; `event` the number of the newest recorded row."""
+"""One row. `sequence` is the ledger's age as tables record it. `event` is the number of the newest recorded row."""
 
 topics = Table("lifecycle_topics", metadata, _key("topic"), _number("last_sequence"))
-"""One row per topic the ledger has met: locked by every write about its plans. `last_sequence`: the newest number given to it."""
+"""One row per known topic. Writes about the topic's plans lock the row. `last_sequence`: the newest number given to the topic."""
 
 accepted_ledgers = Table("lifecycle_accepted_ledgers", metadata, _key("topic"), _key("uuid"), _number("sequence"), _number("at"))
-"""Foreign ledgers that a person took on knowingly, up to a sequence."""
+"""Foreign ledgers that a person accepted, up to a sequence."""
 
 accepted_settings = Table(
     "lifecycle_accepted_settings",
@@ -77,15 +77,18 @@ plans = Table(
     _number("committed_at", null=True),
     _number("cleared_at", null=True),
 )
-"""`committed_at`: when a run first had all commits of the plan behind it; null: none, or the run died before it could say so. `cleared_at`: when nothing was left any more of the plan's stage; null: something may be left."""
-# DEL-1, should two writers ever get past the topic's row lock.
+"""`committed_at`: when a run first had made every commit of the plan. Null: there is no such commit, or the run died before it recorded the
+time. `cleared_at`: when the plan's stage had no leftovers any more. Null: it may have leftovers.
+"""
+# DEL-1, in case two writers ever pass the topic's row lock.
 Index("lifecycle_one_open_plan", plans.c.topic, unique=True, postgresql_where=text("state <> 'closed'"), sqlite_where=text("state <> 'closed'"))  # fmt: skip
 Index("lifecycle_plans_by_as_of", plans.c.topic, plans.c.operation, plans.c.as_of)
 Index("lifecycle_uncleared_plans", plans.c.topic, postgresql_where=text("state = 'closed' and cleared_at is null"), sqlite_where=text("state = 'closed' and cleared_at is null"))  # fmt: skip
 
 plan_documents = Table("lifecycle_plan_documents", metadata, _key("plan_id"), _text("document"), _text("text_id", null=True))
-"""Apart, because a plan may name 60,000 files (8 MB) and lists need none of it. `text_id`: what the plan's id would be by the text as it is
-now; null: nothing was taken out of it since."""
+"""Documents of plans. They have a table of their own, because a plan may name 60,000 files (8 MB) and lists need no document. `text_id`:
+the hash of the present text. Null: the text is unchanged.
+"""
 
 plan_ranges = Table(
     "lifecycle_plan_ranges",
@@ -96,7 +99,7 @@ plan_ranges = Table(
     _key("first_offset", BigInteger),
     _key("plan_id"),
 )
-"""Offsets that a plan takes, both ends included; its key answers "which plan took this offset?"."""
+"""Offsets that a plan removes, both ends included. The key of the table answers "which plan removed this offset?"."""
 
 outcomes = Table(
     "lifecycle_outcomes",
@@ -120,7 +123,7 @@ runs = Table(
     _number("as_of", null=True),
     _text("detail"),
 )
-"""`as_of` and `detail` are set where a run found nothing due at all, or was a preview."""
+"""`as_of` and `detail` have values if a run found nothing due at all, or was a preview."""
 Index("lifecycle_runs_by_event", runs.c.event)
 
 run_topics = Table(
@@ -132,7 +135,7 @@ run_topics = Table(
     _number("event"),
     _number("outcome_event", null=True),
 )
-"""What a run met per topic. An empty `plan_id`: the run's own outcome, without a plan."""
+"""Topics of a run. An empty `plan_id`: the run's own outcome, without a plan."""
 
 consumers = Table(
     "lifecycle_consumers",
@@ -144,7 +147,7 @@ consumers = Table(
     _number("at", null=True),
     _number("replica"),
 )
-"""`offset` -1: nothing yet. `replica`: 1 for a source or mirror of the topic, whose name here is its `stream/topic`; else 0."""
+"""`offset` -1: nothing yet. `replica`: 1 for a source or mirror of the topic, by its name `stream/topic`. Otherwise 0."""
 
 due_states = Table(
     "lifecycle_due_states",
@@ -178,8 +181,10 @@ batches = Table(
     _text("remap_plan", null=True),
     _text("instead_of", null=True),
 )
-"""`mapping`, `ranges`: JSON. `remap_plan`: the plan that removes its messages so that its files come in again; `instead_of`: the same plan,
-of the batch that brings them. `unsettled`: refused rows that nobody has replayed, accepted or brought again in a mended file."""
+"""`mapping`, `ranges`: JSON. `remap_plan`: the plan that removes the batch's messages, so that its files come in again. `instead_of`: the
+same plan, in the batch that ingests the files again. `unsettled`: refused rows that nobody has replayed, accepted or ingested again in a
+mended file.
+"""
 Index("lifecycle_one_open_batch", batches.c.topic, unique=True, postgresql_where=text("state = 'open'"), sqlite_where=text("state = 'open'"))  # fmt: skip
 
 batch_files = Table(
@@ -191,7 +196,7 @@ batch_files = Table(
     _number("size_bytes"),
     _text("batch_id"),
 )
-"""A file stands here from the begin of the batch that takes it; abandoning the batch takes it out again."""
+"""Files of batches, from the begin of a batch on. Abandoning the batch deletes its rows."""
 Index("lifecycle_batch_files_by_batch", batch_files.c.batch_id)
 
 refused_files = Table(
@@ -203,12 +208,12 @@ refused_files = Table(
     _text("sha256"),
     _number("rows"),
 )
-"""Files of which a batch refused every row. The same content is not taken again under that name; a mended file is."""
+"""Files that a batch refused whole. The topic ingests a mended file of that name, but not the same content again."""
 
 ingest_settings = Table("lifecycle_ingest_settings", metadata, _key("topic"), _key("name"), _text("value"))
 
 accepted_views = Table("lifecycle_accepted_views", metadata, _key("topic"), _text("settings"))
-"""The settings under which a topic's compacted view is as it is; a topic without a row was never compacted."""
+"""The settings that shaped a topic's compacted view. A topic without a row was never compacted."""
 
 synced_seqs = Table(
     "lifecycle_synced_seqs",
@@ -219,7 +224,7 @@ synced_seqs = Table(
     _number("server_seq"),
     _number("at", null=True),
 )
-"""What each client of a document has proved to have, and when it last did (SNP-3)."""
+"""The newest proved server_seq of each client of a document, and the time of its last proof (SNP-3)."""
 
 document_settings = Table(
     "lifecycle_document_settings", metadata, _key("topic"), _key("level"), _key("name"), _key("setting"), _text("value")
@@ -246,7 +251,7 @@ holds = Table(
     _text("released_why", null=True),
     _number("released_at", null=True),
 )
-"""Legal holds (DEL-8). `kind`: topic, key or range. `held_key`: base64, and null from the release on; `last_offset` null: no end."""
+"""Legal holds (DEL-8). `kind`: topic, key or range. `held_key`: base64, and null after the release. `last_offset` null: no end."""
 Index("lifecycle_holds_by_topic", holds.c.topic, holds.c.placed_at)
 
 log_witnesses = Table(
@@ -264,9 +269,10 @@ log_witnesses = Table(
     _text("word", null=True),
     _number("repaired_at", null=True),
 )
-"""Our newest commit on each table of a topic, as far as the ledger knows (MSG-4). `kind`: empty for the log, `compacted` for a view.
-`offsets`: JSON, end offsets or horizons by partition. `state`: JSON, all that the commit's summary carries. `repaired_by`, `word`, `repaired_at`: the person who
-repaired the state or accepted a rollback, and why."""
+"""Our newest recorded commit on each table of a topic (MSG-4). `kind`: empty for the log, `compacted` for a view. `offsets`: JSON, end
+offsets or horizons by partition. `state`: JSON, the whole state in the commit's summary. `repaired_by`, `word`, `repaired_at`: the
+person who repaired the state or accepted a rollback, and why.
+"""
 Index("lifecycle_log_witnesses_by_topic", log_witnesses.c.topic)
 
 tables_beside = Table(
@@ -280,12 +286,13 @@ tables_beside = Table(
     _text("word", null=True),
     _number("given_up_at", null=True),
 )
-"""Each table that the catalog ever had beside a topic's log, as far as the ledger knows (DEL-7). `missed_at`: when a search
-of the topic last missed it. `given_up_by`, `word`, `given_up_at`: the person who gave up a missing table, and why."""
+"""Every recorded table that the catalog ever had next to a topic's log (DEL-7). `missed_at`: when a search of the topic last missed it.
+`given_up_by`, `word`, `given_up_at`: the person who gave up a missing table, and why.
+"""
 Index("lifecycle_tables_beside_by_topic", tables_beside.c.topic)
 
 swept = Table("lifecycle_swept", metadata, _key("topic"), _number("snapshot_id"))
-"""Up to which snapshot of the topic's table the sweep for markers has looked (MRK-2)."""
+"""The last snapshot of the topic's table that the sweep for markers has checked (MRK-2)."""
 
 looks = Table("lifecycle_looks", metadata, _key("topic"), _key("operation"), _number("looked_at"), _number("settled_at", null=True))
 """When a scheduled run of the operation last looked at the topic, and when one last found nothing due and nothing held (OBL-1)."""
@@ -308,10 +315,12 @@ erasures = Table(
     _text("lifted", null=True),
     _text("in_values", null=True),
 )
-"""Requests of erasure. `in_values`: JSON, where the key was found inside values. `digest`: the key's keyed hash, `secret`: which secret made it, `mark`: see `KeyDigest`. `topics`: JSON list, empty: all. `forbid`: 1 or 0."""
+"""Requests of erasure. `in_values`: JSON, where a search found the key inside values. `digest`: the key's keyed hash. `secret`: the
+fingerprint of its secret. `mark`: see `KeyDigest`. `topics`: JSON list, empty: all topics. `forbid`: 1 or 0.
+"""
 
 erasure_receipts = Table("lifecycle_erasure_receipts", metadata, _key("request_id"), _text("receipt"), _number("at"))
-"""What was seen to be gone, as JSON; the newest of each request."""
+"""The newest receipt of each request, as JSON: evidence of removed data."""
 
 undone = Table(
     "lifecycle_undone",
@@ -324,7 +333,7 @@ undone = Table(
     _text("released_by", null=True),
     _text("word", null=True),
 )
-"""Plans that were taken back (DEL-7), and by which plan. Until `released_at` nothing takes their messages again."""
+"""Undone plans (DEL-7), and the plan that undid each. Until `released_at` no plan removes their messages again."""
 Index("lifecycle_undone_by_topic", undone.c.topic)
 
 undone_ranges = Table(
@@ -335,4 +344,4 @@ undone_ranges = Table(
     _key("first_offset", BigInteger),
     _number("last_offset"),
 )
-"""What came back, both ends included."""
+"""Restored offsets, both ends included."""

@@ -1,4 +1,7 @@
-"""What is kept per topic between runs: who has read how far (EXP-6, TTL-6), the settings last accepted (DEL-3), what is due next."""
+"""The ledger's state of each topic between runs.
+
+Progress of readers (EXP-6, TTL-6), the last accepted settings (DEL-3), and the next due work.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +42,11 @@ def _all_settings(table: Table) -> Select[Any]:
 
 
 class TopicState(Part):
-    """Progress stands per topic, consumer and partition; a consumer is registered by its first commit, and a replica stands under its
-    `stream/topic`, which no consumer can have as its name. Of all else each value replaces the one before."""
+    """Progress of readers, accepted settings, looks and due states.
+
+    Progress is stored by topic, consumer and partition. A consumer's first commit registers it. A replica has the name `stream/topic`,
+    which no consumer can have. Any other new value replaces the old value.
+    """
 
     def commit(
         self,
@@ -54,13 +60,18 @@ class TopicState(Part):
     ) -> Progress:
         """Record the last offset that the consumer has processed (Kafka's committed offset minus one), and when.
 
-        Offset -1 registers a consumer that has processed nothing yet.
+        Offset -1 registers a consumer that has processed nothing yet. A lower offset is accepted: consumers may reset, as in Kafka, and
+        then need the older messages.
 
-        A lower offset than before is taken as it is: consumers may reset, as in Kafka, and then need the older messages.
-        `at` never moves back, as a commit that comes late must not make a consumer look silent; None (unknown) stays for
-        as long as it is given, and never falls silent. `end_offset`: the partition's, where the caller knows it.
-        Raises InvalidName, InvalidProgress for an offset below -1 or one that the log has not given yet, and
-        ReplicaProgress for a replica's name.
+        Args:
+            at: Never moves back, because a late commit must not make a consumer look silent. None (unknown) lasts until a commit gives a
+                time. Meanwhile the consumer never falls silent.
+            end_offset: The partition's end offset, if the caller knows it.
+
+        Raises:
+            InvalidName: The consumer's name breaks NAME-1.
+            InvalidProgress: The offset is below -1, or the log has not reached it yet.
+            ReplicaProgress: The name is a replica's.
         """
         if "/" in consumer:
             self._refuse_replica(topic, consumer)
@@ -83,14 +94,14 @@ class TopicState(Part):
         return Progress(consumer=name, partition=partition, offset=offset, at=latest)
 
     def register_replica(self, topic: TopicName, replica: TopicName, partitions: int) -> None:
-        """From now on nothing of the topic goes before the replica has copied it; one that is registered stays as it is (TTL-6)."""
+        """Register a replica, unless it is registered. From now on no message of the topic leaves before the replica has copied it (TTL-6)."""
         with self._database.writing() as connection:
             for partition in range(partitions):
                 row = {"topic": key_of(topic), "consumer": str(replica), "partition": partition}
                 lock_row(connection, _consumers, **row, offset=_NOTHING_YET, at=None, replica=1)
 
     def set_copied(self, topic: TopicName, replica: TopicName, copied: Mapping[int, int]) -> None:
-        """The last offset of the topic by partition that the replica's table holds or has passed. It never falls silent."""
+        """Record by partition the last offset of the topic that the replica's table holds or has passed. A replica never falls silent."""
         with self._database.writing() as connection:
             for partition, offset in sorted(copied.items()):
                 row = {"topic": key_of(topic), "consumer": str(replica), "partition": partition}
@@ -103,9 +114,10 @@ class TopicState(Part):
                 raise replica_progress(str(topic), name)
 
     def remove(self, topic: TopicName, consumer: str) -> str:
-        """Forget the consumer or replica in every partition: it keeps no message any more; its name.
+        """Forget the consumer or replica in every partition, so that it keeps no message any more. Return its name.
 
-        Raises UnknownConsumer, InvalidName."""
+        Raises UnknownConsumer, InvalidName.
+        """
         name = reader_name(consumer)
         with self._database.writing() as connection:
             gone = connection.execute(delete(_consumers).where(*_is(topic, name)))
@@ -114,7 +126,7 @@ class TopicState(Part):
         return name
 
     def consumers(self, topic: TopicName) -> Sequence[Progress]:
-        """In order of (consumer, partition); none registered: empty."""
+        """Return the readers in order of (consumer, partition)."""
         rows = self._of_topic(_ALL_CONSUMERS, topic)
         return [
             Progress(
@@ -124,14 +136,16 @@ class TopicState(Part):
         ]
 
     def replicas(self) -> Sequence[tuple[TopicName, TopicName]]:
-        """(origin, replica) of all that are registered, in order."""
+        """Return (origin, replica) of every registered replica, in order."""
         pair = (_consumers.c.topic, _consumers.c.consumer)
         rows = self._rows(select(*pair).where(_consumers.c.replica == 1).distinct().order_by(*pair))
         return [(topic_of(row.topic), topic_of(row.consumer)) for row in rows]
 
     def set_accepted(self, topic: TopicName, values: Mapping[str, Value | None], *, by: str | None = None, text: str | None = None) -> None:
-        """Keep the settings under which the topic's removals are accepted now; `by`, `text`: a person's word for them (DEL-3). Raises UnnamedPerson,
-        MixedScripts."""
+        """Record the settings that are accepted for the topic's removals. `by`, `text`: the person who accepted them, and why (DEL-3).
+
+        Raises UnnamedPerson, MixedScripts.
+        """
         by = None if by is None else person_of(by)
         with self._database.writing() as connection:
             at = self._database.now(connection)
@@ -146,61 +160,70 @@ class TopicState(Part):
             )
 
     def accepted(self, topic: TopicName) -> Mapping[str, Value | None] | None:
-        """None: not known, so that the first removal needs a person's word."""
+        """Return the accepted settings. None: unknown, so the first removal needs a person's approval."""
         return self._settings_in(tables.accepted_settings, topic)
 
     def known_topics(self) -> Mapping[TopicName, Instant]:
-        """Those that were made or taken on under this ledger, and when that was said of them last."""
+        """Return the topics that were made or accepted under this ledger, with the time of the last such record."""
         said = union_all(*(select(kept.c.topic, kept.c.at) for kept in (tables.accepted_settings, tables.accepted_ledgers))).subquery()
         rows = self._rows(select(said.c.topic, said.c.at).order_by(said.c.at))
         return {topic_of(row.topic): Instant(row.at) for row in rows}
 
     def forget_topic(self, topic: TopicName) -> None:
-        """It is not known any more; what was done with it stays in the history."""
+        """Forget that the topic exists. Its history stays."""
         with self._database.writing() as connection:
             for kept in (tables.accepted_settings, tables.accepted_ledgers):
                 connection.execute(delete(kept).where(kept.c.topic == key_of(topic)))
 
     def set_accepted_view(self, topic: TopicName, values: Mapping[str, Value | None] | None) -> None:
-        """Keep the settings under which the topic's compacted view is as it is; None: forget that there was one."""
+        """Record the settings that shaped the topic's compacted view. None: forget the view."""
         with self._database.writing() as connection:
             connection.execute(delete(tables.accepted_views).where(tables.accepted_views.c.topic == key_of(topic)))
             if values is not None:
                 put(connection, tables.accepted_views, topic=key_of(topic), settings=settings_to_json(values))
 
     def accepted_view(self, topic: TopicName) -> Mapping[str, Value | None] | None:
-        """None: nothing of the topic was ever compacted, as far as this ledger knows."""
+        """Return these settings. None: this ledger knows no compaction of the topic."""
         return self._settings_in(tables.accepted_views, topic)
 
     def _settings_in(self, table: Table, topic: TopicName) -> Mapping[str, Value | None] | None:
         return next((settings_from_json(row.settings) for row in self._of_topic(_all_settings(table), topic)), None)
 
     def set_swept(self, topic: TopicName, snapshot_id: int) -> None:
-        """Keep up to which snapshot markers owed for other writers' removals have been made (MRK-2)."""
+        """Record the last snapshot whose removals by other writers have their markers (MRK-2)."""
         with self._database.writing() as connection:
             put(connection, tables.swept, topic=key_of(topic), snapshot_id=snapshot_id)
 
     def swept(self, topic: TopicName) -> int | None:
-        """None: no sweep yet."""
+        """Return the last swept snapshot. None: no sweep yet."""
         kept = tables.swept.c
         found: int | None = self._value(select(kept.snapshot_id).where(kept.topic == key_of(topic)))
         return found
 
     def set_looks(self, operation: Operation, found: Mapping[TopicName, bool], *, as_of: Instant) -> None:
-        """Keep that a run has looked at these topics now. True: nothing was due there at `as_of` and nothing held; that never moves back."""
+        """Record that a run has looked at these topics now.
+
+        Args:
+            found: True: the topic had nothing due at `as_of` and nothing held. That time never moves back.
+        """
         with self._database.writing() as connection:
             at = self._database.now(connection)
             for topic, settled in sorted(found.items()):
                 _note(connection, topic, operation, looked_at=at, settled_at=as_of if settled else None)
 
     def note_topic(self, topic: TopicName, *, anew: bool) -> None:
-        """Keep that the topic is since now as it is: it was made (`anew`), its settings were altered, or it has come back."""
+        """Record that the topic has its present form since now: it is new, has other settings, or was restored.
+
+        A new topic also counts as settled now.
+        """
         with self._database.writing() as connection:
             at = self._database.now(connection)
             _note(connection, topic, OF_TOPIC, looked_at=at, settled_at=at if anew else None)
 
     def looks(self, topic: TopicName) -> Mapping[str, Look]:
-        """By operation; `OF_TOPIC`: since when the topic is as it is, and when it was made. None: it was before this was kept."""
+        """Return the looks by operation. `OF_TOPIC`: since when the topic has its present form, and when it was made. None: older than this
+        record.
+        """
         rows = self._of_topic(_ALL_LOOKS, topic)
         return {row.operation: Look(looked_at=row.looked_at, settled_at=row.settled_at) for row in rows}
 
@@ -217,7 +240,7 @@ class TopicState(Part):
             )
 
     def due_states(self) -> Mapping[TopicName, DueState]:
-        """All topics in one query: the due check must stay cheap."""
+        """Return the due states of all topics in one query, because the due check must stay cheap."""
         rows = self._rows(select(tables.due_states))
         return {
             topic_of(row.topic): DueState(
@@ -241,9 +264,11 @@ def _note(connection: Connection, topic: TopicName, operation: str, *, looked_at
 
 
 def forget_progress(connection: Connection, topic: TopicName) -> None:
-    """All that is registered for the topic or for what it copies goes on from nothing; who is registered, stays (EXP-6, TTL-6).
+    """Reset the progress of every reader of the topic, and of the topic as a replica. Readers stay registered (EXP-6, TTL-6).
 
-    Offsets of a log that is gone name other messages now: taken for progress, they would let go what nobody has read."""
+    Offsets of a vanished log name other messages now. As progress they would release messages that nobody has read. The topic's looks are
+    deleted, too.
+    """
     connection.execute(delete(tables.looks).where(tables.looks.c.topic == key_of(topic)))
     own = (_consumers.c.consumer == str(topic)) & (_consumers.c.replica == 1)
     connection.execute(update(_consumers).where((_consumers.c.topic == key_of(topic)) | own).values(offset=_NOTHING_YET))
@@ -253,9 +278,9 @@ def _is(topic: TopicName, name: str) -> tuple[ColumnElement[bool], ColumnElement
     return _consumers.c.topic == key_of(topic), _consumers.c.consumer == name
 
 
-# How far clients have synchronised each document (SNP-3), and settings below the topic's with who owns what (SNP-9).
+# Progress of clients on each document (SNP-3), and settings of users and documents with owners (SNP-9).
 #
-# Read whole by every look at a topic: as many rows as it has documents and clients, so nothing here is slow or loads much.
+# Every look at a topic reads all of it: as many rows as the topic has documents and clients. So this code must be fast and light.
 
 
 _synced = tables.synced_seqs
@@ -266,10 +291,10 @@ _ROWS_AT_ONCE = 500
 
 
 class Documents(Part):
-    """Names of documents, clients and users are normalised here, whoever gives them (NAME-1)."""
+    """Progress of clients and settings of documents. Every name of a document, client or user is normalised here (NAME-1)."""
 
     def synced(self, topic: TopicName, document: str | None = None) -> Sequence[Synced]:
-        """Grouped by document, clients of one in order; of one document, or of all."""
+        """Return the progress of clients, grouped by document, clients in order. None: of every document."""
         query = select(_synced.c.document, _synced.c.client, _synced.c.server_seq, _synced.c.at).where(_synced.c.topic == key_of(topic))
         if document is not None:
             query = query.where(_synced.c.document == normalise_name(document))
@@ -277,11 +302,13 @@ class Documents(Part):
         return [Synced(document=row.document, client=row.client, server_seq=row.server_seq, at=row.at) for row in rows]
 
     def replace_synced(self, topic: TopicName, document: str, client: str, *, seen: Synced | None, to: Synced | None) -> bool:
-        """Make the client's row `to`, in one statement and only if it is `seen` until then; whether it was. None is no row, before as
-        after: so is a client's that is still at 0, which does not pin (SNP-5).
+        """Replace the client's row `seen` with `to` in one statement. Return False if the row is no longer `seen`.
 
-        `to` is taken as it is, a lower server_seq or an earlier time included: whoever has seen the row knows what it must not be.
-        Raises InvalidName, InvalidServerSeq."""
+        None stands for no row. A client at 0 has no row either, because it does not pin (SNP-5). `to` may have a lower server_seq or an
+        earlier time: the caller has seen the row and decides.
+
+        Raises InvalidName, InvalidServerSeq.
+        """
         key = _row_of(topic, document, client)
         if to is not None and not 1 <= to.server_seq <= INT64_MAX:
             raise invalid_server_seq(key["document"], to.server_seq, f"1 to {INT64_MAX}")
@@ -296,21 +323,26 @@ class Documents(Part):
             return connection.execute(update(_synced).filter_by(**key, **was).values(server_seq=to.server_seq, at=to.at)).rowcount > 0
 
     def heard_of(self, topic: TopicName, document: str, client: str, at: Instant) -> bool:
-        """The client has asked for something, and is not silent (SNP-3): the time of its row moves on, and what it has proved to have
-        stays as it is. Whether there was an older time. Raises InvalidName."""
+        """Move the time of the client's row forward, because the client has asked for something (SNP-3). Its proved server_seq stays.
+
+        Return True if the row had an older time. Raises InvalidName.
+        """
         key = _row_of(topic, document, client)
         with self._database.writing() as connection:
             return connection.execute(update(_synced).filter_by(**key).where(_synced.c.at < at).values(at=at)).rowcount > 0
 
     def detach(self, topic: TopicName, document: str, client: str) -> bool:
-        """Whether there was a row. Raises InvalidName."""
+        """Delete the client's row. Return True if the row existed. Raises InvalidName."""
         key = _row_of(topic, document, client)
         with self._database.writing() as connection:
             return connection.execute(delete(_synced).filter_by(**key)).rowcount > 0
 
     def detach_silent(self, topic: TopicName, rows: Sequence[Synced]) -> int:
-        """Take these rows away, each only if it is still that one, for its client may have come back since; how many went. A row whose
-        time is unknown is never silent, and stays. One transaction, and one statement for each few hundred rows."""
+        """Delete these rows in one transaction and return the number of deleted rows.
+
+        A row is deleted only if it is unchanged, because its client may have come back since. A row with an unknown time is never silent,
+        and stays.
+        """
         found = 0
         columns = tuple_(_synced.c.document, _synced.c.client, _synced.c.server_seq, _synced.c.at)
         with self._database.writing() as connection:
@@ -321,15 +353,19 @@ class Documents(Part):
         return found
 
     def own_settings(self, topic: TopicName) -> OwnSettings:
-        """Everything that is set below the topic. Raises CorruptRecord."""
+        """Return every setting below the topic. Raises CorruptRecord."""
         with self._database.reading() as connection:
             return _own_settings(connection, topic)
 
     def alter_own_settings(self, topic: TopicName, changes: OwnChanges, *, check: Callable[[OwnSettings], None]) -> None:
-        """All of it in one transaction, or nothing. `check` is given everything as it will be, and raises where that does not go
-        together (SNP-5): what others change at the same time waits, or is part of it. It asks the ledger nothing.
+        """Apply every change in one transaction, or none.
 
-        Raises InvalidName, InvalidSetting, CorruptRecord, and what `check` raises."""
+        Args:
+            check: Receives the settings after the changes, and raises if they do not fit together (SNP-5). Concurrent changes wait or are
+                included. `check` must not query the ledger.
+
+        Raises InvalidName, InvalidSetting, CorruptRecord, and the errors of `check`.
+        """
         with self._database.writing() as connection:
             claim_topic(connection, topic)
             for level, named in (("user", changes.users), ("document", changes.documents)):
@@ -347,13 +383,18 @@ def _row_of(topic: TopicName, document: str, client: str) -> dict[str, str]:
 
 
 def forget_documents(connection: Connection, topic: TopicName) -> None:
-    """A server_seq of a document that is gone names another change now: taken for progress, it would let go what nobody has."""
+    """Forget clients, settings and owners of the topic's documents.
+
+    A server_seq of a vanished document names another change now. As progress it would release changes that no client has.
+    """
     for table in (_synced, _settings, _owners):
         connection.execute(delete(table).where(table.c.topic == key_of(topic)))
 
 
 def _value(setting: str, text: str, where: str) -> Value:
-    """By hand, as it is read by every look at what is due. Raises CorruptRecord, as what is not understood keeps nothing."""
+    """Parse without pydantic, because every due check reads settings. Raises CorruptRecord, because a value that nobody understands would
+    keep nothing.
+    """
     known = BY_NAME.get(setting)
     if known is None:
         raise corrupt_record(f"a setting of {where}", f"this program knows no {setting}")

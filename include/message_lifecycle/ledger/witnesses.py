@@ -1,4 +1,4 @@
-"""The ledger's memory of a topic's tables: our newest commit on each, the tables beside the log, and who repaired what (MSG-4)."""
+"""The ledger's records of a topic's tables: our newest commit on each, the tables next to the log, and repairs by people (MSG-4)."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _beside = tables.tables_beside
 
 
 class Witnesses(Part):
-    """The tables that hold a log and its compacted view, and all tables beside a log."""
+    """The tables that hold a log and its compacted view, and the other tables of a topic."""
 
     def log_witness(self, table_uuid: str) -> LogWitness | None:
-        """Return the newest commit on the table that the ledger knows; None if it knows none."""
+        """Return our newest recorded commit on the table, or None."""
         looked = self._in_look(_EVERY, "table_uuid", table_uuid)
         return next(map(_witness, self._rows(_EVERY.where(_kept.c.table_uuid == table_uuid)) if looked is None else looked), None)
 
@@ -32,13 +32,13 @@ class Witnesses(Part):
         return list(map(_witness, self._rows(select(_kept).where(_kept.c.topic == key_of(topic), _kept.c.kind == ""))))
 
     def tables_beside(self, topic: TopicName) -> dict[str, str]:
-        """Return the kind of each table that the topic ever had beside its log, by uuid, except for tables that a person gave up."""
+        """Return the kind of each table that the topic ever had next to its log, by uuid. Tables that a person gave up are left out."""
         known = (_beside.c.topic == key_of(topic), _beside.c.given_up_at.is_(None))
         rows = self._rows(select(_beside.c.table_uuid, _beside.c.kind).where(*known).order_by(_beside.c.kind, _beside.c.table_uuid))
         return {row.table_uuid: row.kind for row in rows}
 
     def keep_tables_beside(self, topic: TopicName, kinds: Mapping[str, str]) -> None:
-        """Remember these tables beside the topic's log. A table that a person gave up is known again.
+        """Record these tables next to the topic's log. A table that a person gave up counts again.
 
         Args:
             kinds: The kind of each table by its uuid.
@@ -64,7 +64,7 @@ class Witnesses(Part):
             connection.execute(update(_beside).where(_beside.c.table_uuid.in_(list(table_uuids))).values(**missed))
 
     def missed_tables(self, topic: TopicName) -> dict[str, tuple[str, Instant]]:
-        """Return the kind of each table beside the topic's log that a search has missed, and when one last did, by uuid."""
+        """Return, by uuid, the kind of each table that a search has missed, and the time of the last such search."""
         known = (_beside.c.topic == key_of(topic), _beside.c.given_up_at.is_(None), _beside.c.missed_at.is_not(None))
         rows = self._rows(select(_beside.c.table_uuid, _beside.c.kind, _beside.c.missed_at).where(*known).order_by(_beside.c.table_uuid))
         return {row.table_uuid: (row.kind, Instant(row.missed_at)) for row in rows}
@@ -109,7 +109,7 @@ class Witnesses(Part):
                     put(connection, _kept, table_uuid=one.table_uuid, **said, **repaired)
 
     def set_back_consumers(self, topic: TopicName, read: Mapping[int, int]) -> list[tuple[str, int, int]]:
-        """Set consumers back that have read further than these offsets, the last of each partition that is there.
+        """Set back consumers that have read further than these offsets, which are the last offsets of each partition.
 
         Returns:
             Consumer, partition and former offset of each row that changed.
@@ -131,7 +131,7 @@ class Witnesses(Part):
         return changed
 
     def forget_batches(self, topic: TopicName, snapshots: Sequence[int]) -> list[str]:
-        """Forget the batches of these snapshots, so that their files can be taken again.
+        """Forget the batches of these snapshots, so that their files can come in again.
 
         Returns:
             The files of those batches.
