@@ -1,8 +1,7 @@
-"""How changes become the state of a document (SNP-10). `fold_of` finds a fold by its name.
+"""Folds: changes become the state of a document (SNP-10). `fold_of` finds a fold by its name.
 
-A fold starts from a stored state or from nothing, applies payloads in order of server_seq, and gives the state back: as bytes to store
-(from which it can go on), and as the JSON value that a person reads. Whether a stored state is the same is for the fold to say: a
-proof that looked only at what is shown could not fail for what is not (SNP-6).
+A fold starts from a stored state or from nothing and applies payloads in order of server_seq. The state is bytes to continue from, and a
+JSON value for people. The fold itself compares stored states, because a comparison of JSON values could miss invisible differences (SNP-6).
 """
 
 from __future__ import annotations
@@ -17,30 +16,30 @@ from message_lifecycle.model.errors import InvalidChange
 
 
 class Folding(Protocol):
-    """One document while it is folded."""
+    """One document during folding."""
 
     def apply(self, payload: bytes) -> None:
-        """Apply one change. Raises ValueError (or a kind of it) that says why it cannot be applied; the folding is then of no use."""
+        """Apply one change. Raises ValueError if the change cannot be applied. The folding is then unusable."""
 
     def stored(self) -> bytes:
-        """The state, to go on from."""
+        """Return the state, to continue from."""
 
     def shown(self) -> object:
-        """The state as a JSON value: null before the first change, of `text_splice` empty text."""
+        """Return the state as a JSON value. Before the first change null, or empty text for `text_splice`."""
 
     def same_as(self, stored: bytes) -> bool:
-        """Whether a stored state is this one, in all that further changes build on; what is no state of the fold is not."""
+        """Return True if a stored state equals this one in everything that further changes build on. False for an invalid state."""
 
 
 class Fold(Protocol):
-    """A way of folding, with its settings. Can be sent to a Spark task."""
+    """A way of folding, with its settings. Spark can send it to a task."""
 
     def start(self, stored: bytes | None) -> Folding:
-        """From a stored state; None: from before the first change. Raises ValueError where it is not a state of this fold."""
+        """Start from a stored state, or before the first change if None. Raises ValueError if the state is not one of this fold."""
 
 
 def fold_of(name: str, *, yjs_roots: Mapping[str, str]) -> Fold:
-    """The fold of that name (setting `fold`). Imports its library only then."""
+    """Return the fold of that name (setting `fold`). Imports only its library."""
     match name:
         case "json_merge_patch":
             return JsonFold(step=merge)
@@ -60,13 +59,13 @@ def fold_of(name: str, *, yjs_roots: Mapping[str, str]) -> Fold:
             raise ValueError(f"no fold {name!r}")
 
 
-# Folding stored changes in order, and the proof that a snapshot and what is left give the same (SNP-6).
+# Fold stored changes in order, and prove that a snapshot with the remaining changes gives the same state (SNP-6).
 #
-# Of one document, and of nothing else: a store brings the changes in order of server_seq, in one pass, whatever engine reads them.
+# The code handles one document only. A store brings the changes in order of server_seq, in one pass, with any engine.
 
 
 class Numbered(Protocol):
-    """As much of a change as folding needs: stores that read many need not make a `Change` of each."""
+    """The part of a change that folding needs. A store that reads many changes need not make a `Change` of each."""
 
     @property
     def server_seq(self) -> int: ...
@@ -75,10 +74,10 @@ class Numbered(Protocol):
 
 
 class Replay:
-    """A folding that knows where it stands, and takes nothing but the next change."""
+    """A folding that knows its position, and accepts only the next change."""
 
     def __init__(self, fold: Fold, document: str, *, after: int, stored: bytes | None) -> None:
-        """Raises InvalidChange where `stored` is no state of this fold."""
+        """Raises InvalidChange if `stored` is not a state of this fold."""
         self.seq, self._document = after, document
         try:
             self.folding: Folding = fold.start(stored)
@@ -86,7 +85,7 @@ class Replay:
             raise InvalidChange(document, after, f"the snapshot to go on from cannot be read: {error}") from error
 
     def take(self, server_seq: int, payload: bytes) -> None:
-        """Raises InvalidChange: out of order, or not applicable."""
+        """Apply the change. Raises InvalidChange if it is out of order, or not applicable."""
         if server_seq != self.seq + 1:
             raise InvalidChange(self._document, server_seq, f"it does not follow {self.seq}")
         try:
@@ -96,14 +95,14 @@ class Replay:
         self.seq = server_seq
 
     def stored(self) -> bytes:
-        """Raises InvalidChange where the state cannot be kept."""
+        """Return the state. Raises InvalidChange if the state cannot be stored."""
         try:
             return self.folding.stored()
         except ValueError as error:
             raise InvalidChange(self._document, self.seq, str(error)) from error
 
     def same_as(self, stored: bytes) -> bool:
-        """Whether a stored state is this one. Raises InvalidChange where this one cannot be kept."""
+        """Return True if a stored state equals this one. Raises InvalidChange if this one cannot be stored."""
         try:
             return self.folding.same_as(stored)
         except ValueError as error:
@@ -112,17 +111,25 @@ class Replay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folded:
-    """What became of one document of a plan. `state`: of its new snapshot. `blocked`: why nothing of it may go."""
+    """The result for one document of a plan.
+
+    Attributes:
+        state: The state of its new snapshot.
+        blocked: Why no change of the document may leave.
+    """
 
     state: bytes | None = None
     blocked: str | None = None
 
 
 def fold_document(action: SnapshotDocument, fold: Fold, *, newest: int, stored: Mapping[int, bytes], changes: Iterable[Numbered]) -> Folded:
-    """Make the document's new snapshot, and hold what is stored to it: every change up to its seq must apply.
+    """Make the document's new snapshot, and check the stored data: every change up to its seq must apply.
 
-    `newest`: the newest snapshot, new or stored. `stored`: states of the stored ones, at least `after` and `newest`. `changes`: those
-    after `after`, ascending; later ones than the document's seq are passed over."""
+    Args:
+        newest: The newest snapshot, new or stored.
+        stored: States of stored snapshots, at least of `after` and `newest`.
+        changes: Changes past `after`, ascending. Changes past the document's seq are ignored.
+    """
     try:
         replay = Replay(fold, action.document, after=action.after, stored=stored[action.after] if action.after else None)
         state = None
@@ -153,10 +160,16 @@ def proof(
     changes: Iterable[Numbered],
     left: Iterable[Numbered],
 ) -> str | None:
-    """Why the staged document is not what it was; None: it is (SNP-6).
+    """Return why the staged document differs from the original. None: it is the same (SNP-6).
 
-    `base`: the state at `after`; `changes`: those after it, before anything went; `snapshot`: the newest one's state, as staged;
-    `left`: the staged changes after it. Nothing of what staging made is taken on trust."""
+    The proof trusts no result of the staging.
+
+    Args:
+        base: The state at `after`.
+        changes: The changes past `after`, before any change left.
+        snapshot: The state of the newest snapshot, as staged.
+        left: The staged changes past the newest snapshot.
+    """
     if snapshot is None:
         return f"there is no snapshot at server_seq {newest}"
     try:

@@ -1,4 +1,4 @@
-"""JSON Patch (RFC 6902), by the library `jsonpatch`: a change is a list of operations, all of which must apply."""
+"""JSON Patch (RFC 6902), by the library `jsonpatch`. A change is a list of operations, and every operation must apply."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from message_lifecycle.folds.json_text import DEPTH, check_depth, depth_of
 
 
 def patch(state: object, change: object) -> object:
-    """In place: a copy for each change would make long histories of large documents slow."""
+    """Apply the change in place: a copy for each change would make long histories of large documents slow."""
     if not isinstance(change, list):
         raise ValueError(f"{type(change).__name__} is no list of operations")
     try:
@@ -22,7 +22,7 @@ def patch(state: object, change: object) -> object:
 
 
 def _may_deepen(operation: dict[str, object]) -> bool:
-    """Whether the state may now be too deep. Told without the state, which is large where an operation is small."""
+    """Return True if the state may now be too deep. Looks at the operation only, because the state may be large."""
     below = str(operation["path"]).count("/")
     match operation["op"]:
         case "add" | "replace":

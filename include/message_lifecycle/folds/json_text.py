@@ -1,4 +1,4 @@
-"""JSON as folds read and keep it: strict in, canonical out; and the folds that need no library for it."""
+"""JSON for folds: strict parser, canonical writer, and the folds that need no library."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def _no_number(text: str) -> NoReturn:
 
 
 DEPTH = 200
-"""Lists and objects within each other, at most: whoever writes or shows a value goes down as deep, on a stack that others use too."""
+"""The most lists and objects within each other. Writing a value recurses as deep, on a stack that other code uses too."""
 _TOO_DEEP = f"lists and objects are nested more than {DEPTH} deep"
 
 _decoder = json.JSONDecoder(parse_float=_finite, parse_constant=_no_number)
 
 
 def read_json(payload: bytes) -> object:
-    """The value of JSON text in UTF-8. Raises ValueError, also for half of a surrogate pair, which no text can hold, and beyond `DEPTH`."""
+    """Return the value of JSON text in UTF-8. Raises ValueError, also for half of a surrogate pair and beyond `DEPTH`."""
     text = payload.decode("utf-8")
     try:
         value: object = _decoder.decode(text)
@@ -36,20 +36,20 @@ def read_json(payload: bytes) -> object:
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
-    # Most text opens too few brackets to be deep, wherever they stand.
+    # Most texts have too few brackets to be deep.
     if text.count("[") + text.count("{") > DEPTH:
         check_depth(value)
     return value
 
 
 def check_depth(value: object) -> None:
-    """Raises ValueError beyond `DEPTH`. Level by level, so that no depth is too much for the check itself."""
+    """Raise ValueError beyond `DEPTH`. Works level by level, so that no depth is too much for the check itself."""
     if depth_of(value) > DEPTH:
         raise ValueError(_TOO_DEEP)
 
 
 def depth_of(value: object) -> int:
-    """How many lists and objects are within each other; of plain values 0. It looks no further than just beyond `DEPTH`."""
+    """Return how many lists and objects are within each other, 0 for a plain value. The count stops just beyond `DEPTH`."""
     level, depth = [value] if isinstance(value, dict | list) else [], 0
     while level and depth <= DEPTH:
         depth += 1
@@ -60,7 +60,7 @@ def depth_of(value: object) -> int:
 
 
 def is_canonically(canonical: bytes, stored: bytes) -> bool:
-    """Whether `stored` is the value of that canonical JSON, however it is written."""
+    """Return True if `stored` is the value of that canonical JSON, in any spelling."""
     try:
         return stored == canonical or canonical_json(read_json(stored)) == canonical
     except ValueError:
@@ -68,22 +68,24 @@ def is_canonically(canonical: bytes, stored: bytes) -> bool:
 
 
 def canonical_json(value: object) -> bytes:
-    """Sorted keys, no white space, ASCII alone: equal values are equal bytes. Raises ValueError for a value nested too deeply."""
+    """Return JSON with sorted keys, without white space, in ASCII. Equal values have equal bytes. Raises ValueError for a value nested too
+    deeply.
+    """
     try:
         return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
 
 
-# What the folds whose state is a JSON value share: the state is kept as canonical JSON (SNP-10).
+# Folds with a JSON value as state. The state is stored as canonical JSON (SNP-10).
 
 
 Step = Callable[[object, object], object]
-"""(state, change) -> state; may work in place. Raises ValueError, also where the state would be deeper than what can be read back."""
+"""(state, change) -> state. May work in place. Raises ValueError, also for a state that would be too deep to read back."""
 
 
 class JsonFolding:
-    """One document. After an error it is of no use: a step may have been half done in place."""
+    """One document. Unusable after an error, because a step may be half done in place."""
 
     def __init__(self, state: object, step: Step) -> None:
         self._state, self._step = state, step
@@ -101,14 +103,14 @@ class JsonFolding:
         return is_canonically(self.stored(), stored)
 
     def shown(self) -> object:
-        """A copy: steps go on in place. By way of text: `deepcopy` goes down in Python, twice as deep as the state."""
+        """Return a copy, because steps work in place. The copy goes through text, because `deepcopy` recurses twice as deep as the state."""
         shown: object = json.loads(json.dumps(self._state))
         return shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JsonFold:
-    """A fold by a step, beginning with null."""
+    """A fold by a step, starting with null."""
 
     step: Step
 
@@ -117,8 +119,10 @@ class JsonFold:
 
 
 def merge(target: object, patch: object) -> object:
-    """JSON Merge Patch (RFC 7396): members of the change take the place of the state's, null takes a member away. The algorithm of section 2,
-    on `target` itself where it is an object."""
+    """Apply a JSON Merge Patch (RFC 7396, section 2): the change's members replace the state's, and null removes a member.
+
+    Works on `target` itself if it is an object.
+    """
     if not isinstance(patch, dict):
         return patch
     merged = target if isinstance(target, dict) else {}
@@ -142,7 +146,7 @@ _ALLOWED = "a list of [position, deleted, inserted]"
 
 
 class TextSplice:
-    """One text while it is folded."""
+    """One text during folding."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -156,7 +160,7 @@ class TextSplice:
             if not isinstance(splice, list) or len(splice) != 3:
                 raise ValueError(f"{splice!r} is not [position, deleted, inserted]")
             position, deleted, inserted = splice
-            # Exactly int: true and 1.0 are equal to 1, and no positions.
+            # Exactly int: true and 1.0 equal 1, but are not positions.
             if type(position) is not int or type(deleted) is not int or not isinstance(inserted, str):
                 raise ValueError(f"{splice!r} is not two whole numbers and a text")
             end = position + deleted
@@ -176,9 +180,10 @@ class TextSplice:
 
 
 class TextSpliceFold:
-    """Text, and changes that are lists of `[position, deleted, inserted]`, applied in order (SNP-10). Begins with empty text.
+    """Text, with changes that are lists of `[position, deleted, inserted]`, applied in order (SNP-10). Starts with empty text.
 
-    Positions count Unicode code points, as Python's text does: one splice is two slices."""
+    Positions count Unicode code points, like Python's text, so one splice is two slices.
+    """
 
     def start(self, stored: bytes | None) -> TextSplice:
         if stored is None:

@@ -1,4 +1,4 @@
-"""Updates of a Yjs document, by `pycrdt`. The stored state is the document as one update; it shows the JSON of its roots (SNP-10)."""
+"""Updates of a Yjs document, by `pycrdt`. The stored state is the document as one update, and its JSON value shows its roots (SNP-10)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOT_TYPES = {"Text": pycrdt.Text, "Map": pycrdt.Map, "Array": pycrdt.Array}
 
 
 class YjsFolding:
-    """One document. Updates come in the order in which the server took them, so each finds all that it builds on."""
+    """One document. Updates come in the order of the server, so each finds every update that it builds on."""
 
     def __init__(self, roots: tuple[tuple[str, str], ...], stored: bytes | None) -> None:
         self._doc: pycrdt.Doc[Any] = pycrdt.Doc()
@@ -25,22 +25,22 @@ class YjsFolding:
     def apply(self, payload: bytes) -> None:
         try:
             self._doc.apply_update(payload)
-        except BaseException as error:  # the core's panic is none of Exception; anything else goes on
-            # What the library's own core stumbles over is no Exception, and must not end a run that folds other documents as well.
+        except BaseException as error:  # the core's panic is not an Exception; any other error is raised again
+            # A panic of the library's core must not end a run that folds other documents as well.
             if type(error).__name__ != "PanicException":
                 raise
             raise ValueError("the library cannot apply the update") from error
         if not self._has_taken(payload):
-            # The library keeps such an update aside, and its state has nothing of it: what was stored would be lost.
+            # The library keeps such an update aside, outside its state, so a stored state would lose the update.
             raise ValueError("the update builds on others that are not there")
         self._empty = False
 
     def _has_taken(self, update: bytes) -> bool:
-        """Whether nothing of the update is left to be taken: neither what it adds nor what it deletes."""
+        """Return True if the document has every addition and every deletion of the update."""
         state, there = self._doc.get_state(), self._clocks()
         if any(clock > there.get(client, 0) for client, clock in _pairs(_numbers(pycrdt.get_state(update)))):
             return False
-        # Of an update without what the state has, only its deletions remain.
+        # Without the parts that the state has, only the deletions of an update remain.
         rest = _numbers(pycrdt.get_update(update, state))
         if next(rest):
             return False
@@ -55,8 +55,10 @@ class YjsFolding:
         return self._doc.get_update()
 
     def same_as(self, stored: bytes) -> bool:
-        """By every writer's clock and the whole content, whatever roots it is under. Both are read anew, as a document that took its
-        updates one by one need not have laid them out as one that took them at once."""
+        """Compare every writer's clock and the whole content, under any roots.
+
+        The comparison reads both states again. Updates taken one by one may have another layout than updates taken at once.
+        """
         ours = self.stored()
         if stored == ours:
             return True
@@ -77,7 +79,7 @@ class YjsFolding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Yjs:
-    """`roots`: (name, type) of what the document shows."""
+    """`roots`: the shown parts of the document, as (name, type)."""
 
     roots: tuple[tuple[str, str], ...]
 
@@ -86,7 +88,7 @@ class Yjs:
 
 
 def _numbers(encoded: bytes) -> Iterator[int]:
-    """Variable-length numbers of the Yjs encoding: seven bits a byte, the lowest first."""
+    """Yield the variable-length numbers of the Yjs encoding: seven bits a byte, the lowest first."""
     value = shift = 0
     for byte in encoded:
         value |= (byte & 0x7F) << shift
@@ -97,13 +99,13 @@ def _numbers(encoded: bytes) -> Iterator[int]:
 
 
 def _pairs(numbers: Iterator[int]) -> Iterator[tuple[int, int]]:
-    """As many pairs as the first number says."""
+    """Yield as many pairs as the first number says."""
     for _ in range(next(numbers)):
         yield next(numbers), next(numbers)
 
 
 def _json(value: object) -> object:
-    """As JavaScript writes it: whole numbers without a point, none for what is no number; bytes as base64."""
+    """Return the value like JavaScript writes it: whole numbers without a point, null for NaN and infinity, bytes as base64."""
     if isinstance(value, dict):
         return {str(name): _json(part) for name, part in value.items()}
     if isinstance(value, list | tuple):

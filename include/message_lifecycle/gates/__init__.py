@@ -1,1 +1,1 @@
-"""Who judges: what a staged deletion is held to, declared once and evaluated by Great Expectations or in plain Python."""
+"""The gate: checks of a staged change, declared once and evaluated by Great Expectations or in plain Python."""

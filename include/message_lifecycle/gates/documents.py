@@ -113,7 +113,7 @@ def _folds(unfolded: set[str]) -> str:
 def document_undo_suite(plan: Plan, policy: Policy) -> Suite:
     """Check that exactly the purged rows return unchanged, and that no other row differs (DEL-7, SNP-7).
 
-    The returning snapshots equal the old ones byte for byte. They were proved when they were made (SNP-6).
+    The returning snapshots equal the old ones byte for byte. Their creation proved them (SNP-6).
 
     Frames:
         documents: One row of totals over both tables.

@@ -19,16 +19,17 @@ from message_lifecycle.gates.suite import Number, Part
 
 for _chatty in ("great_expectations", "great_expectations.data_context.types.base"):  # the second sets a level of its own
     logging.getLogger(_chatty).setLevel(logging.ERROR)
-_expectations: Any = exported  # which does not export its names in a way that a type checker follows
-# Counts are wanted; examples of what was wrong would be data in a report.
+_expectations: Any = exported  # Great Expectations does not export its names in a way that a type checker follows
+# The gate needs counts. Examples of wrong values would put data into a report.
 _RESULT_FORMAT = {"result_format": "BASIC", "partial_unexpected_count": 0}
 
 
 class _ConfiguredOnce:
     """An expectation with a stored configuration.
 
-    Great Expectations asks each expectation some sixty times for its configuration and would build it each time, half of the cost of a
-    judgement. Each class declares the attribute, because pydantic allows no other attributes than fields."""
+    Great Expectations asks each expectation some sixty times for its configuration. Building it each time would be half of the cost of a
+    judgement. The subclasses declare the attribute, because pydantic allows no other attributes than fields.
+    """
 
     _configured: ExpectationConfiguration | None
 
@@ -51,7 +52,7 @@ class ExpectInSet(_ConfiguredOnce, _expectations.ExpectColumnValuesToBeInSet):  
     _configured = pydantic.PrivateAttr(default=None)
 
 
-# As Great Expectations declares them, bounds become doubles, which do not know every whole number from 2^53 on.
+# In the declarations of Great Expectations bounds become doubles, which do not know every whole number from 2^53 on.
 
 
 class ExpectExactColumnSum(_ConfiguredOnce, _expectations.ExpectColumnSumToBeBetween):  # type: ignore[misc]  # a base of any type
@@ -74,7 +75,9 @@ class ExpectExactColumnMax(_ConfiguredOnce, _expectations.ExpectColumnMaxToBeBet
 
 @cache
 def _frames() -> BatchDefinition[Any]:
-    """Return the one batch definition of this process, because making a context costs as much as judging. It keeps only the last frame."""
+    """Return the one batch definition of this process, because making a context costs as much as judging. The context keeps only the last
+    frame.
+    """
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = ProgressBarsConfig(globally=False)
     return context.data_sources.add_pandas("evidence").add_dataframe_asset("frame").add_batch_definition_whole_dataframe("whole")

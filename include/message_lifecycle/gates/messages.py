@@ -40,7 +40,7 @@ from message_lifecycle.model.settings import Policy
 # A suite counts rows before it judges them.
 
 
-# A share is a quotient of two counts below 2^53: what it may be off by is far below any limit a person would set.
+# A share is a quotient of two counts below 2^53. Its error is far below any limit that a person would set.
 _ROUNDING = 1e-9
 
 
@@ -76,7 +76,7 @@ def message_cleaner_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
 
 
 def retention_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
-    """Return the checks of `retention`: those of the cleaner without expiry of segments (RET-5)."""
+    """Return the checks of `retention`: the cleaner's checks without expiry of segments (RET-5)."""
     return (
         same_settings(plan, policy),
         rule("going", "No segment goes whole but by its messages.", "files that go", count("going", 0)),
@@ -95,7 +95,7 @@ def retention_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
 def message_request_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
     """Return the checks of a requested removal: all named messages leave, and no others (MRK-2, PRG-1).
 
-    It has one more frame than the cleaner's: `purged`, one row about the keys of all purged messages.
+    The suite has one more frame than the cleaner's: `purged`, one row about the keys of all purged messages.
     """
     return (
         rule("going", "No segment goes whole but by its messages.", "files that go", count("going", 0)),
@@ -219,7 +219,7 @@ def _sample(plan: Plan) -> Suite:
 
 
 def _left(plan: Plan, *reasons: RemovalReason, enabled: bool = True) -> Suite:
-    """Return the checks of overdue messages that stay, for those of the operation's `reasons` that the plan judged."""
+    """Return the checks of overdue messages that stay, by the operation's `reasons`. The plan must have judged every reason."""
     what = "segments with overdue messages that stay"
     if not enabled:
         return (rule("left", "The cleaner is disabled: what is overdue may stay.", what, RowCount(frame="left", minimum=0, maximum=None)),)
@@ -268,7 +268,8 @@ def _figures(plan: Plan, staged: Staged) -> Suite:
 def _limits(plan: Plan, policy: Policy) -> Suite:
     share = policy.max_removed_fraction
     expected = plan.expected
-    # If the plan knows the bytes, a store that reports a smaller share of them is wrong and would ask no person. Both must show.
+    # If the plan knows the bytes, a store that reports a smaller share of them is wrong. The gate requires both shares, because such a
+    # store would ask no person.
     at_least = expected.removed_bytes / expected.bytes_in - _ROUNDING if expected.removed_bytes and expected.bytes_in else 0.0
     return (
         rule(

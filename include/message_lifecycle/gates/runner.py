@@ -1,8 +1,8 @@
 """The judge of tables: Great Expectations evaluates the declared checks.
 
-Evidence is small: at most a row for each file. The judge computes and fetches a Spark frame once and never caches it, because a later gate
-of the session would find the old table in the cache. Great Expectations judges each frame in memory with one validation. A result counts
-only for the part of a check that it names, and a check passes only if all its parts return without an error.
+Evidence is small: at most a row for each file. The judge computes and fetches a Spark frame once and never caches it. A cache would show a
+later gate of the session the old table. Great Expectations judges each frame in memory with one validation. A result counts only for the
+named part of a check. A check passes only if all its parts return without an error.
 """
 
 from __future__ import annotations
@@ -157,9 +157,10 @@ def _in_pandas(frame: pa.Table, columns: Iterable[str]) -> pd.DataFrame:
 
 
 def _series(column: pa.ChunkedArray) -> pd.Series[Any]:
-    """Return a column in which null differs from NaN and whole numbers are Python's.
+    """Return a column of pandas that separates null from NaN and keeps Python's whole numbers.
 
-    The whole numbers of pandas overflow in sums, and become doubles when compared with a double."""
+    The whole numbers of pandas overflow in sums, and become doubles when compared with a double.
+    """
     import pandas as pd
     from pyarrow import types
 

@@ -29,7 +29,7 @@ class RowCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnSum:
-    """All values are known whole numbers, and their sum is `equals`."""
+    """The values are known whole numbers, and their sum is `equals`."""
 
     frame: str
     column: str
@@ -38,7 +38,7 @@ class ColumnSum:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Within:
-    """All values are known numbers from `minimum` to `maximum` (None: no bound on that side)."""
+    """The values are known numbers from `minimum` to `maximum` (None: no bound on that side)."""
 
     frame: str
     column: str
@@ -49,7 +49,7 @@ class Within:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllAre:
-    """All values are known and equal `value`."""
+    """Every value is known and equals `value`."""
 
     frame: str
     column: str
@@ -73,10 +73,11 @@ Test = OfFrame | Same
 class Declared:
     """One expectation. A broken `rule` blocks, a broken `limit` asks a person (DEL-2).
 
+    The last field is the text that the person reads in place of numbers.
+
     Args:
         says: The rule as a sentence.
         what: The name of the measured thing in a finding.
-        told: The text that the person reads in place of numbers.
     """
 
     id: str
@@ -157,7 +158,7 @@ def _rows_before(plan: Plan, what: str) -> Declared:
 
 
 def rows_left(what: str, rows: int) -> Declared:
-    """Check the number of remaining rows. `what`: the name of one row, such as change or message."""
+    """Check the number of remaining rows. `what`: the name of one row, like change or message."""
     return rule("rows_kept", f"Every {what} that does not go is still there.", f"{what}s kept", figure("rows_kept", rows))
 
 
@@ -211,7 +212,7 @@ def parts_of(test: Test) -> tuple[Part, ...]:
         case ColumnSum():
             return (*_some_known(test), Part(asks="sum", column=test.column, minimum=test.equals, maximum=test.equals))
         case Within():
-            # Each end is compared with both bounds, so that no NaN passes.
+            # The check compares each end with both bounds, so that no NaN passes.
             low, high = test.minimum, test.maximum
             ends = [Part(asks=end, column=test.column, minimum=low, maximum=high) for end in ("min", "max")]
             return (*_some_known(test), *ends)
