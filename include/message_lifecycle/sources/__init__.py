@@ -1,1 +1,1 @@
-"""Where messages come from."""
+"""Readers of source files."""

@@ -1,7 +1,7 @@
-"""Columns of Parquet files as text: each value as JSON would write it, with all digits that it has (MSG-1).
+"""Columns of Parquet files as text: each value like JSON, with all its digits (MSG-1).
 
-Whole floats have no point and no exponent; times have the fraction that they need, in groups of three digits; a UUID is its text. A value
-with parts is JSON, and bytes within it are base64. Simple columns are rendered by PyArrow at once, the others value by value.
+Whole floats have no point and no exponent. Times have the necessary fraction, in groups of three digits. A UUID is its text. A value with
+parts is JSON, and bytes within it are base64. PyArrow renders a whole simple column at once. Other columns are rendered value by value.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ def _is(kind: pa.DataType, tests: Sequence[Callable[[pa.DataType], bool]]) -> bo
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The type of a column, and what Parquet alone knows of it.
+    """The type of a column, with facts that only Parquet knows.
 
     Args:
         kind: Its type, without dictionaries and extensions.
         parts: Names and shapes within it: fields of a struct, the element of a list, key and value of a map.
-        logical: Parquet's own word for a leaf: UUID, ENUM or another.
-        is_utc: A time that Arrow gives without a zone, and that is UTC (INT96).
+        logical: Parquet's logical type of a leaf: UUID, ENUM or another.
+        is_utc: Arrow gives the time without a zone, but it is UTC (INT96).
     """
 
     kind: pa.DataType
@@ -68,7 +68,11 @@ class Shape:
 
 
 def shape_of(kind: pa.DataType, leaves: Iterator[tuple[str, str]]) -> Shape:
-    """The shape of a column; `leaves` gives the physical and the logical type of each leaf column of the file, in order."""
+    """Return the shape of a column.
+
+    Args:
+        leaves: The physical and the logical type of each leaf column of the file, in order.
+    """
     if isinstance(kind, pa.BaseExtensionType):
         return shape_of(kind.storage_type, leaves)
     if pa.types.is_dictionary(kind):
@@ -84,7 +88,7 @@ def shape_of(kind: pa.DataType, leaves: Iterator[tuple[str, str]]) -> Shape:
 
 
 def plain(column: pa.Array) -> pa.Array:
-    """The column without dictionaries and extensions."""
+    """Return the column without dictionaries and extensions."""
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
     if pa.types.is_dictionary(column.type):
@@ -93,7 +97,7 @@ def plain(column: pa.Array) -> pa.Array:
 
 
 def texts(column: pa.Array, shape: Shape) -> pa.Array:
-    """Each value as text (string), or as the bytes that it is (binary); null where there is none."""
+    """Return the values as text (string), or as their bytes (binary). Null stays null."""
     kind = shape.kind
     if shape.logical == _UUID:
         return pa.array([None if one is None else str(uuid.UUID(bytes=one)) for one in column.to_pylist()], pa.string())
@@ -111,7 +115,7 @@ def texts(column: pa.Array, shape: Shape) -> pa.Array:
 
 
 def json_texts(column: pa.Array, shape: Shape) -> pa.Array:
-    """Each value as JSON (string), `null` where there is none."""
+    """Return the values as JSON (string). Null is `null`."""
     kind = shape.kind
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_decimal(kind):
         return texts(column, shape).fill_null("null")
@@ -128,7 +132,7 @@ def json_texts(column: pa.Array, shape: Shape) -> pa.Array:
 
 
 def json_strings(column: pa.Array) -> pa.Array:
-    """Texts as JSON strings, null as `null`."""
+    """Return texts as JSON strings. Null is `null`."""
     if pc.any(pc.match_substring_regex(column, _ODD_IN_JSON)).as_py():
         found = [None if one is None else json.dumps(one, ensure_ascii=False) for one in column.to_pylist()]
         return pa.array(found, pa.string()).fill_null("null")
@@ -136,7 +140,7 @@ def json_strings(column: pa.Array) -> pa.Array:
 
 
 def json_objects(columns: Sequence[tuple[str, pa.Array]]) -> pa.Array:
-    """Objects made of columns of JSON: `{"name":value,...}` (binary)."""
+    """Join columns of JSON to objects: `{"name":value,...}` (binary)."""
     if not columns:
         return pa.array([], pa.binary())
     pieces: list[Any] = []
@@ -148,7 +152,7 @@ def json_objects(columns: Sequence[tuple[str, pa.Array]]) -> pa.Array:
 def _floats(column: pa.Array) -> pa.Array:
     found = column.cast(pa.float32() if pa.types.is_float16(column.type) else column.type).cast(pa.string())
     if pa.types.is_float16(column.type) or pc.any(pc.match_substring_regex(found, "[einfEINF]")).as_py():
-        # The shortest text of a half float is not that of the float it was widened to.
+        # The shortest text of a half float differs from the text of the wider float.
         kind: Any = {16: np.float16, 32: np.float32, 64: np.float64}[column.type.bit_width]
         return pa.array([None if one is None else _float(kind(one)) for one in column.to_pylist()], pa.string())
     return pc.replace_substring_regex(found, r"\.0$", "")
@@ -165,7 +169,7 @@ def _float(number: Any) -> str:
 def _timestamps(column: pa.Array, shape: Shape) -> pa.Array:
     kind = shape.kind
     whole = column.cast(pa.int64())
-    # Only years of four digits: Arrow writes the others in ways of its own.
+    # Only years of four digits: Arrow writes other years in its own ways.
     per = _PER_SECOND[kind.unit]
     far = pc.or_(pc.less(whole, -62_135_596_800 * per), pc.greater_equal(whole, 253_402_300_800 * per)) if kind.unit != "ns" else None
     if far is not None and pc.any(far).as_py():
@@ -207,7 +211,7 @@ def _as_str(value: Any, shape: Shape) -> str:
 
 
 def bytes_of(value: Any, shape: Shape) -> bytes | None:
-    """A single value as bytes: what `texts` makes of a column."""
+    """Return a single value as bytes, like `texts` for a column."""
     if value is None:
         return None
     if isinstance(value, bytes) and shape.logical != _UUID:
@@ -249,7 +253,7 @@ def _moment(count: int, per: int, zone: str, *, day: bool = False) -> str:
 
 
 def _fraction(rest: int, per: int) -> str:
-    """In groups of three digits, as many as are needed."""
+    """Return the fraction in groups of three digits, as many as necessary."""
     digits = f"{rest:0{len(str(per)) - 1}}" if rest else ""
     while digits.endswith("000"):
         digits = digits[:-3]

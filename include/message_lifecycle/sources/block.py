@@ -1,4 +1,4 @@
-"""Records of one file as columns, a block at a time: what each format's reader gives, and which fields its records have."""
+"""Records of one file as columns, a block at a time. The readers of all formats return blocks."""
 
 from __future__ import annotations
 
@@ -15,31 +15,32 @@ from message_lifecycle.sources.arrow_text import Shape
 from message_lifecycle.sources.files import UTF_8
 
 ROWS = 10_000
-"""Records of one block, at the most."""
+"""The most records of one block."""
 BLOCK_BYTES = 8 << 20
-"""A block ends with the record that takes it past this."""
+"""A block ends with the record that exceeds this size."""
 MESSAGE_BYTES = 16 << 20
-"""Size of the largest message, and of the longest line or CSV record. Memory of tasks limits both: a task holds a block of records several times."""
+"""Size of the largest message, and of the longest line or CSV record. The memory of tasks limits both: a task holds a block of records
+several times.
+"""
 _FOLDER = re.compile(r"([^=/]+)=([^/]*)/")
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 
 @dataclass(slots=True, kw_only=True)
 class Block:
-    """Records that follow each other in one file.
+    """Consecutive records of one file.
 
     Args:
-        at: Each record's place in its file as a number that ascends (int64): the byte at which a line of JSON begins, the line of a CSV
-            record, the row of a Parquet file from 1.
-        positions: The line, or row, from 1, at which a person finds the record; None where the reader began inside the file.
-        fields: The wanted fields: text (string), or as Parquet has them.
+        at: Each record's place in its file as an ascending number (int64). The place is the first byte of a JSON line, the line of a CSV
+            record, or the row of a Parquet file from 1.
+        positions: The line, or row, of each record for people, from 1. None if the reader began inside the file.
+        fields: The wanted fields as text (string), or with Parquet's types.
         shapes: The shapes of fields that Parquet gave.
-        whole: The records as JSON (binary); None: nobody asked for it.
-        raw: The record at a row as it stands in its file, for the quarantine.
-        broken: Why a row is no record. Such a row has no fields.
-        too_large: Rows of records, or values, that are larger than MESSAGE_BYTES, with their size. What was too large is left out.
+        whole: The records as JSON (binary). None: the caller does not need them.
+        raw: Returns the original text of the record at a row. The quarantine keeps this text.
+        broken: Why a row is not a record. Such a row has no fields.
+        too_large: Rows of records or values that are larger than MESSAGE_BYTES, with their size. The block leaves out their content.
         absent: For each wanted field, the rows of records that do not have it.
-        nested: Rows whose headers have values that are not text: the headers' own text.
     """
 
     at: pa.Array
@@ -54,14 +55,17 @@ class Block:
 
 
 def folder_values(name: str) -> dict[str, str | None]:
-    """Fields that the folders of a file name, as `dt=2026-11-20/` does: the last folder of a name counts."""
+    """Return the fields that a file's folders name, like `dt=2026-11-20/`. The last folder of a name counts."""
     return {unquote(key): None if value == _NO_VALUE else unquote(value) for key, value in _FOLDER.findall(name)}
 
 
 def raw_text(content: bytes, encoding: str) -> str:
-    """Bytes as the quarantine keeps them: text, or of UTF-8 base64, and of another encoding its letters with the others as `\\x81` (MSG-1)."""
+    r"""Return bytes in the form of the quarantine (MSG-1).
+
+    The form is text. Invalid UTF-8 becomes base64. In another encoding, invalid bytes become escapes like `\x81`.
+    """
     try:
         return content.decode(encoding)
     except UnicodeDecodeError:
-        # Keys of other encodings are text here, by which an erasure must find them in the quarantine.
+        # Other encodings stay text, because an erasure finds their keys in the quarantine as text.
         return BASE64 + base64.b64encode(content).decode() if encoding == UTF_8 else content.decode(encoding, "backslashreplace")

@@ -1,5 +1,6 @@
-"""CSV files as blocks of records, by RFC 4180: line breaks within quotes belong to their value, and `""` is an empty value where nothing
-between delimiters is none.
+"""CSV files as blocks of records, by RFC 4180.
+
+Line breaks within quotes belong to their value. `""` is an empty value, and nothing between delimiters is no value.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from message_lifecycle.sources.files import UTF_8, InputFile, unreadable_file
 
 # Python's own limit is 128 KiB a value.
 csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
-# Where a parser of CSV is: at the beginning of a value, within a plain one, within quotes, behind a quote that may close them.
+# States of a CSV parser: at the beginning of a value, within a plain value, within quotes, behind a quote that may close them.
 _START, _PLAIN, _QUOTED, _QUOTE = range(4)
 _WITHIN = re.compile(r'[^"]*+(?:""[^"]*+)*+')
 
 
 class _Lines:
-    """The lines of a text, with a memory of those that the current record has taken.
+    """The lines of a text. Remembers the lines of the current record.
 
-    The rest of a record that is too large is passed over: memory does not hold it, and the parser gets a short end instead.
+    The rest of an oversized record is skipped: memory does not hold it, and the parser gets a short end instead.
     """
 
     def __init__(self, text: io.TextIOWrapper, delimiter: str) -> None:
@@ -55,7 +56,7 @@ class _Lines:
         if not line:
             self.has_ended = True
             raise StopIteration
-        # The parser asks for a further line of a record within quotes alone.
+        # The parser asks for a further line of a record only within quotes.
         goes_on, self.size = self.number >= self.first, self.size + len(line)
         if self.is_too_large:
             self._pass_over(line, _QUOTED if goes_on else _START)
@@ -65,7 +66,7 @@ class _Lines:
         return line
 
     def _pass_over(self, piece: str, state: int) -> None:
-        """Read to the end of the record. Raises StopIteration where the file ends within quotes."""
+        """Read to the end of the record. Raises StopIteration if the file ends within quotes."""
         self.taken.clear()
         while piece:
             state = self._state_after(state, piece.rstrip("\r\n") if state != _QUOTED else piece)
@@ -80,7 +81,7 @@ class _Lines:
             raise StopIteration
 
     def _state_after(self, state: int, piece: str) -> int:
-        """Where the parser would be behind this part of a line."""
+        """Return the parser's state behind this part of a line."""
         at, opening = 0, self._delimiter + '"'
         while at < len(piece):
             if state == _QUOTED:
@@ -101,7 +102,7 @@ class _Lines:
         return state
 
     def _piece(self) -> str:
-        """A line with its end, or of one that is too large a part."""
+        """Read a line with its end, or a part of an oversized line."""
         piece, self._ahead = self._ahead, ""
         if not piece.endswith("\r"):
             piece += self._text.readline(MESSAGE_BYTES + 1)
@@ -114,7 +115,7 @@ class _Lines:
 
 
 class _Grammar:
-    """RFC 4180 for one delimiter: whether a record follows it, and which of its values are empty in quotes."""
+    """RFC 4180 for one delimiter: checks a record, and finds its values that are empty in quotes."""
 
     def __init__(self, delimiter: str) -> None:
         mark = re.escape(delimiter)
@@ -140,7 +141,7 @@ class _Grammar:
 def read_csv(
     file: InputFile, wanted: Sequence[str], folders: Mapping[str, str | None], *, delimiter: str, encoding: str, whole: bool
 ) -> Iterator[Block]:
-    """The records behind the header. Raises UnreadableFile for a quote that is never closed."""
+    """Yield the records behind the header. Raises UnreadableFile for an unclosed quote."""
     with file.open() as raw, gzip.open(raw) if file.is_packed else raw as opened:
         lines, reader = _reader(cast("IO[bytes]", opened), delimiter, encoding)
         header = _next(file, reader, lines)
@@ -164,14 +165,14 @@ def read_csv(
 
 
 def read_header(file: InputFile, *, delimiter: str, encoding: str) -> list[str]:
-    """The names of the fields; none of an empty file. Raises UnreadableFile."""
+    """Return the names of the fields. Empty for an empty file. Raises UnreadableFile."""
     with file.open() as raw, gzip.open(raw) if file.is_packed else raw as opened:
         lines, reader = _reader(cast("IO[bytes]", opened), delimiter, encoding)
         return _next(file, reader, lines) or []
 
 
 def _reader(content: IO[bytes], delimiter: str, encoding: str) -> tuple[_Lines, Iterator[list[str]]]:
-    # Bytes that are no letters come through, and their record is refused alone. A byte order mark is no part of the first name.
+    # Invalid bytes pass here, and later only their record is refused. A byte order mark is not part of the first name.
     text = io.TextIOWrapper(
         cast("io.BufferedReader", content), "utf-8-sig" if encoding == UTF_8 else encoding, "surrogateescape", newline=""
     )
@@ -188,7 +189,7 @@ def _next(file: InputFile, reader: Iterator[list[str]], lines: _Lines) -> list[s
 
 
 class _Rows:
-    """Records on their way into a block."""
+    """Collects records for a block."""
 
     def __init__(self, header: Sequence[str], wanted: Sequence[str], folders: Mapping[str, str | None], encoding: str, whole: bool) -> None:
         self._header, self._wanted, self._folders, self._encoding, self._whole = header, wanted, folders, encoding, whole

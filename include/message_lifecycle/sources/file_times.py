@@ -1,7 +1,7 @@
-"""Times that go back between the files of a batch: whole files in the wrong order, by the span of times that each file has.
+"""Times that go back between the files of a batch: whole files in the wrong order, by each file's span of times.
 
-A log in which a few messages overlap between two files is usual. So a file goes back only if its newest time lies before the oldest time of a
-file that comes earlier in the order of names. Unknown times and times that are yet to come count for no file (CLK-4).
+A few messages of a log usually overlap between two files. So a file goes back only if its newest time is before the oldest time of a file
+with an earlier name. Unknown times and future times do not count (CLK-4).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Span:
     """The append times of a file's messages in one partition.
 
     Args:
-        partition: None: of all partitions together, because keys choose them.
+        partition: None: all partitions together, because keys choose them.
         messages: Messages whose time counts.
     """
 
@@ -31,7 +31,7 @@ class Span:
     messages: int
 
     def joined(self, other: Span) -> Span:
-        """The span of both."""
+        """Return one span for both."""
         return Span(
             partition=self.partition,
             oldest=min(self.oldest, other.oldest),
@@ -42,12 +42,12 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoingBack:
-    """A file whose newest time lies before the oldest time of an earlier file. Times are as the files have them.
+    """A file whose newest time is before the oldest time of an earlier file. Times are as in the files.
 
     Args:
         after: The earlier file.
         oldest: The earlier file's oldest time.
-        messages: Messages of this file that lie behind newer ones.
+        messages: Messages of this file that come after newer messages.
     """
 
     file: str
@@ -58,14 +58,14 @@ class GoingBack:
 
 
 Spans = dict[int, dict[int | None, Span]]
-"""By a file's number in its batch and by partition."""
+"""By a file's number in its batch, and by partition."""
 
 
 def spans_of_rows(times: pa.Array, partitions: pa.Array | None, *, late_after: Instant) -> list[Span]:
     """Return the spans of one block of messages.
 
     Args:
-        times: Microseconds (int64); null where a row is no message or its time is not known.
+        times: Microseconds (int64). Null if a row is not a message or its time is unknown.
         partitions: None: all rows together.
     """
     kept = pc.fill_null(pc.less_equal(times, late_after), False)
@@ -81,14 +81,14 @@ def spans_of_rows(times: pa.Array, partitions: pa.Array | None, *, late_after: I
 
 
 def join_spans(spans: Spans, number: int, found: Iterable[Span]) -> None:
-    """Join spans of a file to those that are known. `number`: the file's in its batch."""
+    """Join spans of a file to the known spans. `number`: the file's number in its batch."""
     of_file = spans.setdefault(number, {})
     for span in found:
         of_file[span.partition] = of_file[span.partition].joined(span) if span.partition in of_file else span
 
 
 def find_going_back(files: Iterable[tuple[str, Iterable[Span]]]) -> tuple[GoingBack, ...]:
-    """Return the files that go back, in the order of the files given, which is that of the log."""
+    """Return the files that go back. The given files and the result have the order of the log."""
     highest: dict[int | None, tuple[Instant, str]] = {}
     found = []
     for name, given in files:
@@ -105,7 +105,7 @@ def find_going_back(files: Iterable[tuple[str, Iterable[Span]]]) -> tuple[GoingB
 
 
 def going_back_line(found: Sequence[GoingBack]) -> str:
-    """Return the warning: the first two files with their times, and how many more there are."""
+    """Return the warning: the first two files with their times, and the number of other files."""
     first, messages = found[0], sum(one.messages for one in found)
     more = "" if len(found) == 1 else f"; {len(found) - 1:,} more files go back, {messages:,} messages in all"
     return (

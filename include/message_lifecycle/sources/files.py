@@ -1,7 +1,7 @@
-"""Which files there are to take: found, named and told apart by content; and what can be wrong with them.
+"""Files to ingest: search, names and content hashes. Also the errors of files.
 
-A file is known by its path below the folder that was given. The order of a log's messages is (that path in natural order, position in
-the file), whatever order the file system or the engine finds them in (P12).
+A file's path below the given folder identifies it. The order of a log's messages is (path in natural order, position in the file). The
+order of the file system or of the engine makes no difference (P12).
 """
 
 from __future__ import annotations
@@ -21,30 +21,35 @@ from message_lifecycle.model.errors import BadInput, InvalidSetting, storage_ref
 from message_lifecycle.sources.selection import ALLOWED_KINDS, EVERY_FILE, GZIP, Chosen, Kind, PassedOver, Patterns, choose, kind_of
 
 AT_BITS = 48
-"""Of a record's place in its file; above them is its file's number."""
+"""The bits of a record's place in its file. The higher bits hold its file's number."""
 MAX_FILES = 1 << (63 - AT_BITS)
-"""Files that one batch can order."""
+"""The most files that one batch can order."""
 _NAMED = 5
-"""Files that an error names."""
+"""The most files that an error names."""
 _CUTTING = frozenset("#?\t\r\n")
 UTF_8 = "utf-8"
 _AT_ONCE = 8 << 20
-"""Bytes that are asked of a store at once."""
+"""Bytes of one request to a store."""
 _ASCII = bytes(range(128))
 _NOT_THESE = ("utf-16", "utf-32", "utf-7", "unicode", "raw-unicode", "idna", "punycode", "charmap")
-"""Beginnings of the names of encodings whose lines end otherwise, or that are none of files."""
+"""Beginnings of the names of encodings whose lines end otherwise, or that files never have."""
 
 
 class Store(Protocol):
-    """The way to files that are not on this machine. It goes to executors with them."""
+    """Access to files that are not on this machine. A store travels to executors with its files."""
 
     def open(self, path: str) -> IO[bytes]:
-        """For reading, from its beginning."""
+        """Open a file for reading from its beginning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputFile:
-    """One file to take. `name`: below the folder that was given. `store`: where it is; None: on this machine, and on all that read it."""
+    """One file to ingest.
+
+    Attributes:
+        name: The path below the given folder.
+        store: None: the file is on this machine, and on every machine that reads it.
+    """
 
     name: str
     path: str
@@ -57,21 +62,21 @@ class InputFile:
         return self.path.lower().endswith(GZIP)
 
     def open(self) -> IO[bytes]:
-        """Raises StorageRefused, as reading it does, where its store does not hand it out."""
+        """Open the file. Opening and reading raise StorageRefused if the store does not deliver it."""
         return Path(self.path).open("rb") if self.store is None else io.BufferedReader(_There(self.store, self.path), _AT_ONCE)
 
     def sha256(self) -> str:
-        """Of the content: what tells a file that was taken from another one of its name."""
+        """Return the hash of the content, which separates an ingested file from another file of its name."""
         with self.open() as content:
             return hashlib.file_digest(cast(io.BufferedReader, content), "sha256").hexdigest()
 
 
 TORN = (EOFError, zlib.error, gzip.BadGzipFile)
-"""What reading a file raises whose bytes are all there are, and not enough."""
+"""The errors of reading a truncated or damaged packed file."""
 
 
 class _There(io.RawIOBase):
-    """A file of a store. What goes wrong here is the store's; whoever reads it finds what is wrong with its content."""
+    """A file of a store. Errors here are the store's, and the reader finds errors of the content."""
 
     def __init__(self, store: Store, path: str) -> None:
         self._path = path
@@ -111,7 +116,7 @@ class _There(io.RawIOBase):
 
 
 class Found(Sequence[InputFile]):
-    """The files to take, in their order, and the files that are passed over."""
+    """The files to ingest, in their order, and the skipped files."""
 
     def __init__(self, files: Sequence[InputFile], passed_over: Sequence[PassedOver]) -> None:
         self._files, self.passed_over = tuple(files), tuple(passed_over)
@@ -130,14 +135,14 @@ class Found(Sequence[InputFile]):
 def find_files(place: str | Path, patterns: Patterns = EVERY_FILE) -> Found:
     """Return the file, or every file below the folder, in natural order of their names.
 
-    A folder's hidden files (`.` or `_` first, as in Spark), files of an unknown kind and files that the patterns exclude are passed over.
+    Hidden files of a folder (`.` or `_` first, as in Spark), files of an unknown kind and excluded files are skipped.
 
     Raises:
-        NoInput: No file is left to take.
-        UnreadableFile: The one file that was named is of an unknown kind.
+        NoInput: No file is left to ingest.
+        UnreadableFile: The one named file is of an unknown kind.
     """
     root = Path(place).absolute()
-    if ".." in root.parts:  # a file keeps the name that was given
+    if ".." in root.parts:  # a file keeps the given name
         root = root.parent.resolve() / root.name if root.is_file() else root.resolve()
     if root.is_file():
         check_kind(str(root))
@@ -155,14 +160,14 @@ def _here(name: str, path: Path) -> InputFile:
 
 
 def files_of(place: str, listed: Iterable[tuple[str, int]], store: Store, patterns: Patterns = EVERY_FILE) -> Found:
-    """Return the files of a folder in a store, as `find_files` does for a folder of this machine.
+    """Do as `find_files` for a folder in a store.
 
     Args:
         listed: The names below the folder with their sizes in bytes. The name of a single file is empty.
 
     Raises:
-        NoInput: No file is left to take.
-        UnreadableFile: The one file that was named is of an unknown kind, or a URI would be cut within a path.
+        NoInput: No file is left to ingest.
+        UnreadableFile: The one named file is of an unknown kind, or a path has a character that would cut a URI.
     """
     paths, sizes = dict[str, str](), dict[str, int]()
     for name, size_bytes in listed:
@@ -188,7 +193,7 @@ def _found(place: str, chosen: Chosen, files: Sequence[InputFile]) -> Found:
 
 
 def check_kind(path: str) -> Kind:
-    """Return the kind that the file's name says. Raises UnreadableFile."""
+    """Return the kind of the file by its name. Raises UnreadableFile."""
     kind = kind_of(path)
     if kind is None:
         raise unreadable_file(path, f"its kind is not known by its name. Allowed: {ALLOWED_KINDS}")
@@ -196,7 +201,7 @@ def check_kind(path: str) -> Kind:
 
 
 def check_delimiter(given: str) -> str:
-    """`\\t`, as a shell hands it on, is a tabulator. Raises InvalidSetting."""
+    r"""Return the delimiter. A shell passes a tabulator as `\t`. Raises InvalidSetting."""
     found = "\t" if given == "\\t" else given
     if len(found) != 1 or found in '"\r\n':
         raise InvalidSetting(where="ingest", key="--delimiter", value=given, allowed="one character, as ; or \\t, and no quote")
@@ -204,7 +209,7 @@ def check_delimiter(given: str) -> str:
 
 
 def check_encoding(name: str) -> str:
-    """By the name that Python gives it. Raises InvalidSetting for one that is not known, or whose lines do not end as those of ASCII."""
+    """Return Python's name of the encoding. Raises InvalidSetting if it is unknown, or if its lines do not end like ASCII's."""
     try:
         found = codecs.lookup(name).name
         if not found.startswith(_NOT_THESE) and _ASCII.decode(found) == _ASCII.decode("ascii"):
@@ -216,12 +221,12 @@ def check_encoding(name: str) -> str:
 
 
 def no_input(path: str, reason: str) -> BadInput:
-    """The path to ingest holds nothing."""
+    """The path to ingest has no files."""
     return BadInput(f"nothing to ingest at {path}: {reason}.", code="NoInput")
 
 
 def unreadable_file(file: str, reason: str) -> BadInput:
-    """A file cannot be read at all; no row of the whole batch was taken."""
+    """A file cannot be read at all. The batch took no row."""
     return BadInput(
         f"file {file} cannot be read: {reason}. Nothing was taken from this or any other file; mend it or move it away.",
         code="UnreadableFile",
@@ -229,7 +234,7 @@ def unreadable_file(file: str, reason: str) -> BadInput:
 
 
 def wrong_time_unit(*, field: str, value: str, unit: str, reads_as: str | None, likely: str | None, rows: int, of: int) -> BadInput:
-    """Times that lie so far from any likely date that the unit must be another."""
+    """Times so far from any likely date that their unit must be another."""
     found = f"{value!r} in unit {unit!r} is {reads_as}" if reads_as else f"{value!r} was found for unit {unit!r}"
     hint = f"it looks like unit {likely!r}" if likely else "that is no date from 1990 to 2099"
     return BadInput(

@@ -1,4 +1,4 @@
-"""The beginnings of files, read before anything is taken: is each what its name says, and does it have the fields that are wanted?"""
+"""Checks of the beginnings of files, before an ingest takes any row: the kind of each file, and its wanted fields."""
 
 from __future__ import annotations
 
@@ -31,8 +31,12 @@ _MARKS = (
 
 
 def check_heads(files: Sequence[InputFile], mapping: FieldMapping) -> None:
-    """Raises UnreadableFile for a file that is not what its name says or no text in its encoding, MissingField for a CSV or Parquet file
-    without a wanted field."""
+    """Check the beginning of each file.
+
+    Raises:
+        UnreadableFile: A file is not of the kind in its name, or is not text in its encoding.
+        MissingField: A CSV or Parquet file lacks a wanted field.
+    """
     for file in files:
         try:
             fields = _fields(file, mapping)
@@ -47,7 +51,7 @@ def check_heads(files: Sequence[InputFile], mapping: FieldMapping) -> None:
 
 
 def _fields(file: InputFile, mapping: FieldMapping) -> Sequence[str] | None:
-    """The names that a wanted field may have; None: its records say for themselves, or there are none."""
+    """Return the allowed names of wanted fields. None: each record has its own fields, or the file has no records."""
     if file.kind == "parquet":
         return _fields_of_parquet(file)
     _check_text(file, mapping.encoding)
@@ -82,7 +86,7 @@ def _check_text(file: InputFile, encoding: str) -> None:
 
 def _is_no_text(text: str | bytes, encoding: str = UTF_8) -> bool:
     try:
-        # The last line may be cut within a letter.
+        # The last line may end within a letter.
         codecs.getincrementaldecoder(encoding)().decode(text) if isinstance(text, bytes) else text.encode()
     except UnicodeError:
         return True
@@ -106,7 +110,7 @@ def _fields_of_parquet(file: InputFile) -> Sequence[str]:
 
 
 def missing_field(without: str, field: str, fields: Sequence[str]) -> BadInput:
-    """A file, or every record of a batch, has no field of a name that was asked for. `without`: which of them, with its verb."""
+    """A file, or every record of a batch, lacks a wanted field. `without`: the file or the records, with a verb."""
     same = [name for name in fields if name.casefold() == field.casefold()]
     near = same or get_close_matches(field, fields, n=1) or [name for name in fields if name.rpartition(".")[2] == field]
     meant = f" Did you mean {near[0]!r}?" if near else ""
@@ -115,7 +119,7 @@ def missing_field(without: str, field: str, fields: Sequence[str]) -> BadInput:
 
 
 def names_of(files: Sequence[InputFile], encoding: str) -> list[str]:
-    """The names of fields in the first lines of the first files of JSON lines."""
+    """Return the names of fields in the first lines of the first files of JSON lines."""
     return list(dict.fromkeys(name for file in files[:10] if file.kind == "json lines" for name in names_in(file, encoding)))
 
 

@@ -1,6 +1,7 @@
-"""JSON lines as blocks of records. A number keeps its digits, and a field with parts the text that it has in its line (MSG-1).
+"""JSON lines as blocks of records. A number keeps its digits, and a field with parts keeps its text in the line (MSG-1).
 
-A line ends by a line feed, a carriage return, or both. A large file may be read in slices: a line belongs to the slice in which it begins.
+A line ends with a line feed, a carriage return, or both. Several tasks may read slices of a large file. A slice has the lines that begin in
+it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 
 
 class NotRecord(ValueError):
-    """Why a line is no record."""
+    """A line is not a record. The text says why."""
 
 
 class Absent:
@@ -57,7 +58,7 @@ _scan = json.JSONDecoder(object_pairs_hook=_object, parse_float=str, parse_int=s
 
 
 def parse(text: str) -> Any:
-    """The value of a JSON text: numbers as the text that they are. Raises NotRecord."""
+    """Return the value of a JSON text. Numbers stay text. Raises NotRecord."""
     text = text.strip(" \t\r\n")
     try:
         found, end = _scan(text, 0)
@@ -71,7 +72,7 @@ def parse(text: str) -> Any:
 
 
 def members(text: str) -> Iterator[tuple[str, str]]:
-    """Names and texts of the fields of an object that `parse` has read."""
+    """Yield names and texts of the fields of an object that `parse` has accepted."""
     at = _SPACE.match(text, text.index("{") + 1).end()  # type: ignore[union-attr]  # it matches anywhere
     while text[at] != "}":
         name, at = _scan(text, at)
@@ -84,7 +85,7 @@ def members(text: str) -> Iterator[tuple[str, str]]:
 
 
 def elements(text: str) -> Iterator[str]:
-    """Texts of the elements of a list that `parse` has read."""
+    """Yield the texts of the elements of a list that `parse` has accepted."""
     at = _SPACE.match(text, text.index("[") + 1).end()  # type: ignore[union-attr]
     while text[at] != "]":
         _, end = _scan(text, at)
@@ -95,7 +96,7 @@ def elements(text: str) -> Iterator[str]:
 
 
 def text_of(value: Any, source: str) -> str | None:
-    """A value as text: of one with parts, its own source."""
+    """Return a value as text. A value with parts keeps its source text."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -129,7 +130,7 @@ def read_json_lines(
     start: int = 0,
     end: int | None = None,
 ) -> Iterator[Block]:
-    """The records whose lines begin from byte `start` on, and before byte `end`."""
+    """Yield the records of the lines that begin from byte `start` on, and before byte `end`."""
     number = 1
     for places, lines in _lines(file, start, end):
         for some in range(0, len(lines), ROWS):
@@ -221,7 +222,7 @@ def _record(text: str) -> dict[str, Any]:
         raise NotRecord("the line is not one JSON object")
     if "\\u" in text:
         try:
-            # A half of a surrogate pair would become another letter.
+            # Half of a surrogate pair would become another letter.
             json.dumps(record, ensure_ascii=False).encode()
         except UnicodeEncodeError:
             raise NotRecord("the line has half of a surrogate pair, which is no letter") from None
@@ -248,16 +249,18 @@ def _field(record: dict[str, Any], name: str, text: str, folders: Mapping[str, s
 
 
 def _lines(file: InputFile, start: int, end: int | None) -> Iterator[tuple[Sequence[int], Sequence[bytes | int]]]:
-    """Lines with their ends, and the place of each. A line that is far too long is its length, and memory never holds it whole."""
+    """Yield lines with their ends, and the place of each. For an oversized line, yield its length instead, so that memory never holds the
+    line.
+    """
     with file.open() as raw, gzip.open(raw) if file.is_packed else raw as opened:
         content = cast("IO[bytes]", opened)
         place, rest = _to_first_line(content, start)
         if start == 0 and place > 0 and end is not None:
-            end = max(end, place + 1)  # the line behind a byte order mark begins with it
+            end = max(end, place + 1)  # the line behind a byte order mark starts with the mark
         while end is None or place < end:
             chunk = content.read(_CHUNK)
             rest += chunk
-            # A carriage return that comes last may be half of a line's end.
+            # A final carriage return may be half of a line's end.
             ready = len(rest) if not chunk else max(rest.rfind(b"\n"), rest.rfind(b"\r", 0, max(len(rest) - 1, 0))) + 1
             if not ready and len(rest) > MESSAGE_BYTES:
                 length, rest = _past_line(content, rest)
@@ -276,7 +279,7 @@ def _lines(file: InputFile, start: int, end: int | None) -> Iterator[tuple[Seque
 
 
 def _past_line(content: IO[bytes], rest: bytes) -> tuple[int, bytes]:
-    """Read to the end of the line that begins with `rest`: the line's length, and what is read of the next line."""
+    """Read to the end of the line that begins with `rest`. Return the line's length, and the bytes of the next line."""
     length = 0
     while True:
         found = re.search(rb"\r\n|\n|\r(?=[^\n])", rest)
@@ -290,7 +293,7 @@ def _past_line(content: IO[bytes], rest: bytes) -> tuple[int, bytes]:
 
 
 def _to_first_line(content: IO[bytes], start: int) -> tuple[int, bytes]:
-    """Skip what belongs to a line that begins before `start`: the first line's place, and what is read of it."""
+    """Skip the line that begins before `start`. Return the first line's place, and its bytes so far."""
     if start == 0:
         head = content.read(len(codecs.BOM_UTF8))
         return (len(head), b"") if head == codecs.BOM_UTF8 else (0, head)
@@ -300,7 +303,7 @@ def _to_first_line(content: IO[bytes], start: int) -> tuple[int, bytes]:
 
 
 def names_in(file: InputFile, encoding: str, *, most: int = 1000) -> list[str]:
-    """The names of fields in the first lines, those within others with points between."""
+    """Return the names of fields in the first lines. Inner fields have points in their names."""
     names: dict[str, None] = {}
     for _, lines in _lines(file, 0, _CHUNK):
         for line in lines[:most]:
@@ -323,7 +326,7 @@ def _add_names(names: dict[str, None], record: dict[str, Any], before: str) -> N
 
 
 def is_in_many_lines(content: bytes, encoding: str) -> str | None:
-    """What the beginning of a file is, where it is no JSON lines but one value in many lines; None: it may be lines."""
+    """Return the form of a file that is one JSON value in many lines, by its beginning. None: the file may be JSON lines."""
     text = content.decode(encoding, "ignore").lstrip(" \t\r\n")
     first = re.search(r"[\r\n]|$", text)
     line_end = len(text) if first is None else first.start()
@@ -332,6 +335,6 @@ def is_in_many_lines(content: bytes, encoding: str) -> str | None:
     except (ValueError, RecursionError):
         end = len(text) + 1
     if text.startswith("["):
-        # A first line that is an array of its own, with more lines behind it, is one bad line.
+        # A first line that is a complete array, with more lines behind it, is one bad line.
         return None if end <= line_end and text[end:].strip() else "a JSON array"
     return "a JSON object in many lines" if line_end < end <= len(text) else None

@@ -1,8 +1,8 @@
-"""Own lifetimes for a block of messages at a time (TTL-1 to TTL-3).
+"""Own lifetimes of messages, a block at a time (TTL-1 to TTL-3).
 
-`parse_ttl` is the rule; this is the same rule over arrays, because a log of millions of messages cannot be fed through it one by
-one (a property test holds the two equal). Digits, and durations in whole h, m, s and ms and in seconds with decimals, are read by
-arrays; of everything else each distinct value goes to the rule once. It runs in Spark's Python workers: nothing here needs Spark.
+`parse_ttl` is the rule. The code below is the same rule over arrays, because calling the rule for millions of messages is too slow. A
+property test compares the two. Arrays read digits, and durations in whole h, m, s and ms and in seconds with decimals. For other forms,
+each distinct value goes to the rule once. The module runs in Spark's Python workers and does not need Spark.
 """
 
 from __future__ import annotations
@@ -19,19 +19,21 @@ from message_lifecycle.model.instants import INT64_MAX, MICROS_PER_SECOND, TTL_H
 Longs = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 
-# In the place of a duration in microseconds, which is above zero.
+# Stand for a duration in microseconds. A real duration is above zero.
 NO_LIFETIME, NEVER, INVALID = 0, -1, -2
 _ABSENT = -3
 _UNREAD = -4
-"""Not of a form that is read by arrays."""
+"""A form that arrays cannot read."""
 
 _SAMPLE = 100
-"""So many values tell whether a block repeats itself, as most do: then each value is read once. Of new ones, looking costs more than reading."""
+"""The number of values that decides if a block repeats itself. Most blocks do, and then each distinct value is read once. In a block of new
+values that search would cost more than reading.
+"""
 
 _DOT, _M, _S = b".ms"
 _MS_NS, _S_NS = 1_000_000, 1_000_000_000
 _NS_PER_MICRO = 1_000
-# So few digits, and so few parts in one value, that no sum passes int64.
+# The limits of digits and parts keep every sum within int64.
 _UNITS = {ord("h"): (3_600 * _S_NS, 5), _M: (60 * _S_NS, 6), _S: (_S_NS, 8), _DOT: (_S_NS, 8)}
 _MS_DIGITS = 9
 _MOST_PARTS = 16
@@ -44,7 +46,10 @@ for _letter, (_ns, _digits) in _UNITS.items():
 
 
 def lifetimes(values: pa.Array) -> pa.Array:
-    """What each header says (binary), as int64: microseconds, or NO_LIFETIME (zero), NEVER, INVALID; null where it is absent."""
+    """Return the lifetime in each header (binary) as int64.
+
+    Values are microseconds, NO_LIFETIME (zero), NEVER or INVALID. A missing header is null.
+    """
     count = len(values)
     if values.null_count == count:
         return pa.nulls(count, pa.int64())
@@ -60,17 +65,17 @@ def lifetimes(values: pa.Array) -> pa.Array:
         there = np.frombuffer(values.is_valid().cast(pa.uint8()).buffers()[1], dtype=np.uint8)[:count]
         found[there.astype(np.bool_)] = read
     valid = np.packbits(found != _ABSENT, bitorder="little")
-    # Buffers, because PyArrow's own ways from NumPy import pandas: a second of CPU in every new worker.
+    # PyArrow's own conversion from NumPy imports pandas, which costs a second of CPU in every new worker. So this uses buffers.
     return pa.Array.from_buffers(pa.int64(), count, [pa.py_buffer(valid), pa.py_buffer(found)])
 
 
 def deadlines(append_time: pa.Array, lifetime: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Return `expires_at` and `never` of messages with these `lifetimes`.
 
-    A deadline saturates (CLK-3). It is null if the append time is unknown (CLK-4), and if the header is not valid (TTL-6).
+    A deadline saturates (CLK-3). The deadline is null if the append time is unknown (CLK-4), and if the header is not valid (TTL-6).
     """
     at = append_time.cast(pa.int64())
-    # A saturated lifetime is never due, also where the time it counts from is far below zero.
+    # A saturated lifetime is never due, even if the append time is far below zero.
     beyond = pc.or_(pc.equal(lifetime, INT64_MAX), pc.greater(at, pc.subtract(INT64_MAX, lifetime)))
     due = pc.if_else(beyond, INT64_MAX, pc.add(at, lifetime))
     stated = pc.fill_null(pc.greater(lifetime, 0), False)
@@ -79,7 +84,7 @@ def deadlines(append_time: pa.Array, lifetime: pa.Array) -> tuple[pa.Array, pa.A
 
 
 def with_own_lifetimes(copies: pa.RecordBatch) -> pa.RecordBatch:
-    """Give messages that are copied `expires_at` and `never` as their headers state. A value that is not valid has no effect (TTL-6)."""
+    """Set `expires_at` and `never` of copied messages by their headers. An invalid header has no effect (TTL-6)."""
     # The first header of that exact name counts (TTL-1).
     stated = [
         next((header["value"] for header in headers or () if header["name"] == TTL_HEADER), None)
@@ -92,7 +97,7 @@ def with_own_lifetimes(copies: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _read(values: pa.Array) -> Longs:
-    """As `lifetimes`, and _ABSENT; `values` has no null."""
+    """Do as `lifetimes`, with _ABSENT. `values` has no null."""
     width = np.int64 if pa.types.is_large_binary(values.type) else np.int32
     places = np.frombuffer(values.buffers()[1], dtype=width)[values.offset : values.offset + len(values) + 1].astype(np.int64)
     content = values.buffers()[2]
@@ -106,8 +111,13 @@ def _read(values: pa.Array) -> Longs:
 
 
 def _by_arrays(data: Bytes, offsets: Longs) -> Longs:
-    """As `lifetimes`, and _UNREAD. The values lie one behind the other in `data`; `offsets`: where each begins, and the end."""
-    digits = data - ord("0")  # all else wraps around to more than nine
+    """Do as `lifetimes`, with _UNREAD.
+
+    Args:
+        data: The values, one directly behind the other.
+        offsets: The begin of each value, and the end of the last.
+    """
+    digits = data - ord("0")  # other characters wrap around to more than nine
     letters = np.flatnonzero(digits > 9)
     first = np.searchsorted(letters, offsets)
     letters_in = np.diff(first)
@@ -123,7 +133,7 @@ def _by_arrays(data: Bytes, offsets: Longs) -> Longs:
 
 
 def _durations_ns(data: Bytes, digits: Bytes, offsets: Longs, letters: Longs, first: Longs) -> Longs:
-    """Nanoseconds of each value; 0 where it has another form. A part is the digits before a letter (or point), and the letter."""
+    """Return the nanoseconds of each value, or 0 for another form. A part is the digits before a letter (or point), and the letter."""
     rows = np.repeat(np.arange(len(offsets) - 1), np.diff(first))
     letter = data[letters]
     begins = np.concatenate((np.zeros(1, dtype=np.int64), letters[:-1] + 1))
@@ -149,7 +159,7 @@ def _durations_ns(data: Bytes, digits: Bytes, offsets: Longs, letters: Longs, fi
 
 
 def _numbers(digits: Bytes, ends: Longs, lengths: Longs) -> Longs:
-    """The numbers whose last digit stands before `ends`, of so many digits each; 0 for none."""
+    """Return the numbers that end before `ends`, with the given numbers of digits. 0 if a number has no digits."""
     numbers = np.zeros(len(ends), dtype=np.int64)
     for place in range(int(lengths.max(initial=0))):
         some = np.flatnonzero(lengths > place)

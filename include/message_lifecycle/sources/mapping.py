@@ -1,4 +1,4 @@
-"""Which fields of a record make a message."""
+"""The mapping from a record's fields to a message."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from message_lifecycle.sources.times import TimeRule, Unit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldMapping:
-    """Which fields of a record make the message; None: the source has none.
+    """The fields of a record that make the message. None: the source has no such field.
 
-    `value` None: the whole record, as JSON (a line of JSON stays as it is). A message without a partition of its own goes
-    where its key sends it. `headers`: a list of {name, value} or {key, value}, an object or map, or the JSON text of either.
+    Without a partition field, the key decides the partition.
+
+    Attributes:
+        value: None: the whole record, as JSON (a line of JSON stays unchanged).
+        headers: A list of {name, value} or {key, value}, an object or map, or the JSON text of either.
     """
 
     key: str | None = None
@@ -25,13 +28,13 @@ class FieldMapping:
     headers: str | None = None
     partition: str | None = None
     append_time_format: str | None = None
-    """A format of `strptime` for the append time's text; None: ISO 8601."""
+    """A format of `strptime` for the append time's text. None: ISO 8601."""
     event_time_format: str | None = None
     time_zone: str | None = None
-    """The zone of times that name none; None: such times are refused."""
+    """The zone of times without a zone. None: such times are refused."""
     delimiter: str = ","
     encoding: str = UTF_8
-    """Of text files."""
+    """The encoding of text files."""
 
     @property
     def fields(self) -> tuple[str, ...]:

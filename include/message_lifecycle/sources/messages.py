@@ -1,4 +1,4 @@
-"""Files as messages to append: the slices that a task reads, and the findings that its rows give.
+"""Files as messages to append: the slices of a task, and findings about its rows.
 
 A task calls `read_group`. The findings of all tasks together decide whether the batch may come in (`check_found`).
 """
@@ -25,21 +25,23 @@ from message_lifecycle.sources.times import likely_unit, missing_time_zone, read
 
 _DAY_US = 86_400 * MICROS_PER_SECOND
 _SLICE_BYTES = 32 << 20
-"""Of the files, or of the part of a large one, that one task reads."""
+"""The size of the files, or of the part of a large file, that one task reads."""
 _LEAST_BYTES = 1 << 20
 _TASKS = 16
-"""Tasks of a batch that is too small for that many slices of the full size."""
-# What a byte of a packed or columnar file weighs beside one of plain text.
+"""The tasks of a small batch that would fill fewer slices of the full size."""
+# The weight of a byte of a packed or columnar file against a byte of plain text.
 _WEIGHTS = {True: 8, False: 1}
 _TIMES = ("append_time", "event_time")
 MESSAGE = ("partition", "append_time", "event_time", "key", "value", "headers", "size_bytes")
 
 Mark = Callable[[pa.RecordBatch], pa.RecordBatch]
-"""Gives each message whose key may not come in the code ERASED, and removes its raw text."""
+"""Sets the code ERASED for each message with a forbidden key, and removes its raw text."""
 
 
 def slices(files: Sequence[InputFile], *, whole: bool = False) -> list[list[Slice]]:
-    """Return the slices of each task in the order of the log: a large file of plain JSON lines in several tasks, small files together.
+    """Return the slices of each task in the order of the log.
+
+    Several tasks read a large file of plain JSON lines. One task reads several small files.
 
     Args:
         whole: Cut no file, so that refused rows have their place.
@@ -72,8 +74,8 @@ class FoundTimes:
 
     Attributes:
         known: Rows that have a time.
-        suspects: Rows whose time is far from any likely date, and the least of these texts.
-        zoneless: Rows whose time names no zone, and the least of these texts.
+        suspects: Rows whose time is far from any likely date. `suspect`: the least of their texts.
+        zoneless: Rows whose time has no zone. `without_zone`: the least of their texts.
     """
 
     known: int = 0
@@ -92,14 +94,14 @@ class FoundTimes:
 
 @dataclass(slots=True, kw_only=True)
 class Findings:
-    """Counts of the rows that were read.
+    """Counts of the rows.
 
     Attributes:
-        records: Rows whose fields could be looked for.
+        records: Rows that are records.
         absent: Records that lack a field, by the field.
         messages: Messages, by the number of their file.
         refused: Refused rows that the quarantine keeps, by file and code.
-        erased: Messages whose key may not come in.
+        erased: Messages whose key is forbidden.
         newest: The greatest append time of a message, in microseconds.
         spans: The spans of the files' times, up to `Job.late_after` (CLK-4).
     """
@@ -189,12 +191,12 @@ def read_group(group: Iterable[Slice], job: Job, found: Findings, mark: Mark | N
 
 
 def messages_of(batch: pa.RecordBatch, *, shift_days: int) -> pa.RecordBatch:
-    """Return the messages of a batch as a table keeps them, without their places.
+    """Return the messages of a batch as a table stores them, without their places.
 
     A lifetime counts from the time that the message has in the log.
 
     Args:
-        shift_days: All times move by so many days.
+        shift_days: Move all times by this number of days.
     """
     kept = batch.filter(pc.is_null(batch["code"]))
     columns = {name: kept[name] for name in MESSAGE}
@@ -206,7 +208,7 @@ def messages_of(batch: pa.RecordBatch, *, shift_days: int) -> pa.RecordBatch:
 
 
 def _shifted(times: pa.Array, by_us: int) -> pa.Array:
-    """Move times; a time that would leave the range of int64 becomes unknown."""
+    """Move times. A time that would leave the range of int64 becomes unknown."""
     at = times.cast(pa.int64())
     outside = pc.greater(at, INT64_MAX - by_us) if by_us > 0 else pc.less(at, INT64_MIN - by_us)
     return pc.if_else(outside, pa.scalar(None, pa.int64()), pc.add(at, by_us)).cast(times.type)
@@ -223,7 +225,7 @@ def _naming(file: InputFile) -> Iterator[None]:
 
 
 def check_found(found: Findings, files: Sequence[InputFile], mapping: FieldMapping, *, allow_implausible_times: bool) -> dict[str, int]:
-    """Return how many records lack which field; only fields that some lack.
+    """Return the number of records without a field, for each field that some records lack.
 
     Raises:
         MissingField: No record has one of the fields.

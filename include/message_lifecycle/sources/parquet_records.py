@@ -16,19 +16,22 @@ from message_lifecycle.sources.files import InputFile
 
 
 def open_parquet(content: IO[bytes]) -> Any:
-    """The file, with times of 96 bits in microseconds: in nanoseconds their years would end in 2262."""
+    """Open the file, with times of 96 bits in microseconds: in nanoseconds their years would end in 2262."""
     return parquet.ParquetFile(content, arrow_extensions_enabled=False, coerce_int96_timestamp_unit="us")
 
 
 def shapes_of(found: Any) -> dict[str, Shape]:
-    """The shapes of a file's fields by name, in their order."""
+    """Return the shapes of a file's fields by name, in their order."""
     columns = [found.schema.column(at) for at in range(len(found.schema))]
     leaves = iter([(column.physical_type, column.logical_type.type) for column in columns])
     return {field.name: shape_of(field.type, leaves) for field in found.schema_arrow}
 
 
 def path_in(shapes: Mapping[str, Shape], name: str) -> tuple[str, ...] | None:
-    """Where the field is: by its name, or by names of structs one within the other, with points between; None: nowhere."""
+    """Return the path of a field. None: the file has no such field.
+
+    The name is a field's name, or names of nested structs with points between.
+    """
     if name in shapes:
         return (name,)
     path = tuple(name.split("."))
@@ -42,7 +45,7 @@ def path_in(shapes: Mapping[str, Shape], name: str) -> tuple[str, ...] | None:
 
 
 def names_in(shapes: Mapping[str, Shape], before: str = "") -> list[str]:
-    """The names of all fields, those within structs with points between."""
+    """Return the names of all fields. Fields within structs have points in their names."""
     names = []
     for name, shape in shapes.items():
         names.append(before + name)
@@ -53,7 +56,7 @@ def names_in(shapes: Mapping[str, Shape], before: str = "") -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A field that is wanted: its column, the steps within it, and its shape."""
+    """A wanted field: its column, the steps within it, and its shape."""
 
     column: str
     steps: tuple[str, ...]
@@ -68,7 +71,11 @@ def _part(shapes: Mapping[str, Shape], path: Sequence[str]) -> _Part:
 
 
 def read_parquet(file: InputFile, wanted: Sequence[str], folders: Mapping[str, str | None], *, whole: bool, raw: bool) -> Iterator[Block]:
-    """The records in the order of their rows. `raw`: they may be asked for as they stand, so every column is read."""
+    """Yield the records in the order of their rows.
+
+    Args:
+        raw: The caller may ask for original records, so read every column.
+    """
     with file.open() as content, open_parquet(content) as found:
         shapes = shapes_of(found)
         parts = {name: _part(shapes, path) for name in wanted if (path := path_in(shapes, name)) is not None}
@@ -84,14 +91,16 @@ def read_parquet(file: InputFile, wanted: Sequence[str], folders: Mapping[str, s
 
 
 def _rows_at_once(found: Any) -> int:
-    """How many rows of the largest row group are about a block."""
+    """Return how many rows of the largest row group make about a block."""
     groups = [found.metadata.row_group(at) for at in range(found.num_row_groups)]
     largest = max((group.total_byte_size // max(1, group.num_rows) for group in groups), default=0)
     return max(1, min(ROWS, BLOCK_BYTES // max(1, largest)))
 
 
 def _without_large(columns: Mapping[str, pa.Array]) -> tuple[dict[str, pa.Array], dict[int, int]]:
-    """The columns with null for each value that is too large alone, before anything copies it; and the rows of such values, with their size."""
+    """Return the columns with null for each oversized value, before anything copies the value. Also return the rows of such values with
+    their sizes.
+    """
     kept, too_large = dict(columns), dict[int, int]()
     for name, column in columns.items():
         if not any(

@@ -1,6 +1,6 @@
-"""One file as messages to append: the one reader of every format, here and in tasks of Spark.
+"""One file as messages to append. The same reader serves every format, in this process and in tasks of Spark.
 
-`read_slice` depends on its arguments alone, so what a file gives never depends on the files beside it (P12). A record that breaks a rule is
+`read_slice` depends on its arguments alone, so the messages of a file never depend on other files (P12). A record that breaks a rule is
 refused alone, with its code, and keeps its raw text for the quarantine (TTL-4).
 """
 
@@ -31,7 +31,7 @@ INVALID_PARTITION = "invalid_partition"
 INVALID_HEADERS = "invalid_headers"
 TOO_LARGE = "too_large"
 ERASED = "erased"
-"""The code of a message whose key may not come in. Such a message is kept nowhere, not in the quarantine either."""
+"""The code of a message with a forbidden key. Such a message is stored nowhere, not even in the quarantine."""
 
 _NOT_HEADERS = "headers are neither a list of {name, value} or {key, value} nor an object"
 _HEADER = pa.struct([("name", pa.string()), ("value", pa.binary())])
@@ -64,7 +64,11 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TtlRules:
-    """What the topic does with the header. `copies`: its messages are no publishes, so nothing is refused (TTL-6)."""
+    """The topic's rules for the header.
+
+    Attributes:
+        copies: The messages are copies, not publishes, so no message is refused (TTL-6).
+    """
 
     allow_msg_ttl: bool = False
     reject_zero: bool = False
@@ -78,8 +82,11 @@ class TtlRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slice:
-    """A part of one file: all of it, or of JSON lines those that begin from byte `start` on and before `end`. `number`: the file's in its
-    batch, by which messages are ordered."""
+    """A part of one file: the whole file, or the JSON lines that begin from byte `start` on and before `end`.
+
+    Attributes:
+        number: The file's number in its batch, which orders the messages.
+    """
 
     file: InputFile
     number: int
@@ -89,8 +96,12 @@ class Slice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """How records become messages. `for_quarantine`: whole files are read, and refused rows have their place and raw text. `late_after`: the
-    spans of times are wanted, up to this one (CLK-4)."""
+    """How records become messages.
+
+    Attributes:
+        for_quarantine: Tasks read whole files, and refused rows have their place and raw text.
+        late_after: Return the spans of times up to this time (CLK-4).
+    """
 
     mapping: FieldMapping
     partitions: int
@@ -100,14 +111,14 @@ class Job:
 
     @property
     def columns(self) -> pa.Schema:
-        """COLUMNS, and `lifetime` where messages can have headers."""
+        """COLUMNS, and `lifetime` if messages can have headers."""
         return COLUMNS.append(pa.field(LIFETIME, pa.int64())) if self.mapping.headers else COLUMNS
 
 
 def read_slice(part: Slice, job: Job) -> Iterator[pa.RecordBatch]:
-    """The messages and the refused rows of a slice, in their order, as `job.columns`. Raises UnreadableFile, and what reading raises.
+    """Yield the messages and the refused rows of a slice, in their order, as `job.columns`. Raises UnreadableFile, and errors of reading.
 
-    A bit of `absent` is set for each of `mapping.fields` that a record of JSON lines does not have; null: the row is no record.
+    A bit of `absent` is set for each of `mapping.fields` that a record of JSON lines lacks. Null: the row is not a record.
     """
     mapping, file = job.mapping, part.file
     wanted, whole, folders = mapping.fields, mapping.value is None, folder_values(file.name)
@@ -170,7 +181,7 @@ def _messages(block: Block, part: Slice, job: Job) -> pa.RecordBatch:
         "event_time": event_time.micros.cast(_MICROS),
         "key": key,
         "value": value,
-        # Never null: on a null list, Spark's Arrow writer counts all rows of a batch again for every row.
+        # Never null: for a null list, Spark's Arrow writer counts all rows of a batch again for every row.
         "headers": _header_column(headers, count),
         "size_bytes": sizes,
         "code": _sparse(count, {row: refused[row][0] for row in rows}),
@@ -211,12 +222,12 @@ def _too_large(size: int) -> str:
 
 
 def _without_large(column: pa.Array, sizes: pa.Array) -> pa.Array:
-    """Null where the message is too large, so that no task of Spark gets it."""
+    """Return null for each oversized message, so that no task of Spark gets it."""
     return pc.if_else(pc.greater(sizes, MESSAGE_BYTES), pa.scalar(None, column.type), column)
 
 
 def _raw(block: Block, row: int, code: str) -> str | None:
-    """The record's text for the quarantine; None: it is too large to keep."""
+    """Return the record's text for the quarantine. None: the text is too large to keep."""
     if code == TOO_LARGE:
         return None
     text = block.raw(row)
@@ -237,7 +248,7 @@ def _bytes(block: Block, name: str) -> pa.Array:
 
 
 def _readable(block: Block, name: str) -> pa.Array:
-    """As text; bytes that are none are null."""
+    """Return the column as text, with replacement characters for invalid bytes."""
     column = _text_column(block, name)
     if pa.types.is_string(column.type):
         return column

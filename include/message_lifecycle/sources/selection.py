@@ -1,4 +1,4 @@
-"""Which files of a folder an ingest takes, and in which order, by their names alone (P12)."""
+"""The choice and the order of a folder's files for an ingest, by their names alone (P12)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _DIGITS = re.compile("([0-9]+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassedOver:
-    """A file that an ingest does not take, by its path below the folder, and the reason."""
+    """A skipped file, by its path below the folder, and the reason."""
 
     file: str
     why: str
@@ -33,19 +33,20 @@ class PassedOver:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patterns:
-    """Shell patterns of file names (`*`, `?`, `[a-z]`). A pattern with a `/` is compared with the path below the folder, any other pattern
-    with the file's own name.
+    """Shell patterns of file names (`*`, `?`, `[a-z]`).
+
+    A pattern with a `/` must match the path below the folder. Any other pattern must match the file's own name.
 
     Args:
-        include: Take a file only if one of these patterns matches. Empty: every file.
-        exclude: Pass a file over if one of these patterns matches.
+        include: Ingest a file only if one of these patterns matches. Empty: every file.
+        exclude: Skip a file if one of these patterns matches.
     """
 
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
 
     def why_not(self, name: str) -> str | None:
-        """Return the reason for which these patterns pass the file over, if they do."""
+        """Return why these patterns skip the file. None if they do not."""
         if (excluded := _first_match(self.exclude, name)) is not None:
             return f"excluded by {excluded}"
         return "not included" if self.include and _first_match(self.include, name) is None else None
@@ -56,14 +57,14 @@ EVERY_FILE = Patterns()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """The names to take and the files that are passed over, each in natural order."""
+    """The names to ingest and the skipped files, each in natural order."""
 
     names: tuple[str, ...]
     passed_over: tuple[PassedOver, ...]
 
 
 def choose(names: Iterable[str], patterns: Patterns) -> Chosen:
-    """Divide the names below a folder into the files to take and the files to pass over."""
+    """Divide the names below a folder into the files to ingest and the files to skip."""
     taken, passed = [], []
     for name in sorted(names, key=natural_order):
         why = _why_not(name, patterns)
@@ -75,17 +76,17 @@ def choose(names: Iterable[str], patterns: Patterns) -> Chosen:
 
 
 def natural_order(name: str) -> tuple[list[str | int], str]:
-    """Return the sort key by which `app-2` comes before `app-10`: runs of digits compare as numbers.
+    """Return a sort key that puts `app-2` before `app-10`: runs of digits compare as numbers.
 
-    Two names that differ in leading zeros alone compare as text.
+    Two names that differ only in leading zeros compare as text.
     """
     parts = _DIGITS.split(name)
-    # A number compares with text as its digits do: `a.csv` stays before `a1.csv`.
+    # A number compares with text by its digits: `a.csv` stays before `a1.csv`.
     return [int(part) if at % 2 else part if at == len(parts) - 1 else part + "0" for at, part in enumerate(parts)], name
 
 
 def kind_of(path: str) -> Kind | None:
-    """Return the kind that the file's name says; None: no known kind."""
+    """Return the kind in the file's name. None: unknown kind."""
     suffixes = [suffix.lower() for suffix in PurePosixPath(path).suffixes]
     packed = suffixes[-1:] == [GZIP]
     kind = KINDS.get(suffixes[-2] if packed and len(suffixes) > 1 else suffixes[-1] if suffixes else "")

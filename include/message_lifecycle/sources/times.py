@@ -1,8 +1,8 @@
 """Times of records: text, numbers and typed columns as microseconds since 1970 (MSG-1, CLK-4).
 
-`TimeRule.read` is the rule for one text. `read_times` is the same rule over a column: the usual forms are read by PyArrow at once, and each
-other distinct text goes to the rule once. A missing, empty or zero time is unknown. So is a time on 0001-01-01 or 9999-12-31, which programs
-write where they have none. A time before 1970 is a time.
+`TimeRule.read` is the rule for one text. `read_times` is the same rule over a column. PyArrow reads the usual forms at once, and each other
+distinct text goes to the rule once. A missing, empty or zero time is unknown. So is a time on 0001-01-01 or 9999-12-31, which programs
+write for a missing time. A time before 1970 is a time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Unit = Literal["iso", "s", "ms", "us", "ns"]
 UNITS: tuple[Unit, ...] = ("iso", "s", "ms", "us", "ns")
 PLAUSIBLE_FROM = of_datetime(datetime(1990, 1, 1, tzinfo=UTC))
 PLAUSIBLE_TO = of_datetime(datetime(2100, 1, 1, tzinfo=UTC))
-# Microseconds in one; nanoseconds are divided.
+# Microseconds in one unit.
 _FACTORS: dict[str, Decimal] = {"s": Decimal(1_000_000), "ms": Decimal(1000), "us": Decimal(1), "ns": Decimal("0.001")}
 _NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,3})?|[+-]?\.[0-9]+")
 _ISO = re.compile(
@@ -34,13 +34,13 @@ _ISO = re.compile(
     r"(?:[Tt ](?P<hour>[0-9]{2})(?::?(?P<minute>[0-9]{2})(?::?(?P<second>[0-9]{2})(?:[.,](?P<fraction>[0-9]+))?)?)"
     r" ?(?P<zone>[Zz]|UTC|GMT|[+-][0-9]{2}(?::?[0-9]{2})?)?(?P<names>(?:\[[^\[\]]+\])*))?"
 )
-# The forms that PyArrow reads as the rule does.
+# The forms that PyArrow reads like the rule.
 _USUAL = r"^[0-9]{4}-(0[1-9]|1[0-2])-([0-2][0-9]|3[01])[T ]([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$"
 _WHOLE = r"^[+-]?[0-9]{1,18}$"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _DAY = timedelta(days=1)
-# On these days in any zone: a clock is at most 14 hours ahead and 12 behind.
+# The instants of these days in any zone: a clock is at most 14 hours ahead and 12 behind.
 _FIRST_DAY = (
     (datetime(1, 1, 1, tzinfo=UTC) - _EPOCH) - timedelta(hours=14),
     (datetime(1, 1, 2, tzinfo=UTC) - _EPOCH) + timedelta(hours=12),
@@ -55,11 +55,11 @@ _NO_ZONE = "the time has no zone: say which one it is in with --time-zone, such 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One text, read. `micros` None: unknown, or unreadable.
+    """The result for one text. `micros` None: unknown, or unreadable.
 
     Args:
-        reason: Why the text is no time; None where it is one, or none is given.
-        is_suspect: The text is a time or a number, but of another unit than the one that was named.
+        reason: Why the text is not a time. None if it is a time, or empty.
+        is_suspect: The text is a time or a number, but of another unit than the named unit.
         lacks_zone: The text would be a time if its zone were known.
     """
 
@@ -74,12 +74,12 @@ _UNKNOWN = Reading()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeRule:
-    """How the texts of one field are read.
+    """The rule for the texts of one field.
 
     Args:
         unit: `iso`, or the unit of numbers.
-        form: A format of `strptime`; None: ISO 8601.
-        zone: The zone of times that name none; None: such a time is refused.
+        form: A format of `strptime`. None: ISO 8601.
+        zone: The zone of times without a zone. None: such a time is refused.
     """
 
     unit: Unit = "iso"
@@ -101,7 +101,7 @@ class TimeRule:
     def _number(self, text: str) -> Reading:
         if not _NUMBER.fullmatch(text):
             return Reading(reason=f"not a number of unit {self.unit!r}")
-        # Rounded up: a deadline may only ever be rounded later (TTL-3).
+        # Rounded up, because rounding may only make a deadline later (TTL-3).
         return _judged(ceil(Fraction(text) * Fraction(_FACTORS[self.unit])))
 
     def _iso(self, text: str) -> Reading:
@@ -119,7 +119,7 @@ class TimeRule:
         if next_day and (minute or second or int(part["fraction"] or 0)):
             raise ValueError("24 hours are the end of a day")
         moment = datetime(*date, 0 if next_day else hour, minute, second, tzinfo=UTC) + (_DAY if next_day else timedelta())
-        # A part of a microsecond counts as a whole one (TTL-3).
+        # A part of a microsecond counts as a whole microsecond (TTL-3).
         fraction = part["fraction"] or ""
         micros = int(fraction[:6].ljust(6, "0") or 0) + (1 if fraction[6:].strip("0") else 0)
         return self._in_zone(moment.replace(tzinfo=None), micros, part["zone"], part["names"] or "")
@@ -139,7 +139,7 @@ class TimeRule:
     def _formatted(self, text: str) -> Reading:
         assert self.form is not None
         try:
-            moment = datetime.strptime(text, self.form)  # noqa: DTZ007  # a zone that is missing is refused, or given, below
+            moment = datetime.strptime(text, self.form)  # noqa: DTZ007  # below a missing zone is refused, or comes from the rule
         except ValueError:
             return Reading(reason=f"not of the format {self.form}")
         if (moment.year, moment.month, moment.day) in ((1, 1, 1), (9999, 12, 31)):
@@ -160,7 +160,7 @@ def _offset(text: str) -> timedelta:
 
 
 def _latest(moment: datetime, zone: tzinfo) -> int:
-    """Of the two instants of an hour that a clock shows twice, the later: a deadline may only ever be rounded later."""
+    """Return the later instant of an hour that a clock shows twice, because rounding may only make a deadline later."""
     return max((moment.replace(tzinfo=zone, fold=fold) - _EPOCH) // _MICROSECOND for fold in (0, 1))
 
 
@@ -173,7 +173,7 @@ def _judged(micros: int) -> Reading:
 
 
 def zone_of(name: str) -> tzinfo:
-    """The zone of that name. Raises ValueError."""
+    """Return the zone of that name. Raises ValueError."""
     if name.upper() in ("UTC", "Z"):
         return UTC
     if re.fullmatch(r"[+-][0-9]{2}:?[0-9]{2}", name):
@@ -193,7 +193,7 @@ def check_unit(name: str) -> Unit:
 
 
 def check_zone(name: str | None) -> str | None:
-    """Raises InvalidSetting for a zone that is not known."""
+    """Raise InvalidSetting for an unknown zone."""
     if name is not None:
         try:
             zone_of(name)
@@ -204,7 +204,7 @@ def check_zone(name: str | None) -> str | None:
 
 
 def check_format(form: str | None, unit: str, key: str) -> str | None:
-    """Raises InvalidSetting for a format that `strptime` does not know, that has no date, or that comes with a unit of numbers."""
+    """Raise InvalidSetting for an unknown format, a format without a date, or a format with a unit of numbers."""
     if form is None:
         return None
     allowed = "a format of strptime with a date, such as '%d.%m.%Y %H:%M:%S', for a time that is text (unit iso)"
@@ -220,13 +220,13 @@ def check_format(form: str | None, unit: str, key: str) -> str | None:
 
 @dataclass(slots=True, kw_only=True)
 class Times:
-    """A column of times, read. Rows that are not named in `refused` and have no `micros` are unknown.
+    """A column of read times. A row without `micros` is unknown unless `refused` names it.
 
     Args:
-        micros: int64, null where unknown or refused.
+        micros: int64, null if unknown or refused.
         refused: Why a row's time cannot be read.
-        suspects: The text of a time that is likely of another unit.
-        zoneless: Rows that are refused because their time has no zone.
+        suspects: The text of a time that probably has another unit.
+        zoneless: Refused rows whose time has no zone.
     """
 
     micros: pa.Array
@@ -236,7 +236,7 @@ class Times:
 
 
 def read_times(texts: pa.Array, rule: TimeRule) -> Times:
-    """Read a column of texts (string), null where a row has none."""
+    """Read a column of texts (string). Null: the row has no text."""
     usual = _usual(texts, rule)
     if usual is not None:
         return _screened(usual, texts)
@@ -262,7 +262,7 @@ def read_times(texts: pa.Array, rule: TimeRule) -> Times:
 
 
 def read_typed_times(column: pa.Array, rule: TimeRule, *, is_utc: bool = False) -> Times:
-    """Read a column of timestamps or dates of Parquet. One without a zone is local to the rule's zone, unless `is_utc`."""
+    """Read a column of timestamps or dates of Parquet. A time without a zone is local to the rule's zone, unless `is_utc`."""
     kind = column.type
     if pa.types.is_date(kind):
         whole = column.cast(pa.timestamp("s")).cast(pa.int64()) if pa.types.is_date32(kind) else column.cast(pa.int64())
@@ -301,12 +301,12 @@ def _times(whole: pa.Array, factor: int) -> pa.Array:
     try:
         return pc.multiply_checked(whole, factor)
     except pa.ArrowInvalid:
-        # Beyond what can be stored: too far to be meant.
+        # Beyond int64: too far to be meant.
         return pa.array([None if one is None else max(INT64_MIN, min(INT64_MAX, one * factor)) for one in whole.to_pylist()], pa.int64())
 
 
 def _usual(texts: pa.Array, rule: TimeRule) -> pa.Array | None:
-    """Microseconds of a column of which every text has the usual form; None: some has another."""
+    """Return the microseconds of a column if every text has the usual form. None if some text has another."""
     if rule.form is not None or rule.unit == "ns":
         return None
     form = _USUAL if rule.unit == "iso" else _WHOLE
@@ -321,7 +321,7 @@ def _usual(texts: pa.Array, rule: TimeRule) -> pa.Array | None:
 
 
 def _screened(micros: pa.Array, texts: pa.Array | None = None) -> Times:
-    """Make never-set times unknown, and name the suspect ones by their text."""
+    """Make never-set times unknown, and name suspect times by their text."""
     never = [pc.and_(pc.greater_equal(micros, start), pc.less(micros, end)) for start, end in _NEVER_SET]
     unknown = pc.or_(pc.equal(micros, 0), pc.or_(*never))
     micros = pc.if_else(pc.fill_null(unknown, True), pa.scalar(None, pa.int64()), micros)
@@ -334,7 +334,7 @@ def _screened(micros: pa.Array, texts: pa.Array | None = None) -> Times:
 
 
 def read_number(value: str, unit: str) -> Instant | None:
-    """A number of the unit as an instant; None where it is none or beyond int64."""
+    """Return a number of the unit as an instant. None for other text, or beyond int64."""
     try:
         micros = int(Decimal(value) * _FACTORS[unit])
     except (InvalidOperation, KeyError, ValueError, OverflowError):
@@ -343,7 +343,7 @@ def read_number(value: str, unit: str) -> Instant | None:
 
 
 def likely_unit(value: str) -> str | None:
-    """The unit in which the number is a date between 1990 and 2100; the spans of the units do not overlap."""
+    """Return the unit that makes the number a date between 1990 and 2100. The spans of the units do not overlap."""
     for unit in _FACTORS:
         instant = read_number(value, unit)
         if instant is not None and PLAUSIBLE_FROM <= instant < PLAUSIBLE_TO:
@@ -352,13 +352,13 @@ def likely_unit(value: str) -> str | None:
 
 
 def reading(value: str, unit: str) -> str | None:
-    """How the value reads in the unit, as ISO 8601; None where it does not."""
+    """Return the value, read in the unit, as ISO 8601. None if the unit does not fit."""
     instant = read_number(value, unit)
     return None if instant is None else format_instant(instant)
 
 
 def missing_time_zone(field: str, value: str, rows: int) -> BadInput:
-    """No time of a batch has a zone, and none was given."""
+    """No time of a batch has a zone, and the caller gave none."""
     return BadInput(
         f"field {field!r}: no time has a zone ({rows:,} rows; for example {value!r}). Nothing was taken. "
         "Say which zone they are in: --time-zone UTC, or --time-zone Europe/Berlin.",
