@@ -1,4 +1,4 @@
-"""The reference store: a log in memory, with snapshots, a staged change and a fenced commit, as plainly as they can be written."""
+"""The reference store: a log in memory, with snapshots, a staged change and a fenced commit, in the plainest code."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ from message_lifecycle.stores.memory.tables import (
     segments,
 )
 
-# Every other store is held to it. It implements all the seams of `ports` at once, because there is nothing in between.
+# Tests compare every other store with this one. The memory store implements all protocols of `ports` itself, without further layers.
 
 
 class MemoryStore(ChangeStore):
-    """Topics, MessageReader, MessageWriter, Copier and MessageStore. `tables`: all that there is, by topic."""
+    """Topics, MessageReader, MessageWriter, Copier and MessageStore. `tables`: the tables of every topic."""
 
     def __init__(self) -> None:
         self.tables: dict[TopicName, TopicTables] = {}
@@ -242,7 +242,7 @@ class MemoryStore(ChangeStore):
 
     def mark(self, plan: Plan, staged: Staged, policy: Policy) -> Staged:
         table, base = self.of(plan.topic).log, plan.requirements.snapshot_id
-        # From the removal without markers: a run that died here may have staged some.
+        # From the removal without markers, because a run that died here may have staged some.
         before, after = table.at(base), _applied(table, base, plan)
         gone = owed(table, plan.on_log.sweep) if plan.on_log.sweep else removed_by(before, after, plan)
         made = markers_of(before, after, gone, plan, policy)
@@ -266,9 +266,9 @@ class MemoryStore(ChangeStore):
         if done is not None:
             return done
         table.require(plan)
-        table.refuse_removals(plan)  # first: it names the rival, also where that has swept what was staged
+        table.refuse_removals(plan)  # first: the error names the rival, even if the rival has removed the stage
         made, base = table.made_by(plan), table.at(plan.requirements.snapshot_id).messages
-        # A message that came since the plan makes its key's new marker needless (MRK-3). The older marker goes all the same (MRK-5).
+        # A message that came since the plan makes its key's new marker needless (MRK-3). The older marker leaves anyway (MRK-5).
         came = difference(base, table.head.messages).came
         arrived = {message.key for message in came.values() if not is_marker(message.headers)}
         kept = tuple(marker for marker in made.markers if marker.key not in arrived)
@@ -294,7 +294,7 @@ class MemoryStore(ChangeStore):
 
 
 def _applied(table: Table[Version], snapshot_id: int | None, plan: Plan, staged: Staged | None = None) -> Version:
-    """That version after the plan's change, with the older markers that what is `staged` replaces."""
+    """Return the version after the plan's change, without the older markers that the stage replaces."""
     older = () if staged is None else staged.superseded
     source = None if plan.on_log.source_id is None else table.at(plan.on_log.source_id)
     return apply(table.at(snapshot_id), replace(plan.on_log, mark=(*plan.on_log.mark, *older)), source)
@@ -314,8 +314,10 @@ def _appended(
     forbidden: KeyMatch | None,
     late_after: Instant | None,
 ) -> tuple[Version, list[Position | Refusal], int | None]:
-    """The version with one batch more, by the first of the spans by which that does not open too many segments; the span in seconds, where
-    it is not the first (EXP-3)."""
+    """Return the version with one more batch, the placed messages, and the span in seconds if it was doubled (EXP-3).
+
+    The first span that does not open too many segments is used.
+    """
     for by in by_span(policy):
         version = head.copy()
         given = [append(version, message, by, forbidden, late_after=late_after) for message in messages(version)]
@@ -326,7 +328,7 @@ def _appended(
 
 
 def _copy_of(message: Message, version: Version, *, mirror: bool) -> NewMessage:
-    # A segment that the mirror has closed by itself takes no more messages: the rest of the origin's starts another.
+    # A segment that the mirror has closed by itself takes no more messages. The rest of the origin's segment starts another.
     active = version.active.get(message.partition, ActiveSegment(base_offset=0))
     return NewMessage(
         append_time=message.append_time,
@@ -342,7 +344,7 @@ def _copy_of(message: Message, version: Version, *, mirror: bool) -> NewMessage:
 
 
 def _end_as_origin(version: Version, origin: LogState) -> None:
-    """A mirror's log ends where its origin's does, and its last segment is closed where the origin's is (MSG-5)."""
+    """End the mirror's log at the origin's end, and close its last segment if the origin's is closed (MSG-5)."""
     closed = {(segment.partition, segment.base_offset) for segment in origin.segments if segment.sealed}
     for partition, end in origin.end_offsets.items():
         version.end_offsets[partition] = max(end, version.end_offsets.get(partition, 0))

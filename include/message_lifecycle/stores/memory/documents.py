@@ -22,13 +22,13 @@ from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
 from message_lifecycle.stores.memory import MemoryStore, rows
 from message_lifecycle.stores.memory.tables import Changes, Made, SnapshotRow, Snapshots, TopicTables, epoch_of, states_of
 
-# What the gate judges of documents in memory: each proved again from what is stored and staged, whatever staging said (SNP-6).
+# The gate's evidence about documents in memory: a proof of each document from stored and staged rows, independent of the staging (SNP-6).
 
 
 def documents_evidence(
     plan: Plan, fold: Fold, *, before: tuple[Changes, Snapshots], after: tuple[Changes, Snapshots], blocked: Collection[str]
 ) -> Mapping[str, object]:
-    """The frames of `gates.documents`, but for `clients`. `blocked`: documents that are left as they are."""
+    """Return the frames of `gates.documents`, except `clients`. `blocked`: documents that the plan leaves unchanged."""
     (changes, snapshots), (left, kept) = before, after
     actions = {action.document: action for action in plan.on_snapshots.documents if action.document not in blocked}
     looks = [
@@ -76,7 +76,7 @@ def _reason(action: SnapshotDocument, fold: Fold, before: tuple[Changes, Snapsho
 
 
 class _Look:
-    """One document before and as staged; `action` None: the plan says nothing of it, or it is blocked."""
+    """One document before and after the stage. `action` None: the plan does not name the document, or the document is blocked."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class _Look:
 
     @property
     def has_hole(self) -> bool:
-        """What is left reaches without a gap up to where the document was."""
+        """True if the remaining changes have a gap, or end before the document's newest change."""
         return self._left != list(range(self._left[0] if self._left else self._seq, self._seq + 1 if self._seq else 0))
 
     @property
@@ -119,12 +119,12 @@ class _Look:
 
     @property
     def snapshots_unnamed(self) -> int:
-        """Rows that came or went, and are not what the action makes or drops; of two at one server_seq, one."""
+        """Rows that came or left and that the action neither makes nor drops. Two rows at one server_seq count once."""
         before, after = self._snapshots
         action = self._action
         made, dropped = (None, ()) if action is None else (action.snapshot, action.dropped)
         came, gone = [row for row in after if row not in before], [row for row in before if row not in after]
-        # A raised epoch of a document that has no new snapshot is a row beside its newest one, as the plan says.
+        # Without a new snapshot, a raised epoch is a row next to the newest one, as planned.
         raised = [row for row in came if row.state is None and action is not None and row.epoch == action.epoch and action.purged]
         wrong = sum(row.server_seq != made for row in came if row not in raised) + sum(row.server_seq not in dropped for row in gone)
         stored = [row.server_seq for row in after if row.state is not None]
@@ -132,7 +132,7 @@ class _Look:
 
 
 def apply_to_changes(changes: Changes, purges: CommitSnapshots, back: CommitChanges, source: Changes) -> Changes:
-    """The changes after a plan's: those that the snapshots of `purges` cover go, and those of `back` come from the `source`."""
+    """Return the changes after a plan's commit. `purges` removes covered changes, and `back` restores changes from the `source`."""
     after = dict(changes)
     for action in purges.documents:
         gone = range(action.purge_from, action.purge_before)
@@ -146,7 +146,7 @@ def apply_to_changes(changes: Changes, purges: CommitSnapshots, back: CommitChan
 
 
 def apply_to_snapshots(snapshots: Snapshots, change: CommitSnapshots, states: Mapping[str, bytes | None], source: Snapshots) -> Snapshots:
-    """The snapshots after a plan's change. `states`: what was folded, by document; `source`: holds what comes back."""
+    """Return the snapshots after a plan's change. `states`: the folds, by document. `source`: holds the returning snapshots."""
     after = dict(snapshots)
     for action in change.documents:
         rows = after.get(action.document, ())
@@ -154,7 +154,7 @@ def apply_to_snapshots(snapshots: Snapshots, change: CommitSnapshots, states: Ma
         if action.snapshot is not None:
             kept += (SnapshotRow(server_seq=action.snapshot, epoch=action.epoch, state=states[action.document]),)
         elif action.epoch > epoch_of(rows):
-            # A raised epoch without a snapshot is a row as well.
+            # A raised epoch without a snapshot is a row, too.
             kept += (SnapshotRow(server_seq=max(states_of(rows), default=0), epoch=action.epoch, state=None),)
         after[action.document] = kept
     for one in change.documents_back:
@@ -164,7 +164,7 @@ def apply_to_snapshots(snapshots: Snapshots, change: CommitSnapshots, states: Ma
 
 
 class MemoryDocuments:
-    """`ports.Documents` beside a `MemoryStore`, which has the tables."""
+    """`ports.Documents` for a `MemoryStore`, which has the tables."""
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
@@ -281,7 +281,7 @@ class MemoryDocuments:
         if done is not None:
             return done
         made = tables.snapshots.made_by(plan)
-        # What is staged is the newest version with the change: no other may have come since.
+        # The stage is the newest version with the change, so no other version may have come since.
         if plan.snapshots is None or plan.snapshots.snapshot_id != tables.snapshots.snapshot_id:
             raise PlanConflict(plan.plan_id, "the snapshots have changed since it was planned")
         tables.changes.refuse_removals(plan)
@@ -292,7 +292,7 @@ class MemoryDocuments:
 
     def purge(self, verdict: Verdict, *, ledger: tuple[str, int], behind: Callable[[], Collection[str]]) -> Published:
         plan, tables = verdict.plan, self._required(verdict.plan)
-        done = self.published(plan.topic, plan.plan_id)  # also where nothing is purged
+        done = self.published(plan.topic, plan.plan_id)  # even if nothing is purged
         if done is not None:
             return done
         of_plan = tables.snapshots.published(plan.plan_id)
@@ -310,7 +310,7 @@ class MemoryDocuments:
 
     @staticmethod
     def _publish_changes(plan: Plan, tables: TopicTables, ledger: tuple[str, int]) -> Published:
-        """The plan's change to the changes, made to the newest version: those that came since are in it, and stay (DEL-4)."""
+        """Apply the plan's change to the newest version of the changes. Later changes are in it and stay (DEL-4)."""
         table, change = tables.changes, _unblocked(plan, tables.snapshots.made_by(plan).blocked)
         table.refuse_removals(plan)
         after = apply_to_changes(table.head, change, plan.on_changes, table.at(plan.on_changes.source_id))
@@ -339,7 +339,7 @@ class MemoryDocuments:
 
 
 class _OfDocuments(ChangeStore):
-    """Both tables are staged together, and judged together."""
+    """Stages and evidence of both tables together."""
 
     def __init__(self, documents: MemoryDocuments) -> None:
         self._documents = documents
@@ -355,7 +355,7 @@ class _OfDocuments(ChangeStore):
 
 
 class MemorySnapshots(_OfDocuments):
-    """New snapshots and raised epochs come, old snapshots go; or those come back that had gone."""
+    """New snapshots and raised epochs come and old snapshots leave, or an undo restores old snapshots."""
 
     def publish(self, verdict: Verdict, given: Given) -> Published:
         return self._documents.publish_snapshots(verdict, ledger=given.ledger())
@@ -368,7 +368,7 @@ class MemorySnapshots(_OfDocuments):
 
 
 class MemoryChanges(_OfDocuments):
-    """Changes go, only after the snapshots that cover them are published; or come back."""
+    """Changes leave after the snapshots that cover them are published, or an undo restores changes."""
 
     def publish(self, verdict: Verdict, given: Given) -> Published:
         if verdict.plan.on_snapshots.documents:
@@ -390,7 +390,7 @@ def _before(plan: Plan, tables: TopicTables) -> tuple[Changes, Snapshots]:
 
 
 def _stage(plan: Plan, tables: TopicTables) -> None:
-    """Each document is folded; one that cannot be is left as it is in both tables (SNP-6)."""
+    """Fold each document. A document that cannot be folded stays unchanged in both tables (SNP-6)."""
     changes, snapshots = _before(plan, tables)
     states: dict[str, bytes | None] = {}
     blocked: list[tuple[str, str]] = []

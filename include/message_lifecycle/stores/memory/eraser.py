@@ -1,5 +1,7 @@
-"""Erasure of a key from a topic in memory: the reference. Every version of every table that can be read back loses the key: messages of
-the log and of its view by their places, or a document, whose name is the key."""
+"""Erasure of a key from a topic in memory: the reference.
+
+The key leaves every readable version of every table. The key names messages of the log and its view, or a document.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ from message_lifecycle.stores.memory.tables import (
     segment_of,
 )
 
-# What an erasure finds, shows to the gate and takes where messages are looked at one by one: in memory, and in logs of records.
+# Erasure for stores that inspect messages one by one: the memory store, and logs of records.
 
 
 Messages = Mapping[Position, Message]
@@ -46,12 +48,12 @@ Frame = list[dict[str, int]]
 
 
 def of_key(messages: Messages, matches: Matches) -> dict[Position, Message]:
-    """A null key is no key."""
+    """Return the messages of the key. A null key never matches."""
     return {position: message for position, message in messages.items() if message.key is not None and matches(message.key)}
 
 
 def held_files(found: Messages, live: Messages) -> tuple[HeldFile, ...]:
-    """By segment, which stands for a file here. `live`: those of them that readers see."""
+    """Return the messages by segment, which stands for a file here. `live`: the messages that readers see."""
     return tuple(
         HeldFile(
             name=file_of((partition, base)),
@@ -68,12 +70,16 @@ def held_files(found: Messages, live: Messages) -> tuple[HeldFile, ...]:
 
 
 def named(plan: Plan, table: TableKind) -> set[Position]:
-    """Positions that the plan erases from this table."""
+    """Return the positions that the plan erases from this table."""
     return {(rows.partition, offset) for rows in plan.erased_of(table) for offset in offsets_of(rows.offsets)}
 
 
 def rewritten(action: EraseRows, messages: Messages, matches: Matches) -> dict[str, int]:
-    """One row of the frame of that name, by a second look at the segment. `messages`: all that there ever are of the table."""
+    """Return one row of the frame `rewritten`, from a second search of the segment.
+
+    Args:
+        messages: The messages of all readable versions of the table.
+    """
     gone = {(action.partition, offset) for offset in offsets_of(action.offsets)}
     there = {position for position, message in messages.items() if segment_of(message) == (action.partition, action.base_offset)}
     sought = {position for position in there if position in of_key({position: messages[position]}, matches)}
@@ -81,17 +87,20 @@ def rewritten(action: EraseRows, messages: Messages, matches: Matches) -> dict[s
 
 
 def beside(rows: int) -> dict[str, int]:
-    """One row of the frame `rewritten` about a file beside the log: the search that finds the key also takes it out, so nothing is left."""
+    """Return one row of the frame `rewritten` about a file next to the log.
+
+    The search that finds the key also removes it, so no row is left.
+    """
     return {"rows": rows, "unnamed": 0, "left": 0, "changed": 0, "found": 0}
 
 
 def table_row(found: int, searched: int) -> dict[str, int]:
-    """One row of the frame `tables`. `found`: messages of the key that would stay."""
+    """Return one row of the frame `tables`. `found`: messages of the key that would stay."""
     return {"found": found, "files_differ": 0, "marks_differ": 0, "refs_differ": 0, "history": 0, "searched": searched}
 
 
 def figures(plan: Plan, before: Iterable[Message], gone: int) -> Frame:
-    """Of the log: `before`, its messages when it was planned, of which so many go."""
+    """Return the figures of the log. `before`: its messages at planning time. `gone`: the number of messages that leave."""
     sizes = [message.size_bytes for message in before]
     return [{"rows_in": len(sizes), "rows_removed": gone, "rows_kept": len(sizes) - gone, "bytes_in": sum(sizes), "asks": len(plan.asks)}]
 
@@ -100,7 +109,7 @@ Found = dict[Position, Message]
 
 
 class MemoryEraser(ChangeStore):
-    """`ports.Eraser` beside a `MemoryStore`. `server`: the settings below the topics' own, of which one names an archive."""
+    """`ports.Eraser` for a `MemoryStore`. `server`: settings below the topics' own, which may name an archive."""
 
     def __init__(self, store: MemoryStore, *, server: Mapping[str, Value]) -> None:
         self._store, self._server = store, server
@@ -161,7 +170,7 @@ class MemoryEraser(ChangeStore):
             ErasedTable(
                 table=action.table,
                 table_uuid=now[action.table].table_uuid,
-                # Versions keep their numbers though they are written again: those that the plan names are not there any more.
+                # Rewritten versions keep their numbers, so the snapshots that the plan names count as gone.
                 snapshots=tuple(set(now[action.table].snapshots) - set(action.snapshots)),
                 files_searched=now[action.table].searched,
                 files_found=max(len(now[action.table].files), int(not now[action.table].clean)),
@@ -233,7 +242,7 @@ class MemoryEraser(ChangeStore):
 
 
 def _came_since(tables: TopicTables, plan: Plan, matches: Matches) -> bool:
-    """Whether there is more of the key than the plan names."""
+    """Return True if the topic has more rows of the key than the plan names."""
     if tables.topic.of_documents:
         seqs = _seqs(tables.changes, matches)
         return _named_of(plan, "log", seqs) < len(seqs)
@@ -242,14 +251,14 @@ def _came_since(tables: TopicTables, plan: Plan, matches: Matches) -> bool:
 
 def _rewrite_view(tables: TopicTables, plan: Plan) -> None:
     gone = named(plan, "view")
-    tables.view.staged.clear()  # it was made of a log that had the key
+    tables.view.staged.clear()  # the stage comes from a log that had the key
     if tables.view.commits and gone:
         tables.view.rewrite(lambda version: replace(version, rows=tuple(row for at, row in placed(version.rows).items() if at not in gone)))
         tables.view.publish(tables.view.head, Published(plan_id=plan.plan_id, snapshot_id=tables.view.next_id, removed=()))
 
 
 def _ever_in_log(tables: TopicTables) -> Found:
-    """Of every version that can be read back."""
+    """Return the messages of every readable version."""
     return {position: message for commit in tables.log.commits for position, message in commit.version.messages.items()}
 
 
@@ -280,11 +289,11 @@ def _in_messages(kind: TableKind, ever: Found, head: Messages, needle: Needle) -
     return [replace(place, live=live[place.partition or 0]) for place in places]
 
 
-# Of documents
+# Documents
 
 
 def _rows_ever(table: Table[Any]) -> set[tuple[str, Any]]:
-    """Of every version that can be read back."""
+    """Return the rows of every readable version."""
     return {(document, row) for commit in table.commits for document, rows in commit.version.items() for row in rows}
 
 
@@ -315,7 +324,7 @@ def _key_in_documents(table: Table[Changes] | Table[Snapshots], matches: Matches
 
 
 def _documents_evidence(tables: TopicTables, plan: Plan, matches: Matches) -> Mapping[str, object]:
-    """The frames of `gates.tables`, by a second look."""
+    """Return the frames of `gates.tables`, from a second search."""
     both: tuple[Table[Changes] | Table[Snapshots], ...] = (tables.changes, tables.snapshots)
     of_table = {table.kind: table for table in both}
     found = {kind: _seqs(table, matches) for kind, table in of_table.items()}
@@ -331,7 +340,7 @@ def _documents_evidence(tables: TopicTables, plan: Plan, matches: Matches) -> Ma
 
 
 def _seqs(table: Table[Changes] | Table[Snapshots], matches: Matches) -> list[int]:
-    """The server_seq of each row that there ever is of the document."""
+    """Return the server_seq of each row of the document in every readable version."""
     rows: set[Change | SnapshotRow] = set()
     for commit in table.commits:
         rows |= {row for document, of in commit.version.items() if matches(document.encode()) for row in of}
@@ -339,6 +348,6 @@ def _seqs(table: Table[Changes] | Table[Snapshots], matches: Matches) -> list[in
 
 
 def _named_of(plan: Plan, table: TableKind, seqs: Collection[int]) -> int:
-    """How many of the rows the plan names: they are of one document."""
+    """Return how many of these rows the plan names. The rows belong to one document."""
     wanted = {seq for rows in plan.erased_of(table) for seq in offsets_of(rows.offsets)}
     return sum(seq in wanted for seq in seqs)

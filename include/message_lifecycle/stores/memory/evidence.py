@@ -1,4 +1,4 @@
-"""What the gate judges of a change in memory: the two versions compared message by message."""
+"""The gate's evidence about a change in memory: the two versions, compared message by message."""
 
 from __future__ import annotations
 
@@ -46,8 +46,12 @@ _LIMITS: tuple[LimitReason, ...] = get_args(LimitReason)
 def evidence_of(
     before: Version, after: Version, plan: Plan, policy: Policy, staged: Staged, owed: Gone, horizons: Mapping[int, int]
 ) -> Mapping[str, object]:
-    """The frames that the gate judges, from the two versions, message by message. `owed`: what other writers have taken, and markers are
-    made for now; `horizons`: of the compacted view."""
+    """Return the gate's frames from the two versions, message by message.
+
+    Args:
+        owed: Removals of other writers that get markers now.
+        horizons: The horizons of the compacted view.
+    """
     look = _Look(before, after, plan, policy)
     return {
         "going": look.going(horizons),
@@ -64,7 +68,7 @@ def evidence_of(
 
 
 class _Look:
-    """A change, as the two versions and the settings show it: one method for each frame."""
+    """A change, seen through the two versions and the settings. One method for each frame."""
 
     def __init__(self, before: Version, after: Version, plan: Plan, policy: Policy) -> None:
         self._before, self._after, self._plan, self._policy = before, after, plan, policy
@@ -78,7 +82,7 @@ class _Look:
         self._marked = Counter(marker.key for marker in self._made)
         self._differs = [*found.came, *found.changed]
         self._rules = expiry.age_rules(policy)
-        # A request takes what a person names, and nothing by the rules.
+        # A request removes only named messages. No rule acts.
         self._acts = "retention_age" in plan.reasons
         self._ages = [reason for reason in self._rules if reason in plan.reasons]
         self._late = policy.late_after(plan.as_of)
@@ -104,7 +108,7 @@ class _Look:
         return self._holds("expiry", message) or self._holds("ttl", message)
 
     def _is_due(self, message: Message, reason: str) -> bool:
-        """Whether the reason takes the message, by the rule as it reads."""
+        """Return True if the reason removes the message, by a direct reading of the rule."""
         if is_request(reason):
             return reason in self._plan.reasons  # a person named it
         if reason == "superseded":
@@ -115,7 +119,7 @@ class _Look:
         return acts and (reason != "expiry" or segment_of(message) in self._expired)
 
     def _is_kept(self, message: Message) -> bool:
-        """Whether its own TTL keeps it longer than its segment."""
+        """Return True if the message's own TTL keeps it longer than its segment."""
         rule = expiry.kept_by_own_ttl(self._policy)
         return rule is not None and holds(rule, message, self._plan.as_of)
 
@@ -124,7 +128,7 @@ class _Look:
         return self._before.active[place[0]].base_offset <= place[1] and place not in sealed_by_plan
 
     def going(self, horizons: Mapping[int, int]) -> list[dict[str, object]]:
-        """Segments that go whole."""
+        """Segments that leave whole."""
         return [
             {
                 "partition": place[0],
@@ -143,7 +147,7 @@ class _Look:
         ]
 
     def rows(self, staged: Staged) -> list[dict[str, object]]:
-        """Segments of which single messages go."""
+        """Segments that lose single messages."""
         superseded = {(rows.partition, offset): rows for rows in staged.superseded for offset in offsets_of(rows.offsets)}
         found: list[dict[str, object]] = []
         for place, messages in self._went.items():
@@ -176,8 +180,10 @@ class _Look:
         ]
 
     def order(self) -> list[dict[str, object]]:
-        """Segments that expire although one before them stays. A message that its own TTL keeps, or that has a future time, does not hold
-        the segments behind it (EXP-5, CLK-4)."""
+        """Segments that expire although a segment before them stays.
+
+        A message that its own TTL keeps, or that has a future time, does not hold the segments behind it (EXP-5, CLK-4).
+        """
         standing: dict[int, int] = {}
         for message in self._stayed:
             if segment_of(message) in self._ahead:
@@ -193,7 +199,7 @@ class _Look:
         ]
 
     def sample(self) -> list[dict[str, object]]:
-        """Of messages that go with their segment."""
+        """Some of the messages that leave with their segment."""
         with_segment = [message for message in self._gone if self._plan.drops(message.partition, message.segment)]
         return [
             {
@@ -208,7 +214,7 @@ class _Look:
         ]
 
     def left(self) -> list[dict[str, object]]:
-        """What the rules take and the change has left, by segment; `named`: the plan says what holds it."""
+        """Due messages that stay, by segment. `named`: the plan names their holder."""
         due = [m for m in self._stayed if self._acts and any(self._is_due(m, reason) for reason in (*self._ages, *_LIMITS))]
         return [
             {
@@ -243,7 +249,7 @@ class _Look:
         ]
 
     def marks(self, staged: Staged, owed: Gone) -> dict[str, list[dict[str, object]]]:
-        """Judged by MRK-1 and MRK-3 as they read, key by key."""
+        """Judge markers key by key, by a direct reading of MRK-1 and MRK-3."""
         if staged.markers is None:
             return {"markers": [], "unmarked": [], "marked": []}
         live = {message.key for message in self._after.messages.values() if not is_marker(message.headers)}
@@ -251,12 +257,12 @@ class _Look:
             live |= told_already(owed, self._before)
         newest: dict[bytes, Message] = {}
         why: dict[bytes, RemovalReason] = {}
-        # Not what a marker itself takes, the older one of its key.
+        # Without the older markers that new markers replace.
         taken = [(m, action.reason) for m in self._gone if (action := self._plan.taking(*position_of(m))) is not None]
         for message, reason in sorted(taken + owed, key=lambda entry: position_of(entry[0])):
             if message.key is not None:
                 newest[message.key] = message
-                # What goes by number or size makes none (DEL-9).
+                # A removal by number or size makes no marker (DEL-9).
                 if marker_of(reason):
                     why[message.key] = reason
         emptied = {key: marker_of(why[key]) for key, m in newest.items() if key in why and key not in live and not causes_none(m.headers)}
@@ -279,7 +285,7 @@ class _Look:
         }
 
     def _is_formed(self, marker: Message, at: Instant) -> bool:
-        """As NATS writes one (MRK-1); `at`: not before any message of its partition."""
+        """Return True if the marker has the form of NATS (MRK-1). `at`: not before any message of its partition."""
         assert self._policy.marker_ttl_us is not None
         headers = dict(marker.headers)
         return (
@@ -302,7 +308,7 @@ def _digest(made: list[Message], policy: Policy) -> str:
             partition=message.partition,
             replaces=message.offset,
             key=message.key or b"",
-            reason=_reason_of(message),  # type: ignore[arg-type]  # whatever stands there
+            reason=_reason_of(message),  # type: ignore[arg-type]  # any text in the header
             append_time=message.append_time or Instant(0),
             ttl_us=policy.marker_ttl_us,
         )
@@ -312,7 +318,7 @@ def _digest(made: list[Message], policy: Policy) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ranked:
-    """A message in its group: how many there are from it to the newest, itself included, and how many bytes."""
+    """A message in its group, with the count and the bytes of the messages from it to the newest, both included."""
 
     message: Message
     group: object
@@ -325,7 +331,7 @@ class _Ranked:
 
 
 def _ranked(counted: Iterable[Message], limits: Limits, lapsed: Callable[[Message], bool]) -> list[_Ranked]:
-    """Messages in order of (partition, offset), all that no rule of age takes (RET-1, RET-4)."""
+    """Rank the messages that no rule of age removes (RET-1, RET-4). The input is in order of (partition, offset)."""
     messages = list(counted)
     newest: dict[tuple[int, bool], tuple[bool, int]] = {}
     newness: dict[Position, tuple[object, ...]] = {}
@@ -346,7 +352,7 @@ def _ranked(counted: Iterable[Message], limits: Limits, lapsed: Callable[[Messag
 
 
 def _beyond(rows: Iterable[_Ranked], limits: Limits) -> dict[Position, LimitReason]:
-    """Why each message beyond the limits lies there."""
+    """Return the limit that each message beyond the limits exceeds."""
     found: dict[Position, LimitReason] = {}
     for row in rows:
         if limits.min_keep and row.rows == 1:
@@ -361,7 +367,7 @@ def _beyond(rows: Iterable[_Ranked], limits: Limits) -> dict[Position, LimitReas
 def _limits_row(
     rows: list[_Ranked], why: Mapping[Position, LimitReason], limits: Limits, plan: Plan, stays: set[Position]
 ) -> dict[str, object]:
-    """The frame `limits`, of what the staged change really left."""
+    """Return the frame `limits` for the messages that the staged change leaves."""
     kept: dict[object, list[_Ranked]] = {}
     within = 0
     for row in rows:

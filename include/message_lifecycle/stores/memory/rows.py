@@ -1,4 +1,4 @@
-"""Single messages in memory: those that the rules take, and those that come back when a plan is taken back."""
+"""Single messages in memory: removal by the rules, and return by an undo."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from message_lifecycle.stores.memory.tables import (
     segment_of,
 )
 
-# Single messages that the rules take, one by one (TTL-7), and the markers of the keys that they empty (MRK-1 to MRK-5).
+# Single messages that the rules remove (TTL-7), and the markers of emptied keys (MRK-1 to MRK-5).
 
 
 Gone = list[tuple[Message, RemovalReason]]
@@ -96,7 +96,7 @@ def due_rows(version: Version, question: RowQuestion) -> RowAnswer:
 
 
 def _beyond(left: list[Message], beyond: Beyond, as_of: Instant) -> tuple[dict[Position, LimitReason], Cuts]:
-    """Why messages that no rule of age takes lie beyond the limits."""
+    """Return the limit that each message exceeds, for messages that no rule of age removes."""
     rows = [
         Row(
             partition=message.partition,
@@ -114,7 +114,7 @@ def _beyond(left: list[Message], beyond: Beyond, as_of: Instant) -> tuple[dict[P
 
 
 def _due(file: str, question: RowQuestion, at: int, messages: list[Message], spared: SparedOffsets) -> DueRows:
-    """By the reason at this place: those of the question, then the limits."""
+    """Return the due messages of one reason. The question's reasons have the first places, then come the limits."""
     name: RemovalReason
     if at < len(question.reasons):
         reason = question.reasons[at]
@@ -122,7 +122,7 @@ def _due(file: str, question: RowQuestion, at: int, messages: list[Message], spa
         begun = {message.offset: begins for message in messages if (begins := holds_from(reason.rule, message)) is not None}
     else:
         assert question.beyond is not None
-        # No instant makes a log too long: a message does, and who looks finds it.
+        # No instant makes a log too long, only a message does. So the check itself is the instant.
         name, bounds, begun = (
             _LIMITS[at - len(question.reasons)],
             question.beyond.below,
@@ -148,7 +148,7 @@ def _due(file: str, question: RowQuestion, at: int, messages: list[Message], spa
 
 
 def requested_rows(version: Version, request: Request, as_of: Instant) -> RowAnswer:
-    """The messages that a person named and that are there."""
+    """Return the messages that a person named and that the log has."""
     match request:
         case RemoveMessages(positions=positions):
             wanted = [version.messages[position] for position in sorted(set(positions)) if position in version.messages]
@@ -185,7 +185,7 @@ def requested_rows(version: Version, request: Request, as_of: Instant) -> RowAns
 
 
 def removed_rows(messages: Iterable[Message], reason: RemovalReason) -> tuple[RemoveRows, ...]:
-    """Names for the messages, which are in order of (partition, offset)."""
+    """Return names for the messages, which are in order of (partition, offset)."""
     return tuple(
         RemoveRows(
             partition=place[0],
@@ -200,13 +200,13 @@ def removed_rows(messages: Iterable[Message], reason: RemovalReason) -> tuple[Re
 
 
 def removed_by(before: Version, after: Version, plan: Plan) -> Gone:
-    """What the staged change takes, with the reasons."""
+    """Return the messages that the staged change removes, with the reasons."""
     gone = difference(before.messages, after.messages).gone
     return [(message, action.reason) for position, message in gone.items() if (action := plan.taking(*position)) is not None]
 
 
 def owed(log: Table[Version], removals: Iterable[int]) -> Gone:
-    """What other writers' removals took of keys that it left without a live message (MRK-2)."""
+    """Return messages that other writers removed, of keys without a live message afterwards (MRK-2)."""
     found: Gone = []
     for snapshot_id in removals:
         became = log.at(snapshot_id).messages
@@ -229,7 +229,7 @@ def markers_of(before: Version, after: Version, gone: Gone, plan: Plan, policy: 
 
 
 def told_already(gone: Gone, log: Version) -> set[bytes]:
-    """Keys of which a marker was made after the removal, for another reason."""
+    """Return keys that got a marker after the removal, for another reason."""
     newest: dict[bytes, int] = {}
     for message, _ in gone:
         if message.key is not None:
@@ -238,29 +238,29 @@ def told_already(gone: Gone, log: Version) -> set[bytes]:
 
 
 def superseded_by(made: tuple[Marker, ...], after: Version, plan: Plan) -> tuple[RemoveRows, ...]:
-    """Older markers of the same keys, which go (MRK-5)."""
+    """Return older markers of the same keys, which leave (MRK-5)."""
     keys = {marker.key for marker in made}
     older = [m for at, m in sorted(after.messages.items()) if m.key in keys and is_marker(m.headers) and not plan.spares(*at)]
     return removed_rows(older, "superseded")
 
 
-# Taking a plan back in memory: what it took is in the version before its commit, row by row, and comes back as a copy (DEL-7).
+# Undo in memory (DEL-7). The version before the plan's commit has the removed rows, and the undo copies them.
 
 
 DocumentRow = TypeVar("DocumentRow", Change, SnapshotRow)
 DocumentPlace = tuple[str, int, bool]
-"""Document, server_seq, and whether it is a row that only raises an epoch."""
+"""Document, server_seq, and True for a row that only raises an epoch."""
 
 
 def named_by(actions: Iterable[Rows]) -> set[Position]:
     return {(action.partition, offset) for action in actions for offset in offsets_of(action.offsets)}
 
 
-# Of the log
+# The log
 
 
 def given(before: Version, after: Version) -> tuple[Range, ...]:
-    """Offsets that a commit of ours has given: those of its markers."""
+    """Return the offsets of the markers that a commit of ours made."""
     starts = {partition: before.end_offsets.get(partition, 0) for partition in after.end_offsets}
     return tuple((partition, starts[partition], end - 1) for partition, end in sorted(after.end_offsets.items()) if end > starts[partition])
 
@@ -303,7 +303,7 @@ def returned(head: Version, plan: Plan) -> Effect:
 
 
 def log_evidence(before: Version, after: Version, source: Version | None, plan: Plan, own: tuple[Range, ...]) -> Mapping[str, object]:
-    """The frames of `undo_suite`, message by message. `source`: what comes back, where anything does."""
+    """Return the frames of `undo_suite`, message by message. `source`: holds the returning messages, if any."""
     found, named, marks = difference(before.messages, after.messages), named_by(plan.on_log.back), named_by(plan.on_log.mark)
     restored = []
     for action in plan.on_log.back:
@@ -343,7 +343,7 @@ def _markers_in(version: Version, own: tuple[Range, ...]) -> list[Message]:
     return [m for position, m in sorted(version.messages.items()) if lies_in(own, *position) and is_marker(m.headers)]
 
 
-# Of the compacted view
+# The compacted view
 
 
 def placed(rows: Iterable[ViewRow]) -> dict[Position, ViewRow]:
@@ -364,7 +364,7 @@ def returning_view(before: ViewVersion, head: ViewVersion, plan: Plan, *, source
 
 
 def view_evidence(before: ViewVersion, after: ViewVersion, source: ViewVersion, plan: Plan) -> list[dict[str, object]]:
-    """The frame `view_returns` of `undo_suite`, message by message: one row per partition of the view that differs."""
+    """Return the frame `view_returns` of `undo_suite`, message by message: one row per partition of the view that differs."""
     now, then, named = placed(after.rows), placed(source.rows), named_by(plan.on_view.back)
     found = difference(placed(before.rows), now)
     came, gone = found.came.keys(), found.gone.keys()
@@ -389,13 +389,18 @@ def view_evidence(before: ViewVersion, after: ViewVersion, source: ViewVersion, 
     ]
 
 
-# Of documents
+# Documents
 
 
 def documents_evidence(
     plan: Plan, changes: tuple[Changes, Changes, Changes], snapshots: tuple[Snapshots, Snapshots, Snapshots]
 ) -> Mapping[str, object]:
-    """The frames of `gates.documents`, row by row. Each table: before, after, and as it was when it still had what comes back."""
+    """Return the frames of `gates.documents`, row by row.
+
+    Args:
+        changes: The table of changes before, after, and in the version that still had the returning rows.
+        snapshots: The same three versions of the table of snapshots.
+    """
     named = {(one.document, seq, False) for one in plan.on_changes.documents_back for seq in range(one.changes_from, one.changes_before)}
     of_snapshots = {(one.document, seq, False) for one in plan.on_snapshots.documents_back for seq in one.snapshots}
     before, after, _ = changes
@@ -431,7 +436,7 @@ def _totals(table: str, versions: Sequence[Mapping[str, tuple[DocumentRow, ...]]
         f"{table}_unnamed": len(found.came.keys() - named),
         f"{table}_changed": sum(row != then.get(place) for place, row in found.came.items()) + len(found.changed),
         f"{table}_lost": len(found.gone),
-        # Two rows that only raise an epoch may stand at one place, from before.
+        # Two rows that only raise an epoch may have the same place, from before.
         f"{table}_twice": len(placed_after) - len(now) - (len(placed_before) - len(was)),
     }
 
@@ -445,6 +450,6 @@ def _documents_placed(table: Mapping[str, tuple[DocumentRow, ...]]) -> list[tupl
 
 
 def _has_hole(before: tuple[Change, ...], after: tuple[Change, ...]) -> bool:
-    """What is there reaches without a gap up to where the document was."""
+    """Return True if the changes have a gap, or do not reach the document's newest change."""
     seqs = [change.server_seq for change in after]
     return seqs != list(range(seqs[0], seqs[0] + len(seqs))) or seqs[-1:] != [change.server_seq for change in before[-1:]]

@@ -1,4 +1,4 @@
-"""A topic's tables in memory, as lists of versions; and what a version of the log is."""
+"""A topic's tables in memory, as lists of versions, and the versions of a log."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.admission import Refusal, admission, admit
 from message_lifecycle.ports import Topic
 
-# A version of the log: messages by their places, and what no removal of messages changes; how a commit makes another of it.
+# A version of the log: messages by their places, and state that removals do not change. A commit makes the next version.
 
 
 Position = tuple[int, int]
@@ -32,16 +32,16 @@ Position = tuple[int, int]
 
 @dataclass(slots=True, kw_only=True)
 class Version:
-    """Written on only by whoever made it, until it is in a table."""
+    """A version of the log. Only its maker writes on it, until a table has it."""
 
     messages: dict[Position, Message] = field(default_factory=dict)
     end_offsets: dict[int, int] = field(default_factory=dict)
     active: dict[int, ActiveSegment] = field(default_factory=dict)
-    # EXP-4: fixed when a segment is sealed (last offset, newest time or None, messages); later removals do not change them.
+    # EXP-4: fixed when a segment is sealed (last offset, newest time or None, messages). Later removals do not change them.
     sealed: dict[Position, tuple[int, Instant | None, int]] = field(default_factory=dict)
-    # EXP-4: the known times of all that was ever written to a segment.
+    # EXP-4: the known times of every message that was ever written to a segment.
     written: dict[Position, Sequence[Instant]] = field(default_factory=dict)
-    # TTL-6: of a replica, the origin's last offset by partition that was copied, and the uuid of its table.
+    # TTL-6: for a replica, the origin's last copied offset by partition, and the uuid of its table.
     copied: dict[int, int] = field(default_factory=dict)
     copied_from: str | None = None
     # CMP-9: the last offset by partition that was purged because the compacted view covers it.
@@ -52,7 +52,7 @@ class Version:
         return CopyState(offsets=dict(self.copied), origin_uuid=self.copied_from)
 
     def copy(self) -> Version:
-        """To be written on. Messages are shared: nothing changes one."""
+        """Return a copy to write on. Copies share messages, which never change."""
         return replace(
             self,
             messages=dict(self.messages),
@@ -72,7 +72,7 @@ class Version:
 
 
 def apply(version: Version, change: CommitLog, source: Version | None) -> Version:
-    """The log after the change: exactly the messages that it names go or come back, and nothing else. `source`: holds what comes back."""
+    """Return the log after the change: exactly the named messages leave or return. `source`: holds the returning messages."""
     named: dict[int, list[range]] = {}
     for partition, run in change.taken():
         named.setdefault(partition, []).append(run)
@@ -89,14 +89,14 @@ def apply(version: Version, change: CommitLog, source: Version | None) -> Versio
 
 
 def _seal_unless_grown(version: Version, seal: SealSegment) -> None:
-    """A segment that got messages since the plan goes on (EXP-3)."""
+    """Seal the segment, unless it got messages since the plan (EXP-3)."""
     active = version.active[seal.partition]
     if active.base_offset == seal.base_offset and version.end_offsets[seal.partition] == seal.next_offset:
         active.restart(seal.next_offset)
 
 
 def _seal_as_in(source: Version, version: Version, place: Position) -> None:
-    """A segment that was active when it went is sealed: its partition has gone on to another."""
+    """Seal a returning segment that was active when it left, because its partition has another active segment now."""
     then = source.active.get(place[0])
     if place in version.sealed or place[1] >= version.active[place[0]].base_offset or then is None or then.base_offset != place[1]:
         return
@@ -107,7 +107,7 @@ def _seal_as_in(source: Version, version: Version, place: Position) -> None:
 def append(
     version: Version, message: NewMessage, policy: Policy, forbidden: KeyMatch | None = None, *, late_after: Instant | None
 ) -> Position | Refusal:
-    """Append to a version that is being made. `late_after`: see `admission.admit`. Raises InvalidAppend."""
+    """Append to a new version. `late_after`: see `admission.admit`. Raises InvalidAppend."""
     own = admission(message, policy, forbidden)
     if isinstance(own, Refusal):
         return own
@@ -127,7 +127,7 @@ def append(
 
 
 def seal(version: Version, partition: int) -> None:
-    """Close the active segment of a version that is being made, unless it is empty (EXP-3)."""
+    """Close the active segment of a new version, unless the segment is empty (EXP-3)."""
     active = version.active.get(partition)
     if active is not None and active.rows:
         _fix_bounds(version, partition, active)
@@ -141,7 +141,7 @@ def _fix_bounds(version: Version, partition: int, closed: ActiveSegment) -> None
 
 
 def _newest_written(version: Version, place: Position, segment: ActiveSegment) -> Instant | None:
-    """The newest time that was ever written to the segment, future times included. None if any of its times is unknown."""
+    """Return the newest time that was ever written to the segment, future times included. None if any of its times is unknown."""
     return None if segment.any_unknown else max(version.written.get(place, ()), default=None)
 
 
@@ -154,7 +154,7 @@ def segment_of(message: Message) -> Position:
 
 
 def by_segment(messages: Iterable[Message]) -> Iterator[tuple[Position, list[Message]]]:
-    """`messages`: in order of (partition, offset)."""
+    """Group messages, which are in order of (partition, offset), by segment."""
     for place, group in groupby(messages, key=segment_of):
         yield place, list(group)
 
@@ -191,25 +191,25 @@ def segments(version: Version, late_after: Instant | None) -> Iterator[Segment]:
 
 
 def file_of(place: Position) -> str:
-    """A segment stands for a file here."""
+    """Return the name of a segment, which stands for a file here."""
     return f"{place[0]}/{place[1]}"
 
 
 def _bounds_of_active(version: Version, partition: int) -> tuple[int, Instant | None]:
-    """Last offset and newest time ever taken by the active segment; a removal changes neither, as file bounds do not."""
+    """Return last offset and newest time ever written to the active segment. A removal changes neither, like file bounds."""
     active = version.active[partition]
     return version.end_offsets[partition] - 1, _newest_written(version, (partition, active.base_offset), active)
 
 
-# A topic's tables in memory: each is a list of versions, which nothing changes any more but an erasure.
+# A topic's tables in memory. A table is a list of versions, and only an erasure changes a version.
 #
-# stage      the plan's change applied to the version that it was planned on; kept beside the list, where no reader looks
-# publish    the same change applied to the newest version, after what the plan relies on was asked: one more version
-# published  the version that carries the plan's id
-# evidence   the difference between two versions, row by row
-# undo       copies from the version before the one that carries the plan's id
-# erasure    every version is written again without the key
-# move       the tables under no name, or under their own again
+# stage      applies the plan's change to the version of the plan, and stores the result next to the list, where no reader looks
+# publish    checks the plan's requirements and applies the same change to the newest version, which makes one more version
+# published  finds the version that carries the plan's id
+# evidence   compares two versions, row by row
+# undo       copies rows from the version before the version with the plan's id
+# erasure    rewrites every version without the key
+# move       removes the tables' names, or gives them back
 
 
 State = TypeVar("State")
@@ -219,9 +219,14 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed(Generic[State]):
-    """`version`: the table after it. `done`: by the plan that it carries; None: it is of a writer.
+    """One commit.
 
-    `takes`: rows may have gone. `half`: the plan has a second commit, on another table."""
+    Attributes:
+        version: The table after the commit.
+        done: The result of the commit's plan. None: another writer made the commit.
+        takes: Rows may have left.
+        half: The plan has a second commit, on another table.
+    """
 
     snapshot_id: int
     version: State
@@ -237,8 +242,13 @@ class Committed(Generic[State]):
 
 @dataclass(slots=True, kw_only=True)
 class Made(Generic[State]):
-    """What a plan has staged. `markers`: of a log, not in `version` yet. `removed`: from a view, by reason. `blocked`: documents that are
-    left as they are, each with the reason."""
+    """The stage of a plan.
+
+    Attributes:
+        markers: New markers of a log, which `version` does not have yet.
+        removed: Removals from a view, by reason.
+        blocked: Documents that stay unchanged, each with the reason.
+    """
 
     version: State
     markers: tuple[Marker, ...] = ()
@@ -248,8 +258,13 @@ class Made(Generic[State]):
 
 @dataclass(slots=True, kw_only=True)
 class Table(Generic[State]):
-    """`kind`: as erasures name it. `empty`: the version before the first commit. `first`: the id of the first snapshot; those that follow
-    count on."""
+    """One table with its versions.
+
+    Attributes:
+        kind: The kind, as erasures name it.
+        empty: The version before the first commit.
+        first: The id of the first snapshot. Later snapshots count up.
+    """
 
     kind: TableKind
     empty: State
@@ -272,7 +287,7 @@ class Table(Generic[State]):
         return self.at(self.snapshot_id)
 
     def at(self, snapshot_id: int | None) -> State:
-        """None: before anything was written."""
+        """Return the version of the snapshot. None: the version before the first commit."""
         if snapshot_id is None:
             return self.empty
         assert self.knows(snapshot_id), f"snapshot {snapshot_id} is not of this table"
@@ -282,11 +297,11 @@ class Table(Generic[State]):
         return self.first <= snapshot_id < self.next_id
 
     def write(self, version: State, *, takes: bool = False) -> None:
-        """A writer's commit."""
+        """Add a writer's commit."""
         self.commits.append(Committed(snapshot_id=self.next_id, version=version, takes=takes))
 
     def publish(self, version: State, done: Published, *, files: tuple[str, ...] = (), half: bool = False) -> Published:
-        """`done`: of the snapshot `next_id`."""
+        """Add a plan's commit as the snapshot `next_id`. `done`: its result."""
         self.commits.append(Committed(snapshot_id=self.next_id, version=version, takes=True, done=done, files=files, half=half))
         return done
 
@@ -298,14 +313,14 @@ class Table(Generic[State]):
         return None if found is None else found.done
 
     def has_lost(self, plan: Plan, base_id: int | None) -> bool:
-        """Of a plan that was published: whether its commit is gone, and what it was made from, or what it takes back, is there."""
+        """Return True if the commit of a published plan has disappeared, but the plan's base, or the plan that it undoes, is still here."""
         goes_back = (base_id is not None and self.knows(base_id)) or (
             plan.takes_back is not None and self.carrying(plan.takes_back) is not None
         )
         return goes_back and self.carrying(plan.plan_id) is None
 
     def source_of(self, plan_id: str) -> int | None:
-        """The snapshot before the plan's commit; None: that was the first. Raises UndoSourceGone."""
+        """Return the snapshot before the plan's commit. None if that was the first. Raises UndoSourceGone."""
         found = self.carrying(plan_id)
         if found is None:
             raise undo_source_gone(plan_id, "its commit is not in the table's history")
@@ -318,7 +333,7 @@ class Table(Generic[State]):
         return self.staged[plan.plan_id]
 
     def require(self, plan: Plan) -> None:
-        """Raises PlanConflict where it is not the plan's table, or does not know its snapshot."""
+        """Raise PlanConflict if this is not the plan's table, or if the plan's snapshot is missing."""
         wanted = plan.requirements
         if wanted.table_uuid != self.uuid:
             raise PlanConflict(plan.plan_id, "the topic is another table now")
@@ -326,7 +341,7 @@ class Table(Generic[State]):
             raise PlanConflict(plan.plan_id, f"snapshot {wanted.snapshot_id} is gone")
 
     def refuse_removals(self, plan: Plan) -> None:
-        """Since the plan's snapshot rows may have come; where any went, but for the plan's own, raises PlanConflict (DEL-4)."""
+        """Raise PlanConflict if another commit has removed rows since the plan's snapshot (DEL-4). New rows are allowed."""
         since = plan.requirements.snapshot_id
         for commit in reversed(self.commits):
             if since is not None and commit.snapshot_id <= since:
@@ -335,20 +350,20 @@ class Table(Generic[State]):
                 raise PlanConflict(plan.plan_id, "conflicting delete", rival=commit.plan_id or f"snapshot {commit.snapshot_id}")
 
     def rewrite(self, without: Callable[[State], State]) -> None:
-        """Every version that can be read back, under its own number; what is staged was made of the old ones."""
+        """Rewrite every readable version under its own number. Drop the stages, which come from the old versions."""
         self.commits = [replace(commit, version=without(commit.version)) for commit in self.commits]
         self.staged.clear()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewVersion:
-    """A compacted view: rows in order of (partition, offset), and up to where each partition's log is in it."""
+    """A compacted view: rows in order of (partition, offset), and the horizon of each partition."""
 
     rows: tuple[ViewRow, ...] = ()
     horizons: Mapping[int, int] = field(default_factory=dict)
     due_at: Instant | None = None
     settings_hash: str | None = None
-    """None: no settings have judged anything yet."""
+    """None: no settings have judged any message yet."""
 
 
 Changes = Mapping[str, tuple[Change, ...]]
@@ -357,7 +372,7 @@ Changes = Mapping[str, tuple[Change, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotRow:
-    """`state` None: the epoch was raised, and no snapshot made."""
+    """A row of the snapshots' table. `state` None: the row only raises the epoch."""
 
     server_seq: int
     epoch: int
@@ -365,22 +380,22 @@ class SnapshotRow:
 
 
 Snapshots = Mapping[str, tuple[SnapshotRow, ...]]
-"""In the order in which they came, by document."""
+"""In the order of arrival, by document."""
 
 
 def states_of(rows: tuple[SnapshotRow, ...]) -> dict[int, bytes]:
-    """Snapshots by server_seq, ascending."""
+    """Return the snapshots by server_seq, ascending."""
     return {row.server_seq: row.state for row in sorted(rows, key=lambda row: row.server_seq) if row.state is not None}
 
 
 def epoch_of(rows: tuple[SnapshotRow, ...]) -> int:
-    """The first is 0 (SNP-7)."""
+    """Return the document's epoch. The first is 0 (SNP-7)."""
     return max((row.epoch for row in rows), default=0)
 
 
 @dataclass(slots=True, kw_only=True)
 class TopicTables:
-    """All that there is of a topic: a log with its compacted view, or changes of documents with their snapshots."""
+    """The tables of a topic: a log with its compacted view, or changes of documents with their snapshots."""
 
     topic: Topic
     log: Table[Version]
@@ -390,17 +405,17 @@ class TopicTables:
 
     @property
     def main(self) -> Table[Version] | Table[Changes]:
-        """The one that has the topic's uuid."""
+        """The table with the topic's uuid."""
         return self.changes if self.topic.of_documents else self.log
 
     def touch(self, ledger: tuple[str, int]) -> None:
-        """A commit of ours was made with that ledger."""
+        """Record the ledger of our newest commit."""
         self.topic = replace(self.topic, ledger=ledger)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference(Generic[Place, Row]):
-    """Between two versions. `changed`: places that both have, with another row."""
+    """The difference between two versions. `changed`: places that both have, with another row."""
 
     came: Mapping[Place, Row]
     gone: Mapping[Place, Row]

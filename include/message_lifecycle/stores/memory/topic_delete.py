@@ -1,4 +1,4 @@
-"""Whole topics deleted and brought back in memory: the reference. Their tables have no name, or their own again (DEL-7)."""
+"""Deletion and return of whole topics in memory: the reference. Their tables lose their names, or get them back (DEL-7)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class _Deleted:
 
 
 class MemoryDeleter(ChangeStore):
-    """`ports.TopicDeleter` beside a `MemoryStore`. `steps` is told each step, as `IcebergDeleter` does."""
+    """`ports.TopicDeleter` for a `MemoryStore`. `steps` receives the name of each step, as in `IcebergDeleter`."""
 
     def __init__(self, store: MemoryStore, *, steps: Callable[[str], None] | None = None) -> None:
         self._store, self._steps = store, steps or (lambda _: None)
@@ -55,7 +55,7 @@ class MemoryDeleter(ChangeStore):
         return [entry.told for entry in reversed(self._deleted.values())]
 
     def remnants(self) -> Sequence[Remnant]:
-        return ()  # a topic is one whole here
+        return ()  # a topic is always complete here
 
     def deleted(self, plan_id: str) -> DeletedTopic | None:
         found = self._deleted.get(plan_id)
@@ -104,7 +104,7 @@ class MemoryDeleter(ChangeStore):
 
 
 class MemoryRestorer(ChangeStore):
-    """Restores a topic that a `MemoryDeleter` deleted. `steps` gets each step, as `IcebergRestorer` does."""
+    """Restores a topic that a `MemoryDeleter` deleted. `steps` receives the name of each step, as in `IcebergRestorer`."""
 
     def __init__(self, store: MemoryStore, deleter: MemoryDeleter, *, steps: Callable[[str], None] | None = None) -> None:
         self._store, self._deleter, self._steps = store, deleter, steps or (lambda _: None)
@@ -157,7 +157,7 @@ def _require(plan: Plan, tables: TopicTables) -> None:
 
 
 def _told(tables: TopicTables) -> list[TopicTable]:
-    """The log or the changes first; what is beside them where it was ever written."""
+    """Return the log or the changes first, and then the second table if it was ever written."""
     if tables.topic.of_documents:
         changes, snapshots = tables.changes, tables.snapshots
         found = [_table("", changes, sum(map(len, changes.head.values())), 0)]
@@ -174,11 +174,11 @@ def _table(kind: str, table: Table[Any], rows: int, size_bytes: int) -> TopicTab
     return TopicTable(table=kind, table_uuid=table.uuid, snapshot_id=table.snapshot_id, rows=rows, size_bytes=size_bytes)
 
 
-# Deleted topics that go for good, in memory: the reference. There are no files, so nothing but the topic itself goes (DEL-7).
+# Final removal of deleted topics in memory: the reference. There are no files, so only the topic itself leaves (DEL-7).
 
 
 class MemoryDeletedReclaimer(ChangeStore):
-    """`ports.DeletedReclaimer` beside a `MemoryDeleter`. `steps` is told each step, as `IcebergDeletedReclaimer` does."""
+    """`ports.DeletedReclaimer` for a `MemoryDeleter`. `steps` receives the name of each step, as in `IcebergDeletedReclaimer`."""
 
     def __init__(self, deleter: MemoryDeleter, *, steps: Callable[[str], None] | None = None) -> None:
         self._deleter, self._steps = deleter, steps or (lambda _: None)
@@ -243,7 +243,7 @@ def _reclaimed(plan: Plan) -> Published:
     return Published(plan_id=plan.plan_id, snapshot_id=plan.requirements.snapshot_id or 0, removed=(), reclaimed_files=0, reclaimed_bytes=0)
 
 
-# Reclaiming in memory: nothing is kept of what was removed, so every plan is empty, and the way to it is the same (DEL-7).
+# Reclaim in memory. The store keeps no removed data, so every plan is empty, but takes the same steps (DEL-7).
 
 
 _WRONG = ("needed", "missing", "young", "pointed", "progress", "outside", "fresh")

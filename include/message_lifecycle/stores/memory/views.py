@@ -25,17 +25,17 @@ from message_lifecycle.stores.memory.rows import named_by, placed, returning_vie
 from message_lifecycle.stores.memory.rows import view_evidence as undo_evidence
 from message_lifecycle.stores.memory.tables import Made, Table, ViewVersion, difference, in_order
 
-# What the gate judges of a compacted view in memory: each key looked at by itself, by the rules as they read.
+# The gate's evidence about a compacted view in memory: each key by itself, by a direct reading of the rules.
 
 
 def view_evidence(
     before: Sequence[ViewRow], tail: Sequence[Message], after: Sequence[ViewRow], plan: Plan, policy: Policy
 ) -> Mapping[str, object]:
-    """The frames of `gates.messages`. `after`: the staged view as it will be read."""
+    """Return the frames of `gates.messages`. `after`: the staged view as readers will see it."""
     parts = [_Part(action, before, tail, after, plan, policy).row() for action in plan.on_view.compact]
     view_rows = sum(not row.remembered for row in before)
     shown = placed(row for row in after if not row.remembered)
-    # What a newer message of its key took the place of is no loss (DEL-2).
+    # A message that a newer message of its key replaces is no loss (DEL-2).
     replaced = {(message.partition, message.key) for message in tail}
     lost = [
         row
@@ -58,7 +58,7 @@ def view_evidence(
 
 
 def removal_evidence(before: Iterable[ViewRow], after: Iterable[ViewRow], plan: Plan) -> list[dict[str, object]]:
-    """The frame `view` of a request, one row per partition that loses messages: how many, and how many of them are not named."""
+    """Return the frame `view` of a request: for each partition the number of removed messages, and how many the plan does not name."""
     found, named = difference(placed(before), placed(after)), named_by(plan.on_view.mark)
     came, gone = found.came.keys(), found.gone.keys()
     return [
@@ -73,8 +73,11 @@ def removal_evidence(before: Iterable[ViewRow], after: Iterable[ViewRow], plan: 
 
 
 def outlived_evidence(log: Iterable[Message], horizons: Mapping[int, int], after: Iterable[ViewRow], plan: Plan) -> list[dict[str, object]]:
-    """The frame `outlived`, one row: of what the plan takes from past the horizons, what is older of its keys and would be left, in the
-    staged view and past the horizons."""
+    """Return the frame `outlived`, one row.
+
+    The plan removes messages past the horizons. The frame counts older messages of their keys that would stay, in the staged view and past
+    the horizons.
+    """
     past = [message for message in log if message.offset > horizons.get(message.partition, NOTHING)]
     stays = [message for message in past if plan.taking(message.partition, message.offset) is None]
     shown = [row.message for row in after if not row.remembered]
@@ -91,7 +94,7 @@ def _any_older(messages: Iterable[Message], than: Message) -> bool:
 
 
 class _Part:
-    """One partition of the staged view beside what it was made from."""
+    """One partition of the staged view next to its sources."""
 
     def __init__(
         self,
@@ -129,7 +132,7 @@ class _Part:
         }
 
     def _belongs(self, row: ViewRow) -> bool:
-        """Whether the message is to be in the view: the latest of its key, alive, and no deletion that need not be kept any more."""
+        """Return True if the view should have the message: the latest of its key, alive, and not a deletion that may leave."""
         message, as_of = row.message, self._plan.as_of
         if row.remembered or (message.key is not None and self._latest(message.key) is not row):
             return False
@@ -138,7 +141,7 @@ class _Part:
         if message.key is None:
             return self._policy.retain_null_key
         if row in self._before and row.delete_horizon is None:
-            return True  # judged when it was taken up
+            return True  # an earlier compaction has judged it
         deletes = (
             row.delete_horizon is not None
             or message.value is None
@@ -165,7 +168,12 @@ def _ages(policy: Policy) -> tuple[Rule | None, ...]:
 
 
 def apply(before: ViewVersion, plan: Plan, tail: Sequence[Message], source: ViewVersion | None) -> Made[ViewVersion]:
-    """The view after the plan's change. `tail`: of the log, what the change folds in; `source`: holds what comes back."""
+    """Return the view after the plan's change.
+
+    Args:
+        tail: The messages of the log that the change folds in.
+        source: Holds the returning messages.
+    """
     change, rows = plan.on_view, before.rows
     removed = Counter[ViewReason]()
     if change.mark:
@@ -192,7 +200,7 @@ def apply(before: ViewVersion, plan: Plan, tail: Sequence[Message], source: View
 
 
 class MemoryViews(ChangeStore):
-    """`ports.ViewReader` and `ports.ViewStore` beside a `MemoryStore`, which has the tables."""
+    """`ports.ViewReader` and `ports.ViewStore` for a `MemoryStore`, which has the tables."""
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
@@ -339,13 +347,15 @@ class MemoryViews(ChangeStore):
     def keep_sql_view(self, name: TopicName, policy: Policy) -> str | None:  # noqa: ARG002  # nobody reads it but through us
         return None
 
-    # What a plan is about
+    # The tables and messages of a plan
 
     def _view(self, name: TopicName) -> Table[ViewVersion]:
         return self._store.of(name).view
 
     def _required(self, plan: Plan) -> Table[ViewVersion]:
-        """What is staged is the newest version with the change: no other may have come since (CMP-4). Raises PlanConflict."""
+        """Return the view's table. Raises PlanConflict if the view has changed since the plan, because the stage builds on its newest
+        version (CMP-4).
+        """
         table, wanted = self._view(plan.topic), plan.view
         assert wanted is not None, "a compaction says what view it builds on"
         if wanted.snapshot_id != table.snapshot_id or wanted.table_uuid not in (None, table.uuid):
@@ -377,7 +387,7 @@ def _counts(removed: Counter[ViewReason]) -> tuple[tuple[ViewReason, int], ...]:
 
 
 def _due_at(rows: Iterable[ViewRow], plan: Plan) -> Instant | None:
-    """When the first of the rows may go by its age, or by its delete horizon."""
+    """Return when the first of the rows may leave by its age, or by its delete horizon."""
     rules = _rules(plan)
     times = [holds_from(rule, row.message) for row in rows if not row.remembered for _, rule in rules.ages]
     times += [row.delete_horizon for row in rows if row.delete_horizon is not None]
