@@ -1,4 +1,4 @@
-"""Logs of single records that are no tables: one store over a small protocol, which files and Redis Streams implement."""
+"""Logs of single records that are not tables: one store over a small protocol, which files and Redis Streams implement."""
 
 from __future__ import annotations
 
@@ -17,17 +17,22 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.topic import Backend
 
-# What a log knows of itself beside its messages: one value, kept where one step of the backend replaces it with them.
+# A log's own state next to its messages: one value, which the backend replaces in one step together with messages.
 
 
 HEAD_FORMAT = 1
 COMMITS_KEPT = 100
-"""Commits that a log remembers, newest last. An older plan was closed long ago, and the ledger answers for it (DEL-5)."""
+"""The newest commits that a log remembers, newest last. An older plan was closed long ago, and the ledger answers for it (DEL-5)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """One removal. `plan_id` None: by another writer, outside our rules. `files`: as the plan's selection names them."""
+    """One removal.
+
+    Attributes:
+        plan_id: None: another writer removed the messages, outside our rules.
+        files: The files as the plan's selection names them.
+    """
 
     generation: int
     plan_id: str | None
@@ -37,10 +42,14 @@ class Commit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """A log's state. `generation` rises with every commit that takes messages out; with `end_offsets` it names one state of the log.
+    """A log's state.
 
-    `end_offsets`: the next offset to be given, per partition (MSG-4); `segments`: base offset of the segment that takes messages now.
-    `quarantined`: damaged records that are no messages any more, kept beside the log and counted (RET-6)."""
+    Attributes:
+        generation: Rises with every commit that removes messages. Generation and `end_offsets` together identify one state of the log.
+        end_offsets: The next free offset of each partition (MSG-4).
+        segments: The base offset of each partition's active segment.
+        quarantined: The number of damaged records that are no longer messages and lie next to the log (RET-6).
+    """
 
     uuid: str
     partitions: int
@@ -56,11 +65,11 @@ class Head:
         return next((commit for commit in self.commits if commit.plan_id == plan_id), None)
 
     def with_commit(self, **what: Any) -> tuple[Commit, ...]:
-        """The commits that are kept when this one is added, as the next generation."""
+        """Return the remembered commits after adding this one as the next generation."""
         return (*self.commits, Commit(generation=self.generation + 1, **what))[-COMMITS_KEPT:]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values; `head_of` reads them back. What is counted anew at every look is no part of it."""
+        """Return plain JSON values, which `head_of` reads back. Values that every look counts again are left out."""
         return {
             "format": HEAD_FORMAT,
             "uuid": self.uuid,
@@ -78,7 +87,7 @@ class Head:
 
 
 def head_of(given: Any) -> Head:
-    """Of `Head.to_json`. Raises ValueError where anything of it is not as it must be."""
+    """Read the values of `Head.to_json`. Raises ValueError for any invalid value."""
     try:
         if given["format"] != HEAD_FORMAT:
             raise ValueError(f"format {given['format']!r}, where this program writes and reads {HEAD_FORMAT}")
@@ -106,13 +115,13 @@ def head_of(given: Any) -> Head:
 
 
 def check_topic(place: Path, found: TopicName, wanted: TopicName | None) -> None:
-    """A log that was copied or moved to another topic's place is not that topic's. Raises DamagedLog."""
+    """Raise DamagedLog if the log belongs to another topic. Somebody may have copied or moved it to this place."""
     if wanted not in (None, found):
         raise damaged_log(str(place), f"the log of topic {found}", f"the log of topic {wanted}")
 
 
 def check_place(found: TopicName, at: Path, *, own: Path) -> None:
-    """What lies where no topic looks for it would be left out of all that is done to its topic. Raises DamagedLog."""
+    """Raise DamagedLog if the log is not at its topic's own place. Work on its topic would miss such a log."""
     if at != own:
         raise damaged_log(str(at), f"the log of topic {found}", f"the log of the topic whose place it is; that of {found} is {own}")
 
@@ -122,7 +131,7 @@ def check_place(found: TopicName, at: Path, *, own: Path) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadRecord:
-    """A head as a file holds it. `written`: how often it was written anew, so that no two states of it are taken for one."""
+    """A head as a file holds it. `written` counts the rewrites, so that two states of the file are never confused."""
 
     topic: TopicName
     written: int
@@ -131,7 +140,7 @@ class HeadRecord:
 
     @property
     def source(self) -> str:
-        """Names the file among all that had its name, for the quarantine."""
+        """The quarantine's name for this state of the file."""
         return f"written {self.written}"
 
 
@@ -140,7 +149,11 @@ def head_line(name: TopicName, head: Head, *, written: int) -> bytes:
 
 
 def read_head(file: BinaryIO, *, of: TopicName | None = None) -> HeadRecord:
-    """Off a file's first line; `of`: the topic that it must be of, if that is known. Raises DamagedLog."""
+    """Read the head from a file's first line. Raises DamagedLog.
+
+    Args:
+        of: The expected topic, if known.
+    """
     line = file.readline()
     try:
         given = orjson.loads(line)["lifecycle"]
@@ -152,21 +165,27 @@ def read_head(file: BinaryIO, *, of: TopicName | None = None) -> HeadRecord:
     return record
 
 
-# The seam of a record log: what a backend must do so that `RecordLogStore` makes a full store of it.
+# The protocol of a record log: the duties of a backend, so that `RecordLogStore` makes a full store of it.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removal:
-    """Messages that go, by name. `offsets`: ascending runs that do not overlap, per partition.
+    """Messages to remove, by name.
 
-    `rows`: exactly so many are there; None: as many as there are (another writer's delete)."""
+    Attributes:
+        offsets: Ascending runs that do not overlap, per partition.
+        rows: The exact number of existing messages. None: any number (another writer's delete).
+    """
 
     plan_id: str | None
     offsets: Mapping[int, Sequence[range]]
     rows: int | None = None
 
     def taker(self) -> Callable[[int, int], bool]:
-        """Whether the message at (partition, offset) goes. Asked once for every message of a log: mostly a partition loses one run."""
+        """Return a test: the message at (partition, offset) leaves.
+
+        Callers test every message of a log, and a partition usually loses one run. So that case has its own test.
+        """
         if all(len(runs) == 1 for runs in self.offsets.values()):
             single = {partition: (runs[0].start, runs[0].stop) for partition, runs in self.offsets.items()}
 
@@ -188,46 +207,51 @@ class RecordLog(Protocol):
     """The log of one topic."""
 
     def head(self) -> Head:
-        """As it is now; cheap where nothing has changed since the last look. Raises DamagedLog."""
+        """Return the present head. Cheap if the log is unchanged since the last look. Raises DamagedLog."""
 
     def scan(self) -> tuple[int, Iterator[Message]]:
-        """The generation, and its messages in the order in which they were appended, offsets ascending in each partition.
+        """Return the generation and the messages in order of appending. Offsets ascend in each partition.
 
-        A removal meanwhile changes nothing of what comes, or ends it with LogReplaced. Messages that are appended meanwhile may come."""
+        A concurrent removal does not change the result, or ends it with LogReplaced. Messages that are appended meanwhile may be included.
+        """
 
     def content(self, earlier: str | None = None) -> str:
         """Name the messages that the log holds now.
 
         Args:
-            earlier: An earlier answer. The result then names as much of the log as that answer did, without messages that were
-                appended since. It differs from `earlier` if a shorter or another log was put in the place of the log.
+            earlier: An earlier answer. The result then names as much of the log as that answer did, without messages that were appended
+                since. The result differs from `earlier` if a shorter or another log has replaced the log.
         """
 
     def append(self, messages: Sequence[Message], head: Head) -> None:
-        """At the end; durable on return. `head`: as it is with them. Under `lock`."""
+        """Append durably, with the new head. Call it under `lock`."""
 
     def replace(self, head: Head, removal: Removal | None = None) -> None:
-        """One step that is done whole or not at all: the messages of `removal` are gone and the head is this one. Under `lock`.
+        """Remove the messages of `removal` and set the head, in one step, all or nothing. Call it under `lock`.
 
-        Raises PlanConflict where not exactly `removal.rows` would go; nothing is changed then."""
+        Raises:
+            PlanConflict: The number of messages is not `removal.rows`. The log is then unchanged.
+        """
 
     def lock(self) -> AbstractContextManager[None]:
-        """Held against every other writer, of this process or another. Raises LogLocked."""
+        """Lock out every other writer, of this process or another. Raises LogLocked."""
 
 
 @runtime_checkable
 class DamagedRecords(Protocol):
-    """What a log that keeps lines does with those that are no messages, in the log or in quarantine beside it, and with files that
-    are nobody's."""
+    """The duties of a log that keeps lines, for lines that are not messages, and for stray files.
+
+    Such lines are in the log itself, or in a quarantine next to it.
+    """
 
     def drop_leftovers(self) -> None:
-        """Take away, durably, what a change that died may have left beside the log. Waits for `lock` where there is any."""
+        """Remove, durably, the files that a failed change may have left next to the log. Waits for `lock` if there are any."""
 
     def telling(self, tells: Callable[[bytes], bool]) -> int:
-        """How many of them tell what `tells` looks for."""
+        """Return how many damaged lines pass the test."""
 
     def erase_damaged(self, tells: Callable[[bytes], bool]) -> None:
-        """Take those away, durably; no damaged line is left in the log itself. Under `lock`."""
+        """Remove these lines durably, and every damaged line from the log itself. Call it under `lock`."""
 
 
 class RecordLogs(Protocol):
@@ -239,7 +263,7 @@ class RecordLogs(Protocol):
     def names(self) -> Sequence[TopicName]: ...
 
     def create(self, name: TopicName, head: Head) -> None:
-        """An empty log. Raises TopicExists."""
+        """Create an empty log. Raises TopicExists."""
 
     def open(self, name: TopicName) -> RecordLog:
         """Raises UnknownTopic."""

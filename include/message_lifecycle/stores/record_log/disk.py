@@ -1,6 +1,6 @@
 """The file operations of the file stores, one method each, so that a test can stop between any two of them.
 
-Nothing is open to others than its owner from its first moment on, and no link is followed.
+Files and folders are private to their owner from the first moment on, and no operation follows a link.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _PRIVATE_FOLDER = 0o700
 
 
 class Disk:
-    """The operations that change something. `write` writes all of it; what is written is on disk only after `sync`."""
+    """The changing operations. `write` writes the whole content, which is on disk only after `sync`."""
 
     def make_folder(self, folder: Path) -> None:
         folder.mkdir(mode=_PRIVATE_FOLDER)
 
     def create(self, file: Path, mode: int = _PRIVATE_FILE) -> int:
-        """A new file, never an old one."""
+        """Create a new file, never open an old one."""
         made = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, _PRIVATE_FILE)
         if mode != _PRIVATE_FILE:
             os.fchmod(made, mode)
@@ -47,7 +47,7 @@ class Disk:
         os.fsync(descriptor)
 
     def sync_folder(self, folder: Path) -> None:
-        """Names are as durable as files only after this."""
+        """Make the names in the folder durable."""
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(descriptor)
@@ -58,13 +58,13 @@ class Disk:
         new.replace(old)
 
     def unlink(self, file: Path) -> None:
-        """A file that is not there is as good as unlinked (EXP-8)."""
+        """Delete the file. A missing file is a success (EXP-8)."""
         file.unlink(missing_ok=True)
 
 
 @contextmanager
 def named_failures() -> Iterator[None]:
-    """A full disk, or one that refuses us, in words that say what to do."""
+    """Turn a full disk, or a refusing file system, into errors that say what to do."""
     try:
         yield
     except OSError as error:
@@ -76,7 +76,7 @@ def named_failures() -> Iterator[None]:
 
 def open_to_read(file: Path) -> BinaryIO:
     """Raises FileNotFoundError, UnsafePath."""
-    # By an opener and not by its descriptor, so that the file knows its name, which errors tell.
+    # An opener keeps the file's name in the file object, and errors show the name.
     return open(file, "rb", buffering=1 << 20, opener=lambda path, _flags: _plain(Path(path), os.O_RDONLY))
 
 
@@ -100,7 +100,7 @@ def _plain(file: Path, flags: int) -> int:
 
 
 def check_folder(folder: Path) -> bool:
-    """Whether it is there. Raises UnsafePath where it is anything but a folder."""
+    """Return True if the folder exists. Raises UnsafePath if the path is not a folder."""
     try:
         with named_failures():
             mode = folder.lstat().st_mode
@@ -112,7 +112,11 @@ def check_folder(folder: Path) -> bool:
 
 
 def commit(disk: Disk, new: Path, place: Path) -> None:
-    """The new file takes its place, which readers see from here on. Raises CommitUnknown where that may not outlast the machine."""
+    """Put the new file in its place, where readers see it from now on.
+
+    Raises:
+        CommitUnknown: A power failure may still undo the change.
+    """
     disk.replace(new, place)
     try:
         disk.sync_folder(place.parent)
@@ -121,7 +125,7 @@ def commit(disk: Disk, new: Path, place: Path) -> None:
 
 
 def append_lines(disk: Disk, descriptor: int, content: bytes) -> None:
-    """Whole and durable, or not there: what an error leaves of it is cut off again."""
+    """Append the whole content durably, or nothing: after an error the file is cut to its former size."""
     before = os.fstat(descriptor).st_size
     try:
         disk.write(descriptor, content)
@@ -131,14 +135,14 @@ def append_lines(disk: Disk, descriptor: int, content: bytes) -> None:
         raise
 
 
-# Where the logs of a file store lie: under its root alone, by names that no topic can choose (NAME-1).
+# The places of a file store's logs: only below its root, under names that no topic can choose (NAME-1).
 
 
 def root_of(given: Path) -> Path:
     """Return the root's real path, whether or not the root exists.
 
-    This function never creates the root. A missing root may be a disk that is not mounted, and a new folder in its place
-    would look like a store that lost every log.
+    The function never creates the root. A missing root may be a disk that is not mounted. A new folder in its place would look like a store
+    that lost every log.
 
     Raises:
         UnsafePath: The path exists and is not a folder.
@@ -170,7 +174,7 @@ def make_root(root: Path) -> None:
 
 
 def is_there(path: Path) -> bool:
-    """Return whether the path exists, a broken link included.
+    """Return True if the path exists, a broken link included.
 
     Raises:
         StorageRefused: The system does not answer, as for a mount that went away. Such a path is not a missing one.
@@ -188,26 +192,29 @@ _named: set[Path] = set()
 
 
 def _bring_names_to_disk(folder: Path) -> None:
-    """Also those of a process that died before it came to this: else what is kept below, and told to be kept, goes with the machine."""
+    """Make the names of the folder and its parents durable.
+
+    A process that created them may have died before this step. Without it, a power failure could lose acknowledged data below the folder.
+    """
     for one in (folder, *folder.parents[:-1]):
         if one in _named:
             return
         try:
             Disk().sync_folder(one.parent)
         except PermissionError:
-            return  # whoever may not read a folder has not made this one in it
+            return  # this process cannot have created a folder in an unreadable one
         _named.add(one)
 
 
 def stream_folder(root: Path, name: TopicName) -> Path:
-    """Raises UnsafePath where the stream's folder leads elsewhere."""
+    """Return the stream's folder. Raises UnsafePath if it leads elsewhere."""
     folder = root / name.namespace
     check_folder(folder)
     return folder
 
 
 def make_folder(folder: Path, disk: Disk) -> None:
-    """With its name on disk; there already is as good."""
+    """Create the folder unless it exists, and make its name durable."""
     if not check_folder(folder):
         try:
             disk.make_folder(folder)
@@ -230,7 +237,7 @@ def streams(root: Path) -> Iterator[Path]:
         yield from sorted(Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))
 
 
-# One writer of a log at a time, in whatever process; the kernel releases the lock when its holder dies.
+# One writer of a log at a time, in any process. The kernel releases the lock when its holder dies.
 
 
 WAIT_SECONDS = 30.0

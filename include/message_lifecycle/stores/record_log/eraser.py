@@ -1,7 +1,7 @@
-"""Erasure of a key from logs of records: their messages, the damaged records beside them, and the archive of what has gone (RET-6, RET-7).
+"""Erasure of a key from logs of records: messages, damaged records next to the log, and archived messages (RET-6, RET-7).
 
-A backend has no states to go back to: what is rewritten is gone with the file that held it. What lies beside goes first, so that a run
-that dies between leaves a log that still shows what there is to erase.
+A backend has no earlier states: a rewrite removes the old file with its content. Data next to the log leaves first. A run that dies in
+between then leaves a log that still shows the key.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _REMAINS: Mapping[Backend, str] = {
     "redis_streams": "the Redis server keeps bytes of deleted entries in its memory, its append-only file and its snapshots, "
     "until BGREWRITEAOF and a new start from that file; docs/erasure.md says how, and about replicas"
 }
-"""Backends that keep bytes of what was deleted, and where."""
+"""Backends that keep bytes of deleted messages, and the place of these bytes."""
 
 
 class RecordLogEraser(ChangeStore):
-    """`ports.Eraser` of a backend. `server` and `frames` as `RecordLogStore` has them."""
+    """`ports.Eraser` of a backend. `server` and `frames` as in `RecordLogStore`."""
 
     def __init__(self, logs: RecordLogs, *, server: Mapping[str, Value], frames: Callable[[Evidence], Evidence] = as_rows) -> None:
         self._logs, self._server, self._frames = logs, server, frames
@@ -55,7 +55,7 @@ class RecordLogEraser(ChangeStore):
     ) -> Sequence[KeyInTable]:
         log = self._logs.open(name)
         if isinstance(log, DamagedRecords):
-            # No search of the log would see them; a removal that died may have left there what it removed.
+            # No search of the log sees leftovers. A removal that died may have left removed messages there.
             log.drop_leftovers()
         head = log.head()
         messages = version_of(log.scan()[1], head.end_offsets, head.segments).messages
@@ -109,7 +109,10 @@ class RecordLogEraser(ChangeStore):
     def erased_tables(
         self, plan: Plan, matches: Matches, _went: Mapping[str, Sequence[str]] = MappingProxyType({})
     ) -> Sequence[ErasedTable]:
-        """Of all there are: a message of the key that comes later may be damaged or archived before anybody looks again."""
+        """Search every table of the topic, even tables that the plan does not name.
+
+        A later message of the key may already be damaged or archived.
+        """
         found = self.find_key(plan.topic, matches, Policy.of_values(plan.policy), as_of=plan.as_of)
         remains = _REMAINS.get(self._logs.backend)
         return [replace(ErasedTable.searched(table), remains=None if TABLE_KINDS[table.table].by_setting else remains) for table in found]
@@ -118,14 +121,14 @@ class RecordLogEraser(ChangeStore):
         return ()
 
     def stage(self, plan: Plan, given: Given = NOTHING_GIVEN) -> Staged:
-        """Raises PlanConflict, and what finding the key does."""
+        """Stage nothing, but name the log's content. Raises PlanConflict, and the errors of `find_key`."""
         given.matches()
         log = self._logs.open(plan.topic)
         require(plan, log.head())
         return replace(super().stage(plan), branch=log.content())
 
     def evidence(self, plan: Plan, staged: Staged, _policy: Policy, given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
-        """Raises PlanConflict where messages have gone or come while it was planned."""
+        """Return the gate's frames. Raises PlanConflict if messages have left or come during planning."""
         log, matches = self._logs.open(plan.topic), given.matches()
         head = log.head()
         require(plan, head)
@@ -134,7 +137,7 @@ class RecordLogEraser(ChangeStore):
         if len(before) != plan.expected.rows_in:
             raise PlanConflict(plan.plan_id, "messages came while it was planned")
         archive, mine = self._archive(head), named(plan, "log")
-        # What lies beside the log has no messages of its own.
+        # Tables next to the log have no messages of their own.
         tables = [eraser.table_row(0, 0) for _ in plan.rewrites[:-1]]
         tables += [eraser.table_row(len(of_key(before, matches).keys() - mine), len(before)) for _ in plan.rewrites_of("log")]
         told = [told_in_archive(archive, plan, file.file, matches) for file in plan.erased_of("archive") if archive is not None]
@@ -166,7 +169,7 @@ class RecordLogEraser(ChangeStore):
                 log.erase_damaged(partial(tells_key, matches=matches))
             commits = head.with_commit(plan_id=plan.plan_id, removed=plan.expected.removed, files=())
             if log.head() != head:
-                # Where a lock may lapse, a message of the key may have come behind the search.
+                # If a lock can lapse, a message of the key may have come after the search.
                 raise PlanConflict(plan.plan_id, "the log has changed while it was searched once more")
             log.replace(replace(head, generation=head.generation + 1, ledger=ledger, commits=commits), _removal(plan))
         return published_by(plan.plan_id, commits[-1])

@@ -1,7 +1,7 @@
 """The gate's evidence about a log of single records: the log before and after the removal, compared in SQL (DEL-2).
 
-DuckDB asks the questions of columns that a scan of the log fills. Neither the rules in `operations` nor the reference store take part:
-a fault in the code that plans would vouch for itself here.
+DuckDB evaluates questions about columns that a scan of the log fills. The evidence uses neither the rules in `operations` nor the reference
+store, because a fault in the planning code would then vouch for itself.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def columns_of(messages: Iterable[Message], ends: Mapping[int, int]) -> pa.Table
 
     Args:
         messages: A scan of the log.
-        ends: End offset of each partition when the plan was made. Later messages are left out.
+        ends: End offset of each partition at planning time. Later messages are left out.
     """
     rows = ((m.partition, m.offset, m.segment, m.append_time, m.key, m.size_bytes) for m in messages if m.offset < ends.get(m.partition, 0))
     return pa.Table.from_batches(_batches(rows), schema=_LOG)
@@ -60,14 +60,14 @@ def evidence_of(log: pa.Table, removal: Removal, plan: Plan, policy: Policy) -> 
     """Return the gate's frames, each a list of rows.
 
     Args:
-        log: The log when the plan was made, see `columns_of`.
-        removal: What the commit will take.
-        plan: What it was planned to take, and why.
+        log: The log at planning time, see `columns_of`.
+        removal: The messages that the commit will remove.
+        plan: The planned removals, with reasons.
         policy: The topic's settings.
     """
     import duckdb
 
-    acts = "retention_age" in plan.reasons  # a person's request takes the named messages, and no limit acts
+    acts = "retention_age" in plan.reasons  # a person's request removes the named messages, and no limit acts
     limits = policy.limits if acts else None
     with duckdb.connect() as sql:
         sql.register("log", log)
@@ -100,7 +100,7 @@ def evidence_of(log: pa.Table, removal: Removal, plan: Plan, policy: Policy) -> 
 
 
 def _too_old(policy: Policy) -> int | None:
-    """Return the span after which a message is too old, in microseconds. None: never (CLK-2, RET-2)."""
+    """Return the age, in microseconds, that makes a message too old. None: never (CLK-2, RET-2)."""
     age = policy.max_age_us
     return None if age is None or age >= INT64_MAX else age
 
@@ -128,8 +128,8 @@ def _rows(sql: duckdb.DuckDBPyConnection, question: str, values: Mapping[str, ob
     return [dict(zip(names, row, strict=True)) for row in columns.fetchall()]
 
 
-# A row for each message: whether it goes, for which reason the plan names it, and whether it is too old. A time of zero is unknown (CLK-4).
-# Runs of one list do not overlap. Where a damaged plan has some that do, a message counts as not named, and the gate blocks.
+# A row for each message: does it leave, the plan's reason for it, and is it too old. A time of zero is unknown (CLK-4).
+# Runs of one list do not overlap. If a damaged plan has overlapping runs, a message counts as not named, and the gate blocks.
 _JUDGED = """
     CREATE TABLE judged AS
     SELECT l.*,
@@ -146,7 +146,7 @@ _JUDGED = """
     ASOF LEFT JOIN named AS n ON n.partition = l.partition AND n.first <= l."offset"
 """
 
-# Each group of the scope from its newest message back, without messages that an age takes (RET-1 to RET-4).
+# The groups of the scope, each from its newest message back, without messages that an age removes (RET-1 to RET-4).
 _RANKED = """
     CREATE TABLE ranked AS
     WITH dated AS (
@@ -190,7 +190,7 @@ _PURGED = """
     FROM judged WHERE gone AND reason = 'purged' HAVING count(*) > 0
 """
 
-# Messages that a limit takes and that stay. `named`: the plan says who holds them.
+# Messages that a limit removes but that stay. `named`: the plan names their holder.
 _LEFT = """
     WITH stayed AS (
         SELECT j.partition, j.segment AS base_offset, max(j."offset") AS last_offset, count(*) AS rows
@@ -202,7 +202,7 @@ _LEFT = """
     FROM stayed AS s ORDER BY ALL
 """
 
-# One row about all groups. A message beyond the limits that somebody holds counts against none of them (DEL-9).
+# One row about all groups. A held message beyond the limits counts against no group (DEL-9).
 _LIMITS = """
     WITH kept AS (
         SELECT place, count(*) AS records, sum(size_bytes) AS bytes

@@ -1,7 +1,7 @@
-"""Messages as lines of JSON, one object each, and what a file of such lines holds: good ones, and damaged ones with the reason.
+"""Messages as lines of JSON, one object each, and files of such lines with good and damaged lines.
 
-Bytes are UTF-8 text, or `{"base64": "..."}` where they are not; times are integer microseconds since 1970, UTC. What is absent or
-null is not there, so a message of unknown time has no `append_time`, or one of 0 (CLK-4).
+Bytes are UTF-8 text, or `{"base64": "..."}` for other bytes. Times are integer microseconds since 1970, UTC. Null means a missing field. So
+a message of unknown time has no `append_time`, or 0 (CLK-4).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FIELDS = frozenset(("partition", "offset", "append_time", "event_time", "key", 
 
 
 def line_of(message: Message) -> bytes:
-    """With the line's end."""
+    """Return the message as a line with its end."""
     record: dict[str, Any] = {"partition": message.partition, "offset": message.offset}
     if message.append_time is not None:
         record["append_time"] = message.append_time
@@ -55,7 +55,7 @@ def text_of(content: bytes) -> str | dict[str, str]:
 
 
 def message_of(line: bytes) -> Message:
-    """Raises ValueError with the reason."""
+    """Return the message in the line. Raises ValueError with the reason."""
     record = orjson.loads(line)
     if type(record) is not dict:
         raise ValueError("not a JSON object")
@@ -84,9 +84,10 @@ _TEXT = frozenset((str, type(None)))
 
 
 def place_of(line: bytes) -> Place:
-    """Where a message lies, for who only checks that the line is one: most lines can be told to be without making it.
+    """Return the place of a line's message, mostly without making the message. Enough for a check of the line.
 
-    Raises ValueError as `message_of` does."""
+    Raises ValueError as `message_of` does.
+    """
     record = orjson.loads(line)
     if type(record) is dict and record.keys() <= _PLAIN:
         get = record.get
@@ -112,7 +113,7 @@ def _place(message: Message) -> Place:
 
 
 def _whole(name: str, value: object) -> int:
-    # The greatest of all is no offset that is given: the one after it would be none (MSG-1).
+    # The greatest integer is not a valid offset, because no offset could follow it (MSG-1).
     if type(value) is not int or not 0 <= value < INT64_MAX:
         raise ValueError(f"{name} is no whole number from 0 to 2^63 - 2")
     return value
@@ -150,7 +151,12 @@ def _headers(value: object) -> tuple[Header, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damaged:
-    """A line that is no message. `position`: of its first byte in the file; `content`: without the line's end."""
+    """A line that is not a message.
+
+    Attributes:
+        position: The position of its first byte in the file.
+        content: The line without its end.
+    """
 
     position: int
     content: bytes
@@ -159,11 +165,17 @@ class Damaged:
 
 @dataclass(slots=True, kw_only=True)
 class Found:
-    """What the lines of one file hold, as far as they were read.
+    """The content of one file's lines, up to the read position.
 
-    `ends`, `segments` and `last` (the last offset met) are per partition and rise with the messages, through all files of a log;
-    what does not rise is damaged, for an offset is given once (MSG-1). `bounds`: first and last offset by partition in this file.
-    `open_end`: the last line has no end, as a torn append leaves it; it may still be whole. `tail`: the last line that was read."""
+    `ends`, `segments` and `last` are per partition and rise with the messages, through all files of a log. A line that does not raise the
+    offset is damaged, because an offset is given once (MSG-1).
+
+    Attributes:
+        last: The last offset of each partition.
+        bounds: First and last offset by partition in this file.
+        open_end: The last line has no end, like after a torn append. The line may still be complete.
+        tail: The last line.
+    """
 
     ends: dict[int, int]
     segments: dict[int, int]
@@ -175,18 +187,18 @@ class Found:
     tail: bytes = b""
 
     def goes_on(self, file: BinaryIO) -> bool:
-        """Whether the file is what it was up to here, as far as its last line tells, with more after it or not."""
+        """Return True if the file up to here is unchanged, by its last line. The file may have grown."""
         if self.open_end:
             return False
         file.seek(self.position - len(self.tail))
         return file.read(len(self.tail)) == self.tail
 
     def messages(self, file: BinaryIO) -> Iterator[Message]:
-        """Of the rest of the file, which stands at `position`."""
+        """Yield the messages in the rest of the file, from `position` on."""
         return self._met(file, message_of, _place)
 
     def look(self, file: BinaryIO) -> None:
-        """Through the rest of the file, which stands at `position`."""
+        """Read the rest of the file, from `position` on."""
         for _ in self._met(file, place_of, _itself):
             pass
 
@@ -202,7 +214,7 @@ class Found:
                     raise ValueError("its offset was given before")
             except ValueError as error:
                 if line.strip():
-                    # It may have been any partition's next message, and no offset is given twice (MSG-1): gaps may be.
+                    # The damaged line may have been any partition's next message, and no offset is given twice (MSG-1). Gaps are allowed.
                     for partition in ends:
                         ends[partition] += 1
                     self.damaged.append(Damaged(position=self.position, content=line.rstrip(b"\n"), reason=str(error)))
@@ -218,7 +230,7 @@ class Found:
             self.position += len(line)
             self.open_end = not line.endswith(b"\n")
             if self.open_end:
-                break  # the end of the file as it was: what is appended now would look like a line that begins in the middle
+                break  # the end of the file at that time: a later append would look like a line that begins in the middle
         self.tail = line
 
 
@@ -227,19 +239,19 @@ def _itself(place: Place) -> Place:
 
 
 def found_none(partitions: int) -> Found:
-    """Before anything was read."""
+    """Return the state before the first line."""
     return Found(ends=dict.fromkeys(range(partitions), 0), segments=dict.fromkeys(range(partitions), 0))
 
 
 def closing(file: BinaryIO, found: Found) -> Iterator[Message]:
-    """The messages of the rest of the file, which is closed after them."""
+    """Yield the messages in the rest of the file, then close the file."""
     with file:
         yield from found.messages(file)
 
 
-# A file of lines written anew without what goes; what stays is written byte for byte.
+# Rewriting a file of lines without the removed messages. Remaining lines keep every byte.
 #
-# Lines are parsed for their place up to the last one that goes. What follows is copied as it is, and goes by no line at all.
+# The lines up to the last removed one are parsed for their place. The rest is copied without parsing.
 
 
 _CHUNK_BYTES = 1 << 20
@@ -247,16 +259,18 @@ _CHUNK_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewritten:
-    """Messages that went; `empty`: nothing was left to be written."""
+    """The number of removed messages. `empty`: no line was left to write."""
 
     removed: int
     empty: bool
 
 
 def rewrite(file: BinaryIO, into: int, disk: Disk, *, position: int, removal: Removal, damaged: Set[int]) -> Rewritten:
-    """The rest of `file`, which stands at `position`, without the lines at the positions `damaged` and those that the removal names.
+    """Copy the rest of `file`, which is at `position`, without the lines at the positions `damaged` and without the removed messages.
 
-    Raises DamagedLog where a line is no message and not among the damaged: the file has changed since it was looked at."""
+    Raises:
+        DamagedLog: A line is not a message and not in `damaged`, so the file has changed since the last look.
+    """
     loads, takes = orjson.loads, removal.taker()
     last_damaged = max(damaged, default=-1)
     removed = waiting = 0
@@ -297,7 +311,7 @@ def rewrite(file: BinaryIO, into: int, disk: Disk, *, position: int, removal: Re
 
 
 def content_of(files: Iterable[tuple[BinaryIO, int]], earlier: str | None) -> str:
-    """Name the lines of a log's files: how many bytes they have, and their digest. `RecordLog.content` says what `earlier` is.
+    """Name the lines of a log's files by the number of their bytes and their digest. See `RecordLog.content` for `earlier`.
 
     Args:
         files: The files in order, each with the position of its first line.
@@ -312,9 +326,9 @@ def content_of(files: Iterable[tuple[BinaryIO, int]], earlier: str | None) -> st
     return f"{size}:{digest.hexdigest()}"
 
 
-# Damaged lines, kept beside the log they were found in: nothing of them is lost, and each is counted once (RET-6).
+# Damaged lines, next to the log that had them. The quarantine keeps all their bytes and counts each line once (RET-6).
 #
-# One JSON object a line: `file` and `position` say where it lay, `reason` why it is no message, `line` what it says, as text or base64.
+# One JSON object a line. `file` and `position` are its place, `reason` is the fault, and `line` is its content, as text or base64.
 
 
 LinePlace = tuple[str, int, bytes]
@@ -328,11 +342,11 @@ class Quarantine:
         self._seen: tuple[tuple[int, int, int], set[LinePlace], bool] | None = None
 
     def held(self) -> set[LinePlace]:
-        """File, position and content of each line that is in it."""
+        """Return file, position and content of each line in the quarantine."""
         return self._look()[0]
 
     def add(self, file: str, damaged: Iterable[Damaged]) -> None:
-        """Those that are not there yet; durable on return, so that the log may lose them then. Under the log's lock."""
+        """Add new lines durably, so that the log may lose them afterwards. Call it under the log's lock."""
         held, torn = self._look()
         new = [entry for entry in damaged if (file, entry.position, entry.content) not in held]
         if not new:
@@ -340,7 +354,7 @@ class Quarantine:
         fresh = not self._file.exists()
         descriptor = self._disk.create(self._file) if fresh else open_to_append(self._file)
         try:
-            # A line that a crash has torn stays, closed: what it was about is added again.
+            # A line that a crash has torn stays, and gets an end. Its content is added again.
             content = b"\n" if torn else b""
             for entry in new:
                 record = {"file": file, "position": entry.position, "reason": entry.reason, "line": text_of(entry.content)}
@@ -353,11 +367,11 @@ class Quarantine:
             self._disk.sync_folder(self._file.parent)
 
     def telling(self, tells: Callable[[bytes], bool]) -> int:
-        """How many lines tell what `tells` looks for, torn ones among them."""
+        """Return how many lines pass the test, torn lines included."""
         return sum(map(tells, self._contents()))
 
     def erase(self, tells: Callable[[bytes], bool]) -> int:
-        """Write the file anew without the lines that tell it; how many those were. On disk on return. Under the log's lock."""
+        """Rewrite the file durably without the lines that pass the test, and return their number. Call it under the log's lock."""
         new = self._file.with_name(f"{self._file.name}.new")
         self._disk.unlink(new)  # a crash may have left it
         if not self.telling(tells):
@@ -387,7 +401,7 @@ class Quarantine:
             yield from map(_content_of, file)
 
     def _look(self) -> tuple[set[LinePlace], bool]:
-        """What is in it, and whether its last line was torn."""
+        """Return the lines, and True if the last line was torn."""
         try:
             file = open_to_read(self._file)
         except FileNotFoundError:
@@ -409,13 +423,13 @@ class Quarantine:
 
 
 def _content_of(line: bytes) -> bytes:
-    """What the damaged line said; of a torn record of one, the record itself."""
+    """Return the content of the damaged line. For a torn record, return the record itself."""
     place = _place_of(line)
     return line.rstrip(b"\n") if place is None else place[2]
 
 
 def _place_of(line: bytes) -> LinePlace | None:
-    """None: a torn line of an earlier crash, of which the whole one follows."""
+    """Return the place of the line. None for a torn line of an earlier crash, which a complete line follows."""
     try:
         record = orjson.loads(line)
         return record["file"], record["position"], bytes_of("line", record["line"]) or b""

@@ -1,4 +1,4 @@
-"""The store over any record log, and how the reference store sees one."""
+"""The store over any record log, and a record log in the form of the reference store."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from message_lifecycle.stores.memory.tables import Version, segments
 from message_lifecycle.stores.record_log import Commit, DamagedRecords, Head, RecordLog, RecordLogs, Removal
 from message_lifecycle.stores.record_log.evidence import columns_of, evidence_of
 
-# A record log as the reference store sees one, so that its rules and its evidence serve both.
+# A record log in the form of the reference store, so that both share its rules and its evidence.
 
 
 def version_of(messages: Iterable[Message], end_offsets: Mapping[int, int], segments: Mapping[int, int]) -> Version:
-    """The log up to those ends. `segments`: base offset of each partition's segment that takes messages now."""
+    """Return the log up to those ends. `segments`: base offset of each partition's active segment."""
     found = {(m.partition, m.offset): m for m in messages if m.offset < end_offsets.get(m.partition, 0)}
     version = Version(
         messages=found,
@@ -56,7 +56,7 @@ def version_of(messages: Iterable[Message], end_offsets: Mapping[int, int], segm
 
 
 def removal_of(plan: Plan, rows: int) -> Removal:
-    """What the plan names, merged to runs; `rows` of them are there."""
+    """Return the messages that the plan names, merged to runs. `rows`: the number of existing messages among them."""
     named: dict[int, list[range]] = {}
     for partition, run in plan.on_log.taken():
         named.setdefault(partition, []).append(run)
@@ -64,7 +64,7 @@ def removal_of(plan: Plan, rows: int) -> Removal:
 
 
 def merged(runs: Iterable[range]) -> tuple[range, ...]:
-    """Ascending; neighbours are one run."""
+    """Return ascending runs. Adjacent runs become one run."""
     found: list[range] = []
     for run in sorted(runs, key=lambda run: run.start):
         if found and run.start <= found[-1].stop:
@@ -74,11 +74,11 @@ def merged(runs: Iterable[range]) -> tuple[range, ...]:
     return tuple(found)
 
 
-# Topics, MessageReader, MessageWriter and MessageStore over any record log: the verbs run on it as they do on tables.
+# Topics, MessageReader, MessageWriter and MessageStore over any record log: the verbs run on it like on tables.
 #
-# A stage holds no data: the plan already names the messages, on one state of the log. The gate compares the log with and without them
-# (`evidence`). The commit takes exactly them, in one step of the backend, and only while nothing else has gone. Messages that were
-# appended meanwhile lie past the ends that the plan knows, and stay (DEL-4).
+# A stage holds no data, because the plan already names the messages, on one state of the log. The gate compares the log with and without
+# them (`evidence`). The commit removes exactly these messages, in one step of the backend, and only if no other message has left since.
+# Messages that were appended meanwhile are past the ends that the plan knows, and stay (DEL-4).
 
 
 Position = tuple[int, int]
@@ -86,13 +86,18 @@ Evidence = Mapping[str, object]
 
 
 def as_rows(evidence: Evidence) -> Evidence:
-    """Frames as lists of dicts, which `gates.plain` judges."""
+    """Return frames as lists of dicts, for `gates.plain`."""
     return evidence
 
 
 class RecordLogStore(ChangeStore):
-    """`server`: settings below the topics' own, for a policy is refused as a whole. `operations`: those that logs of single records can do.
-    `frames`: how the gate wants its evidence."""
+    """The store over any record log.
+
+    Args:
+        server: Settings below the topics' own, because a policy is refused as a whole.
+        operations: Returns the operations that logs of single records support.
+        frames: Converts the evidence to the gate's form.
+    """
 
     def __init__(
         self,
@@ -135,7 +140,12 @@ class RecordLogStore(ChangeStore):
         return _topic(name, head)
 
     def describe(self, name: TopicName) -> Topic:
-        """Raises UnknownTopic, and UnsupportedLimit where the policy has become one that the backend cannot hold (RET-6)."""
+        """Return the topic.
+
+        Raises:
+            UnknownTopic: The backend has no such topic.
+            UnsupportedLimit: The policy has changed, and the backend does not support it (RET-6).
+        """
         head = self._logs.open(name).head()
         self._check(name, head.settings)
         return _topic(name, head)
@@ -199,11 +209,11 @@ class RecordLogStore(ChangeStore):
         after: Mapping[int, int] | None = None,
         at: LogState | None = None,  # noqa: ARG002  # of a record log no older state can be read
     ) -> Iterator[Message]:
-        """As they are now. Raises LogReplaced where a backend cannot go on reading what another has removed meanwhile."""
+        """Yield the present messages. Raises LogReplaced if the backend cannot continue after a concurrent removal."""
         log = self._logs.open(name)
         _, messages = log.scan()
         if log.head().partitions > 1:
-            # The log is in order of appending, and partitions lie in it side by side.
+            # The log is in order of appending, so partitions are mixed.
             messages = iter(sorted(messages, key=lambda message: (message.partition, message.offset)))
         for message in messages:
             if message.offset >= max(start, (after or {}).get(message.partition, -1) + 1) and (
@@ -216,7 +226,7 @@ class RecordLogStore(ChangeStore):
         return None if found is None else published_by(plan.plan_id, found)
 
     def is_lost(self, plan: Plan) -> bool:
-        """Return True if the log was put back to a time before the plan's commit. A log remembers its newest commits alone (COMMITS_KEPT)."""
+        """Return True if the log was put back to a time before the plan's commit. A log remembers only its newest commits (COMMITS_KEPT)."""
         head, made_from = self._logs.open(plan.topic).head(), plan.requirements.snapshot_id
         if made_from is None or head.uuid != plan.requirements.table_uuid or head.commit_of(plan.plan_id) is not None:
             return False
@@ -230,27 +240,27 @@ class RecordLogStore(ChangeStore):
         return ()
 
     def returning(self, log: LogState, plan: Plan, staged: Staged, *, own: Sequence[Range], without: Sequence[Range]) -> Returning:  # noqa: ARG002  # the port's signature
-        """Raises NotUndoable, always: what goes is rewritten away at once, and no history keeps it (RET-6)."""
+        """Always raises NotUndoable: a removal rewrites the log at once, and no history has the messages (RET-6)."""
         raise not_undoable(plan.plan_id, f"a {self._logs.backend} log rewrites its records at once, and keeps nothing of what it removed")
 
     def quarantined(self, name: TopicName) -> int:
-        """Damaged records that are no messages any more (RET-6)."""
+        """Return the number of damaged records that are no longer messages (RET-6)."""
         return self._logs.open(name).head().quarantined
 
     def _read(self, name: TopicName, generation: int, ends: Mapping[int, int]) -> Version:
-        """Kept for the one question that follows: planning asks for the log and then for its rows."""
+        """Read the log and cache it for the next question, because planning asks for the log and then for its rows."""
         version = self._version(name, generation, ends)
         self._kept = (name, generation, dict(ends)), version
         return version
 
     def _same(self, log: LogState) -> Version:
-        """Of the state that `log` tells of. Raises LogReplaced where that is gone."""
+        """Return the version of the state `log`. Raises LogReplaced if that state is gone."""
         assert log.snapshot_id is not None
         (kept, self._kept), state = (self._kept, None), (log.topic, log.snapshot_id, dict(log.end_offsets))
         return kept[1] if kept is not None and kept[0] == state else self._version(*state)
 
     def _version(self, name: TopicName, generation: int, ends: Mapping[int, int]) -> Version:
-        """Raises LogReplaced where that state is gone."""
+        """Read the version of a state. Raises LogReplaced if that state is gone."""
         log = self._logs.open(name)
         head = log.head()
         found, messages = log.scan()
@@ -306,7 +316,12 @@ class RecordLogStore(ChangeStore):
     # MessageStore
 
     def stage(self, plan: Plan, _given: Given = NOTHING_GIVEN) -> Staged:
-        """Raises PlanConflict, and UnsupportedLimit for an operation that is not for this backend (RET-5)."""
+        """Stage nothing, but name the log's content.
+
+        Raises:
+            PlanConflict: The log no longer fits the plan.
+            UnsupportedLimit: The backend does not support the operation (RET-5).
+        """
         check_operation(self._logs.backend, plan.operation, self._operations(), where=f"topic {plan.topic}")
         log = self._logs.open(plan.topic)
         require(plan, log.head())
@@ -317,7 +332,7 @@ class RecordLogStore(ChangeStore):
         return staged
 
     def evidence(self, plan: Plan, staged: Staged, policy: Policy, _given: Given = NOTHING_GIVEN) -> Evidence:
-        """Raises PlanConflict where messages have gone since the plan was made."""
+        """Return the gate's frames. Raises PlanConflict if messages have left since the plan."""
         log = self._logs.open(plan.topic)
         head = log.head()
         require(plan, head)
@@ -345,7 +360,7 @@ class RecordLogStore(ChangeStore):
         return published_by(plan.plan_id, commits[-1])
 
     def discard(self, plan: Plan) -> None:
-        """Nothing is made before its commit; what a commit that died has written beside the log goes."""
+        """Drop files that a failed commit has left next to the log. A stage itself makes no file."""
         with suppress(UnknownTopic):
             log = self._logs.open(plan.topic)
             if isinstance(log, DamagedRecords):
@@ -353,7 +368,7 @@ class RecordLogStore(ChangeStore):
 
 
 def require(plan: Plan, head: Head) -> None:
-    """Raise PlanConflict where it is another log, messages have gone from it, or it is shorter than the plan knows it."""
+    """Raise PlanConflict if this is another log, if messages have left it, or if it is shorter than the plan knows."""
     if plan.requirements.table_uuid != head.uuid:
         raise PlanConflict(plan.plan_id, "the topic is another log now")
     if plan.requirements.snapshot_id != head.generation:
@@ -367,10 +382,10 @@ def require(plan: Plan, head: Head) -> None:
 
 
 def require_content(plan: Plan, staged: Staged, log: RecordLog) -> None:
-    """Raise PlanConflict where the log does not begin with the messages that it had when the plan was staged.
+    """Raise PlanConflict if the log does not begin with the messages that it had when the plan was staged.
 
-    The generation alone does not tell: a copy of the log from before some appends has the same. What would go by the plan is then too
-    much or too little of the log that is there.
+    The generation alone is not enough, because an older copy of the log, from before some appends, has the same generation. The plan would
+    then remove too much or too little of the present log.
     """
     if staged.branch is not None and log.content(staged.branch) != staged.branch:
         raise PlanConflict(
@@ -383,12 +398,12 @@ def _topic(name: TopicName, head: Head) -> Topic:
 
 
 def published_by(plan_id: str, commit: Commit) -> Published:
-    """As the log's head tells of it."""
+    """Return the result of a commit, as the log's head records it."""
     return Published(plan_id=plan_id, snapshot_id=commit.generation, removed=commit.removed)
 
 
 def _numbered(message: NewMessage, ends: dict[int, int], bases: dict[int, int], policy: Policy, late_after: Instant | None) -> Message:
-    """The message at its place; `ends` and `bases` move on."""
+    """Return the message with its place, and move `ends` and `bases` on."""
     partition = message.partition
     active = ActiveSegment(base_offset=bases[partition], rows=int(ends[partition] > bases[partition]))
     offset, segment = admit(message, end_offset=ends[partition], active=active, policy=policy, late_after=late_after)

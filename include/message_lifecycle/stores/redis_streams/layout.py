@@ -1,5 +1,8 @@
-"""Names of keys. The braces make all keys of a topic fall into one slot of a cluster, which alone lets one step change them together;
-no name of a topic holds a brace (NAME-1)."""
+"""Names of keys, entries of streams, removals, and scripts.
+
+The braces put all keys of a topic into one slot of a cluster. Only then can one step change them together. No topic's name holds a brace
+(NAME-1).
+"""
 
 from __future__ import annotations
 
@@ -16,14 +19,14 @@ DEFAULT_PREFIX = "lifecycle"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicKeys:
-    """Keys of one topic; `prefix` sets all of a backend's apart from whatever else the server holds."""
+    """Keys of one topic. `prefix` separates a backend's keys from other data on the server."""
 
     prefix: str
     name: TopicName
 
     @property
     def topic(self) -> str:
-        """A hash: the head, and how many entries each stream should have."""
+        """A hash: the head, and the expected number of entries in each stream."""
         return f"{self.prefix}:{{{self.name}}}"
 
     @property
@@ -38,14 +41,14 @@ class TopicKeys:
 
 
 def topics_key(prefix: str) -> str:
-    """A set: the names of all topics there, so that none has to be searched for among a server's keys."""
+    """Return the key of a set with the names of all topics, so that nobody must search a server's keys for them."""
     return f"{prefix}:topics"
 
 
 # A message as an entry of a stream, and back (see docs/backends.md for the layout).
 #
-# An entry's id is its offset and one, then `-0`: ids begin above 0-0, ascend as offsets do, and tell the offset without a look at the
-# entry. What a message has not got has no field; every other field is there, empty or not, so that null and empty stay two things.
+# An entry's id is its offset plus one, then `-0`. So ids begin above 0-0, ascend like offsets, and give the offset without the entry. A
+# missing value of a message has no field. Any other field exists, even if empty, so that null and empty stay different.
 
 
 APPEND_TIME, EVENT_TIME, KEY, VALUE, SEGMENT, ORIGIN_OFFSET, HEADER = b"t", b"e", b"k", b"v", b"s", b"o", b"h:"
@@ -57,12 +60,12 @@ def id_of(offset: int) -> str:
 
 
 def offset_of(entry_id: bytes) -> int:
-    """The offset of the entry, or of where it would lie. Raises ValueError."""
+    """Return the offset for the id of an entry. Raises ValueError."""
     return int(entry_id.partition(b"-")[0]) - 1
 
 
 def fields_of(message: Message) -> list[Field]:
-    """Names and values in turn. Times are microseconds since 1970; headers come last, in their order."""
+    """Return names and values in turn. Times are microseconds since 1970. Headers come last, in their order."""
     found: list[Field] = [SEGMENT, message.segment]
     for name, value in (
         (APPEND_TIME, message.append_time),
@@ -79,7 +82,7 @@ def fields_of(message: Message) -> list[Field]:
 
 
 def message_of(partition: int, entry: Any) -> Message:
-    """Of an entry as XRANGE gives it. Raises ValueError where it is none of ours."""
+    """Return the message of an entry in the form of XRANGE. Raises ValueError if the entry is not ours."""
     entry_id, pairs = entry
     if not entry_id.endswith(b"-0") or len(pairs) % 2:
         raise ValueError(f"entry {entry_id.decode()} that no topic of ours has")
@@ -107,17 +110,24 @@ def message_of(partition: int, entry: Any) -> Message:
     )
 
 
-# How a removal is done to one stream: whole from the beginning as far as that goes, then entry by entry.
+# A removal from one stream: first the whole beginning, as far as possible, then single entries.
 
 
 IDS_AT_ONCE = 1_000
-"""In one text: Lua hands no more than 8,000 values to a command."""
+"""The most ids in one text, because Lua passes at most 8,000 values to a command."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trim:
-    """`first`: how many entries go from the beginning, after which `keep_from` is the first id that may be there; `last`: the last that
-    goes; `beside`: ids that go elsewhere, for something before them stays. `by_count`: all go because there were too many."""
+    """A removal from one stream.
+
+    Attributes:
+        first: The number of entries that leave from the beginning.
+        keep_from: The first id that may remain after these entries.
+        last: The last id that leaves.
+        beside: Other ids that leave, although an entry before them stays.
+        by_count: Every entry leaves because of `max_records`.
+    """
 
     partition: int
     first: int
@@ -131,14 +141,19 @@ class Trim:
         return self.first + len(self.beside)
 
     def arguments(self) -> list[Field]:
-        """As `scripts.REPLACE` reads them."""
+        """Return the arguments for `REPLACE`."""
         texts = [" ".join(self.beside[at : at + IDS_AT_ONCE]) for at in range(0, len(self.beside), IDS_AT_ONCE)]
         how = "MAXLEN" if self.by_count else "MINID"
         return [self.partition, self.first, how, self.keep_from, self.last, len(self.beside), len(texts), *texts]
 
 
 def trim_of(partition: int, end: int, takes: Callable[[int, int], bool], ids: Iterable[bytes], *, by_count: bool) -> Trim:
-    """`ids`: of all entries from the first on; nothing goes from the offset `end` on."""
+    """Return the removal from one stream.
+
+    Args:
+        end: No message leaves from this offset on.
+        ids: The ids of all entries from the first on.
+    """
     first, keep_from, last = 0, "", "0-0"
     beside: list[str] = []
     for entry_id in ids:
@@ -160,9 +175,9 @@ def trim_of(partition: int, end: int, takes: Callable[[int, int], bool], ids: It
     )
 
 
-# What is done in one step, as Redis runs it: nothing comes between its lines, and every check stands before the first change.
+# Scripts that Redis runs in one step: no other command comes in between, and every check is before the first change.
 #
-# Numbers stay texts, for those of Lua are doubles: ids are compared by length, then by character.
+# Numbers stay texts, because numbers of Lua are doubles. Scripts compare ids by length, then by character.
 
 
 _BEFORE = """
@@ -272,8 +287,8 @@ return 'done'
 """
 )
 
-# A server at its `maxmemory` refuses a command that may take memory, unless the script has written before. PERSIST is such a write: it takes
-# no memory, and changes nothing for a key without a time to live. Only APPEND does without it, because messages take memory.
+# A server at its `maxmemory` refuses a command that may take memory, unless the script has written before. PERSIST is such a write: without
+# memory, and without effect on a key that has no time to live. Only APPEND does without PERSIST, because messages take memory.
 
 LOCK = """
 -- KEYS: lock. ARGV: token, milliseconds.

@@ -49,11 +49,11 @@ from message_lifecycle.stores.redis_streams.layout import (
     trim_of,
 )
 
-# A connection to Redis, and its errors as ours: what is away is Unavailable, what was sent and not answered may have been done.
+# A connection to Redis, and its errors as ours. An unreachable server is Unavailable. A command without an answer may have been executed.
 
 
 ANSWER_SECONDS = 60.0
-"""A script that trims a million entries keeps the server for less than a second; the rest is for slow networks."""
+"""A script that trims a million entries takes less than a second. The rest is for slow networks."""
 CONNECT_SECONDS = 5.0
 
 
@@ -63,7 +63,7 @@ def _no_password() -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """Where a server is and how to enter; the password is asked for when a client is made. `name`: of the backend, for errors."""
+    """The address of a server and the login. The password is requested when a client is made. `name`: the backend's name, for errors."""
 
     name: str
     url: str
@@ -72,33 +72,37 @@ class Server:
     ca_file: Path | None = None
 
     def connect(self) -> redis.Redis:
-        """A client that has not connected yet."""
+        """Return a client that has not connected yet."""
         tls = {"ssl_ca_certs": str(self.ca_file)} if self.ca_file is not None else {}
         client = redis.Redis.from_url(
             self.url, username=self.username, password=self.password(),
-            # The library's own way of trying again would send a command twice that may have been carried out.
+            # The library's own retry could send a command a second time that the server has executed.
             retry=Retry(NoBackoff(), 0), socket_timeout=ANSWER_SECONDS, socket_connect_timeout=CONNECT_SECONDS, protocol=2, **tls,
         )  # fmt: skip
-        # As pairs in their order: a message may have one header twice, of which the library's dictionary would keep one.
+        # Pairs in their order, because a message may have one header twice. The library's dictionary would keep only one.
         client.set_response_callback("XRANGE", lambda entries, **_: entries)
         return client
 
 
 _TAKES_NO_WRITES = re.compile(r"\b(MISCONF|OOM|READONLY|LOADING|NOREPLICAS|MASTERDOWN|CLUSTERDOWN)\b")
-"""How a server says so, also from within a script: its disk is full, or its memory, or it is a replica."""
+"""The server's errors, also from within a script, for a full disk, full memory, or a replica."""
 
 
 def _said(error: redis.RedisError) -> str:
-    """Return the server's words. The library takes the code off the errors for which it has a class."""
+    """Return the server's message. The library removes the code from an error that has a class of its own."""
     code = getattr(error, "status_code", None)
     return str(error) if code is None or str(error).startswith(code) else f"{code} {error}"
 
 
 @contextmanager
 def named_errors(backend: str, topic: str, key: str, *, doing: str | None = None) -> Iterator[None]:
-    """Errors of the library under our names. `doing`: what changes something; without an answer nobody knows whether it was done.
+    """Turn errors of the library into ours.
 
-    Raises BackendUnavailable, CommitUnknown, ForeignKey."""
+    Args:
+        doing: A change. Without an answer nobody knows if the server made it.
+
+    Raises BackendUnavailable, CommitUnknown, ForeignKey.
+    """
     try:
         yield
     except redis.AuthenticationError as error:
@@ -123,31 +127,31 @@ def named_errors(backend: str, topic: str, key: str, *, doing: str | None = None
         raise BackendUnavailable(backend, str(error), "Check its address, and that it runs") from error
 
 
-# RecordLog over Redis: one stream a partition and one hash a topic, changed together by one script each time.
+# RecordLog over Redis: one stream for each partition and one hash for each topic. One script changes them together.
 #
-# The hash holds the head, and how many entries each stream should have; a script goes on only while the head is, byte for byte, the one
-# that its caller has seen. The lock saves work and is given back by itself when its holder dies; what makes changes safe is that check.
+# The hash holds the head, and the expected number of entries in each stream. A script continues only if the head equals, byte for byte, the
+# head that its caller has seen. That check makes changes safe. The lock only saves work, and ends by itself after its holder dies.
 
 
 PAGE = 1_000
-"""Entries asked for at once."""
+"""Entries of one request."""
 FIELDS_MOST = 7_000
-"""Of one message: Lua hands no more than 8,000 values to a command."""
+"""The most fields of one message, because Lua passes at most 8,000 values to a command."""
 ARGUMENTS_MOST = 1_000_000
-"""Of one script: Redis takes no more than 2^20."""
+"""The most arguments of one script, because Redis accepts at most 2^20."""
 COMPARED = 100
-"""Newest entries of a stream by which its content is known again."""
+"""Newest entries of a stream that identify its content."""
 LOOKS_MOST = 5
-"""How often a removal by another writer is noted again, where the next one has come meanwhile."""
+"""How often a look records another writer's removal, if the next removal has come meanwhile."""
 
 
 def text_of(head: Head) -> str:
-    """As it is kept, and compared."""
+    """Return the head as Redis stores and compares it."""
     return json.dumps(head.to_json(), sort_keys=True, separators=(",", ":"))
 
 
 class _WriterLock(Lock):
-    """The library's lock, taken by a script: a server without memory refuses the library's own SET, and then nothing could be trimmed."""
+    """The library's lock, set by a script. A server without memory refuses the library's own SET, and then nobody could trim."""
 
     def do_acquire(self, token: str) -> bool:
         assert self.timeout is not None, "each lock of ours lapses"
@@ -155,7 +159,7 @@ class _WriterLock(Lock):
 
 
 class RedisLog:
-    """The log of one topic. `lock_seconds`: after so long a lock is free again, whoever held it."""
+    """The log of one topic. `lock_seconds`: a lock ends after this time, even if its holder still runs."""
 
     def __init__(self, client: redis.Redis, keys: TopicKeys, *, backend: str, lock_seconds: float, wait_seconds: float) -> None:
         self._client, self._keys, self._backend = client, keys, backend
@@ -164,9 +168,10 @@ class RedisLog:
         self._held: Lock | None = None
 
     def head(self) -> Head:
-        """Where another writer has removed entries, that is a generation of its own from here on.
+        """Return the head. If another writer has removed entries, record that as a generation of its own.
 
-        Raises UnknownTopic, DamagedLog, ForeignKey."""
+        Raises UnknownTopic, DamagedLog, ForeignKey.
+        """
         for _ in range(LOOKS_MOST):
             text, head, rows, found = self._look()
             if rows == found:
@@ -179,8 +184,8 @@ class RedisLog:
         raise TableBusy(f"topic {self._keys.name}", LOOKS_MOST)
 
     def _look(self) -> tuple[str, Head, list[int], list[int]]:
-        """The head, and by partition the entries that should be and those that are there."""
-        # How many streams there are never changes, and only the head says so.
+        """Return the head's text, the head, and by partition the expected and the actual numbers of entries."""
+        # The number of streams never changes, and only the head has it.
         known = range(self._seen[1].partitions if self._seen is not None else 0)
         told = self._script(layout.LOOK, known)
         if told[0] is None:
@@ -216,7 +221,7 @@ class RedisLog:
     def _scan(self, head: Head) -> Iterator[Message]:
         for partition in range(head.partitions):
             for entries in self._pages(partition):
-                # Before any of them is given on: what was removed meanwhile may be missing among them.
+                # Check before yielding an entry, because a concurrent removal may have removed some of the page.
                 found = self.head().generation
                 if found != head.generation:
                     raise log_replaced(str(self._keys.name), found, head.generation)
@@ -230,7 +235,7 @@ class RedisLog:
             raise foreign_key(str(self._keys.name), self._keys.stream(partition), f"holds {error}") from error
 
     def _pages(self, partition: int, last: str = "+") -> Iterator[list[Any]]:
-        """Entries in order, up to the id `last`."""
+        """Yield pages of entries in order, up to the id `last`."""
         key, start = self._keys.stream(partition), "-"
         while True:
             self._keep_lock()
@@ -245,8 +250,8 @@ class RedisLog:
     def content(self, earlier: str | None = None) -> str:
         """Name the newest entries of each stream: by partition the last id, and a digest of the entries up to it.
 
-        A server that was started again from an older file has lost the newest entries, or has others in their place. Removals are
-        known by the generation, so the entries before need not be read.
+        A server that was restarted from an older file has lost the newest entries, or has others in their place. The generation shows
+        removals, so earlier entries need no reading.
         """
         lasts: dict[int, str] = {} if earlier is None else {int(p): last for p, last, _ in (part.split(":") for part in earlier.split(","))}
         parts = []
@@ -260,7 +265,12 @@ class RedisLog:
         return ",".join(parts)
 
     def append(self, messages: Sequence[Message], head: Head) -> None:
-        """All in one step. Raises InvalidAppend for what is too large for one, ForeignKey, TableBusy."""
+        """Append all messages in one step.
+
+        Raises:
+            InvalidAppend: The messages are too many or too large for one step.
+            ForeignKey, TableBusy: Another writer has changed the topic's keys or its head.
+        """
         before, _ = self._known()
         partitions = sorted({message.partition for message in messages})
         index = {partition: at for at, partition in enumerate(partitions, start=1)}
@@ -283,9 +293,12 @@ class RedisLog:
         self._seen = (text_of(head), head)
 
     def replace(self, head: Head, removal: Removal | None = None) -> None:
-        """Trimmed exactly where whole beginnings of streams go, by id for the rest.
+        """Trim whole beginnings of streams exactly, and delete other entries by their ids.
 
-        Raises PlanConflict also where a consumer group has come to need what would go by retention: Redis itself does not look."""
+        Raises:
+            PlanConflict: The log has changed, or a consumer group now needs messages that retention would remove. Redis itself does not
+                check groups.
+        """
         before, _ = self._known()
         reasons = {reason for reason, _ in head.commits[-1].removed} if removal is not None else set()
         trims = [] if removal is None else list(self._trims(removal, by_count=reasons == {"retention_count"}))
@@ -333,12 +346,12 @@ class RedisLog:
             yield
         finally:
             self._held = None
-            # It has lapsed and is another's: then it was the check of the head that kept the two apart.
-            with suppress(LockNotOwnedError), self._errors(self._keys.lock):  # another has it now
+            # The lock may have lapsed, and another writer may hold it now. The check of the head has then kept the two apart.
+            with suppress(LockNotOwnedError), self._errors(self._keys.lock):  # another writer has it now
                 lock.release()
 
     def _keep_lock(self) -> None:
-        """Who reads a long log under the lock would lose it on the way, and begin anew for whatever another has written meanwhile."""
+        """Extend the lock. A long read under the lock would otherwise lose it, and start again after another writer's change."""
         if self._held is not None:
             with suppress(LockNotOwnedError), self._errors(self._keys.lock):
                 self._held.reacquire()
@@ -348,20 +361,22 @@ class RedisLog:
         return self._seen
 
     def groups(self, partitions: int) -> Sequence[Sequence[tuple[bytes, bytes, bytes]]]:
-        """Return the consumer groups of each stream: name, id delivered last, and id of the oldest pending entry that is there, or empty."""
+        """Return the consumer groups of each stream: name, last delivered id, and the id of the oldest pending entry that still exists, or
+        empty.
+        """
         found: Sequence[Sequence[tuple[bytes, bytes, bytes]]] = self._script(layout.GROUPS, range(partitions))
         return found
 
     def _script(self, script: str, partitions: Sequence[int], arguments: Sequence[Field] = (), *, doing: str | None = None) -> Any:
         with self._errors(self._keys.topic, doing=doing):
-            # Not by its digest: a server that was started anew does not know it, and the text costs little.
+            # Not by its digest: a restarted server does not know it, and sending the text is cheap.
             return self._client.eval(script, 1 + len(partitions), self._keys.topic, *self._keys.streams(partitions), *arguments)
 
     def _errors(self, key: str, *, doing: str | None = None) -> Any:
         return named_errors(self._backend, str(self._keys.name), key, doing=doing)
 
 
-# The topics of one Redis server, and who reads them through consumer groups.
+# The topics of one Redis server, and their readers through consumer groups.
 
 
 LOCK_SECONDS = 10.0
@@ -369,7 +384,7 @@ WAIT_SECONDS = 30.0
 
 
 class RedisLogs:
-    """RecordLogs over one server. `client`: the tests' own, to die between two commands."""
+    """RecordLogs over one server. `client`: a test's own client, which can die between two commands."""
 
     def __init__(
         self,
@@ -392,7 +407,7 @@ class RedisLogs:
         with named_errors(self._name, "(all)", topics_key(self._prefix)):
             found: Any = self._client.smembers(topics_key(self._prefix))
             names = sorted(TopicName.parse(text.decode()) for text in found)
-            # A name is put down first: of a creation that died there is nothing else.
+            # A creation records the name first. A creation that died leaves only the name.
             return [name for name in names if self._client.exists(self._keys(name).topic)]
 
     def create(self, name: TopicName, head: Head) -> None:
@@ -415,11 +430,12 @@ class RedisLogs:
         return RedisLog(self._client, keys, backend=self._name, lock_seconds=self._lock_seconds, wait_seconds=self._wait_seconds)
 
     def progress(self, name: TopicName) -> Sequence[Progress]:
-        """Return consumer groups as readers.
+        """Return consumer groups as readers. Raises UnknownTopic.
 
-        A group needs everything from its oldest pending entry on, and everything that it was not given yet. A pending entry that was deleted
-        is needed by nobody. Redis records no time of a group, so a group never falls silent; `XGROUP DESTROY` ends its claim. In a partition
-        whose stream has no such group, nothing is kept for the group. Raises UnknownTopic."""
+        A group needs every entry from its oldest pending entry on, and every entry that it has not received yet. A deleted pending entry
+        does not count. Redis records no time of a group, so a group never falls silent. `XGROUP DESTROY` ends its claim. A partition keeps
+        nothing for a group that its stream does not have.
+        """
         log = self.open(name)
         head = log.head()
         needs: dict[tuple[bytes, int], int] = {}
@@ -436,7 +452,7 @@ class RedisLogs:
         ]
 
     def drop(self, name: TopicName) -> None:
-        """All of the topic, for scratch ones."""
+        """Delete the topic's keys. Only for scratch topics."""
         keys, partitions = self._keys(name), self.open(name).head().partitions
         with named_errors(self._name, str(name), keys.topic, doing=f"dropping topic {name}"):
             self._client.delete(keys.topic, keys.lock, *keys.streams(range(partitions)))
@@ -450,5 +466,5 @@ class RedisLogs:
 
 
 def _reader(group: bytes) -> str:
-    """As plans name it, apart from the consumers that the ledger knows."""
+    """Return the group's name in plans, which differs from consumers that the ledger knows."""
     return f"group {group.decode(errors='replace')}"
