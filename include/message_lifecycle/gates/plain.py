@@ -245,7 +245,7 @@ def _of_column(declared: Declared, test: OfColumn, known: list[object], *, unkno
             return finding(declared, seen, passed=bool(known) and not unknown and total == test.equals)
         case Within():
             numbers = [value for value in known if isinstance(value, int | float)]
-            # NaN is no number: beside one, neither end is known.
+            # NaN is not a number. Next to a NaN, neither end is known.
             sound = numbers if all(number == number for number in numbers) else []
             inside = all(
                 (test.minimum is None or number >= test.minimum) and (test.maximum is None or number <= test.maximum) for number in sound

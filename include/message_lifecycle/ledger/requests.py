@@ -260,7 +260,7 @@ _erasures = tables.erasures
 _receipts = tables.erasure_receipts
 _SHOWN = 10
 _TELLING = frozenset(("asks", "blocked", "detail", "document", "found", "text", "warnings"))
-"""Fields that hold a document's name, or a text that may contain one. They occur in plans, stages, reports, approvals and outcomes."""
+"""Fields of plans, stages, reports, approvals and outcomes that hold a document's name, or a text that may contain one."""
 _STATE: tuple[tuple[Column[Any], ColumnElement[bool] | None], ...] = (
     (tables.synced_seqs.c.document, None),
     (tables.document_owners.c.document, None),

@@ -86,8 +86,8 @@ Index("lifecycle_plans_by_as_of", plans.c.topic, plans.c.operation, plans.c.as_o
 Index("lifecycle_uncleared_plans", plans.c.topic, postgresql_where=text("state = 'closed' and cleared_at is null"), sqlite_where=text("state = 'closed' and cleared_at is null"))  # fmt: skip
 
 plan_documents = Table("lifecycle_plan_documents", metadata, _key("plan_id"), _text("document"), _text("text_id", null=True))
-"""Documents of plans. They have a table of their own, because a plan may name 60,000 files (8 MB) and lists need no document. `text_id`:
-the hash of the present text. Null: the text is unchanged.
+"""Documents of plans, in a table of their own, because a plan may name 60,000 files (8 MB) and lists need no document. `text_id`: the hash
+of the present text. Null: the text is unchanged.
 """
 
 plan_ranges = Table(

@@ -304,8 +304,8 @@ class Documents(Part):
     def replace_synced(self, topic: TopicName, document: str, client: str, *, seen: Synced | None, to: Synced | None) -> bool:
         """Replace the client's row `seen` with `to` in one statement. Return False if the row is no longer `seen`.
 
-        None stands for no row. A client at 0 has no row either, because it does not pin (SNP-5). `to` may have a lower server_seq or an
-        earlier time: the caller has seen the row and decides.
+        None means no row. A client at 0 has no row either, because it does not pin (SNP-5). `to` may have a lower server_seq or an earlier
+        time: the caller has seen the row and decides.
 
         Raises InvalidName, InvalidServerSeq.
         """

@@ -78,8 +78,7 @@ class DropSegments:
 class Rows:
     """Single messages of one partition, named by their offsets.
 
-    Messages of the log belong to one data file (TTL-7, EXP-5, CLK-4). Messages of the view name no file, so the commit looks for their
-    files.
+    Messages of the log belong to one data file (TTL-7, EXP-5, CLK-4). Messages of the view name no file, so the commit finds their files.
     """
 
     partition: int
@@ -379,8 +378,8 @@ class MovedTable:
 
     Attributes:
         table: The kind of the table. Empty for the log.
-        location: The folder of the files. The plan of a final removal needs the folder, because no catalog knows it afterwards.
-        metadata: The newest metadata file below the location, for a final removal. If this file is still the newest, no commit came since.
+        location: The folder of the files, in the plan of a final removal only. No catalog knows the folder afterwards.
+        metadata: The newest metadata file below the location, in the same plan. If this file is still the newest, no commit came since.
 
     `location` and `metadata` are empty in a store without files.
     """
@@ -438,7 +437,7 @@ Change = AnyCommit | Rewrite | Forget | DeleteTables | RestoreTables | DropTable
 
 
 Range = tuple[int, int, int]
-"""(partition, first offset, last offset). Both offsets are included."""
+"""(partition, first offset, last offset). The range includes both offsets."""
 QUARANTINE = -1
 """Stands in place of a partition for rows of the quarantine. Such rows are known by the time of their refusal, in microseconds."""
 

@@ -34,7 +34,7 @@ ErasureState = Literal["requested", "erased", "not_found", "refused"]
 `requested`: not finished. `not_found`: the search covered every topic, and no topic held the key (DEL-7). `refused`: a hold or a person
 refused; nothing was removed, and the key is not forbidden."""
 Matches = Callable[[bytes], bool]
-"""Returns True for a key that somebody looks for."""
+"""Returns True for a key that somebody searches for."""
 TableKind = Literal["log", "view", "snapshots", "quarantine", "archive"]
 """The places of a topic that hold keys. The key of a change or a snapshot is the name of its document."""
 
@@ -67,7 +67,7 @@ _KINDS = (
     Traits("archive", "the archive", by_setting=True),
 )
 TABLE_KINDS: Mapping[TableKind, Traits] = {traits.kind: traits for traits in _KINDS}
-"""All kinds of tables. No other module compares the names of kinds."""
+"""The traits of each kind of table. No other module compares the names of kinds."""
 RECEIPT_FORMAT = 1
 
 

@@ -16,7 +16,7 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message, ranges_text
 
 SHORT_BYTES = 4
-"""Many values contain a shorter key by chance. A shorter key counts as found only as a word of its own."""
+"""Many values contain a shorter key by chance. A shorter key counts as found only as a separate word."""
 MOST_PLACES = 100
 """The most named places of one topic."""
 MOST_RANGES = 50

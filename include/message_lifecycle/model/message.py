@@ -144,12 +144,12 @@ class Beyond:
     dead: frozenset[Place] = frozenset()
     """Segments that an earlier rule would remove but a hold keeps. Their messages do not count."""
     below: Mapping[int, int] = field(default_factory=dict)
-    """As in `Reason`."""
+    """See `Reason.below`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowQuestion:
-    """The question: which messages do these rules remove at `as_of`, and which lie beyond the limits?"""
+    """The question: which messages do these rules remove at `as_of`, and which messages are beyond the limits?"""
 
     as_of: Instant
     reasons: tuple[Reason, ...]
@@ -330,7 +330,7 @@ class Marker:
 
     partition: int
     replaces: int
-    """The offset of the newest message that the marker stands for."""
+    """The offset of the newest message that the marker replaces."""
     key: bytes
     reason: MarkerReason
     append_time: Instant

@@ -92,7 +92,7 @@ def _is_ignorable(char: str) -> bool:
 
 
 def _plain(name: str) -> str:
-    # A full-width form can stand for a filler, so the fillers go after the normalisation.
+    # A full-width form may normalise to a filler, so the fillers are removed after the normalisation.
     return "".join(_visible(unicodedata.normalize("NFKC", _visible(name))).split())
 
 

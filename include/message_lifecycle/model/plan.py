@@ -104,7 +104,7 @@ class ViewRequirements:
         table_uuid: None: the view does not exist yet.
         snapshot_id: None: the view does not exist yet.
         rewrite: True: the commit rewrites the view. False: the commit keeps its files and marks the leaving rows in them.
-        tombstones_until: The delete horizon of tombstones that this run meets first. None: the run drops them at once.
+        tombstones_until: The delete horizon for tombstones that this run meets for the first time. None: the run drops them at once.
     """
 
     table_uuid: str | None

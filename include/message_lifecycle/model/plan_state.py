@@ -28,7 +28,7 @@ class PlanState(StrEnum):
 
     @property
     def word(self) -> str:
-        """The state as the ledger's tables, commands and pages write it; the judgement and the answer stand next to it."""
+        """The state in the ledger's tables, commands and pages, which show the judgement and the answer next to it."""
         return "gated" if self in _GATED else self.value
 
     @property
@@ -64,7 +64,7 @@ LIFE: Final[Mapping[Event, Mapping[PlanState, PlanState]]] = {
     Event.VERIFY: dict.fromkeys((*_GATED, PlanState.PUBLISHING), PlanState.CLOSED),
     Event.END: dict.fromkeys((PlanState.PLANNED, PlanState.STAGED, *_GATED, PlanState.PUBLISHING), PlanState.CLOSED),
 }
-"""The state after each event. An event that has no entry for a state is not allowed there; `NEEDS` says what it needs."""
+"""The state after each event. An event without an entry for a state is not allowed there. `NEEDS` has the requirement."""
 
 _JUDGE: Final = ("a staged, open plan", "a staged plan that nobody has answered for")
 NEEDS: Final[Mapping[Event, tuple[str, str]]] = {
@@ -78,7 +78,7 @@ NEEDS: Final[Mapping[Event, tuple[str, str]]] = {
     Event.VERIFY: ("a plan that was judged and published",) * 2,
     Event.END: ("an open plan",) * 2,
 }
-"""The words of an error about an event that is not allowed: of a plan that is closed or has no stage, and of any other plan."""
+"""The words of an error about an event that is not allowed: first for a plan that is closed or has no stage, then for any other plan."""
 
 
 def state_of(word: str, judgement: str | None, granted: bool | None) -> PlanState:
@@ -114,7 +114,7 @@ def not_ready(plan_id: str, state: PlanState, event: Event, *, ended: str | None
 
 
 class Standing(StrEnum):
-    """An open plan, as anyone finds it who plans for its topic. The ledger, the clock, the settings and the tables say which."""
+    """The situation of an open plan when somebody plans for its topic again. The ledger, the clock, the settings and the tables decide it."""
 
     COMMITTED = "all of it is committed, and nobody has verified it"
     HALF_ANSWERED = "some of its commits are there, by a person's answer"

@@ -1,4 +1,4 @@
-"""Tables beside the log: documents, the compacted view, the quarantine."""
+"""Tables next to the log: documents, the compacted view, the quarantine."""
 
 from __future__ import annotations
 

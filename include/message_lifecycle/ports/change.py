@@ -81,7 +81,8 @@ class ChangeStore(Protocol):
     def has_begun(self, plan: Plan, /) -> bool:
         """Return True if any part of the plan is done, even if files are left to remove or an erasure has removed the commit since.
 
-        True, too, for a compaction that the view's history no longer covers."""
+        A compaction that the view's history no longer covers counts as begun.
+        """
         return self.published(plan) is not None
 
     def is_lost(self, _plan: Plan, /) -> bool:

@@ -178,9 +178,10 @@ class Witnesses(Protocol):
         """
 
     def beside(self, name: TopicName) -> Mapping[str, str | None]:
-        """Return the uuid of each table beside the topic's log, by kind. None if nobody can read the metadata of that table.
+        """Return the uuid of each table next to the topic's log, by kind. None if nobody can read the metadata of that table.
 
-        The tables need no log: a table stays when the log is missing."""
+        The tables need no log: a table stays when the log is missing.
+        """
 
     def repair(self, name: TopicName, found: LogFound, *, ledger: tuple[str, int]) -> LogWitness:
         """Write the found state again, in one commit. Raises TableBusy if the table has changed since."""

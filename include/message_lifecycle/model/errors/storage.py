@@ -314,7 +314,7 @@ def topic_missing(topic: str) -> PartlyUnavailable:
 
 
 def tables_missing(topic: str, plan_id: str, tables: str) -> PartlyUnavailable:
-    """A published plan cannot be verified, because a table beside the topic's log is missing."""
+    """A published plan cannot be verified, because a table next to the topic's log is missing."""
     return PartlyUnavailable(
         f"topic {topic}: plan {plan_id} is published and cannot be verified: its {tables} is not in the catalog under its name, and nobody can "
         "look into it. The plan stays published and open. Bring the table back under its name and run "
