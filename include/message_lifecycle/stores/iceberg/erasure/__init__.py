@@ -1,1 +1,1 @@
-"""Erasure of a key out of tables: searched, written again, published, judged."""
+"""Remove a key from tables: search the files, rewrite them, publish the change, and judge it."""

@@ -1,7 +1,9 @@
-"""What the gate judges of a staged erasure, read as any reader would: PyIceberg plans the staged metadata's files, and each is searched
-and compared again, with the table as it was when it was staged. What has come since is looked into by whoever publishes.
+"""Evidence about a staged erasure for the gate.
 
-Frames: `rewritten`, one row per file that is written again; `tables`, one row per table; `figures`, one row.
+The evidence reads tables as any reader would. PyIceberg plans the files of the staged metadata. A second search and comparison reads them,
+against the table at the time of staging. The publish step checks later changes.
+
+Frames: `rewritten`, one row per rewritten file; `tables`, one row per table; `figures`, one row.
 """
 
 from __future__ import annotations
@@ -51,7 +53,14 @@ class TableEvidence:
 
 
 def of_table(catalog: Catalog, document: dict[str, Any], plan: Plan, action: Rewrite, window: UndoWindow, looks: Looks) -> TableEvidence:
-    """`document`: the table's metadata as it is. Raises PlanConflict where what was staged, or what it was staged on, is not there (any more)."""
+    """Return the evidence about one table.
+
+    Args:
+        document: The table's current metadata.
+
+    Raises:
+        PlanConflict: The stage is missing, or the metadata that it was built on is missing.
+    """
     io = looks.io
     staged = read_stage(io, document, plan.plan_id)
     if staged is None or not io.new_input(staged.base).exists():
@@ -63,7 +72,7 @@ def of_table(catalog: Catalog, document: dict[str, Any], plan: Plan, action: Rew
     written = {file.old: file.path for file in staged.files}
     rewritten = tuple(_rewritten(io, path, written.get(path), action.table, row) for path, row in named.items())
     heads = Heads.of(document_at(io, staged.base), window)
-    # Counted where it was planned: an append may have come before it was staged (DEL-4).
+    # Count the rows of the plan's snapshot: an append may have arrived between the plan and its stage (DEL-4).
     planned = dict(action.refs).get(MAIN)
     base = before.snapshot_by_id(planned) if planned is not None else None
     tasks = [] if base is None else list(before.scan(snapshot_id=base.snapshot_id).plan_files())
@@ -77,7 +86,7 @@ def of_table(catalog: Catalog, document: dict[str, Any], plan: Plan, action: Rew
 
 
 def joined(plan: Plan, found: Iterable[TableEvidence]) -> Mapping[str, object]:
-    """The frames, of all tables. Figures are of the log alone, which comes last."""
+    """Return the frames of all tables. The figures describe the log only, which comes last."""
     parts = list(found)
     log = parts[-1] if parts else None
     rows_in = plan.expected.rows_in if log is None else log.rows_in
@@ -116,7 +125,7 @@ def _table(catalog: Catalog, metadata_location: str, io: FileIO) -> Table:
 
 
 def _rewritten(io: FileIO, old: str, new: str | None, kind: TableKind, row: EraseRows) -> Row:
-    """Compared by the offsets that the plan names: another way than that by which it was written."""
+    """Compare by the plan's offsets. The rewrite used positions, so one mistake cannot hide in both."""
     with opened(io, old) as file:
         names, moves, rows = names_of(file, kind), by_position(file, kind), file.metadata.num_rows
     gone = within(names, row.offsets)
@@ -126,7 +135,7 @@ def _rewritten(io: FileIO, old: str, new: str | None, kind: TableKind, row: Eras
     with opened(io, new) as file:
         made, left = file.metadata.num_rows, names_of(file, kind)
     if moves:
-        # Positions are not the same any more: how many there are is what can be compared, and whether they are the same rows.
+        # A rewrite moves positions, so compare the number of rows here. `changed` compares their contents.
         unnamed, still = max(0, kept - made), max(0, made - kept)
     else:
         unnamed, still = int((~np.isin(names[~gone], left)).sum()), int(np.isin(names[gone], left).sum())
@@ -136,11 +145,13 @@ def _rewritten(io: FileIO, old: str, new: str | None, kind: TableKind, row: Eras
 
 
 _BATCH = 4_096
-"""So many rows of each file are compared at a time: a file may be larger than the driver's memory."""
+"""How many rows of each file one comparison reads: a file may be larger than the driver's memory."""
 
 
 def _same(before: pq.ParquetFile, kept: NDArray[np.bool_], after: pq.ParquetFile) -> bool:
-    """Whether the kept rows are those of the other file: column by column, in order; nulls apart from empty values, and NaN as itself."""
+    """Return whether the kept rows equal the other file's rows, column by column and in order. A null differs from an empty value; NaN
+    equals NaN.
+    """
     if not before.schema_arrow.equals(after.schema_arrow):
         return False
     starts = range(0, len(kept), _BATCH)
@@ -156,7 +167,7 @@ def _same(before: pq.ParquetFile, kept: NDArray[np.bool_], after: pq.ParquetFile
 
 
 def _batches(file: pq.ParquetFile) -> Iterator[pa.Table]:
-    """All rows, so many at a time, but for the last ones."""
+    """Yield the rows in tables of `_BATCH` rows. The last table may be smaller."""
     held = file.schema_arrow.empty_table()
     for batch in file.iter_batches(batch_size=_BATCH):
         held = pa.concat_tables([held, pa.Table.from_batches([batch])])
@@ -168,7 +179,7 @@ def _batches(file: pq.ParquetFile) -> Iterator[pa.Table]:
 
 
 def _bits(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Floats as whole numbers of the same bits: Arrow holds no NaN to be equal to another, and -0.0 to be equal to 0.0."""
+    """Return floats as integers with the same bits: Arrow treats NaN as unequal to NaN, and -0.0 as equal to 0.0."""
     if not pa.types.is_floating(column.type):
         return column
     whole = {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[column.type.bit_width]
@@ -194,7 +205,7 @@ def _differences(
         old = before.snapshot_by_id(snapshot_id)
         new = after.snapshot_by_id(refs[ref].snapshot_id) if ref in refs else None
         if old is None or new is None:
-            strays.add(ref)  # nothing of it was looked at, so it passes for nothing (DEL-2)
+            strays.add(ref)  # the gate cannot check this ref, so the ref must fail (DEL-2)
             continue
         had = {task.file.file_path for task in before.scan(snapshot_id=old.snapshot_id).plan_files()}
         has = {task.file.file_path: task.file.record_count for task in after.scan(snapshot_id=new.snapshot_id).plan_files()}
@@ -220,13 +231,16 @@ def _differences(
 
 
 def history_left(table: Table) -> int:
-    """Snapshots beside those of branches and tags, but for what carries the words of other writers, and names no file."""
+    """Return how many snapshots are no head of a branch or tag and still name files.
+
+    Carriers of other writers' progress do not count: they name no file.
+    """
     heads = {ref.snapshot_id for ref in table.metadata.refs.values()}
     return sum(snapshot.snapshot_id not in heads and bool(snapshot.manifests(table.io)) for snapshot in table.snapshots())
 
 
 def _marked(io: FileIO, path: str, vectors: Vectors, kind: TableKind, without: str) -> list[int]:
-    """Names of the rows that a vector marks, but for those that go; of rows named by position, where they lie when those have gone."""
+    """Return the names of the marked rows that stay. Rows named by position get their new positions."""
     marked = vectors[path]
     if not len(marked):
         return []

@@ -1,4 +1,4 @@
-"""Rows of data files that tell a key inside their values, headers or documents, found a batch at a time, and where those rows are."""
+"""Find rows that hold a key inside their values, headers or documents, one batch at a time, and report their places."""
 
 from __future__ import annotations
 
@@ -25,14 +25,17 @@ if TYPE_CHECKING:
 _CONTENTS = ("value", "headers", "payload", "state", "reason", "raw")
 _KEYS = ("key", "document")
 _NAMES: Mapping[bool, tuple[str, str]] = {True: ("file", "position"), False: ("document", "server_seq")}
-"""Columns by which people know rows without offsets; True: refused rows."""
+"""Columns that identify a row without an offset. True: refused rows."""
 _ROWS = 2_000
-"""Rows that are held at once: their values may be large."""
+"""How many rows one batch holds: their values may be large."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowsInValues:
-    """Finds the rows of one file that tell the key inside. Goes to tasks as the search of an erasure does; prints no key."""
+    """Find the rows of one file that hold the key in their contents.
+
+    Spark sends this object to tasks, like the search of an erasure. Its text never shows the key.
+    """
 
     needle: Needle = field(repr=False)
 
@@ -73,7 +76,7 @@ class RowsInValues:
         return sorted(row for row in hits if row not in own)
 
     def _holding(self, column: Any) -> list[int]:
-        """The places of the contents that hold the key. A form of it is looked for in the whole column first."""
+        """Return the positions of the contents that hold the key. A fast search of the whole column for each form of the key comes first."""
         contents = column.cast(pa.binary())
         rows = set[int]()
         for form in self.needle.forms:
@@ -86,7 +89,7 @@ class RowsInValues:
         return any(pc.any(pc.match_substring(contents, pattern)).as_py() for pattern in patterns)
 
     def _own(self, batch: pa.RecordBatch) -> set[int]:
-        """Rows whose key is the one that is looked for: an erasure removes those."""
+        """Return the rows whose own key is the key: an erasure removes these rows anyway."""
         name = next((name for name in _KEYS if name in batch.schema.names), None)
         if name is None:
             return set()

@@ -1,6 +1,6 @@
-"""Which rows of many files hold a key, found by tasks.
+"""Find the rows of many files that hold a key, in tasks.
 
-Each distinct key of each file is hashed, first by a quick hash that leaves few keys (`key_mask`).
+Tasks hash the distinct keys of a file. A quick hash comes first and leaves few candidates (`key_mask`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FILES_OF_TASK = 16
 
 
 def search_failed(kind: str, reason: str) -> Unavailable:
-    """A task could not look into files that may hold the key, so nothing is said of them."""
+    """Return the error for a task that could not search its files. The key may be in them."""
     return Unavailable(f"searching data files failed ({kind}): {reason} Nothing was changed; mend that and run again.", code="SearchFailed")
 
 
@@ -35,11 +35,11 @@ class Looks:
 
     Attributes:
         io: The table's own I/O.
-        store: The way to the files for a task.
+        store: How a task reaches the files.
         kind: The kind of the table.
-        engine: Its tasks search the files that are `ahead`. None: each file is searched when `rows` asks for it.
+        rows_of: Finds the rows of one file. The function holds the secret of the keyed hashes, or a key itself.
+        engine: Runs the tasks that search the files given to `ahead`. None: `rows` searches each file itself.
         description: The first words of the job's description.
-        rows_of: Finds the rows of one file. It has the secret of keyed hashes, or a key itself.
     """
 
     io: FileIO
@@ -67,7 +67,12 @@ class Looks:
             self._found.update(zip(item.paths, found, strict=True))
 
     def rows(self, path: str) -> Positions:
-        """Those that hold the key, once. Raises FileLost, FileUnreadable."""
+        """Return the positions of the rows that hold the key. A second call searches the file again.
+
+        Raises:
+            FileLost: The file is missing.
+            FileUnreadable: The file cannot be read.
+        """
         if path not in self._found:
             with reading(path):
                 return self.rows_of(self.io, path, self.kind)
@@ -86,7 +91,9 @@ class _Files:
 
 
 def _looked(files: _Files, _share: Resources) -> list[Positions | FileUnreadable]:
-    """In a task. Why a file cannot be read is for whoever asks for it: history names files that are gone."""
+    """Search files in a task. The task returns read errors, because only the caller knows whether the file matters: history names deleted
+    files.
+    """
     return [_rows(files, path) for path in files.paths]
 
 

@@ -1,12 +1,15 @@
-"""A table's metadata as an erasure leaves it: every ref on a snapshot that reads nothing of the key, and no history that reads anything.
+"""The table metadata that an erasure commits: every ref points at a snapshot without the key, and the older history reads no file.
 
-One change of Iceberg's metadata: the snapshots that come, the refs on them, the snapshots that go. The manifests and lists of the new ones
-are written before, and nothing points at them until it is committed. So it is made anew on whatever the table is by then, at the cost of
-the manifests that change. A manifest is written again where it names a file that held the key, or keeps bounds of keys of files that went;
-entries of files that went are left out of it.
+An erasure makes one change of Iceberg's metadata. The change adds snapshots, moves the refs to them and removes the old snapshots.
 
-What begins a history names the snapshot that it took the place of, which goes: a server that takes the change up on newer metadata then
-asks whether its number is still the newest.
+The manifests and manifest lists of the new snapshots are written first; nothing points at them until the commit. If another writer commits
+first, the erasure repeats the change on the newer metadata. A repeat costs only the manifests that change.
+
+A manifest must change if it names a file that held the key, or if it keeps bounds of keys of removed files. The new manifest has no entries
+of removed files.
+
+The first snapshot of a new history names, as its parent, the removed snapshot that it replaces. A catalog server that applies the change to
+newer metadata can then check that this snapshot was still the newest.
 """
 
 from __future__ import annotations
@@ -57,16 +60,24 @@ _TOTALS = (
 Snapshot = dict[str, Any]
 
 
-# What other writers find by walking back from a branch is kept by an erasure that ends the branch's history: a writer that commits exactly
-# once (Flink, Kafka Connect, a Spark stream) asks the newest ancestor with its own word how far it came; where it finds none, it writes
-# again what is in the table, the erased key among it. One summary has room for one word of each kind, so what does not stand in the head's
-# own summary stands in snapshots before it, which read no file: nothing comes back by them.
+# An erasure ends a branch's history but keeps the progress of other writers.
+#
+# An exactly-once writer (Flink, Kafka Connect, a Spark stream) reads its progress from its newest snapshot in the branch's history. Without
+# that progress it would write the same messages again, and the erased key with them.
+#
+# A summary has room for one progress entry of each kind. Entries that do not fit into the head's summary go to carriers: earlier snapshots
+# that read no file, so no erased row returns.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Made:
-    """`snapshots`: all that the table has then, in the order of their numbers; `new`: those that it has not as they are, main's head last;
-    `refs`: all of them."""
+    """The new snapshots and refs of a table.
+
+    Attributes:
+        snapshots: All snapshots that the table keeps, in the order of their sequence numbers.
+        new: The new or changed snapshots of the table, main's head last.
+        refs: All refs of the table.
+    """
 
     snapshots: Sequence[Snapshot]
     new: Sequence[Snapshot]
@@ -75,7 +86,7 @@ class _Made:
 
 @dataclass(slots=True)
 class _Written:
-    """Of one new snapshot: what it takes out and brings, for its summary."""
+    """Counts of the files and rows that one new snapshot removes and adds, for its summary."""
 
     manifests: list[Fields] = field(default_factory=list)
     deleted_files: int = 0
@@ -92,9 +103,17 @@ class _Written:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewriting:
-    """`plan_id` and `attempt` name what is written; `held`: all paths that held the key, also those that only history names; `summary`:
-    properties of main's new snapshot; `window`: which undo is still open; `memories`: rows of the view that go and are no messages
-    (CMP-12)."""
+    """Builds the change of one table's metadata.
+
+    Attributes:
+        plan_id: The plan's id. The ids of the new snapshots derive from it.
+        attempt: A part of the names of the new manifests and lists.
+        files: The new data files.
+        held: All paths that held the key, including paths that only history names.
+        summary: Properties of main's new snapshot.
+        window: Decides which undo is still open.
+        memories: How many removed rows of the view are remembered keys, not messages (CMP-12).
+    """
 
     io: FileIO
     plan_id: str
@@ -107,7 +126,7 @@ class Rewriting:
     memories: int = 0
 
     def change(self, base: Java, builder: Java) -> None:
-        """Within a change of the table's metadata (see `change_metadata`); what it writes lies in the table's folder `metadata`."""
+        """Apply the erasure to a builder of new metadata (see `change_metadata`). New files go to the table's folder `metadata`."""
         before, iceberg = self._with_state(document_of(base)), engine_of_process().jvm.org.apache.iceberg
         made = self._made(before)
         for key, remove in (("statistics", builder.removeStatistics), ("partition-statistics", builder.removePartitionStatistics)):
@@ -118,7 +137,7 @@ class Rewriting:
         _remove(base, builder, again)
         for snapshot in made.new:
             builder.addSnapshot(iceberg.SnapshotParser.fromJson(json.dumps(snapshot)))
-        # Main comes last: the metadata are as old as what was told last.
+        # Set main last: the timestamp of the metadata is the timestamp of the last ref set.
         for name, ref in sorted(made.refs.items(), key=lambda one: one[0] == MAIN):
             builder.setRef(name, iceberg.SnapshotRefParser.fromJson(json.dumps(ref)))
         for name in before["refs"].keys() - made.refs.keys():
@@ -126,7 +145,7 @@ class Rewriting:
         _remove(base, builder, there - stay)
 
     def _with_state(self, before: Document) -> Document:
-        """Return the metadata with the state of a log or view in the head's own summary, which other engines may have left without (MSG-4)."""
+        """Return the metadata with the log's or view's state in the head's summary. Another engine may have left the state out (MSG-4)."""
         from message_lifecycle.stores.iceberg.other_writers import state_of_metadata
 
         state, head = state_of_metadata(before, self.io), before.get("current-snapshot-id")
@@ -158,8 +177,15 @@ class Rewriting:
     def _snapshots(
         self, document: Document, heads: Heads, snapshot_id: int, words: Sequence[Mapping[str, str]], manifests: Manifests
     ) -> list[Snapshot]:
-        """The snapshot that takes the place of this one, last; the very same where nothing in it tells of the key. Before it, those that carry
-        what does not stand in its own summary of `words`, newest first. `document` counts on."""
+        """Return the snapshot that replaces this one, after its carriers.
+
+        A snapshot without any trace of the key stays as it is. Carriers hold the entries of `words` that do not fit into the summary of the
+        new snapshot.
+
+        Args:
+            document: The table's metadata; its sequence numbers advance.
+            words: Progress of other writers, newest first.
+        """
         old = Heads.snapshot(document, snapshot_id)
         assert old is not None, "every head is a snapshot of the table"
         listed = manifests.of(old["manifest-list"])
@@ -184,7 +210,7 @@ class Rewriting:
         written = self._manifests(listed, document, new_id, sequence_number)
         next_row_id = first_row_id
         for fields in written.manifests:
-            # Rows that are new get ids that no other row has; what is kept has told its own.
+            # New rows get unused row ids. Kept rows already carry explicit ids.
             if fields["content"] == 0 and fields["first_row_id"] is None:
                 fields["first_row_id"] = next_row_id
                 next_row_id += fields["added_rows_count"] + fields["existing_rows_count"]
@@ -204,7 +230,11 @@ class Rewriting:
     def _carriers(
         self, document: Document, old: Mapping[str, Any], words: Sequence[Mapping[str, str]], *, timestamp_ms: int, before: int | None
     ) -> list[Snapshot]:
-        """Oldest first, as old as the head, so whatever ages the head ages them. `before`: a snapshot that goes."""
+        """Write the carriers and return them, oldest first. Carriers share the head's timestamp, so they expire with the head.
+
+        Args:
+            before: The removed snapshot that becomes the parent of the first carrier.
+        """
         made: list[Snapshot] = []
         for number, word in enumerate(reversed(words)):
             new_id = snapshot_id_of(self.plan_id, f"{old['snapshot-id']} words {number}")
@@ -218,7 +248,7 @@ class Rewriting:
                     **numbers,
                     "snapshot-id": new_id,
                     "timestamp-ms": timestamp_ms,
-                    # Readers of changes pass by what replaces nothing.
+                    # Readers of changes skip a snapshot with the operation "replace".
                     "summary": {"operation": "replace", **word},
                     "manifest-list": path,
                     **({"schema-id": old["schema-id"]} if "schema-id" in old else {}),
@@ -289,7 +319,7 @@ class Rewriting:
             "content_offset": vector.offset,
             "content_size_in_bytes": vector.length,
         }
-        # Bounds of a vector's file are of paths, and of the file that went.
+        # The bounds of a vector's file describe paths, and here the path of a removed file.
         for name in ("lower_bounds", "upper_bounds", "column_sizes", "value_counts", "null_value_counts", "nan_value_counts"):
             fields[name] = None
         return replace(new, file=fields)
@@ -327,7 +357,7 @@ class Rewriting:
 
 
 def _next(document: Document, parent: int | None) -> Snapshot:
-    """Numbers of the table's next snapshot, which brings no row."""
+    """Return the numbers of the table's next snapshot, for a snapshot without new rows."""
     document["last-sequence-number"] = int(document["last-sequence-number"]) + 1
     numbers = {"sequence-number": document["last-sequence-number"], "first-row-id": int(document.get("next-row-id", 0)), "added-rows": 0}
     return numbers if parent is None else {**numbers, "parent-snapshot-id": parent}
@@ -339,7 +369,7 @@ def _remove(base: Java, builder: Java, snapshots: Collection[int]) -> None:
 
 
 def _moved(ref: Mapping[str, Any], old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> dict[str, Any]:
-    """The ref on the snapshot that took the place of its own. Its age counts from there, so what is left of it is less."""
+    """Return the ref on its new snapshot. Ages count from the snapshot's timestamp, so the remaining age is smaller."""
     found = {**ref, "snapshot-id": new["snapshot-id"]}
     if old is not None and "max-ref-age-ms" in ref:
         found["max-ref-age-ms"] = max(1, int(ref["max-ref-age-ms"]) - int(new["timestamp-ms"]) + int(old["timestamp-ms"]))
@@ -347,7 +377,7 @@ def _moved(ref: Mapping[str, Any], old: Mapping[str, Any] | None, new: Mapping[s
 
 
 def read_going(io: FileIO, document: Mapping[str, Any]) -> list[str]:
-    """Names of the files that an erasure's commit made unreachable; empty where none is under way."""
+    """Return the names of the files that an erasure's commit made unreachable; empty if no erasure is under way."""
     name = document["properties"].get(ERASING)
     if name is None:
         return []
@@ -362,22 +392,22 @@ def vector_for(file: NewFile, entry: Entry) -> NewVector:
 
 
 def snapshot_id_of(plan_id: str, what: str) -> int:
-    """The same whenever it is made, so that what is staged and what is published are one."""
+    """Return the id of a new snapshot. Staging and publishing compute the same id."""
     digest = hashlib.sha256(f"{plan_id}:{what}".encode()).digest()
     return (int.from_bytes(digest[:8], "big") >> 2) + 1
 
 
 def _group(summaries: Sequence[Mapping[str, str]], marks: str, keys: Sequence[str]) -> dict[str, str]:
-    """Keys of the newest summary that has the one that marks them."""
+    """Return the state from the newest summary that has the key `marks`."""
     newest = next((summary for summary in summaries if marks in summary), {})
     return {key: newest[key] for key in keys if key in newest}
 
 
-# Counts and bounds of a data file, out of its footer, as the table's properties ask for them.
+# Counts and bounds of a data file, from its footer, as the table's properties request them.
 
 
 def metrics_of(io: FileIO, document: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """Fields of a manifest's entry, by the specification's names."""
+    """Return the fields of a manifest entry, named as in Iceberg's specification."""
     from pyiceberg.io.pyarrow import compute_statistics_plan, data_file_statistics_from_parquet_metadata, parquet_path_to_id_mapping
     from pyiceberg.schema import Schema
 

@@ -1,4 +1,4 @@
-"""An erasure staged, and its one commit on a table."""
+"""Stage an erasure, and commit it once per table."""
 
 from __future__ import annotations
 
@@ -41,12 +41,15 @@ if TYPE_CHECKING:
 
     from message_lifecycle.stores.iceberg.data_rows import Positions
 
-# An erasure's one commit on a table, and what comes after it: the files that nothing names any more are deleted at once.
+# One erasure makes one commit per table, then deletes the files that nothing names any more.
 #
-# The commit swaps the table's metadata for one in which every ref reads nothing of the key and no history is left that reads anything:
-# readers see all of it or nothing. Before it, the names of all files that it makes unreachable are written to a list, and the commit itself
-# names that list in a table property: whoever comes after a run that died finds it, and goes on. Appends that came since the plan are
-# searched first; one that holds the key refuses the commit, and is planned for again.
+# The commit replaces the table's metadata. In the new metadata every ref reads a table without the key, and the older history reads no
+# file. Readers see the whole change or nothing.
+#
+# Before the commit, the erasure writes a list of all files that the commit makes unreachable. The commit names that list in a table
+# property, so a later run can finish the work of a run that died.
+#
+# The erasure searches messages that were appended since the plan. If they hold the key, the commit fails and the caller must plan again.
 
 
 Steps = Callable[[str], None]
@@ -54,7 +57,13 @@ Steps = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableErasure:
-    """One table's part of a plan. `files`: what staging wrote."""
+    """One table's part of a plan.
+
+    Attributes:
+        files: The files that staging wrote, by the path of the old file.
+        held: All paths that held the key, including paths that only history names.
+        memories: How many removed rows are remembered keys, not messages (CMP-12).
+    """
 
     catalog: Catalog
     place: Place
@@ -81,7 +90,13 @@ class TableErasure:
         )
 
     def commit(self, summary: Mapping[str, str], matches: KeyMatch) -> None:
-        """Done before, it is found. Raises PlanConflict, TableBusy, CommitUnknown."""
+        """Commit the erasure, unless an earlier run has committed it.
+
+        Raises:
+            PlanConflict: The table is missing or has changed since the plan.
+            TableBusy: Other commits kept coming first.
+            CommitUnknown: The catalog's answer is missing.
+        """
 
         def change(base: Java, builder: Java) -> None:
             before = document_of(base)
@@ -107,15 +122,19 @@ class TableErasure:
         within = Within(str(before["location"]))
         old = {file.name for file in reachable(self.io, before, snapshot_ids(before))}
         new = {file.name for file in reachable(self.io, after, snapshot_ids(after))}
-        # The log of earlier metadata names some that are gone long since.
+        # The metadata log also names files that were deleted long ago.
         logged = (str(entry["metadata-file"]) for entry in before.get("metadata-log") or ())
         there = [path for path in logged if self.io.new_input(path).exists()]
         gone = (old - new) | {within.name(path) for path in (*there, metadata_location)}
-        # Of what the plan names, also what no snapshot ever named.
+        # Include files of the plan that no snapshot ever named.
         return {name for name in gone | (set(self.action.files) - new) if not is_absolute(name)}
 
     def check(self, document: Document, matches: KeyMatch) -> None:
-        """Since the plan nothing but appends came to main, none of which holds the key, and no ref has changed. Raises PlanConflict."""
+        """Check that main got only appends without the key since the plan, and that no other ref changed.
+
+        Raises:
+            PlanConflict: Something else changed.
+        """
         if str(document["table-uuid"]) != self.action.table_uuid:
             raise PlanConflict(self.plan_id, "the table is another one now")
         heads = Heads.of(document, self.window)
@@ -143,7 +162,7 @@ class TableErasure:
         self._search_new(document, matches)
 
     def _search_new(self, document: Document, matches: KeyMatch) -> None:
-        """Also what came to a branch of a batch that has died since."""
+        """Search all new data files, including files on branches of batches that died."""
         manifests, known, rows_of = Manifests(self.io), set[str](), RowsWithKey(matches)
         planned = set(self.action.snapshots)
         for old in (True, False):
@@ -159,7 +178,7 @@ class TableErasure:
                             raise PlanConflict(self.plan_id, "messages of the key were appended since it was planned")
 
     def finish(self) -> Deleted:
-        """Delete what the commit made unreachable; what is gone already is success."""
+        """Delete the files that the commit made unreachable. A file that is already missing counts as success."""
         document, going = load_with_going(self.catalog, self.place, self.io)
         if ERASING not in document["properties"]:
             return Deleted()
@@ -174,25 +193,28 @@ class TableErasure:
 
 
 def going_name(plan_id: str) -> str:
-    """One for all attempts: what a dead one has left, the next writes again, and the end of the plan takes away."""
+    """Return the name of the list of unreachable files.
+
+    The attempts of a plan share this name: a later attempt overwrites the list, and the plan's end deletes it.
+    """
     return f"metadata/erasure-{plan_id}.going.json"
 
 
 def is_done(document: Document, plan_id: str) -> bool:
-    """Whether the plan's commit is on main."""
+    """Return whether the plan's commit is on main."""
     head = document.get("refs", {}).get(MAIN)
     return head is not None and any(one["summary"].get(PLAN_ID) == plan_id for one in ancestors(document, int(head["snapshot-id"])))
 
 
 def forget(catalog: Catalog, place: Place, io: FileIO) -> None:
-    """The erasure has ended and its receipt is kept: nothing needs to know of the files any more."""
+    """Delete the list of unreachable files: the erasure has ended, and the ledger keeps its receipt."""
     document = load(catalog, place, io)
     name = document["properties"].get(ERASING)
     if name is None:
         return
 
     def end(base: Java, builder: Java) -> None:
-        if base.properties().get(ERASING) == name:  # else another erasure's list stands there by now
+        if base.properties().get(ERASING) == name:  # else another erasure has put its own list there
             set_properties(base, builder, {ERASING: None})
 
     change_metadata(place, end, what="ending an erasure")
@@ -210,11 +232,12 @@ def document_at(io: FileIO, metadata_location: str) -> Document:
 
 
 def load_with_going(catalog: Catalog, place: Place, io: FileIO) -> tuple[Document, list[str]]:
-    """The table's document, and the names of the files that its erasure's commit made unreachable (see `read_going`). Another run of
-    the same plan may end the erasure between the two reads, and take the list away.
+    """Return the table's metadata and the files that its erasure's commit made unreachable (see `read_going`).
+
+    Another run of the same plan may end the erasure between the two reads and delete the list; the function then reads again.
 
     Raises:
-        TableUnreadable: The table still names the list, and the list is not there. A copy of the table has the name, too, and no list.
+        TableUnreadable: The table names the list, but the list is missing. A copy of the table, for example, has the name and no list.
     """
     document = load(catalog, place, io)
     try:
@@ -226,15 +249,21 @@ def load_with_going(catalog: Catalog, place: Place, io: FileIO) -> tuple[Documen
         return again, read_going(io, again)
 
 
-# Staging an erasure: every file that holds the key written again, and the metadata that would make them the table's, beside it.
+# Staging rewrites every file that holds the key, and writes the metadata that would publish these files.
 #
-# Nothing points at what is staged. Its last file tells what was written; where it is missing, a run died on the way, and all is written
-# again under the same names. The staged metadata is a whole table by itself, which the gate reads as any reader would.
+# Staged files are unreachable for readers. The last staged file lists the others. If that list is missing, a run died before its end, and
+# staging writes all files again under the same names. The staged metadata describes a whole table, which the gate reads as any reader
+# would.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedTable:
-    """`base`: the metadata that it was staged on; `memories`: rows that go and are no messages (CMP-12)."""
+    """The stage of one table.
+
+    Attributes:
+        base: The location of the metadata that the stage was built on.
+        memories: How many removed rows are remembered keys, not messages (CMP-12).
+    """
 
     base: str
     files: tuple[NewFile, ...]
@@ -250,7 +279,7 @@ def metadata_name(plan_id: str) -> str:
 
 
 def read_stage(io: FileIO, document: Document, plan_id: str) -> StagedTable | None:
-    """None: nothing whole is staged."""
+    """Return the stage of a plan; None if there is no complete stage."""
     try:
         with io.new_input(f"{document['location']}/{stage_name(plan_id)}").open() as stream:
             told = json.loads(stream.read())
@@ -260,7 +289,11 @@ def read_stage(io: FileIO, document: Document, plan_id: str) -> StagedTable | No
 
 
 def stage_table(catalog: Catalog, place: Place, io: FileIO, plan: Plan, action: Rewrite, window: UndoWindow, matches: KeyMatch) -> None:
-    """Done before, it is found. Raises PlanConflict where the table is not as it was planned for."""
+    """Stage one table, unless its stage is complete or its commit is published.
+
+    Raises:
+        PlanConflict: The table has changed since the plan.
+    """
     try:
         metadata = current_metadata(place)
     except TableGone:
@@ -282,7 +315,7 @@ def stage_table(catalog: Catalog, place: Place, io: FileIO, plan: Plan, action: 
         memories=0,
         steps=lambda _: None,
     )
-    # Files never change: the plan knows which of its time hold the key, this looks into those that came since, the gate into all.
+    # Files never change. The plan knows which of its files hold the key, this check searches newer files, and the gate searches all files.
     erasure.check(dict(document), matches)
     looks = Looks(io=io, store=Store.of_io(io, str(document["location"])), kind=action.table, rows_of=RowsWithKey(matches))
     found = search(looks, document, window, among=named)
@@ -314,8 +347,14 @@ def stage_table(catalog: Catalog, place: Place, io: FileIO, plan: Plan, action: 
 
 
 def drop_stage(io: FileIO, document: Document, plan_id: str) -> None:
-    """Take away what the plan's work has left, whole or broken off: files that carry its id and that no snapshot is read through. Nothing
-    there is success. What a published plan has put into the table is read, and stays. Raises UnsafePath, StorageRefused."""
+    """Delete the plan's leftover files: files that carry its id and that no snapshot reads.
+
+    Files of a published plan stay, because snapshots read them.
+
+    Raises:
+        UnsafePath: A file lies outside the table's location.
+        StorageRefused: The storage refused to delete a file.
+    """
     location = str(document["location"])
     own = [file.name for file in listed(io, location) if plan_id[:ID_IN_NAMES] in file.name.rpartition("/")[2]]
     if own:

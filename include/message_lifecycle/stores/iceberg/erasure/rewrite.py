@@ -1,4 +1,4 @@
-"""Manifests, the rows of a key in a data file, and data files written again without them."""
+"""Read and write manifests, find the rows of a key in a data file, and rewrite data files without them."""
 
 from __future__ import annotations
 
@@ -30,11 +30,12 @@ from message_lifecycle.stores.iceberg.table_folder import is_local, local_path, 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
-# Manifests and lists of manifests as they stand, and written again: by Iceberg's specification of format 3, without a JVM.
+# Read and write manifests and manifest lists by Iceberg's specification of format 3, without a JVM.
 #
-# PyIceberg writes neither for format 3. Iceberg's own library writes them as it takes files out, and then keeps entries of what went, with
-# bounds that tell keys; its writer takes files one by one, each by a dozen calls from here. What a record holds is carried over field by
-# field; fields are found by their ids, so that it does not matter which writer wrote them.
+# PyIceberg cannot write either for format 3. Iceberg's own library keeps entries of removed files, with bounds that show keys. Its writer
+# also takes one file at a time, with a dozen calls to Java each.
+#
+# A rewritten manifest keeps every field. The code finds fields by their ids, so files from any writer work.
 
 
 EXISTING: int = ManifestEntryStatus.EXISTING.value
@@ -52,8 +53,13 @@ Fields = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A file in a manifest. `file`: its fields by the specification's names. Sequence numbers and row ids are told outright, also where
-    the manifest leaves them to be inherited."""
+    """A file in a manifest.
+
+    Attributes:
+        file: The file's fields, named as in the specification.
+
+    Sequence numbers and row ids are explicit, even where the manifest leaves them to be inherited.
+    """
 
     status: int
     snapshot_id: int
@@ -72,7 +78,13 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """`listed`: its fields in the list; `header` and `entry_schema`: as it was written."""
+    """A manifest.
+
+    Attributes:
+        listed: The manifest's fields in the manifest list.
+        header: The header of the manifest's file.
+        entry_schema: The schema of the manifest's entries.
+    """
 
     listed: Fields
     header: Mapping[str, str]
@@ -89,14 +101,14 @@ class Manifest:
 
 
 class Manifests:
-    """Each manifest is read once, however many snapshots list it."""
+    """A reader of manifests that reads a manifest once, however many snapshots list it."""
 
     def __init__(self, io: FileIO) -> None:
         self._io = io
         self._read: dict[str, Manifest] = {}
 
     def of(self, manifest_list: str) -> list[Manifest]:
-        """The manifests of one snapshot."""
+        """Return the manifests of one snapshot."""
         with reading(manifest_list), AvroFile[Record](self._io.new_input(manifest_list), _LIST) as reader:
             listed = [dict(zip(_LISTED, record._data, strict=True)) for record in reader]
         return [self._manifest(fields) for fields in listed]
@@ -112,7 +124,7 @@ def read_manifest(io: FileIO, listed: Fields) -> Manifest:
     path = listed["manifest_path"]
     with reading(path), AvroFile[Record](io.new_input(path)) as own:
         written, header = own.schema, dict(own.header.meta)
-    # Partitions are as the table's own: what the manifest says.
+    # Take the type of the partitions from the manifest.
     partition = written.find_field("data_file.partition").field_type
     schema = entry_schema(partition)
     entries = []
@@ -141,7 +153,11 @@ def read_manifest(io: FileIO, listed: Fields) -> Manifest:
 
 
 def entry_schema(partition: Any) -> Schema:
-    """Of format 3; `partition`: the type of the table's partitions."""
+    """Return the schema of a manifest's entries in format 3.
+
+    Args:
+        partition: The type of the table's partitions.
+    """
     file = StructType(
         *(NestedField(102, "partition", partition, required=True) if f.name == "partition" else f for f in DATA_FILE_TYPE[3].fields)
     )
@@ -155,7 +171,7 @@ def entry_schema(partition: Any) -> Schema:
 
 
 def write_manifest(io: FileIO, path: str, like: Manifest, entries: Sequence[Entry], *, snapshot_id: int, sequence_number: int) -> Fields:
-    """Write a manifest that takes the place of `like`; what the list is to say of it, but for row ids."""
+    """Write a manifest that replaces `like`, and return its fields for the manifest list. The caller sets the first row id."""
     header = {name: like.header[name] for name in _HEADER if name in like.header} | {"format-version": "3"}
     output = io.new_output(path)
     with AvroOutputFile[Record](output, like.entry_schema, "manifest_entry", metadata=header) as writer:
@@ -199,29 +215,29 @@ def write_list(io: FileIO, path: str, manifests: Iterable[Fields], *, snapshot_i
             writer.write_block(records)
 
 
-# The rows of one data file that hold a key, and how they are named: by their offsets, or where they have none of their own, by their
-# positions in the file.
+# Find the rows of one data file that hold a key. A plan names rows by offset, or by position in the file if they have no offset of their
+# own.
 
 
 _KEYS = ("key", "document")
-"""Columns that are the key: of a message, and of what belongs to a document."""
+"""Columns that contain the key: of a message, and of a row that belongs to a document."""
 _TEXTS = ("reason", "raw")
-"""Columns that may tell a key. A refused row is text, and why it was refused may quote it."""
+"""Columns that may contain a key. A refused row is text, and the reason for its refusal may quote the key."""
 _NONE = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class RowsWithKey:
-    """Finds the rows of one file that hold the key. It goes to tasks, and prints no key."""
+    """Find the rows of one file that hold the key. Spark sends this object to tasks; its text never shows the key."""
 
     matches: KeyMatch = field(repr=False)
 
     def __call__(self, io: FileIO, path: str, kind: TableKind) -> Positions:
-        """Return the positions of the rows. Only columns that may hold the key are read, a row group at a time."""
+        """Return the positions of the rows. The search reads one row group at a time, and only columns that may hold the key."""
         found, before = [], 0
         text = TABLE_KINDS[kind].of_text
         names = _TEXTS if text else _KEYS
-        # A row group's distinct keys are read as Parquet's dictionary has them.
+        # Parquet's dictionary already lists the distinct keys of a row group.
         with opened(io, path, dictionaries=() if text else names) as file:
             columns = [name for name in names if name in file.schema_arrow.names]
             for group in range(file.num_row_groups) if columns else ():
@@ -241,22 +257,22 @@ class RowsWithKey:
 
 
 def names_of(file: pq.ParquetFile, kind: TableKind) -> Longs:
-    """What a plan calls the rows of a file: see `by_position`."""
+    """Return the plan's names for the rows: their offsets or positions (see `by_position`)."""
     if by_position(file, kind):
         return np.arange(file.metadata.num_rows, dtype=np.int64)
     return np.asarray(file.read(columns=["offset"])["offset"].to_numpy(), np.int64)
 
 
 def by_position(file: pq.ParquetFile, kind: TableKind) -> bool:
-    """Whether rows are named by where they lie: a refused row has no offset, and a server_seq is one of its document alone."""
+    """Return whether a plan names rows by position: a refused row has no offset, and a server_seq is unique within its document only."""
     return TABLE_KINDS[kind].of_text or "offset" not in file.schema_arrow.names
 
 
-class opened:  # a context manager that reads as a word
-    """A Parquet file; of a local one only what is asked for is read."""
+class opened:  # a context manager with the name of a function
+    """An open Parquet file. A local file is read only as far as the caller asks."""
 
     def __init__(self, io: FileIO, path: str, *, dictionaries: Sequence[str] = ()) -> None:
-        """`dictionaries`: columns that are given as such, of those that there are."""
+        """Set the columns to return as dictionaries, if the file has them."""
         self._io, self._path, self._stack, self._dictionaries = io, path, ExitStack(), list(dictionaries)
 
     def __enter__(self) -> pq.ParquetFile:
@@ -274,7 +290,10 @@ class opened:  # a context manager that reads as a word
 
 
 def tells_of_gone(manifest: Manifest) -> bool:
-    """Whether it keeps bounds of columns that may tell a key, of files that went: those cannot be searched any more."""
+    """Return whether a manifest keeps bounds of key columns for removed files.
+
+    The bounds may show a key, and the removed files cannot be searched any more.
+    """
     told = {
         field
         for entry in manifest.entries
@@ -286,23 +305,26 @@ def tells_of_gone(manifest: Manifest) -> bool:
 
 
 def _ids_of(manifest: Manifest, names: tuple[str, ...]) -> set[int]:
-    """Field ids, by the schema that the manifest was written with."""
+    """Return the field ids of columns, from the manifest's own schema."""
     from pyiceberg.schema import Schema
 
     schema = Schema.model_validate_json(manifest.header["schema"])
     return {field.field_id for field in schema.fields if field.name in names}
 
 
-# Data files written again without the rows of an erased key: all other rows in their order, with every column as it was.
+# Rewrite data files without the rows of an erased key. The other rows keep their order and all their columns.
 #
-# Rows that a deletion vector marks as removed stay in the file, for an undo may bring them back; the vector is made anew for the new
-# positions. A file of which nothing is left is not written.
+# Rows that a deletion vector marks as removed stay in the file, because an undo may restore them. The new file gets a new vector for the
+# new positions. If no row is left, there is no new file.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewVector:
-    """A deletion vector of the new file; it takes the place of the one at `old_puffin` and `old_offset`. `puffin` None: no row is
-    marked any more."""
+    """A deletion vector of the new file, which replaces the vector at `old_puffin` and `old_offset`.
+
+    Attributes:
+        puffin: The path of the new vector; None if it would mark no row.
+    """
 
     old_puffin: str
     old_offset: int
@@ -315,7 +337,11 @@ class NewVector:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewFile:
-    """Takes the place of the data file at `old`. `path` None: nothing of it is left."""
+    """The replacement of the data file at `old`.
+
+    Attributes:
+        path: The path of the new file; None if no row is left.
+    """
 
     old: str
     path: str | None
@@ -326,14 +352,22 @@ class NewFile:
 
 Truths = NDArray[np.bool_]
 Replacements = Mapping[str, NewFile]
-"""By the path of the file that was."""
+"""By the path of the old file."""
 
 
 def rewrite(
     io: FileIO, old: str, gone: Positions, new: str, vectors: Iterable[tuple[str, int]], *, new_puffin: str, within: str
 ) -> NewFile:
-    """Write `old` without the rows at `gone` to `new`. `vectors`: where each vector that marks its rows in any snapshot lies, as (file,
-    offset); `new_puffin` begins the names of the new ones. Raises UnsupportedErasure where the new file would not be of the same shape; `within` names the table."""
+    """Write `old` without the rows at `gone` to `new`.
+
+    Args:
+        vectors: The places, as (file, offset), of all vectors that mark rows of `old` in any snapshot.
+        new_puffin: The beginning of the names of the new vectors.
+        within: The table's name; the error message contains it.
+
+    Raises:
+        UnsupportedErasure: The new file would have other types or field ids.
+    """
     with opened(io, old) as file:
         total = file.metadata.num_rows
         kept = np.ones(total, np.bool_)
@@ -375,7 +409,7 @@ def _copy(io: FileIO, file: pq.ParquetFile, kept: Truths, new: str, old: str, wi
 
 
 def _shape(file: pq.ParquetFile) -> tuple[pa.Schema, list[str], list[bytes | None]]:
-    """Types as they are read and as they lie in the file, and the ids by which Iceberg finds columns; writers differ in the rest."""
+    """Return the types that a reader sees, the types in the file, and Iceberg's field ids. Other properties differ between writers."""
     leaves = [file.schema.column(at).physical_type for at in range(len(file.schema))]
     return file.schema_arrow.remove_metadata(), leaves, [found for field in file.schema_arrow for found in _ids(field)]
 
@@ -389,7 +423,7 @@ def _ids(field: pa.Field) -> Iterator[bytes | None]:
 def _vectors(
     io: FileIO, old: str, new: str | None, vectors: Iterable[tuple[str, int]], kept: Truths, places: Positions, new_puffin: str
 ) -> tuple[NewVector, ...]:
-    """A file of its own for each: two vectors of one data file, which different snapshots read, cannot be told apart within one."""
+    """Write the new vectors, one file each. Two vectors of one data file, from different snapshots, would be indistinguishable in one file."""
     made = []
     for number, (puffin, offset) in enumerate(sorted(vectors)):
         before = vectors_in(io, puffin)[old]

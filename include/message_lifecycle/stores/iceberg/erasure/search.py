@@ -1,5 +1,7 @@
-"""Which data files hold a key, and what an erasure leaves readable: the head of every ref, and what the table was before each plan whose
-undo is still open."""
+"""Find the data files that hold a key, and decide which snapshots an erasure keeps readable.
+
+An erasure keeps the head of every ref, and the table before each plan that can still be undone.
+"""
 
 from __future__ import annotations
 
@@ -39,17 +41,22 @@ if TYPE_CHECKING:
 
 Document = Mapping[str, Any]
 MAIN = "main"
-# What plans and batches leave behind them when they die; at its end an erasure stands alone in the table. Each was given an age when it
-# was made: another's branch that is only called like one stays.
+# Branches of plans and batches that died; after an erasure they are gone. Such a branch has a maximum age. Another user's branch with a
+# similar name has none, and stays.
 _STAGES = re.compile(r"lc_[0-9a-f]{16}|in_[0-9A-Za-z_-]+_[0-9a-f]{8}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UndoWindow:
-    """Decides which undo is still open at `at_ms`: by the topic's settings, for a table's own property is as old as the last change of it.
+    """Decides which undo is still open at `at_ms`.
 
-    An undo counts from the plan's outcome, which may have come long after its commit. `undoable`: plans whose undo is open by that.
-    `operations`: those whose plans are taken back at all."""
+    The topic's settings decide: the table's own property may be older. An undo counts from the plan's outcome, which may come long after
+    its commit.
+
+    Attributes:
+        undoable: Plans with an open undo, counted from their outcome.
+        operations: Operations whose plans can be undone.
+    """
 
     at_ms: int
     length_ms: int
@@ -62,17 +69,27 @@ class UndoWindow:
 
     @classmethod
     def planned(cls, plan: Plan, action: Rewrite, operations: Collection[str]) -> UndoWindow:
-        """As the erasure was planned: it has named whose undo is open."""
+        """Return the window of a planned erasure. The plan names the plans with an open undo."""
         return cls.of(Policy.of_values(plan.policy), plan.as_of, {plan_id for plan_id, _ in action.undo}, operations)
 
     def end(self, plan_id: str, committed_ms: int) -> int:
-        """An outcome that is known has come by `at_ms`: the undo does not end later than a window from there."""
+        """Return when the plan's undo ends at the latest.
+
+        A known outcome happened no later than `at_ms`, so the window ends no later than one window length after `at_ms`.
+        """
         return max(committed_ms, self.at_ms if plan_id in self.undoable else committed_ms) + self.length_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heads:
-    """`refs`: every branch and tag but stages; `stages`: those; `undo`: plan id to the snapshot just before it, and when it ends (ms)."""
+    """The snapshots that an erasure keeps readable.
+
+    Attributes:
+        refs: Every branch and tag except stages.
+        stages: Branches of plans and batches that died.
+        undo: By plan id, the snapshot just before the plan.
+        undo_until: By plan id, the end of its undo, in milliseconds since 1970.
+    """
 
     main: int | None
     refs: Mapping[str, int]
@@ -100,7 +117,7 @@ class Heads:
             summary = snapshot.get("summary", {})
             plan_id = summary.get(PLAN_ID)
             if plan_id is None and summary.get(STAGED_PLAN_ID) in window.undoable:
-                # It was staged and published, and another engine has rolled main back to what was staged, which lacks the commit's word.
+                # The plan was published. Another engine then rolled main back to the staged snapshot, which lacks the commit's properties.
                 plan_id = summary[STAGED_PLAN_ID]
             elif plan_id is None or summary.get(OPERATION) not in window.operations:
                 continue
@@ -116,7 +133,7 @@ class Heads:
 
 
 def ancestors(document: Document, snapshot_id: int | None) -> Iterator[Mapping[str, Any]]:
-    """The snapshot and those before it, newest first, as far back as the table remembers them."""
+    """Yield the snapshot and its ancestors, newest first, as far back as the table remembers them."""
     by_id = {int(snapshot["snapshot-id"]): snapshot for snapshot in document["snapshots"]}
     snapshot = None if snapshot_id is None else by_id.get(snapshot_id)
     while snapshot is not None:
@@ -124,10 +141,10 @@ def ancestors(document: Document, snapshot_id: int | None) -> Iterator[Mapping[s
         snapshot = by_id.get(snapshot.get("parent-snapshot-id"))
 
 
-# Which data files hold a key in their bytes: rows that a deletion vector marks as removed are still in them.
+# Find the data files that hold a key in their bytes, including rows that a deletion vector marks as removed.
 #
-# The key is known by a keyed hash, so each distinct key of a file is asked for once; no statistics can tell. Everything that any snapshot
-# reads is looked at: what only history names need not be written again, but it makes an erasure necessary.
+# A plan knows only a keyed hash of the key, so the search hashes each distinct key of a file; statistics cannot help. The search covers
+# every file that any snapshot reads. A file that only history names needs no rewrite, but it makes an erasure necessary.
 
 
 _NONE = np.empty(0, np.int64)
@@ -135,8 +152,14 @@ _NONE = np.empty(0, np.int64)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """`positions`: of the rows with the key, by path of the data file; `vectors`: where every vector of a data file lies that any
-    snapshot needs, as (file, offset); `on_main`: paths that main reads; `loose`: data files with the key that no snapshot names."""
+    """The result of a search.
+
+    Attributes:
+        positions: The positions of the rows with the key, by path of the data file.
+        vectors: The places, as (file, offset), of every vector that a kept snapshot needs, by path of the data file.
+        on_main: Paths that main reads.
+        loose: Data files with the key that no snapshot names.
+    """
 
     summary: KeyInTable
     positions: Mapping[str, Positions]
@@ -154,11 +177,18 @@ def search(
     going: Collection[str] = (),
     with_left: bool = True,
 ) -> Found:
-    """`with_left`: look for files that no snapshot names as well. `looks`: into the table's files. `among`: paths of the data files that are looked into, and no loose ones; None: all there are. `going`: names of files that an
-    erasure has to delete still, which are not looked for.
+    """Search a table for the rows of a key.
 
-    Raises UnsupportedErasure where older kinds of deletes are in the way or a file that holds the key lies outside the location, and
-    what reading a file raises: a file that a ref needs and that is not there is damage, and nothing is said to be clean."""
+    Args:
+        looks: Searches the table's files.
+        among: Search only these paths, and no loose files. None: all files.
+        going: Names of files that an erasure will still delete; they do not count as loose.
+        with_left: Search files that no snapshot names as well.
+
+    Raises:
+        UnsupportedErasure: Old kinds of deletes block the search, or a file with the key lies outside the table's location.
+        FileNotFoundError: A file that a ref needs is missing. The table is damaged, so the search cannot call it clean.
+    """
     io, kind = looks.io, looks.kind
     heads, manifests = Heads.of(document, window), Manifests(io)
     needed, files, clean = set[str](), dict[str, Entry](), True
@@ -187,11 +217,11 @@ def search(
         except FileNotFoundError:
             if path in needed:
                 raise
-            continue  # history names it, and it has gone before
+            continue  # history names the file, which was deleted earlier
         if not len(rows):
             continue
         if is_absolute(within.name(path)):
-            # It would be written again there, and stay as it was beside.
+            # A rewrite would leave the old file there with the key.
             raise unsupported_erasure(str(document["location"]), f"{path}, which holds it, lies outside, where no file is deleted")
         positions[path] = rows
         held.append(_held(io, entry, kind, rows, prefix, path in needed, _live_count(io, path, rows, on_main, marked)))
@@ -222,7 +252,7 @@ def _live_data(manifests: Iterable[Manifest]) -> Iterable[Entry]:
 
 
 def _vectors(manifests: Iterable[Manifest], table: str) -> dict[str, tuple[str, int]]:
-    """Where the vector of each data file lies that has one. Raises UnsupportedErasure."""
+    """Return the place of each data file's deletion vector. Raises UnsupportedErasure."""
     found = {}
     for entry in (entry for manifest in manifests if not manifest.of_data for entry in manifest.entries if entry.live):
         file = entry.file
@@ -269,7 +299,7 @@ def _held(io: FileIO, entry: Entry, kind: TableKind, rows: Positions, prefix: st
     )
 
 
-# Data files in a table's folder that no snapshot names, and that hold the key: what writers left that died before their commit.
+# Find data files with the key that no snapshot names. Writers that died before their commit leave such files.
 
 
 LEFT_AFTER_MS = 259_200_000
@@ -278,7 +308,11 @@ LEFT_AFTER_MS = 259_200_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LooseFile:
-    """`changed_at_ms`: since 1970, by the file system's clock."""
+    """A data file that no snapshot names.
+
+    Attributes:
+        changed_at_ms: Milliseconds since 1970, by the file system's clock.
+    """
 
     file: HeldFile
     changed_at_ms: int
@@ -287,7 +321,12 @@ class LooseFile:
 def loose_with(
     io: FileIO, document: Mapping[str, Any], named: Collection[str], rows_of: RowsOf, kind: TableKind, *, going: Collection[str] = ()
 ) -> tuple[LooseFile, ...]:
-    """`named`: paths of all data files that any snapshot names. `going`: names of those that an erasure has to delete still; it will."""
+    """Return the files in the table's folder that hold the key and that no snapshot names.
+
+    Args:
+        named: Paths of all data files that any snapshot names.
+        going: Names of files that an erasure will still delete.
+    """
     location = str(document["location"])
     within, found = Within(location), []
     known = {*(within.name(path) for path in named), *going}
@@ -298,7 +337,7 @@ def loose_with(
         try:
             rows, offsets = _holding(io, path, rows_of, kind)
         except FileNotFoundError:
-            continue  # its writer has taken it back
+            continue  # its writer has deleted it
         if rows == 0:
             continue
         held = HeldFile(
@@ -309,8 +348,10 @@ def loose_with(
 
 
 def _holding(io: FileIO, path: str, rows_of: RowsOf, kind: TableKind) -> tuple[int | None, str]:
-    """How many rows of the file have the key, and which. None: it is torn, as a writer leaves it that died or is at it still, and cannot be
-    searched: so it counts as one that holds the key."""
+    """Return how many rows of the file hold the key, and their names. None: the file is torn and may hold the key.
+
+    A writer that died, or is still writing, leaves a torn file. A torn file cannot be searched, so it counts as a file with the key.
+    """
     import pyarrow as pa
 
     try:
@@ -322,15 +363,18 @@ def _holding(io: FileIO, path: str, rows_of: RowsOf, kind: TableKind) -> tuple[i
     except pa.ArrowInvalid:
         return None, ""
     except OSError as error:
-        # Arrow tells a torn file so, too; what the system itself says has a number.
+        # Arrow reports a torn file as an OSError without a number; an error of the operating system has one.
         if error.errno is not None:
             raise
         return None, ""
 
 
 def with_loose(table: KeyInTable, loose: Iterable[LooseFile], *, now_ms: int) -> KeyInTable:
-    """With the files that go beside what history names. Raises UnsupportedErasure where one is so young that its writer may be about to
-    commit it: taken away, it would be missing in the table."""
+    """Return the table's findings together with its loose files.
+
+    Raises:
+        UnsupportedErasure: A loose file is so young that its writer may still commit it; the table would then miss a deleted file.
+    """
     found = tuple(loose)
     for file in found:
         if file.changed_at_ms > now_ms - LEFT_AFTER_MS:

@@ -1,7 +1,7 @@
-"""Erasure of a key out of a topic's tables: `ports.Eraser`. Iceberg's library stages and commits the metadata; all else needs no JVM.
+"""The Iceberg implementation of `ports.Eraser`. Iceberg's library stages and commits the metadata; everything else needs no JVM.
 
-The log (of a topic of documents: the changes) and what lies beside it are tables of their own, with one commit each. The view's comes
-first (PRG-1); the log's comes last and carries the plan, so that a plan is published when all are done.
+The log (for a topic of documents: the changes) and the tables next to it get one commit each. The view's commit comes first (PRG-1). The
+log's commit comes last and carries the plan, so a plan counts as published only when all tables are done.
 """
 
 from __future__ import annotations
@@ -54,12 +54,18 @@ if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
 _KINDS = sorted((kind for kind, traits in TABLE_KINDS.items() if not traits.by_setting), key=lambda kind: not TABLE_KINDS[kind].beside)
-"""What lies beside the topic's own table, and that; in the order of their commits."""
+"""The tables next to the topic's own table, then that table: the order of their commits."""
 
 
 class IcebergEraser(NamesFailures, ChangeStore):
-    """`undoable`: operations whose plans can be taken back. `engine`: its tasks search the tables. `steps` is told the name of each step as it is reached (`after_stage`, `before_commit`, `inside_commit`, `after_commit`,
-    `before_delete`, `inside_delete`, `after_delete`), for each table."""
+    """Erases keys from Iceberg tables.
+
+    Args:
+        undoable: Operations whose plans can be undone.
+        engine: Runs the tasks that search the tables.
+        steps: Called for each table with the name of each step: `after_stage`, `before_commit`, `inside_commit`, `after_commit`,
+            `before_delete`, `inside_delete`, `after_delete`.
+    """
 
     def __init__(
         self,
@@ -76,7 +82,7 @@ class IcebergEraser(NamesFailures, ChangeStore):
         self, name: TopicName, matches: KeyMatch, policy: Policy, *, as_of: Instant, undoable: Collection[str] = ()
     ) -> Sequence[KeyInTable]:
         window = UndoWindow.of(policy, as_of, undoable, self._undoable())
-        # Files of another table in there would look like what dead writers left.
+        # Files of another table in the same folder would look like leftovers of dead writers.
         catalog.check_alone(self._tables, name, by_names=True)
         found = [
             with_loose(searched.summary, searched.loose, now_ms=time.time_ns() // 1_000_000)
@@ -106,7 +112,7 @@ class IcebergEraser(NamesFailures, ChangeStore):
             except UnknownTopic:
                 if not TABLE_KINDS[action.table].beside:
                     raise
-                continue  # dropped since; what else the topic has is looked into all the same
+                continue  # the table was dropped since the plan; search the topic's other tables
             part.finish()
             document, going = load_with_going(part.catalog, part.place, part.io)
             after = search(
@@ -114,7 +120,7 @@ class IcebergEraser(NamesFailures, ChangeStore):
             )
             done = next((one for one in document["snapshots"] if one["summary"].get(PLAN_ID) == plan.plan_id), None)
             committed_ms = None if done is None else int(done["timestamp-ms"])
-            # What a writer has written since and not committed yet, is no part of what was there.
+            # Ignore uncommitted files that are newer than the commit: the erasure could not know them.
             left = [file for file in after.loose if committed_ms is None or file.changed_at_ms <= committed_ms]
             found.append(
                 ErasedTable(
@@ -142,7 +148,7 @@ class IcebergEraser(NamesFailures, ChangeStore):
             place, io = self._place(plan.topic, action.table)
             stage_table(self._tables.catalog, place, io, plan, action, self._window(plan, action), matches)
         self._steps("after_stage")
-        # The snapshot that the log's commit will make: the same whoever makes it.
+        # The id of the snapshot that the log's commit will make; every run computes the same id.
         made = snapshot_id_of(plan.plan_id, MAIN) if plan.changes else plan.requirements.snapshot_id
         return Staged(plan_id=plan.plan_id, branch=None, snapshot_id=made)
 
@@ -154,7 +160,7 @@ class IcebergEraser(NamesFailures, ChangeStore):
             looks = self._looks(plan.topic, io, document, action.table, rows_of)
             try:
                 frames.append(of_table(self._tables.catalog, document, plan, action, self._window(plan, action), looks))
-            except FileNotFoundError as lost:  # another engine has expired what it was staged on
+            except FileNotFoundError as lost:  # another engine has expired the snapshot under the stage
                 raise PlanConflict(plan.plan_id, f"a file of the table as it was staged is gone: {lost.filename or lost}") from lost
         return joined(plan, frames)
 
@@ -164,7 +170,7 @@ class IcebergEraser(NamesFailures, ChangeStore):
         for part in parts:
             document = load(part.catalog, part.place, part.io)
             if not is_done(document, plan.plan_id):
-                # One that died before it had ended comes first: its list makes room for ours.
+                # First finish an earlier erasure that died: the table property has room for one list.
                 part.finish()
                 forget(part.catalog, part.place, part.io)
             part.commit(properties(verdict, ledger), matches)
@@ -192,7 +198,7 @@ class IcebergEraser(NamesFailures, ChangeStore):
             try:
                 place, io = self._place(plan.topic, action.table)
             except UnknownTopic:
-                continue  # the table was dropped meanwhile, and all that lay in it
+                continue  # the table and its staged files were dropped meanwhile
             document = load(self._tables.catalog, place, io)
             if is_done(document, plan.plan_id):
                 self._part(plan, action).finish()
