@@ -1,6 +1,6 @@
 """Two-pass compaction of a topic's log into its compacted table (PIP-14; CMP-1 to CMP-8).
 
-Here is what one compaction of one topic does, per partition, and what came of it: values that cross between driver and tasks.
+The classes here describe the work of one compaction and its results, per partition. The driver and the tasks exchange them.
 """
 
 from __future__ import annotations
@@ -16,11 +16,15 @@ from message_lifecycle.stores.iceberg.tasks import HERE, InputFile, Store, Writt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionJob:
-    """Messages after `after` (the horizon so far, -1: none) up to `through`, that one included, are compacted into the view.
+    """One partition's messages to compact into the view: from the one after `after` up to and including `through`.
 
-    Files are in the order of their offsets. `rewrite`: the view is written anew; else only what is new is written, and rows of the
-    view that go are marked in deletion vectors. `whole_tail`: the tail's files hold nothing but messages that are to be compacted,
-    which saves asking every row for its offset; False: that is not known."""
+    Attributes:
+        after: The horizon so far; -1: none.
+        view: The view's files, in the order of their offsets.
+        tail: The log's files, in the order of their offsets.
+        rewrite: True: write the whole view again. False: write only new rows, and mark removed rows of the view in deletion vectors.
+        whole_tail: True: every message of the tail's files is to be compacted, so no row's offset needs a check. False: unknown.
+    """
 
     partition: int
     after: int
@@ -33,8 +37,13 @@ class PartitionJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionJob:
-    """`data_folder`: where the compacted table keeps data files; `run`: begins the names of the new ones. `rates`: of all tasks together
-    (CMP-11)."""
+    """The compaction of one topic.
+
+    Attributes:
+        run: The beginning of the names of the new files.
+        data_folder: The folder of the compacted table's data files.
+        rates: Limits for all tasks together (CMP-11).
+    """
 
     run: str
     data_folder: str
@@ -47,7 +56,12 @@ class CompactionJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionResult(Written):
-    """`keys`: of the tail. `dropped`: files of the view of which nothing is left in the new one. Always `view_rows + tail_rows == rows_out` + removed."""
+    """The result for one partition. Always `view_rows + tail_rows == rows_out` + removed.
+
+    Attributes:
+        keys: How many keys the tail has.
+        dropped: Files of the old view without any row in the new view.
+    """
 
     through: int
     view_rows: int

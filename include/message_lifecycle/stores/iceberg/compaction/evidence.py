@@ -1,10 +1,12 @@
-"""What the gate judges of a staged view: per partition, what is wrong in it, told from what it was made of. Without a JVM.
+"""Evidence about a staged view for the gate: the errors in each partition. No JVM is needed.
 
-What a run has made new is compared message by message. Of what was in the view before, only sums are compared: how many messages
-stay, and a digest of them. Where the view was kept its files are the same ones, so places are enough for that; where it was written
-anew the digest is of all columns. The questions are asked of the files by DuckDB, in other words than any engine makes a view.
+The evidence compares every new message with its source. For old messages of the view it compares sums only: how many messages stay, and a
+digest of them. If the run kept the view's files, a digest of positions is enough. If the run rewrote the view, the digest covers all
+columns.
 
-What is new is read whole. Each partition is a task, as its compaction was; the driver gets sums.
+DuckDB answers the questions. Its queries differ from the queries that make a view, so one mistake cannot hide in both.
+
+New messages are read whole. Every partition is a task, as in the compaction itself; the driver receives sums.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ _NONE: Mapping[str, Any] = {}
 
 
 def evidence_failed(partition: int, kind: str, reason: str) -> Unavailable:
-    """A task could not read what a partition's new view is judged by, so it is not judged."""
+    """Return the error for a task that could not read a partition's evidence. The partition stays unjudged."""
     return Unavailable(
         f"judging the new view of partition {partition} failed ({kind}): {reason} The view is as it was; mend that and run again.",
         code="EvidenceFailed",
@@ -57,7 +59,12 @@ def evidence_failed(partition: int, kind: str, reason: str) -> Unavailable:
 
 
 def evidence(engine: Engine, tables: Tables, plan: Plan, staged: Staged, policy: Policy) -> Mapping[str, object]:
-    """Return the frames of `gates.messages`. Raises PlanConflict where what was staged is gone, EvidenceFailed."""
+    """Return the frames of `gates.messages`.
+
+    Raises:
+        PlanConflict: The staged view is missing.
+        EvidenceFailed: A task could not read its files.
+    """
     if plan.is_empty or staged.view is None:
         figures = {"rows_in": plan.expected.rows_in, "rows_removed": 0, "rows_kept": plan.expected.rows_in, "fraction_lost": 0.0}
         parts = pa.table({"partition": pa.array([], pa.int32())})
@@ -68,8 +75,14 @@ def evidence(engine: Engine, tables: Tables, plan: Plan, staged: Staged, policy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """Files by partition: of the log, of the view before (none of them: it is the first compaction), and of the staged view. `rewrite`: it
-    was written anew."""
+    """Files by partition.
+
+    Attributes:
+        log: Files of the log.
+        before: Files of the view before the plan; empty for a first compaction.
+        after: Files of the staged view.
+        rewrite: Whether the run wrote the whole view again.
+    """
 
     actions: tuple[CompactPartition, ...]
     log: Mapping[int, tuple[InputFile, ...]]
@@ -79,7 +92,7 @@ class Question:
     rewrite: bool
 
     def each(self) -> list[Question]:
-        """Of each partition by itself: no message of one says anything of another."""
+        """Return one question per partition. The partitions are independent of one another."""
         return [replace(self, actions=(action,), **self._of(action.partition)) for action in self.actions]
 
     def _of(self, partition: int) -> dict[str, Any]:
@@ -89,7 +102,14 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """Sums: of what is new, of what went in and stays, of what is found in the new view, of files that are not in order."""
+    """Sums by partition.
+
+    Attributes:
+        fresh: Errors among new messages.
+        stays: Messages that went in, and messages of the old view that stay.
+        found: Messages of the new view.
+        disordered: New files with wrong order.
+    """
 
     fresh: Sums
     stays: Sums
@@ -103,7 +123,7 @@ def _question(tables: Tables, plan: Plan, staged: Staged, policy: Policy) -> Que
     mine = {action.partition for action in plan.on_view.compact}
 
     def files(table: Table, snapshot_id: int | None) -> dict[int, tuple[InputFile, ...]]:
-        """Of the plan's partitions; None: of no snapshot."""
+        """Return the files of the plan's partitions; None: no snapshot."""
         found = files_by_partition(table, snapshot_at(table, snapshot_id, plan.plan_id))
         return {partition: tuple(each) for partition, each in found.items() if partition in mine}
 
@@ -118,7 +138,7 @@ def _question(tables: Tables, plan: Plan, staged: Staged, policy: Policy) -> Que
 
 
 def _answers(engine: Engine, plan: Plan, question: Question) -> Answer:
-    """Raises EvidenceFailed."""
+    """Run one task per partition and join the answers. Raises EvidenceFailed."""
     whole = Answer(fresh={}, stays={}, found={}, disordered={})
     parts = question.each()
     found = engine.run(parts, _answered, description=job_text(plan, f"judging {len(parts)} partitions"))
@@ -133,7 +153,7 @@ def _answers(engine: Engine, plan: Plan, question: Question) -> Answer:
 
 
 def _answered(question: Question, share: Resources) -> Answer:
-    """In a task."""
+    """Answer one question in a task."""
     with opened(share) as (connection, _):
         return _Evidence(connection, question).answer()
 
@@ -181,11 +201,11 @@ def _part(
 
 
 class _Evidence:
-    """The staged view (`made`) beside the view before and the tail (`source`)."""
+    """Compares the staged view (`made`) with the old view and the tail (`source`)."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, question: Question) -> None:
         self._connection, self._question, self._rules = connection, question, question.rules
-        # By event time a late message may lose to an older one, so nothing of the view is safe by its place.
+        # By event time a late message may lose to an older one, so a position in the view proves nothing.
         self._all_new = self._rules.by_event_time
         self._has_view = any(question.before.values())
         self._relate("before_view", question.before, VIEW_SCHEMA)
@@ -201,8 +221,14 @@ class _Evidence:
         create_relation(self._connection, name, [file for group in files.values() for file in group], duckdb_types(schema))
 
     def _make_views(self) -> None:
-        """`source`: messages that went in; `latest`: the latest offset of each key; `winners`: the places of these, and of messages without a
-        key that stay; `judged`: `source` with whether each is dead or ended; `made`: messages of the staged view."""
+        """Create the relations of the comparison.
+
+        - `source`: messages that went in.
+        - `latest`: the latest offset of each key.
+        - `winners`: the places of these messages, and of messages without a key that stay.
+        - `judged`: `source`, with whether each message is dead or ended.
+        - `made`: messages of the staged view.
+        """
         order = 'max("offset")'
         if self._rules.by_event_time:
             order = f"""max({{'time': {relations.micros("event_time")}, 'offset': "offset"}})['offset']"""
@@ -235,8 +261,9 @@ class _Evidence:
     def _fresh(self) -> Sums:
         """Compare each message past the old horizon (by event time: every message).
 
-        Winners are found by their places. So keys are compared once, when `latest` is made, and whole rows are read once.
-        A dead winner has no `wanted`: a condition in its place would be asked of every message, not of winners alone."""
+        The query finds winners by their places. So it compares keys once, for `latest`, and reads whole rows once. A dead winner has no
+        `wanted`: a WHERE condition instead would test every message, not only winners.
+        """
         of, past = ("true", "true") if self._all_new else ("NOT of_view", self._span('"offset" > {after}', of="j."))
         return self._sums(
             f"""SELECT partition, count_if(wanted IS NULL AND found IS NOT NULL) AS unwanted,
@@ -251,7 +278,10 @@ class _Evidence:
         )
 
     def _stays(self) -> Sums:
-        """Count the messages that went in, and those of the view that stay as they were: no newer message of their key, and nothing due."""
+        """Count the messages that went in, and messages of the view that stay unchanged.
+
+        A message stays unchanged if its key has no newer message and no rule removes it.
+        """
         sums: Sums = {
             action.partition: {"view_rows": 0, "tail_rows": 0, "unreplaced": 0, "old": 0, "old_digest": None}
             for action in self._question.actions
@@ -260,7 +290,7 @@ class _Evidence:
         parts = [f"SELECT partition, count(*) AS tail_rows FROM log WHERE {tail} GROUP BY ALL"]
         if self._has_view:
             keep = "true" if self._rules.retain_null_key else "j.key IS NOT NULL"
-            # What is in the view was judged when it was taken up: its delete horizon stands beside it.
+            # The compaction that added a message to the view judged it then. The row's delete horizon records the result.
             due = f"coalesce({relations.due('delete_horizon', self._rules.as_of)}, false)"
             old = f"(NOT coalesce(newer, false) AND NOT dead AND NOT {due} AND {keep})"
             parts.append(
@@ -271,8 +301,11 @@ class _Evidence:
         return self._added(sums, parts)
 
     def _found(self, fresh: Sums) -> Sums:
-        """Count the messages of the new view. A key can be there twice only where a row is unwanted, or is an old one with a newer row:
-        wanted rows are one a key, and offsets are there once (`_disordered`)."""
+        """Count the messages of the new view.
+
+        A key can repeat only through an unwanted row, or through an old row with a newer one. There is one wanted row per key, and
+        `_disordered` finds repeated offsets.
+        """
         sums: Sums = {}
         parts = [
             f"""SELECT j.partition, count(*) AS rows, count_if({self._span('"offset" > {through}', of="j.")}) AS beyond,
@@ -298,7 +331,7 @@ class _Evidence:
         return sums
 
     def _old(self, condition: str) -> str:
-        """Messages that the view had before: their number, and a digest of them. By event time all are compared as new ones."""
+        """Return the SQL for the number and the digest of the view's old messages. By event time every message is compared as a new one."""
         if self._all_new:
             return "0 AS old, NULL AS old_digest"
         return f"count_if({condition}) AS old, sum(hash({self._identity()})::HUGEINT) FILTER ({condition}) AS old_digest"
@@ -310,11 +343,11 @@ class _Evidence:
         return sums
 
     def _identity(self) -> str:
-        """What tells that a message of the view is the same one after the run."""
+        """Return the columns that identify a message of the view before and after the run."""
         return _of("j", "delete_horizon") if self._question.rewrite else 'j.partition, j."offset"'
 
     def _disordered(self) -> Sums:
-        """Count new files in which an offset does not come after the one before it, or that begin before another one ends."""
+        """Count new files with descending or repeated offsets, and pairs of new files whose offsets overlap."""
         found: Sums = {}
         known = {file.path for files in self._question.before.values() for file in files}
         for partition, files in self._question.after.items():
@@ -327,7 +360,7 @@ class _Evidence:
         return found
 
     def _span(self, condition: str, of: str = "") -> str:
-        """A condition about each partition's horizon, old (`after`) and new (`through`)."""
+        """Return a condition that names each partition's old horizon (`after`) and new horizon (`through`)."""
         each = (
             f"({of}partition = {action.partition} AND {condition.format(after=action.after, through=action.through)})"
             for action in self._question.actions
@@ -344,5 +377,5 @@ class _Evidence:
 
 
 def _of(relation: str, horizon: str) -> str:
-    """All columns that a view has of a message, of this relation."""
+    """Return the list of a relation's message columns in a view."""
     return ", ".join([*(f'{relation}."{field.name}"' for field in TOPIC_SCHEMA.fields), f"{relation}.{horizon}"])

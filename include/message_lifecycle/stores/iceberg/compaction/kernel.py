@@ -1,12 +1,15 @@
-"""The compaction of topic partitions, a task each: Parquet files in, Parquet files and deletion vectors out, by DuckDB in the task's process.
-This is the only engine of compaction.
+"""The compaction of topic partitions, one task each. DuckDB in the task's process reads and writes Parquet files and deletion vectors.
 
-Pass one reads keys and offsets of the tail: the latest offset per key. The tail lies after the view, so a key that is in the tail
-supersedes its row in the view. Pass two copies the winners, unchanged and in the order of offsets. A winner is chosen over all rows
-first, and judged then (CMP-8): one that is dead, or a tombstone, takes its key away and never brings an older value back.
+No other engine compacts.
 
-By event time a message of the tail may lose to one of the view. Pass one then reads both, and pass two writes the whole partition again,
-with a memory of each key that was dropped (CMP-12).
+Pass one reads keys and offsets of the tail and finds the latest offset per key. The tail comes after the view, so a key in the tail
+supersedes its row in the view. Pass two copies the winners, unchanged and in the order of offsets.
+
+The kernel first chooses a winner over all rows, and judges it then (CMP-8). A dead winner or a tombstone removes its key; an older value
+never returns.
+
+By event time a message of the tail may lose to one of the view. Pass one then reads both. Pass two rewrites the whole partition, with a
+memory of each dropped key (CMP-12).
 """
 
 from __future__ import annotations
@@ -49,7 +52,7 @@ if TYPE_CHECKING:
 
 
 def compaction_failed(partition: int, kind: str, reason: str) -> Unavailable:
-    """A task could not do its partition; the view is as it was."""
+    """Return the error for a task that could not compact its partition. The view has not changed."""
     return Unavailable(
         f"compacting partition {partition} failed ({kind}): {reason} The view is as it was; mend that and run again.",
         code="CompactionFailed",
@@ -57,8 +60,12 @@ def compaction_failed(partition: int, kind: str, reason: str) -> Unavailable:
 
 
 def run(engine: Engine, job: CompactionJob) -> list[PartitionResult]:
-    """Write the new files of every partition; a commit makes them the view. Raises CompactionFailed, and then leaves no file behind."""
-    # In names of their own: a task takes these with it, and no other partition.
+    """Write the new files of every partition. A later commit adds them to the view.
+
+    Raises:
+        CompactionFailed: A partition failed; the run's new files are deleted again.
+    """
+    # Local names: a task receives only these values, not the other partitions.
     rules, data_folder, run, store = job.rules, job.data_folder, job.run, job.store
 
     def of_partition(partition: PartitionJob, share: Resources) -> PartitionResult:
@@ -66,7 +73,7 @@ def run(engine: Engine, job: CompactionJob) -> list[PartitionResult]:
 
     try:
         found = engine.run(job.partitions, of_partition, description=job.description, rates=job.rates)
-    except BaseException:  # whatever broke it off, nobody will commit what it wrote
+    except BaseException:  # no commit will follow, so delete the new files
         discard(job)
         raise
     for partition, failed in zip(job.partitions, found, strict=True):
@@ -77,12 +84,12 @@ def run(engine: Engine, job: CompactionJob) -> list[PartitionResult]:
 
 
 def discard(job: CompactionJob) -> None:
-    """Take away what a run has written that will not be committed."""
+    """Delete the files of a run that no commit will use."""
     job.store.remove_named(job.data_folder, lambda file: file.startswith(f"{job.run}-"))
 
 
 def totals(results: Sequence[PartitionResult]) -> dict[ViewReason, int]:
-    """Counts by reason over all partitions; only reasons that occurred."""
+    """Return the counts by reason over all partitions, for reasons that occurred."""
     found: dict[ViewReason, int] = {}
     for result in results:
         for reason, count in result.removed.items():
@@ -93,9 +100,14 @@ def totals(results: Sequence[PartitionResult]) -> dict[ViewReason, int]:
 def compact(
     job: PartitionJob, rules: FoldRules, resources: Resources, *, data_folder: str, run: str, store: Store = HERE
 ) -> PartitionResult:
-    """Write the partition's new files to `store`; nothing that is there is touched. `run`: unique, begins the names of new files.
+    """Write the partition's new files to `store`. Existing files stay untouched.
 
-    Raises CorruptVector, and DuckDB's errors where a file cannot be read.
+    Args:
+        run: A unique beginning of the names of the new files.
+
+    Raises:
+        CorruptVector: A deletion vector is damaged.
+        duckdb.Error: A file cannot be read.
     """
     with opened(resources) as (connection, names):
         kernel = _Kernel(connection, names, job, rules, resources, f"{folder_at(data_folder)}/partition={job.partition}", run, store)
@@ -104,10 +116,12 @@ def compact(
 
 @dataclass(slots=True)
 class _Marks:
-    """Rows of the view that are not in the new one: `before` by vectors that are there already, `now` by this run.
+    """Rows of the old view that the new view leaves out.
 
     Args:
-        memories: Rows of the view before that are no messages (CMP-12). `counts` leaves them out.
+        before: Rows that earlier vectors mark.
+        now: Rows that this run removes.
+        memories: How many rows of the old view are memories, not messages (CMP-12). `counts` leaves them out.
     """
 
     before: dict[int, Positions] = field(default_factory=dict)
@@ -121,7 +135,7 @@ class _Marks:
 
 
 _OFFSETS = 1 << 63
-"""More than the highest offset."""
+"""A number above the highest offset."""
 
 
 @dataclass(slots=True)
@@ -136,7 +150,7 @@ class _Kernel:
     store: Store
 
     def by_offset(self) -> PartitionResult:
-        """The latest message of a key is the one with the highest offset."""
+        """Compact by offset: the latest message of a key has the highest offset."""
         job = self.job
         self._know_vectors("tail_gone", job.tail)
         winners, tail_rows, keys, removed = self._winners()
@@ -177,14 +191,14 @@ class _Kernel:
         )
 
     def by_event_time(self) -> PartitionResult:
-        """The latest message of a key is the one with the greatest (event time, offset), in the view or in the tail (CMP-12)."""
+        """Compact by event time: the latest message of a key has the greatest (event time, offset), in the view or in the tail (CMP-12)."""
         job, rules = self.job, self.rules
         assert rules.remember_until is not None and rules.tombstones_until is not None, "by event time, deletions are kept for a time"
         if not (job.view or job.tail):
             return PartitionResult(partition=job.partition, through=job.through, view_rows=0, tail_rows=0, keys=0, rows_out=0)
         self._relate_entries()
         removed: dict[ViewReason, int] = {}
-        # One number for both, because an aggregate of numbers spills and one of structs does not.
+        # Combine time and offset in one number: an aggregate of numbers spills to disk, an aggregate of structs does not.
         order = f"({relations.micros('event_time')} - {INT64_MIN}::HUGEINT) * {_OFFSETS} + {OFFSET}"
         self._run(
             f"CREATE TEMP TABLE latest AS SELECT (max({order}) % {_OFFSETS})::BIGINT AS {OFFSET} FROM entries WHERE key IS NOT NULL GROUP BY key"
@@ -209,11 +223,11 @@ class _Kernel:
                 removed[reasons[at - 1]] = rows
             else:
                 rows_out = rows
-        self._run("DROP TABLE winners")  # its memory is needed for the copy
+        self._run("DROP TABLE winners")  # the copy needs this memory
         if superseded := view_rows + tail_rows - rows_out - sum(removed.values()):
             removed["superseded"] = superseded
         files: list[NewFile] = []
-        # The view first, because its offsets are lower. One after the other, because both at once take twice the memory.
+        # Copy the view first, because its offsets are lower. Copy one after the other, because both together take twice the memory.
         for part, condition, read in (("view", "of_view", job.view), ("tail", "NOT of_view", job.tail)):
             (kept,) = self._one(f"SELECT count(*) FROM kept WHERE {condition}")
             if kept:
@@ -231,7 +245,7 @@ class _Kernel:
         )
 
     def _relate_entries(self) -> None:
-        """Make the relation `entries`: rows of the view and of the tail."""
+        """Create the relation `entries`: rows of the view and of the tail."""
         parts = []
         if self.job.tail:
             self._know_vectors("tail_gone", self.job.tail)
@@ -244,7 +258,7 @@ class _Kernel:
         self._run(f"CREATE TEMP VIEW entries {columns} AS {' UNION ALL '.join(parts)}")
 
     def _kept_rows(self, condition: str) -> str:
-        """Messages that stay, and memories of those that are dropped: key, event time and offset alone."""
+        """Return the query of the rows to write: messages that stay, and memories of dropped messages (key, event time and offset only)."""
         forgotten = {**dict.fromkeys(("value", "append_time", "expires_at", "never"), "NULL"), "headers": "[]"}
         columns = ", ".join(
             f"CASE WHEN why > 0 THEN {forgotten[name]} ELSE {name} END AS {name}" if name in forgotten else name
@@ -261,15 +275,17 @@ class _Kernel:
     # Pass one.
 
     def _winners(self) -> tuple[int, int, int, dict[ViewReason, int]]:
-        """Make the tables `latest` (key where there is a view, offset, why dead) and `winners` (offset, keyed): the rows to copy.
+        """Create the tables `latest` (key if there is a view, offset, reason of death) and `winners` (offset, keyed): the rows to copy.
 
-        How many those are, how many rows and keys the tail has, and what was removed so far."""
+        Returns:
+            The number of winners, of rows and of keys in the tail, and the removed rows by reason so far.
+        """
         job, rules = self.job, self.rules
         ages = rules.ages if any(file.may_be_due for file in job.tail) else ()
-        # Why a row is dead: its place among the reasons from 1 on, 0: it is not.
+        # The reason why a row is dead, as its number in the list of reasons from 1 on. 0: the row is alive.
         cases = " ".join(f"WHEN {relations.holds(rule, rules.as_of)} THEN {at}" for at, (_, rule) in enumerate(ages, 1))
         why = f"CASE {cases} ELSE 0 END" if ages else "0"
-        # One number tells the offset and why its row is dead: one maximum is quicker than a row's other columns by the greatest.
+        # Combine offset and reason in one number: DuckDB finds one maximum faster than another column at the row of the maximum.
         wide, base = ("HUGEINT" if job.through >= 1 << 60 else "BIGINT"), len(ages) + 1
         latest = f"max({base} * {OFFSET}::{wide} + ({why})::{wide})" if ages else f"max({OFFSET})"
         of_key = ", key" if job.view else ""
@@ -331,8 +347,7 @@ class _Kernel:
     # Pass two.
 
     def _winning_rows(self) -> str:
-        # What a tombstone is can be asked of winners alone, because the question needs their flag: before the join it would be
-        # asked of every row.
+        # Test for tombstones after the join, on winners only. The test needs their flag, and before the join it would run on every row.
         until, tombstone = self.rules.tombstones_until, f"(keyed AND {self._tombstone()})"
         stamp = "NULL" if until is None else f"CASE WHEN {tombstone} THEN {relations.instant(until)} END"
         return (
@@ -342,22 +357,22 @@ class _Kernel:
         )
 
     def _tombstone(self) -> str:
-        """CMP-2: no value, an empty one, or a marker."""
+        """Return the condition of a tombstone: no value, an empty value, or a marker (CMP-2)."""
         if self.rules.empty_is_value:
             return "(value IS NULL)"
         return f"(value IS NULL OR octet_length(value) = 0 OR coalesce(len(headers) > 0 AND list_contains(list_transform(headers, lambda h: h.name), '{REASON_HEADER}'), false))"
 
     def _copy(self, select: str, offsets: str, files: Sequence[InputFile], rows: int, part: str) -> list[NewFile]:
-        """Write the rows in ascending order of their offsets, in as many files as their size asks for.
+        """Write the rows in ascending order of their offsets, in as many files as their size requires.
 
-        Each COPY asks for the order, because DuckDB promises none for the result of a join.
+        Every COPY sorts for itself, because DuckDB promises no order for the result of a join.
 
         Args:
             select: The query of the rows.
             offsets: A relation of (about) their offsets.
             files: The files that the query reads.
-            rows: How many rows it returns, at most.
-            part: What the new files hold, as a part of their names.
+            rows: How many rows the query returns, at most.
+            part: The content of the new files, as a part of their names.
         """
         if is_local(self.folder):
             Path(self.folder).mkdir(parents=True, exist_ok=True)
@@ -383,7 +398,7 @@ class _Kernel:
         if count <= 1:
             return ["true"]
         shares = [number / count for number in range(1, count)]
-        # The same ones each time: an attempt that is made again writes the same files.
+        # Sample the same offsets each time, so that a repeated attempt writes the same files.
         some = f"hash({OFFSET}) % {max(1, rows // self.resources.sampled_offsets)} = 0"
         ((cuts,),) = self._run(f"SELECT quantile_disc({OFFSET}, {shares}) FROM {offsets} WHERE {some}").fetchall()
         ends = [None, *sorted(set(cuts or ())), None]
@@ -394,7 +409,7 @@ class _Kernel:
             for low, high in pairwise(ends)
         ]
 
-    # What both passes need.
+    # Shared by both passes.
 
     def _tail(self) -> str:
         return live_rows(self.job.tail, "tail_gone" if any(file.vector for file in self.job.tail) else None, self.names)
@@ -405,7 +420,7 @@ class _Kernel:
         return f"{OFFSET} > {self.job.after} AND {OFFSET} <= {self.job.through}"
 
     def _know_vectors(self, table: str, files: Sequence[InputFile]) -> dict[int, Positions]:
-        """Make the table of rows that earlier vectors mark: (file, row), by place in `files`."""
+        """Create the table of rows that earlier vectors mark: (file, row), by place in `files`."""
         found = {at: marked(file.vector) for at, file in enumerate(files) if file.vector is not None}
         self._register(table, found)
         return found

@@ -1,6 +1,7 @@
-"""Compacted views read without a JVM: their state by metadata, their messages by PyIceberg.
+"""Read compacted views without a JVM: their state from metadata, their messages by PyIceberg.
 
-Every look at a topic asks for its view's state, so what reads data is imported where it is called."""
+Every question about a topic needs its view's state, so functions that read data import their libraries late.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class IcebergViewReader(NamesFailures):
-    """`ports.ViewReader`."""
+    """Implements `ports.ViewReader`."""
 
     def __init__(self, tables: Tables | None = None) -> None:
         self._tables = tables or Tables()

@@ -1,4 +1,4 @@
-"""What other operations than compaction take from a compacted view: single messages, named by their offsets (PRG-1, CMP-9)."""
+"""Remove single messages, named by their offsets, from a compacted view for other operations than compaction (PRG-1, CMP-9)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _NONE = np.empty(0, np.int64)
 
 
 def marks(view: Table, snapshot_id: int, removals: Sequence[RemoveRows]) -> list[Written]:
-    """New deletion vectors for the named messages, written beside the view's data, with those that were there before."""
+    """Write deletion vectors that mark the named messages, next to the view's data. The new vectors repeat earlier marks."""
     files = files_by_partition(view, view.snapshot_by_id(snapshot_id))
     return [_of_partition(view, files.get(action.partition, []), action) for action in removals]
 
@@ -54,13 +54,18 @@ def _of_partition(view: Table, files: Sequence[InputFile], action: RemoveRows) -
 
 
 def write_marks(table: Table, place: str, positions: Mapping[str, Positions]) -> tuple[NewVector, ...]:
-    """One file of new vectors, by the path of each data file. `place`: their partition, as `name=value`."""
+    """Write one file of new vectors.
+
+    Args:
+        place: The partition of the data files, as `name=value`.
+        positions: The marked rows, by the path of each data file.
+    """
     path = f"{table.location()}/data/{place}/{token_hex(8)}-deletes.puffin"
     return write_vectors(path, positions.items(), partial(write_file, table.io))
 
 
 def staged(plan: Plan, results: Sequence[Written], *, engine: str) -> StagedView:
-    """What single messages that went or came have made of the view. Those that come are what a compaction's tail is: it takes them up."""
+    """Describe the view after single messages were removed or restored. Restored messages count as a tail, as in a compaction."""
     assert plan.view is not None
     removed: Counter[ViewReason] = Counter()
     for action, result in zip(plan.on_view.mark, results, strict=False):
@@ -77,20 +82,27 @@ def staged(plan: Plan, results: Sequence[Written], *, engine: str) -> StagedView
     )
 
 
-# Single rows that come back to one partition of a table, found in its history (DEL-7).
+# Restore single rows to one partition of a table, from its history (DEL-7).
 #
-# Where the table has their file still, marks are taken off it. Else a copy of the file comes under a fresh path with all others marked, for a
-# path that a table has let go may be deleted by any other engine.
+# If the table still has their file, the new vector drops their marks. Otherwise a copy of the file gets a new path and a vector that marks
+# all other rows. The old path is unsafe: any other engine may delete a file that the table has dropped.
 
 
 NONE = np.empty(0, np.int64)
 Holding = tuple[InputFile, Positions, int]
-"""A file of the table's history, positions in it that come back, and how many rows it has."""
+"""A file of the table's history, the positions in it to restore, and its number of rows."""
 
 
 def bring_back(table: Table, partition: int, holding: Iterable[Holding], now: Sequence[InputFile], *, field: str = "partition") -> Written:
-    """Write copies and vectors beside the table's data. `now`: its files of the partition. `field`: name of the partition field. Raises
-    FileNotFoundError where a file of its history is lost."""
+    """Write copies and vectors next to the table's data.
+
+    Args:
+        now: The table's current files of the partition.
+        field: The name of the partition field.
+
+    Raises:
+        FileNotFoundError: A file of the table's history is missing.
+    """
     standing = {file.path: NONE if file.vector is None else marked(file.vector) for file in now}
     positions: dict[str, Positions] = {}
     copies: list[NewFile] = []
@@ -114,14 +126,22 @@ def bring_back(table: Table, partition: int, holding: Iterable[Holding], now: Se
     return Written(partition=partition, files=tuple(copies), vectors=vectors, unmarked=tuple(unmarked), rows=rows)
 
 
-# What an undo brings back to a compacted view: single messages, found in the view's history by their offsets (DEL-7).
+# An undo restores single messages to a compacted view. The view's history has them, by their offsets (DEL-7).
 
 
 Files = Mapping[int, Sequence[InputFile]]
 
 
 def returning(view: Table, snapshot_id: int, plan: Plan) -> ReturningView:
-    """See `ports.ViewReader`. `snapshot_id`: of the view now. Raises UndoSourceGone, FileNotFoundError."""
+    """Return the messages that an undo would restore; see `ports.ViewReader`.
+
+    Args:
+        snapshot_id: The view's current snapshot.
+
+    Raises:
+        UndoSourceGone: The snapshot that holds the messages is missing.
+        FileNotFoundError: A file of the view's history is missing.
+    """
     source = source_of(view, plan)
     was, now = files_by_partition(view, source), files_by_partition(view, view.snapshot_by_id(snapshot_id))
     rows: list[RestoreRows] = []
@@ -150,8 +170,12 @@ def returning(view: Table, snapshot_id: int, plan: Plan) -> ReturningView:
 
 
 def restore(view: Table, base_id: int, plan: Plan) -> list[Written]:
-    """Write what brings back the named messages to the view's snapshot `base_id`, if any: copies and vectors, beside its data. Raises
-    UndoSourceGone where a file is lost, PlanConflict where other messages would come than are named."""
+    """Write copies and vectors that restore the plan's messages to the view's snapshot `base_id`, next to the view's data.
+
+    Raises:
+        UndoSourceGone: The snapshot or a file that holds the messages is missing.
+        PlanConflict: The number of restored messages differs from the plan.
+    """
     if not plan.on_view.back:
         return []
     now = files_by_partition(view, view.snapshot_by_id(base_id))
@@ -172,7 +196,7 @@ def restore(view: Table, base_id: int, plan: Plan) -> list[Written]:
 
 
 def _holding(view: Table, source: Sequence[InputFile], action: RestoreRows) -> Iterator[Holding]:
-    """Files that hold named messages, at which positions, and how many rows they have."""
+    """Yield the files that hold named messages, the positions of these messages, and the number of rows."""
     for file in source:
         gone = NONE if file.vector is None else marked(file.vector)
         found = read_rows(view.io, file.path, gone, ())
@@ -181,17 +205,17 @@ def _holding(view: Table, source: Sequence[InputFile], action: RestoreRows) -> I
             yield file, mine, len(found.offsets)
 
 
-# The gate's look at them: places of the view's table that are there before and not after, and the other way; and of what came all columns,
-# beside the source.
+# Evidence for the gate about removed and restored messages. The queries compare places of the view's table before and after, and all
+# columns of restored messages with their source.
 
 
 def removal_evidence(tables: Tables, plan: Plan, before_id: int | None, after_id: int | None) -> pa.Table:
-    """The frame `view`: per partition that loses messages how many, how many of them the plan does not name, and how many came."""
+    """Return the frame `view`: per partition, the removed messages, the ones that the plan does not name, and the added messages."""
     return _evidence(tables, plan, {"was": before_id, "now": after_id}, plan.on_view.mark, _REMOVED, ("rows", "unnamed", "added"))
 
 
 def return_evidence(tables: Tables, plan: Plan, before_id: int | None, after_id: int | None) -> pa.Table:
-    """The frame `view_returns` of `undo_suite`."""
+    """Return the frame `view_returns` of `undo_suite`."""
     kinds = ("rows", "missing", "unnamed", "changed", "lost", "repeated_keys")
     snapshots = {"was": before_id, "now": after_id, "source": plan.on_view.source_id}
     return _evidence(tables, plan, snapshots, plan.on_view.back, _RETURNED, kinds)
@@ -205,7 +229,7 @@ def _evidence(
     found: str,
     kinds: Sequence[str],
 ) -> pa.Table:
-    """Per partition, how many of the rows `found` are of each kind. Raises PlanConflict."""
+    """Return per partition how many rows of the query `found` are of each kind. Raises PlanConflict."""
     view = tables.load(plan.topic, kind=COMPACTED)
     runs = [(action.partition, run.start, run.stop) for action in actions for run in ranges_of(action.offsets)]
     with database() as connection:

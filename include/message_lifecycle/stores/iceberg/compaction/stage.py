@@ -1,4 +1,4 @@
-"""Staging a compaction: the new view on a branch of its table, where no reader sees it (CMP-4)."""
+"""Stage a compaction: write the new view to a branch of its table, where no reader sees it (CMP-4)."""
 
 from __future__ import annotations
 
@@ -34,8 +34,15 @@ STAGED_VIEW = "lifecycle.staged-view"
 
 
 def stage(engine: Engine, tables: Tables, plan: Plan) -> Staged:
-    """Make the new view on the plan's branch; done before, it is found. Raises PlanConflict, TopicWithoutKeys, CompactionFailed,
-    UndoSourceGone, UnreadableDeletes."""
+    """Write the new view to the plan's branch, unless an earlier run has done so.
+
+    Raises:
+        PlanConflict: The view has changed since the plan.
+        TopicWithoutKeys: The topic's first compaction found no key.
+        CompactionFailed: A task failed.
+        UndoSourceGone: The messages to restore are missing.
+        UnreadableDeletes: The table has deletes of an old kind.
+    """
     table = change.table_to_build_on(engine, plan, COMPACTED, plan.view, partial(view_table.create, tables, plan.topic))
     base_id = required_base(table, plan)
     work = partial(_work, engine, tables, plan, base_id, table)
@@ -43,7 +50,7 @@ def stage(engine: Engine, tables: Tables, plan: Plan) -> Staged:
 
 
 def _work(engine: Engine, tables: Tables, plan: Plan, base_id: int, table: Java) -> Callable[[str], object]:
-    """Where something is lost, or other than planned, it raises before there is a branch."""
+    """Return the work on the branch. A missing file or a conflict raises here, before there is a branch."""
     view = tables.load(plan.topic, kind=COMPACTED)
     back = removals.restore(view, base_id, plan)
     if plan.on_view.mark:
@@ -55,7 +62,7 @@ def _work(engine: Engine, tables: Tables, plan: Plan, base_id: int, table: Java)
 
 
 def required_base(table: Java, plan: Plan) -> int:
-    """The view's snapshot that the plan builds on, which must be the newest one. Raises PlanConflict."""
+    """Return the view's snapshot that the plan builds on. Raises PlanConflict unless it is the newest one."""
     made, changed = "the topic was compacted for the first time", "the compacted view has changed"
     return change.required_head(table, plan.plan_id, plan.view, made=made, changed=changed)
 
@@ -63,7 +70,7 @@ def required_base(table: Java, plan: Plan) -> int:
 def _compact(engine: Engine, tables: Tables, plan: Plan, base_id: int, branch: str) -> None:
     assert plan.view is not None
     policy, started = Policy.of_values(plan.policy), perf_counter()
-    with look():  # each of the two tables is asked for once
+    with look():  # load each of the two tables once
         before = view_table.state_of(tables, plan.topic)
         view, log = tables.load(plan.topic, kind=COMPACTED), tables.load(plan.topic)
     rules = rules_of(policy, as_of=plan.as_of, tombstones_until=plan.view.tombstones_until)
@@ -73,7 +80,7 @@ def _compact(engine: Engine, tables: Tables, plan: Plan, base_id: int, branch: s
         partition_job(a.partition, of_log, of_view, after=a.after, through=a.through, rewrite=plan.view.rewrite)
         for a in plan.on_view.compact
     )
-    # Unique: what an attempt that died has left is never taken for this one's.
+    # A unique name, so that leftovers of an attempt that died never count as files of this one.
     job = CompactionJob(
         run=f"{plan.plan_id[:16]}-{token_hex(4)}",
         data_folder=f"{view.location()}/data",
@@ -84,9 +91,9 @@ def _compact(engine: Engine, tables: Tables, plan: Plan, base_id: int, branch: s
         description=job_text(plan, f"{len(parts)} partitions"),
     )
     results = engine_run(engine, job)
-    table = engine.table(plan.topic, kind=COMPACTED)  # keys that a catalog gave out with it may have ended meanwhile
+    table = engine.table(plan.topic, kind=COMPACTED)  # load the table again: storage keys from the catalog may have expired
     tail_rows, keys = sum(result.tail_rows for result in results), sum(result.keys for result in results)
-    # Of the first compaction alone: where a message of the topic had a key before, it has keys.
+    # Check the first compaction only: a topic with a keyed message in its view has keys.
     if (before is None or not before.has_reached) and tail_rows and not keys:
         discard(job)
         raise topic_without_keys(str(plan.topic))
@@ -105,12 +112,12 @@ def _compact(engine: Engine, tables: Tables, plan: Plan, base_id: int, branch: s
 
 
 def _rates(policy: Policy) -> dict[str, int]:
-    """Bytes per second that a run may read and write; 0: any number (CMP-11)."""
+    """Return the bytes per second that a run may read and write; 0: no limit (CMP-11)."""
     return {name: int(str(policy[f"compaction_{name}"])) for name in ("read_bytes_per_second", "write_bytes_per_second")}
 
 
 def _told(plan: Plan, view: StagedView) -> dict[str, str]:
-    """What the staged snapshot's summary says: that the stage is whole, and what came of it."""
+    """Return the staged snapshot's properties: the mark of a complete stage, and its results."""
     return {STAGED_PLAN_ID: plan.plan_id, STAGED_VIEW: json.dumps(asdict(view))}
 
 

@@ -1,7 +1,7 @@
-"""Compacted views on tables: `ports.ViewReader` and `ports.ViewStore` by Iceberg's library. Spark is asked for where its SQL or its
-executors are needed.
+"""Compacted views on tables: `ports.ViewReader` and `ports.ViewStore` by Iceberg's library. Spark starts only for its SQL or its executors.
 
-Every look at a topic asks this store for its view's state, so what reads data is imported where it is called."""
+Every question about a topic needs its view's state, so functions that read data import their libraries late.
+"""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ if TYPE_CHECKING:
 
 
 class IcebergViews(TableStore, IcebergViewReader):
-    """`ports.ViewStore`."""
+    """Implements `ports.ViewStore`."""
 
     kinds = (COMPACTED,)
 
     def _table(self, plan: Plan) -> Table | None:
-        with look():  # the same answer for both questions
+        with look():  # both questions get the same answer
             return None if view_table.document_of(self._tables, plan.topic) is None else self._tables.load(plan.topic, kind=COMPACTED)
 
     def _tells(self, plan_id: str, snapshot_id: int, summary: Mapping[str, str]) -> Published:
-        """What it left out is counted by the plan alone."""
+        """Describe a published plan. Only the plan itself counts the messages that it left out."""
         return Published(plan_id=plan_id, snapshot_id=snapshot_id, removed=tuple(sorted(parsed.counts(summary, COUNTS).items())))
 
     def _base_id(self, plan: Plan) -> int | None:
@@ -67,8 +67,8 @@ class IcebergViews(TableStore, IcebergViewReader):
         from message_lifecycle.stores.iceberg.erasure.metadata import snapshot_id_of
         from message_lifecycle.stores.iceberg.erasure.search import MAIN
 
-        # Nobody takes a compaction back, so an erasure that has ended its commit has left nothing that tells of it. Its snapshot is known by
-        # an id that nothing else has.
+        # A compaction has no undo, so a finished erasure leaves no trace of an older compaction. The id of the erasure's own snapshot is
+        # unique and identifies it.
         base_id, whole = None if plan.view is None else plan.view.snapshot_id, True
         for snapshot in layout.ancestors(table):
             summary = layout.summary_of(snapshot)
@@ -125,13 +125,13 @@ class IcebergViews(TableStore, IcebergViewReader):
         return done
 
     def keep_sql_view(self, name: TopicName, policy: Policy) -> str | None:
-        """Needs no JVM. A scenario's topic has none."""
+        """Update the SQL view of a topic, without a JVM. The topic of a scenario has no SQL view."""
         if SCRATCH_PROPERTY in self._tables.document(name).properties:
             return None
         return keep_sql_view(self._tables, name, policy)
 
 
-# Publishing a compaction: the staged view and its horizons in one fenced commit of the view's table (CMP-4, DEL-5).
+# Publish a compaction: one fenced commit of the view's table adds the staged view and its horizons (CMP-4, DEL-5).
 
 
 def _update(engine: Engine, tables: Tables, table: Java, verdict: Verdict) -> Update:
@@ -162,7 +162,7 @@ def _update(engine: Engine, tables: Tables, table: Java, verdict: Verdict) -> Up
 
 
 def _judged(table: Java, plan: Plan) -> Iterator[str]:
-    """Hashes of settings, as `settings_hash_after` asks for them."""
+    """Yield hashes of settings for `settings_hash_after`."""
     assert plan.view is not None
     for snapshot_id in (plan.view.snapshot_id, *((plan.on_view.source_id,) if plan.on_view.back else ())):
         snapshot = None if snapshot_id is None else table.snapshot(snapshot_id)
@@ -170,24 +170,28 @@ def _judged(table: Java, plan: Plan) -> Iterator[str]:
 
 
 def _memories(table: Java, verdict: Verdict, view: Table, staged: Snapshot) -> int:
-    """Count the rows of the staged view that are no messages. Only a compaction by event time makes them (CMP-12)."""
+    """Count the memories in the staged view: rows that are no messages. Only a compaction by event time writes them (CMP-12)."""
     if not Policy.of_values(verdict.plan.policy).by_event_time and not view_table.memories(table):
         return 0
     files = chain.from_iterable(view_table.files_by_partition(view, staged).values())
     return sum(columns_of(view.io, file, ["remembered"])["remembered"].to_pylist().count(True) for file in files)
 
 
-# When the first message of a view may go by its age or its delete horizon: never later than the truth (CMP-5, CMP-7, CMP-8).
+# The first time when age or a delete horizon may remove a message of a view; never later than the truth (CMP-5, CMP-7, CMP-8).
 #
-# By the bounds of its files, where those lie after the run. A file whose bounds do not holds messages that the run has marked, or
-# the metadata do not say: its columns are read, or else every later run would find something due and do nothing.
+# The bounds of a file give that time if they lie after the run. Otherwise the run has marked the file's oldest messages, or the metadata
+# have no bounds. The code then reads the file's columns, because a time in the past would make every later run start work and find nothing.
 
 
 _HORIZON = "delete_horizon"
 
 
 def due_at(table: Table, snapshot: Snapshot, policy: Policy, *, as_of: Instant) -> Instant | None:
-    """None: never. `as_of`: of the run that made the snapshot, which has taken what was due then."""
+    """Return the first time when a rule may remove a message of the snapshot; None: never.
+
+    Args:
+        as_of: The time of the run that made the snapshot. The run has removed every message that was due then.
+    """
     import numpy as np
 
     from message_lifecycle.stores.iceberg import data_rows
@@ -215,13 +219,19 @@ def due_at(table: Table, snapshot: Snapshot, policy: Policy, *, as_of: Instant) 
 
 # The SQL view of a compacted topic: the compacted table up to its horizons, then the log, as one relation (CMP-6).
 #
-# It names a snapshot of the compacted table, so that the two halves always fit: whoever compacts or purges writes it anew.
+# The SQL view names a snapshot of the compacted table, so that the two halves always fit. Every compaction and every purge writes a new SQL
+# view.
 
 
 def keep_sql_view(tables: Tables, name: TopicName, policy: Policy) -> str | None:
-    """Make the view say what the topic's newest compaction and its settings say; its name. None: nothing was compacted.
+    """Update the SQL view to the topic's newest compaction and settings, and return its name. None: no compaction so far.
 
-    Raises CompactedTableMissing, ForeignTable, TableBusy, CatalogUnavailable."""
+    Raises:
+        CompactedTableMissing: The compacted table is missing or damaged.
+        ForeignTable: The name belongs to another table or view.
+        TableBusy: Other writers kept changing the view.
+        CatalogUnavailable: The catalog did not answer.
+    """
     state = view_table.state_of(tables, name)
     if state is None:
         return None
@@ -240,15 +250,15 @@ def _text(name: TopicName, state: ViewState, policy: Policy) -> str:
     rule = expiry.hidden(policy)
     if rule == Either(()):
         return f"SELECT {columns} FROM ({both})"
-    # What is dead hides every older message of its key (CMP-8); only past the horizon can it have one in the view. A join and no
-    # subquery: of those Spark's optimizer fails on some.
+    # A dead message hides every older message of its key (CMP-8). Only a dead message past the horizon can have an older one in the view.
+    # The query uses a join, because Spark's optimizer fails on some subqueries.
     dead = f"SELECT partition, key, offset FROM {sql_table(name)} WHERE {past} AND {view_file.holds(rule)}"
     older = "d.partition = m.partition AND d.key = m.key AND d.offset > m.offset"
     return f"SELECT {columns} FROM ({both}) m LEFT ANTI JOIN ({dead}) d ON {older} WHERE {view_file.holds_not(rule)}"
 
 
 def _past(state: ViewState) -> str:
-    """Condition: the message lies past its partition's horizon."""
+    """Return the condition that a message lies past its partition's horizon."""
     each = [f"(partition = {partition} AND offset > {horizon})" for partition, horizon in sorted(state.horizons.items())]
     others = ", ".join(str(partition) for partition in sorted(state.horizons))
     return "(" + " OR ".join([*each, f"partition NOT IN ({others})" if others else "true"]) + ")"

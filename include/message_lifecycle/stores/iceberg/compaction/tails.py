@@ -1,5 +1,7 @@
-"""What lies past a view's horizons: how much and how old it is, by metadata and by reading no more than the columns of files that a limit
-cuts (CMP-1); and what would be seen again without it (CMP-9). No JVM is needed."""
+"""Messages past a view's horizons: their number and age (CMP-1), and older messages that a removal would make visible again (CMP-9).
+
+Metadata answer most questions; only files that a limit cuts are read, and only some columns. No JVM is needed.
+"""
 
 from __future__ import annotations
 
@@ -40,10 +42,11 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
 
-# Where the cleaner does not wait for compaction any more (CMP-9): how old what lies past the horizons is, and what would be seen again
-# without it.
+# The cleaner may stop waiting for compaction (CMP-9). The functions below find the age of messages past the horizons, and older messages
+# that a removal would make visible again.
 #
-# Keys are compared in DuckDB, which spills; a file at a time comes in, and only positions in the view and in the log come out.
+# DuckDB compares the keys, because it spills to disk. DuckDB reads one file at a time and returns only positions in the view and in the
+# log.
 
 
 _IN_LOG = """
@@ -56,8 +59,10 @@ SELECT r."offset" FROM rows AS r SEMI JOIN (SELECT key FROM past WHERE goes) AS 
 
 
 def oldest_past(table: Table, log: LogState, horizons: Mapping[int, int]) -> Mapping[int, Instant]:
-    """See `ports.ViewReader.oldest_past`. By the bounds of files; read are those that hold compacted or removed messages beside others, or
-    unknown times, and might hold an older one."""
+    """See `ports.ViewReader.oldest_past`. The bounds of files answer for most files.
+
+    Some files mix in compacted or removed messages, or have unknown times. Such a file is read if it might hold an older message.
+    """
     snapshot = None if log.snapshot_id is None else table.snapshot_by_id(log.snapshot_id)
     if snapshot is None:
         return {}
@@ -66,7 +71,7 @@ def oldest_past(table: Table, log: LogState, horizons: Mapping[int, int]) -> Map
     for file in _past(files_of(table, snapshot), horizons):
         bound = file.oldest_at
         whole = file.deleted == 0 and file.first_offset is not None and file.first_offset > horizons.get(file.partition, NOTHING)
-        if whole and bound is not None and bound != 0:  # a time of 0 is unknown, and hides which is the oldest (CLK-4)
+        if whole and bound is not None and bound != 0:  # a time of 0 is unknown, and hides the oldest known time (CLK-4)
             oldest[file.partition] = min(bound, oldest.get(file.partition, bound))
         elif file.unknown_times != file.rows:
             unsure.append(file)
@@ -85,9 +90,17 @@ def oldest_past(table: Table, log: LogState, horizons: Mapping[int, int]) -> Map
 
 
 def outlived(tables: Tables, plan: Plan, horizons: Mapping[int, int], *, view_id: int) -> Outlived:
-    """See `ports.ViewReader.outlived`. `view_id`: the view's snapshot.
+    """See `ports.ViewReader.outlived`.
 
-    Raises PlanConflict where the log's snapshot is gone, CompactedTableMissing, UnreadableFile, UnreadableDeletes."""
+    Args:
+        view_id: The view's snapshot.
+
+    Raises:
+        PlanConflict: The log's snapshot is missing.
+        CompactedTableMissing: A file of the view is missing or damaged.
+        UnreadableFile: A file of the log is missing or damaged.
+        UnreadableDeletes: A table has deletes of an old kind.
+    """
     log, view = tables.load(plan.topic), tables.load(plan.topic, kind=COMPACTED)
     snapshot = log.snapshot_by_id(plan.requirements.snapshot_id or 0)
     if snapshot is None:
@@ -107,8 +120,10 @@ def outlived(tables: Tables, plan: Plan, horizons: Mapping[int, int], *, view_id
 
 
 def outlived_evidence(tables: Tables, plan: Plan, view_id: int) -> pa.Table:
-    """The frame `outlived`, one row: what is older of the keys of what goes, and would be left, in the staged view `view_id` and past the
-    horizons."""
+    """Return the frame `outlived` with one row: older messages with the keys of removed messages that would stay.
+
+    The frame counts them in the staged view `view_id`, and in the log past the horizons.
+    """
     view = state_of(tables, plan.topic)
     found = outlived(tables, plan, {} if view is None else view.horizons, view_id=view_id)
     row = {name: sum(map(len, offsets.values())) for name, offsets in (("in_view", found.of_view), ("in_log", found.in_log))}
@@ -116,14 +131,14 @@ def outlived_evidence(tables: Tables, plan: Plan, view_id: int) -> pa.Table:
 
 
 def _past(files: Iterable[FileMetrics], horizons: Mapping[int, int]) -> Iterator[FileMetrics]:
-    """The files that may hold a message past the horizon of their partition."""
+    """Yield the files that may hold a message past the horizon of their partition."""
     for file in files:
         if file.deleted < file.rows and (file.last_offset is None or file.last_offset > horizons.get(file.partition, NOTHING)):
             yield file
 
 
 def _by_partition(table: Table, snapshot: Snapshot, plan: Plan, horizons: Mapping[int, int]) -> Iterator[tuple[int, list[FileMetrics]]]:
-    """Files past the horizon of the partitions of which the plan takes something."""
+    """Yield the files past the horizon, for each partition that loses messages by the plan."""
     touched = {partition for partition, _ in plan.on_log.taken()}
     files = sorted(file for file in _past(files_of(table, snapshot), horizons) if file.partition in touched)
     for partition, group in groupby(files, key=lambda file: file.partition):
@@ -133,7 +148,7 @@ def _by_partition(table: Table, snapshot: Snapshot, plan: Plan, horizons: Mappin
 def _read_log(
     connection: duckdb.DuckDBPyConnection, table: Table, snapshot: Snapshot, files: Iterable[FileMetrics], plan: Plan, horizon: int
 ) -> None:
-    """Fill `past` with the keys of what lies past the horizon, and whether it goes."""
+    """Fill `past` with the keys of the messages past the horizon, and whether the plan removes each message."""
     prefix, vectors = location_prefix(table.location()), vectors_by_file(table, snapshot)
     named: dict[str, list[RemoveRows]] = {}
     for action in plan.on_log.mark:
@@ -155,7 +170,7 @@ def _read_log(
 
 
 def _older_in_view(connection: duckdb.DuckDBPyConnection, view: Table, files: Iterable[InputFile]) -> list[int]:
-    """Offsets of the messages in these files of the view of whose keys one goes, ascending."""
+    """Return the offsets, ascending, of messages in these files of the view whose key loses a message."""
     found: list[int] = []
     for file in files:
         connection.register("rows", columns_of(view.io, file, ("offset", "key", "remembered")))
@@ -164,7 +179,7 @@ def _older_in_view(connection: duckdb.DuckDBPyConnection, view: Table, files: It
     return sorted(found)
 
 
-# What lies past a view's horizons: by metadata, and by reading no more than the columns of files that a limit cuts (CMP-1).
+# Count the messages past a view's horizons from metadata. Only files that a limit cuts are read, and only some columns (CMP-1).
 
 
 def tails_of(table: Table, log: LogState, after: Mapping[int, int], *, as_of: Instant, late_after: Instant) -> Sequence[Tail]:
@@ -194,7 +209,7 @@ def tails_of(table: Table, log: LogState, after: Mapping[int, int], *, as_of: In
 
 
 class Reading:
-    """Columns of single files, each read once."""
+    """A reader of single files' columns that reads a file once."""
 
     def __init__(self, table: Table, vectors: Vectors) -> None:
         self._table, self._vectors = table, vectors
@@ -213,8 +228,9 @@ class Reading:
 def _through(reading: Reading, files: list[FileMetrics], horizon: int, end: int, as_of: Instant, late_after: Instant) -> int:
     """Return the end point: the last offset before the first message that is later than `as_of` (CMP-1).
 
-    An unknown time counts as earlier. A future time (later than `late_after`) does, too, where a message behind it is not later than
-    `as_of`: then a wrong clock wrote it (CLK-4)."""
+    An unknown time counts as earlier. A future time (later than `late_after`) also counts as earlier if a message behind it is not later
+    than `as_of`. A wrong clock then wrote the future time (CLK-4).
+    """
     ahead: list[int] = []
     for file in files:
         if file.newest_at is not None and file.newest_at <= as_of:
@@ -227,7 +243,7 @@ def _through(reading: Reading, files: list[FileMetrics], horizon: int, end: int,
 
 
 def _last_in_time(reading: Reading, files: list[FileMetrics], horizon: int, end: int, as_of: Instant) -> int:
-    """The last message below `end` with a known time that is not later than `as_of`."""
+    """Return the last message below `end` with a known time that is not later than `as_of`."""
     found = NOTHING
     for file in files:
         if (file.last_offset is not None and file.last_offset <= found) or (file.oldest_at is not None and file.oldest_at > as_of):
@@ -238,14 +254,14 @@ def _last_in_time(reading: Reading, files: list[FileMetrics], horizon: int, end:
 
 
 def _past_in(rows: FileRows, horizon: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Offsets and times of the file's messages past the horizon whose times are known."""
+    """Return the offsets and times of the file's messages past the horizon, for messages with a known time."""
     times = np.asarray(rows.columns["append_time"], np.int64)
     known = rows.alive & (times != UNKNOWN) & (rows.offsets > horizon)
     return rows.offsets[known], times[known]
 
 
 def _rows_within(reading: Reading, file: FileMetrics, horizon: int, through: int) -> int:
-    """Messages of the file past the horizon, up to the end point."""
+    """Count the file's messages past the horizon, up to the end point."""
     first, last = file.first_offset, file.last_offset
     if first is not None and last is not None:
         if first > through or last <= horizon:

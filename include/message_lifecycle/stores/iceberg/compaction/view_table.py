@@ -1,4 +1,4 @@
-"""The table of a compacted view, and from its metadata and the log's to what a compaction reads."""
+"""The table of a compacted view, and the input of a compaction, from the metadata of the log and the view."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
 
-# The compacted table in Iceberg's terms: a topic's columns, and what compaction itself has to remember.
+# The schema of the compacted table: a topic's columns, and two columns of compaction.
 
 
 DELETE_HORIZON, REMEMBERED = 16, 17
 
 SCHEMA = Schema(
     *TOPIC_SCHEMA.fields,
-    # From when on a retained tombstone may go (CMP-7); null in every other row.
+    # The earliest time at which compaction may drop a retained tombstone (CMP-7); null in every other row.
     NestedField(DELETE_HORIZON, "delete_horizon", TimestamptzType(), required=False),
     # A row without a message, which keeps a late event from bringing its key back (CMP-12).
     NestedField(REMEMBERED, "remembered", BooleanType(), required=False),
     schema_id=0,
 )
 
-# Not by segment: what survives of a segment is too little for files of its own.
+# Not partitioned by segment: too few messages of a segment survive for files of their own.
 PARTITION_SPEC = PartitionSpec(PartitionField(PARTITION, 1000, IdentityTransform(), "partition"), spec_id=0)
 
 SHAPE = TableShape(schema=SCHEMA, spec=PARTITION_SPEC, order=SORT_ORDER, first=TOPIC_SCHEMA)
@@ -59,15 +59,15 @@ SHAPE = TableShape(schema=SCHEMA, spec=PARTITION_SPEC, order=SORT_ORDER, first=T
 TABLE_PROPERTIES: Mapping[str, str] = {**TOPIC_PROPERTIES, "write.metadata.metrics.column.delete_horizon": "full"}
 
 
-# The table of a compacted view: where it lies, and what its newest commit says of it (CMP-4).
+# Find the table of a compacted view, and read the state from its newest commit (CMP-4).
 
 
 RAW_PROPERTY = "lifecycle._raw-table"
-"""Uuid of the topic's table that the view is of."""
+"""The uuid of the topic's table that the view belongs to."""
 
 
 def create(tables: Tables, name: TopicName) -> None:
-    """Make the view's table, empty and without horizons, where there is none. Raises DeletionBegun."""
+    """Create the view's table, empty and without horizons, if it does not exist. Raises DeletionBegun."""
     place, topic = (name.namespace, name.table(COMPACTED)), tables.document(name)
     if tables.found(place) is None:
         properties = {**TABLE_PROPERTIES, **beside(name, topic.properties), RAW_PROPERTY: topic.uuid}
@@ -75,13 +75,13 @@ def create(tables: Tables, name: TopicName) -> None:
 
 
 def state_of(tables: Tables, name: TopicName) -> ViewState | None:
-    """Return the view's state by the metadata document alone; None if nothing was ever compacted.
+    """Return the view's state from the metadata document alone; None without any compaction so far.
 
-    Another engine may rewrite the view's files and expire its history: the table's own witness keeps the horizons then (MSG-4).
+    Another engine may rewrite the view's files and expire its history. The table's own witness then still keeps the horizons (MSG-4).
 
     Raises:
-        CompactedTableMissing: The table is gone, or another writer has changed its rows.
-        LogStateLost, LogRolledBack: Nobody can say up to where the view goes.
+        CompactedTableMissing: The table is missing, or another writer has changed its rows.
+        LogStateLost, LogRolledBack: The view's horizons are unknown.
     """
     document, place = document_of(tables, name), (name.namespace, name.table(COMPACTED))
     if document is None:
@@ -108,7 +108,11 @@ def state_of(tables: Tables, name: TopicName) -> ViewState | None:
 
 
 def document_of(tables: Tables, name: TopicName) -> TableDocument | None:
-    """The table's metadata; None: there is no table. Raises CompactedTableMissing where its files are gone or damaged, or are another's."""
+    """Return the table's metadata; None without a table.
+
+    Raises:
+        CompactedTableMissing: The table's metadata cannot be read, or it belongs to a topic that was dropped.
+    """
     try:
         document = tables.document(name, kind=COMPACTED)
     except UnknownTopic:
@@ -131,14 +135,14 @@ def _number(summary: Mapping[str, str], key: str) -> int:
     return parsed.count(summary, key)
 
 
-# From the metadata of the log and of its view to what a compaction reads: no data is read, and no JVM is needed.
+# Build the input of a compaction from the metadata of the log and its view, without reading data and without a JVM.
 
 
 _BOUNDS = ("file_path", "record_count", "null_value_counts", "lower_bounds")
 
 
 class UnreadableDeletes(Refused):
-    """Deletes of a kind that this engine does not apply; passing them over would bring messages back."""
+    """The table has deletes that this engine does not apply. Ignoring them would restore messages."""
 
     def __init__(self, table: str, kind: str) -> None:
         self.table, self.kind = table, kind
@@ -159,7 +163,7 @@ def unreadable_file(table: str, file: str, reason: str) -> PartlyUnavailable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A file with the offsets that its bounds name; None: the metadata do not say."""
+    """A file with the offsets from its bounds; None: the metadata have no bounds."""
 
     file: InputFile
     first_offset: int | None
@@ -167,7 +171,7 @@ class Source:
 
 
 def sources(table: Table, snapshot: Snapshot | None, rules: FoldRules) -> dict[int, list[Source]]:
-    """The data files of a snapshot by partition, in the order of their offsets. Raises UnreadableDeletes."""
+    """Return the data files of a snapshot by partition, in the order of their offsets. Raises UnreadableDeletes."""
     from message_lifecycle.stores.iceberg.manifests import files_of
 
     if snapshot is None:
@@ -197,7 +201,7 @@ def sources(table: Table, snapshot: Snapshot | None, rules: FoldRules) -> dict[i
 def partition_job(
     partition: int, log: Mapping[int, list[Source]], view: Mapping[int, list[Source]], *, after: int, through: int, rewrite: bool
 ) -> PartitionJob:
-    """The work of one partition: the whole view, and of the log the files that may hold a message after `after` up to `through`."""
+    """Return the work of one partition: the whole view, and the log's files that may hold a message after `after` up to `through`."""
     tail = [
         source
         for source in log.get(partition, ())
@@ -215,7 +219,7 @@ def partition_job(
 def files_by_partition(
     table: Table, snapshot: Snapshot | None, wanted: Callable[[FileMetrics], bool] = lambda _: True
 ) -> dict[int, list[InputFile]]:
-    """The wanted data files of a snapshot with their deletion vectors. Raises UnreadableDeletes."""
+    """Return the wanted data files of a snapshot with their deletion vectors. Raises UnreadableDeletes."""
     from message_lifecycle.stores.iceberg.manifests import files_of
 
     found: dict[int, list[InputFile]] = {}
@@ -230,7 +234,7 @@ def files_by_partition(
 
 
 def columns_of(io: FileIO, file: InputFile, columns: Sequence[str]) -> pa.Table:
-    """These columns of a file's live rows."""
+    """Return columns of a file's live rows."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -246,7 +250,7 @@ def columns_of(io: FileIO, file: InputFile, columns: Sequence[str]) -> pa.Table:
 
 
 def vectors_by_file(table: Table, snapshot: Snapshot) -> dict[str, Vector]:
-    """The deletion vectors of a snapshot, by the path of their data file. Raises UnreadableDeletes."""
+    """Return the deletion vectors of a snapshot, by the path of their data file. Raises UnreadableDeletes."""
     return dict(_each_vector(table, snapshot))
 
 
@@ -265,12 +269,12 @@ def _each_vector(table: Table, snapshot: Snapshot) -> Iterator[tuple[str, Vector
 
 
 def _past_horizon(table: Table, snapshot: Snapshot, rules: FoldRules) -> dict[str, bool]:
-    """Which files of a view may hold a tombstone whose time has come (CMP-7)."""
+    """Return by path whether a file of a view may hold a tombstone that is due (CMP-7)."""
     return {path: horizon is None or horizon <= rules.as_of for path, horizon in delete_horizons(table, snapshot)}
 
 
 def delete_horizons(table: Table, snapshot: Snapshot) -> Iterator[tuple[str, int | None]]:
-    """The earliest delete horizon of each file of a view that may have one; None: the metadata do not say."""
+    """Yield the earliest delete horizon of each file of a view that may have one; None: the metadata have no bound."""
     from message_lifecycle.stores.iceberg.manifests import listed, picking
 
     if DELETE_HORIZON not in {field.field_id for field in table.schema().fields}:
