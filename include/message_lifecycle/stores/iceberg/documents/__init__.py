@@ -1,4 +1,4 @@
-"""Documents of a topic on two tables: their changes, and beside them their snapshots (SNP-1 to SNP-10)."""
+"""The documents of a topic in two tables: their changes and their snapshots (SNP-1 to SNP-10)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
 
-# From the metadata of a document topic's tables to the files that a question needs: no data is read, and no JVM is needed.
+# Find the files that a question needs from the metadata of a document topic's tables, without reading data and without a JVM.
 
 
 _FIELDS = picking("file_path", "partition", "record_count", "lower_bounds", "upper_bounds")
@@ -24,7 +24,7 @@ _FIELDS = picking("file_path", "partition", "record_count", "lower_bounds", "upp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentFile:
-    """A data file of one bucket, with the documents and server_seqs between its bounds; None: the metadata do not say."""
+    """A data file of one bucket, with the bounds of its documents and server_seqs; None: the metadata have no bounds."""
 
     file: InputFile
     bucket: int
@@ -34,14 +34,14 @@ class DocumentFile:
     last_seq: int | None
 
     def may_hold(self, document: bytes, *, after: int = 0) -> bool:
-        """Whether the bounds leave it possible that the document has a row past `after` in it."""
+        """Return whether the file may have a row of the document past `after`, by its bounds."""
         if self.first_document is None or self.last_document is None or self.last_seq is None:
             return True
         return self.first_document <= document <= self.last_document and self.last_seq > after
 
 
 def files_at(table: Table, snapshot: Snapshot | None) -> list[DocumentFile]:
-    """All data files of a snapshot. Raises UnreadableDeletes."""
+    """Return the data files of a snapshot. Raises UnreadableDeletes."""
     return [] if snapshot is None else list(_each(table, snapshot))
 
 
@@ -53,7 +53,7 @@ def of_buckets(files: Iterable[DocumentFile]) -> dict[int, list[DocumentFile]]:
 
 
 def holding(files: Sequence[DocumentFile], document: str, bucket: int, *, after: int = 0) -> list[DocumentFile]:
-    """Those that may hold rows of the document past `after`."""
+    """Return the files that may hold rows of the document past `after`."""
     name = document.encode()
     return [file for file in files if file.bucket == bucket and file.may_hold(name, after=after)]
 
@@ -73,12 +73,12 @@ def _each(table: Table, snapshot: Snapshot) -> Iterator[DocumentFile]:
         )
 
 
-# What one snapshot and purge does, per bucket, and what came of it: values that cross between driver and tasks.
+# The work of one snapshot and purge, and its results, per bucket. The driver and the tasks exchange them.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folder:
-    """How documents are folded: the setting `fold`, and the roots of the fold `yjs`."""
+    """How to fold documents: the setting `fold`, and the roots of the fold `yjs`."""
 
     fold: str
     yjs_roots: tuple[tuple[str, str], ...] = ()
@@ -86,7 +86,7 @@ class Folder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoldBucket:
-    """Documents of a bucket, by name, and the files that hold their changes and snapshots at the plan's snapshots."""
+    """The plan's documents of one bucket, with the files of their changes and snapshots at the plan's snapshots."""
 
     bucket: int
     documents: tuple[SnapshotDocument, ...]
@@ -96,7 +96,11 @@ class FoldBucket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoldJob:
-    """`run`: begins the names of new files, which lie in the tables' folders of data."""
+    """One run of folding.
+
+    Attributes:
+        run: The beginning of the names of new files, in the data folders of the tables.
+    """
 
     run: str
     folder: Folder
@@ -109,7 +113,7 @@ class FoldJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoldedBucket:
-    """As `model.document.StagedDocuments`, of one bucket."""
+    """The results of one bucket; see `model.document.StagedDocuments`."""
 
     changes: Written
     snapshots: Written
@@ -122,8 +126,11 @@ class FoldedBucket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProofBucket:
-    """A bucket before and after: files of both tables at the plan's snapshots, and as they are staged. `documents`: those that the
-    staging has not blocked."""
+    """One bucket before and after the plan: the files of both tables at the plan's snapshots, and the staged files.
+
+    Attributes:
+        documents: The plan's documents except for documents that staging has blocked.
+    """
 
     bucket: int
     documents: tuple[SnapshotDocument, ...]
@@ -135,7 +142,7 @@ class ProofBucket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proved:
-    """What the gate is told of one bucket: totals (see `evidence`), and the documents whose proof fails."""
+    """Evidence about one bucket: totals (see `evidence`), and the documents with a failed proof."""
 
     totals: tuple[tuple[str, int], ...]
     unproved: tuple[tuple[str, str], ...]

@@ -1,4 +1,4 @@
-"""What the gate judges of staged documents: frames of `gates.documents`, told from both tables before and after (SNP-6)."""
+"""Evidence about staged documents: the frames of `gates.documents`, from both tables before and after (SNP-6)."""
 
 from __future__ import annotations
 
@@ -50,8 +50,17 @@ _UNPROVED = pa.schema([("document", pa.string()), ("reason", pa.string())])
 
 
 def evidence(engine: Engine, tables: Tables, plan: Plan, staged: Staged, policy: Policy) -> Mapping[str, object]:
-    """`documents`: one row of totals over the plan's documents that staging has not blocked; `unproved`: a row for each document whose
-    proof fails; `figures`. Raises PlanConflict where what was staged is gone, FoldingFailed, UnreadableDocuments."""
+    """Return the evidence about staged documents.
+
+    Returns:
+        The frame `documents`, one row of totals over the plan's documents that staging has not blocked; `unproved`, a row for each document
+        with a failed proof; and `figures`.
+
+    Raises:
+        PlanConflict: The stage is missing.
+        FoldingFailed: A task failed.
+        UnreadableDocuments: A file cannot be read.
+    """
     proved: Sequence[Proved] = ()
     if staged.documents is not None:
         proved = each_bucket(engine, plan, "judging", _buckets(tables, plan, staged), partial(_prove, folder_of(policy)))
@@ -67,7 +76,7 @@ def evidence(engine: Engine, tables: Tables, plan: Plan, staged: Staged, policy:
 
 
 def _ids(plan: Plan, staged: Staged) -> tuple[tuple[int | None, int | None], tuple[int | None, int | None]]:
-    """Snapshots before and after, of the changes and of the snapshots."""
+    """Return the snapshot ids before and after, of the table of changes and of the table of snapshots."""
     told, base_id, before = staged.documents, plan.requirements.snapshot_id, plan.snapshots
     snapshots_base = None if before is None else before.snapshot_id
     return (
@@ -77,7 +86,7 @@ def _ids(plan: Plan, staged: Staged) -> tuple[tuple[int | None, int | None], tup
 
 
 def _rows(tables: Tables, plan: Plan, staged: Staged) -> list[int]:
-    """Changes before and after, by Iceberg's own count."""
+    """Return the number of changes before and after, from Iceberg's own counts."""
     changes, counted = tables.load(plan.topic), []
     for snapshot_id in _ids(plan, staged)[0]:
         told = summary_of(None if snapshot_id is None else changes.snapshot_by_id(snapshot_id))
@@ -90,7 +99,7 @@ def _prove(folder: Folder, bucket: ProofBucket, resources: Resources) -> Proved:
 
 
 def _buckets(tables: Tables, plan: Plan, staged: Staged) -> list[ProofBucket]:
-    """Of every bucket that the plan names or that differs."""
+    """Return the files of every bucket that the plan names or that differs."""
     assert staged.documents is not None
     (was, now), (snapshots_were, snapshots_are) = _files_of_both(tables, plan, staged)
     blocked = {document for document, _ in staged.documents.blocked}
@@ -111,7 +120,7 @@ def _buckets(tables: Tables, plan: Plan, staged: Staged) -> list[ProofBucket]:
 
 
 def _files_of_both(tables: Tables, plan: Plan, staged: Staged) -> list[tuple[_Files, _Files]]:
-    """Of the changes and of the snapshots, where there are any: files before and after. Raises PlanConflict."""
+    """Return the files before and after, of the changes and of the snapshots; none without a table of snapshots. Raises PlanConflict."""
     found: list[tuple[_Files, _Files]] = []
     for kind, ids in zip(("", SNAPSHOTS), _ids(plan, staged), strict=True):
         if kind and places.snapshots_document(tables, plan.topic) is None:
@@ -130,10 +139,10 @@ def _files_at(table: Table, snapshot_id: int | None, plan_id: str) -> _Files:
     return {bucket: sorted(files, key=lambda file: file.file.path) for bucket, files in found.items()}
 
 
-# What the gate judges of a staged undo of documents: frames of `gates.documents`, read without a JVM.
+# Evidence about a staged undo of documents: the frames of `gates.documents`, read without a JVM.
 #
-# What was there is shown to be unchanged by the places of rows, file by file; what comes back is compared with the tables' history, all
-# columns of it.
+# The places of rows, file by file, show that existing rows are unchanged. Restored rows are compared with the tables' history in all
+# columns.
 
 
 _PLACE = "document, server_seq, raised"
@@ -164,7 +173,13 @@ WHERE was.epoch IS DISTINCT FROM now.epoch
 
 
 def return_evidence(tables: Tables, plan: Plan, staged: Staged) -> Mapping[str, object]:
-    """Raises PlanConflict where what was staged is gone, UndoSourceGone, UnreadableDocuments."""
+    """Return the evidence about a staged undo of documents.
+
+    Raises:
+        PlanConflict: The stage is missing.
+        UndoSourceGone: The rows to restore are missing from the tables' history.
+        UnreadableDocuments: A file cannot be read.
+    """
     assert plan.snapshots is not None, "an undo of documents says what snapshots it builds on"
     files = [
         (*both, source_files(tables.load(plan.topic, kind=part.kind), part, plan))
@@ -185,7 +200,7 @@ def return_evidence(tables: Tables, plan: Plan, staged: Staged) -> Mapping[str, 
 
 
 def _judged(bucket: int, files: Sequence[tuple[_Files, _Files, _Files]], parts: Sequence[Part]) -> dict[str, int]:
-    """Of one bucket, in which all of a document lies."""
+    """Count one bucket's rows by kind. A bucket holds all rows of its documents."""
     found: dict[str, int] = {}
     with database() as connection:
         for table, relate, schema, (was, now, source), part in zip(
@@ -212,8 +227,10 @@ def _judged(bucket: int, files: Sequence[tuple[_Files, _Files, _Files]], parts: 
 
 
 def _columns(schema: Schema, *, content: bool = True) -> str:
-    """A row's place, and a hash over all its columns. Of a document at one server_seq there may be a snapshot, and a row that only raises
-    the epoch."""
+    """Return the SQL of a row's place, and of a hash over all its columns.
+
+    One server_seq of a document may have two rows: a snapshot, and a row that only raises the epoch.
+    """
     names = [field.name for field in schema.fields]
     raised = "digest IS NULL AS raised" if "digest" in names else "false AS raised"
     every = ", ".join(f'"{name}"' for name in names)

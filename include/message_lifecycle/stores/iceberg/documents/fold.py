@@ -1,4 +1,4 @@
-"""Documents folded in tasks, and the proof of what was folded."""
+"""Fold documents in tasks, and prove the result."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from message_lifecycle.stores.iceberg.tasks import HERE, NewFile, Store, Written
 if TYPE_CHECKING:
     import duckdb
 
-# A task of staging: a bucket's documents folded one after the other, their new snapshots written, and what goes marked (SNP-4, SNP-10).
+# The task of staging: fold a bucket's documents one after the other, write their new snapshots, and mark removed rows (SNP-4, SNP-10).
 #
-# DuckDB brings states and changes in order of (document, server_seq), a few documents at a time and beyond memory where they must be, and
-# one document's state is folded at a time: so neither a document of many changes nor many documents need room.
+# DuckDB streams states and changes in the order of (document, server_seq), a few documents at a time, and spills to disk. The task folds
+# one document's state at a time. So memory does not grow with the number of documents or changes.
 
 
-# A bound text compares as its bytes do, here as in Python.
+# A text bound compares by its bytes, here as in Python.
 _STREAM = """
 SELECT document, 0::TINYINT AS kind, server_seq, state AS content, digest FROM snapshots JOIN todo USING (document)
 WHERE digest IS NOT NULL AND (server_seq = after OR server_seq = newest)
@@ -55,7 +55,12 @@ def fold_of_folder(folder: Folder) -> Fold:
 
 
 def fold_bucket(job: FoldJob, bucket: FoldBucket, resources: Resources) -> FoldedBucket:
-    """Raises what DuckDB and the file system raise, and CorruptVector."""
+    """Fold one bucket.
+
+    Raises:
+        duckdb.Error, OSError: A file cannot be read or written.
+        CorruptVector: A deletion vector is damaged.
+    """
     with opened(resources) as (connection, _):
         relate_changes(connection, "changes", bucket.changes)
         relate_snapshots(connection, "snapshots", bucket.snapshots)
@@ -107,7 +112,7 @@ class _Bucket:
         )
 
     def _each(self) -> Iterator[tuple[SnapshotDocument, Folded]]:
-        """Every document, in order."""
+        """Yield every document of the plan. Documents with stored rows come first, in order."""
         documents = {action.document: action for action in self._bucket.documents}
         self._connection.execute(
             "CREATE TEMP VIEW todo AS SELECT plan.document, plan.seq, plan.after, newest FROM plan LEFT JOIN "
@@ -140,7 +145,7 @@ class _Bucket:
         return folded
 
 
-# A data file of the table of snapshots, written as documents are folded: a few megabytes of states in memory at a time.
+# Write a data file of the table of snapshots while folding documents, with a few megabytes of states in memory at a time.
 
 
 _GROUP_BYTES, _GROUP_ROWS = 8 * MEBIBYTE, 100_000
@@ -148,7 +153,7 @@ _SCHEMA: pa.Schema = SNAPSHOTS_SHAPE.schema.as_arrow()
 
 
 class SnapshotFile:
-    """Rows are added in order of (document, server_seq). Where none is, no file is made."""
+    """A data file of snapshots. Add rows in the order of (document, server_seq). Without rows there is no file."""
 
     def __init__(self, path: str, store: Store = HERE) -> None:
         self._path, self._store = path, store
@@ -177,12 +182,12 @@ class SnapshotFile:
         self._add(document, server_seq, epoch, state)
 
     def raise_epoch(self, document: str, server_seq: int, epoch: int) -> None:
-        """Of a document that gets no new snapshot: there are never two at one server_seq (SNP-1)."""
+        """Add a row that raises the epoch of a document without a new snapshot. A server_seq never has two snapshots (SNP-1)."""
         self._add(document, server_seq, epoch, None)
 
     @property
     def files(self) -> tuple[NewFile, ...]:
-        """Once it is closed."""
+        """Return the new file. Call this after the file is closed."""
         if self._writer is None:
             return ()
         return (NewFile(path=self._path, rows=len(self.documents), bytes=self._store.size(self._path)),)
@@ -209,19 +214,25 @@ class SnapshotFile:
         self._rows, self._bytes = [], 0
 
 
-# A task of the gate: what was staged of a bucket is proved again, from the tables alone and not from what staging said (SNP-6).
+# The task of the gate: prove the staged rows of a bucket again, from the tables alone and not from the results of staging (SNP-6).
 #
-# Every document is folded anew, from the last snapshot below its newest one, over the changes as they were; and its newest snapshot, as
-# staged, over those that are left. What differs between the tables before and after is counted by the places of rows, file by file.
+# The proof folds every document again, from the last snapshot below its newest one, over the changes before the plan. Then the proof folds
+# the staged newest snapshot with the changes that are left. Places of rows, file by file, count the differences between the tables before
+# and after.
 
 
 BASE, NEWEST, BEFORE, LEFT = range(4)
-"""Kinds of rows in the stream, in its order: the state to go on from, the newest one as staged, changes before, changes left."""
+"""The kinds of rows in the stream, in its order: the starting state, the staged newest state, changes before, changes left."""
 _NONE = np.empty(0, np.int64)
 
 
 def prove_bucket(folder: Folder, bucket: ProofBucket, resources: Resources) -> Proved:
-    """Raises what DuckDB and the file system raise, and CorruptVector."""
+    """Prove the staged rows of one bucket.
+
+    Raises:
+        duckdb.Error, OSError: A file cannot be read.
+        CorruptVector: A deletion vector is damaged.
+    """
     with opened(resources) as (connection, _):
         relate_changes(connection, "changes", bucket.changes)
         relate_changes(connection, "staged_changes", bucket.staged_changes)
@@ -238,7 +249,7 @@ def prove_bucket(folder: Folder, bucket: ProofBucket, resources: Resources) -> P
 
 
 def _unproved(connection: duckdb.DuckDBPyConnection, folder: Folder, bucket: ProofBucket) -> Iterator[tuple[str, str]]:
-    """Documents whose proof fails, and why."""
+    """Yield the documents with a failed proof, and the reason."""
     fold, documents = fold_of_folder(folder), {action.document: action for action in bucket.documents}
     newest = dict(relations.newest_of(connection, "staged_snapshots"))
     for document, rows in streamed_in_order(connection, STREAM):
@@ -264,21 +275,21 @@ def _unproved(connection: duckdb.DuckDBPyConnection, folder: Folder, bucket: Pro
 
 
 class _Parts:
-    """One document's rows in order of their kind, taken kind by kind as the proof goes through them once."""
+    """One document's rows in the order of their kind. The proof reads them once, kind by kind."""
 
     def __init__(self, rows: Iterator[Stored]) -> None:
         self._rows = rows
         self._next: Stored | None = next(rows, None)
 
     def state(self, kind: int) -> bytes | None:
-        """None: there is none, or it is not what was written."""
+        """Return the state of this kind; None: missing, or different from its digest."""
         found: bytes | None = None
         for row in self.of(kind):
             found = row.payload if row.payload is not None and digest_of(row.payload) == row.digest else None
         return found
 
     def of(self, kind: int) -> Iterator[Stored]:
-        # What a proof leaves of the kinds before is passed over.
+        # Skip rows of earlier kinds that the proof did not read.
         while self._next is not None and self._next.kind <= kind:
             row, self._next = self._next, next(self._rows, None)
             if row.kind == kind:
@@ -288,7 +299,10 @@ class _Parts:
 def relate_differences(
     connection: duckdb.DuckDBPyConnection, name: str, before: Sequence[DocumentFile], after: Sequence[DocumentFile], columns: str
 ) -> None:
-    """The table `name`: rows that are live before alone (`came` false), or after alone. A file's content never changes, so places tell."""
+    """Create the table `name` of rows that are live only before (`came` false) or only after (`came` true).
+
+    A file's content never changes, so positions identify the rows.
+    """
     was, now = {file.file.path: file for file in before}, {file.file.path: file for file in after}
     differing = [path for path in {**was, **now} if path not in was or path not in now or was[path].file.vector != now[path].file.vector]
     files = [was.get(path) or now[path] for path in differing]
@@ -324,7 +338,7 @@ def _live(file: DocumentFile | None) -> Positions:
     return every if file.file.vector is None else np.setdiff1d(every, marked(file.file.vector))
 
 
-# Questions of the proof, over `changes` and `snapshots` as they were, both as `staged_`, what differs in them, and `plan`.
+# The queries of the proof, over `changes` and `snapshots` before the plan, both after it (`staged_`), their differences, and `plan`.
 
 
 HEADS = """
@@ -349,7 +363,7 @@ UNION ALL
 SELECT document, 3::TINYINT, server_seq, payload, NULL FROM staged_changes JOIN heads USING (document) SEMI JOIN plan USING (document)
 WHERE server_seq > coalesce(newest, 0)
 """
-"""As `proof` takes it."""
+"""The rows in the order that `proof` reads them."""
 
 _NEW_ROW = (
     "(d.digest IS NOT NULL AND d.server_seq = plan.snapshot OR d.digest IS NULL AND plan.snapshot IS NULL "
@@ -378,4 +392,4 @@ TOTALS: Mapping[str, str] = {
     "snapshots_unnamed": "SELECT count(*) FROM snapshots_differ AS d LEFT JOIN plan USING (document) LEFT JOIN heads USING (document) "
     f"WHERE NOT coalesce(CASE WHEN came THEN d.epoch = plan.epoch AND {_NEW_ROW} ELSE {_GOES} END, false)",
 }
-"""One number each; see `evidence`."""
+"""Queries of one number each; see `evidence`."""

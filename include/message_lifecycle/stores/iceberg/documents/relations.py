@@ -1,4 +1,4 @@
-"""Changes and snapshots as relations of DuckDB's SQL."""
+"""Changes and snapshots as relations in DuckDB."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from message_lifecycle.stores.iceberg.tasks import Store, Written
 if TYPE_CHECKING:
     import duckdb
 
-# A plan's documents as relations that questions about changes and snapshots are joined with.
+# Relations of a plan's documents. Queries about changes and snapshots join with them.
 
 
 _LONGS = ("seq", "after", "snapshot", "epoch", "purge_from", "purge_before")
 
 
 def register(connection: duckdb.DuckDBPyConnection, documents: Sequence[SnapshotDocument]) -> None:
-    """`plan`: a row for each document; `planned_drops`: (document, server_seq) of the snapshots that go."""
+    """Create the relations `plan`, a row for each document, and `planned_drops`, the (document, server_seq) of snapshots to remove."""
     columns = {name: pa.array([getattr(action, name) for action in documents], pa.int64()) for name in _LONGS}
     names = pa.array([action.document for action in documents], pa.string())
     connection.register("plan", pa.table({"document": names, **columns}))
@@ -37,29 +37,34 @@ def register(connection: duckdb.DuckDBPyConnection, documents: Sequence[Snapshot
 
 
 def register_pairs(connection: duckdb.DuckDBPyConnection, name: str, pairs: Sequence[tuple[str, int]]) -> None:
-    """A relation (document, server_seq)."""
+    """Create a relation (document, server_seq)."""
     documents = pa.array([document for document, _ in pairs], pa.string())
     connection.register(name, pa.table({"document": documents, "server_seq": pa.array([seq for _, seq in pairs], pa.int64())}))
 
 
 def newest_of(connection: duckdb.DuckDBPyConnection, snapshots: str) -> Mapping[str, int]:
-    """The newest snapshot that each of the plan's documents has in the relation."""
+    """Return the newest snapshot of each of the plan's documents in the relation."""
     rows = connection.execute(
         f"SELECT document, max(server_seq) FROM {snapshots} SEMI JOIN plan USING (document) WHERE digest IS NOT NULL GROUP BY document"
     )
     return dict(rows.fetchall())
 
 
-# Rows of a batch, as Arrow has it and once more as Python's values: a state or a change may have megabytes.
+# The rows of one batch. A batch is in memory twice, as Arrow's and as Python's values, and a state or a change may have megabytes.
 _AT_ONCE = 64
-# Where what all rows have together is bounded beforehand, so many are faster.
+# A larger batch for parts of a limited size, because it is faster.
 _AT_ONCE_OF_PART = 2_048
 PART_BYTES = 32 * MEBIBYTE
 Row = tuple[Any, ...]
 
 
 class Stored(NamedTuple):
-    """A state or a change, as tasks go through them. `kind`: which of the query's parts it is of; `digest`: of a state."""
+    """A state or a change in a stream.
+
+    Attributes:
+        kind: The part of the query that returned the row.
+        digest: The digest of a state.
+    """
 
     document: str
     kind: int
@@ -69,17 +74,17 @@ class Stored(NamedTuple):
 
 
 def relate_changes(connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[DocumentFile]) -> None:
-    """The view `name`: live changes, each with `file` (place in `files`) and `row` (its position there)."""
+    """Create the view `name` of live changes, each with `file` (its place in `files`) and `row` (its position there)."""
     create_relation(connection, name, [file.file for file in files], duckdb_types(CHANGES_SHAPE.schema), places=True)
 
 
 def relate_snapshots(connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[DocumentFile]) -> None:
-    """The same of snapshots, rows that only raise an epoch included."""
+    """Create the view `name` of live snapshots like `relate_changes`, including rows that only raise an epoch."""
     create_relation(connection, name, [file.file for file in files], duckdb_types(SNAPSHOTS_SHAPE.schema), places=True)
 
 
 def streamed(connection: duckdb.DuckDBPyConnection, query: str) -> Iterator[Row]:
-    """The query's rows, a few in memory at a time."""
+    """Yield the query's rows, with a few in memory at a time."""
     for batch in connection.sql(query).to_arrow_reader(_AT_ONCE):
         yield from zip(*map(_values, batch.columns), strict=True)
 
@@ -89,14 +94,15 @@ def streamed_in_order(
 ) -> Iterator[tuple[str, Iterator[Stored]]]:
     """Yield each document with its rows, in the order of document, kind and server_seq.
 
-    DuckDB carries contents along while it sorts, two thousand to a chunk whatever their size. So each sort has a few documents only.
+    DuckDB sorts whole rows with their contents, in chunks of two thousand rows whatever their size. So each sort has a few documents only.
 
     Args:
         connection: The database.
         query: A query for the fields of `Stored`: `document`, `kind`, `server_seq`, `content`, `digest`.
         part_bytes: About how many bytes of contents one sort has. A single document may have more.
     """
-    # Joins as they are written: what stands on the right is small, while contents put into a join's table stay in memory to its end.
+    # Keep the joins in their written order: the right side is small. DuckDB keeps the right side of a join in memory, so contents must not
+    # be there.
     connection.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
     return groupby(chain.from_iterable(_stored(connection, part) for part in _parts(connection, query, part_bytes)), itemgetter(0))
 
@@ -117,22 +123,22 @@ def _parts(connection: duckdb.DuckDBPyConnection, query: str, part_bytes: int) -
 
 
 def _values(column: pa.Array) -> list[Any]:
-    """By NumPy, which makes Python's values several times as fast as Arrow does; but it takes an unknown number for a fraction."""
+    """Return Python's values. NumPy creates them several times as fast as Arrow, but turns integers with nulls into floats."""
     by_arrow = column.null_count and pa.types.is_integer(column.type)
     found: list[Any] = column.to_pylist() if by_arrow else column.to_numpy(zero_copy_only=False).tolist()
     return found
 
 
-# Rows that go, as deletion vectors; a file of which nothing is left goes whole.
+# Mark removed rows in deletion vectors. A file without any remaining row is dropped.
 
 
 _NONE = np.empty(0, np.int64)
 Going = tuple[str, int, int]
-"""Rows of a document from the first server_seq to before the last."""
+"""A document, and a range of its rows: from the first server_seq up to, not including, the last."""
 
 
 class Marking:
-    """Of one bucket, in one run."""
+    """Marks rows of one bucket in one run."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, run: str, bucket: int) -> None:
         self._connection, self._run, self._bucket = connection, run, bucket
@@ -146,9 +152,12 @@ class Marking:
         *,
         also: tuple[str, Sequence[str]] | None = None,
     ) -> tuple[int, Written]:
-        """Mark the relation's rows of each document from the first server_seq to before the last; how many those are. `folder`: of the new
-        vectors, and its store. `also`: all rows
-        of these documents in another relation over the same files, which are not counted."""
+        """Mark the relation's rows in the ranges of `going`, and return how many they are.
+
+        Args:
+            folder: The folder of the new vectors, and its store.
+            also: Another relation over the same files, and documents that lose all rows in it. The returned number leaves these rows out.
+        """
         place = places_of(self._connection, relation, going)
         counted = sum(len(rows) for rows in place.values())
         if also is not None:
@@ -171,7 +180,7 @@ class Marking:
 
 
 def places_of(connection: duckdb.DuckDBPyConnection, relation: str, going: Sequence[Going]) -> dict[int, Positions]:
-    """Rows of the relation by place of their file, ascending."""
+    """Return the rows of the relation in the ranges of `going`, ascending, by the place of their file."""
     if not going:
         return {}
     documents, firsts, befores = zip(*going, strict=True)

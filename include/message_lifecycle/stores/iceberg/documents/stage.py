@@ -1,4 +1,7 @@
-"""Staging snapshots and purges: new snapshots on a branch of their table, what goes marked on a branch of each table (SNP-4, SNP-10)."""
+"""Stage snapshots and purges (SNP-4, SNP-10).
+
+New snapshots go to a branch of their table. Removed rows are marked on a branch of each table.
+"""
 
 from __future__ import annotations
 
@@ -42,12 +45,21 @@ STAGED_DOCUMENTS = "lifecycle.staged-documents"
 
 
 _Parts = tuple[StagedDocuments, Sequence[Written], Sequence[Written]]
-"""What was made, and what differs in the table of changes and in that of snapshots."""
+"""The totals, the changes of the table of changes, and the changes of the table of snapshots."""
 
 
 def stage(engine: Engine, tables: Tables, plan: Plan) -> Staged:
-    """Fold, or bring back what an undo names, and put what comes and what goes on the plan's branches; done before, it is found. Raises
-    PlanConflict, FoldingFailed, UnreadableDocuments, UnreadableDeletes, UndoSourceGone; then nothing is staged."""
+    """Stage a plan of documents on its branches, unless an earlier run has done so: fold documents, or restore the rows that an undo names.
+
+    Raises:
+        PlanConflict: The tables have changed since the plan.
+        FoldingFailed: A task failed.
+        UnreadableDocuments: A file cannot be read.
+        UnreadableDeletes: A table has deletes of an old kind.
+        UndoSourceGone: The rows to restore are missing.
+
+    After an error nothing is staged.
+    """
     changes = engine.table(plan.topic)
     snapshots = table_to_build_on(engine, plan, SNAPSHOTS, plan.snapshots, partial(places.create, tables, plan.topic))
     fence.check(plan, plan.plan_id, changes, None)
@@ -57,9 +69,9 @@ def stage(engine: Engine, tables: Tables, plan: Plan) -> Staged:
         return found
     work = partial(_folded, engine) if plan.on_snapshots.documents else _returned
     told, of_changes, of_snapshots = work(tables, plan, snapshots_base)
-    # Keys that a catalog gave out with them may have ended meanwhile.
+    # Load the tables again: storage keys from the catalog may have expired.
     changes, snapshots = engine.table(plan.topic), table_beside(engine, plan, SNAPSHOTS)
-    # The changes first: what stands on the snapshots' branch says that all is there.
+    # Commit the changes first. The commit on the snapshots' branch then marks the stage as complete.
     told = replace(told, changes_id=committed(engine, plan, changes, of_changes, base_id, {}))
     words = {STAGED_DOCUMENTS: json.dumps(asdict(told))}
     snapshots_id = committed(engine, plan, snapshots, of_snapshots, snapshots_base, words)
@@ -73,8 +85,8 @@ def _folded(engine: Engine, tables: Tables, plan: Plan, snapshots_base: int) -> 
     try:
         results = each_bucket(
             engine, plan, "folding", job.buckets, partial(_fold, replace(job, buckets=()))
-        )  # its own bucket comes to a task alone
-    except BaseException:  # whatever broke it off, nobody will commit what it wrote
+        )  # a task receives only its own bucket
+    except BaseException:  # no commit will follow, so delete the new files
         _discard(job)
         raise
     return _totals(results), [one.changes for one in results], [one.snapshots for one in results]
@@ -93,7 +105,7 @@ def folder_of(policy: Policy) -> Folder:
 
 
 def found_before(plan: Plan, changes: Java, snapshots: Java) -> Staged | None:
-    """What an earlier run of the plan has staged, where it is whole; what is not is taken away."""
+    """Return the complete stage of an earlier run, or delete an incomplete stage and return None."""
     branch = branch_of(plan.plan_id)
     done, marked = snapshots.snapshot(branch), changes.snapshot(branch)
     if done is not None and done.summary().get(STAGED_PLAN_ID) == plan.plan_id:
@@ -110,7 +122,7 @@ def found_before(plan: Plan, changes: Java, snapshots: Java) -> Staged | None:
 
 
 def staged_as(plan: Plan, told: StagedDocuments) -> Staged:
-    """What the verbs are told of a stage."""
+    """Return the description of a stage."""
     ids = (told.changes_id, told.snapshots_id)
     newest = next((found for found in ids if found is not None), plan.requirements.snapshot_id)
     return Staged(plan_id=plan.plan_id, branch=None if ids == (None, None) else branch_of(plan.plan_id), snapshot_id=newest, documents=told)
@@ -131,7 +143,7 @@ def _job(tables: Tables, plan: Plan, base_id: int) -> FoldJob:
         for bucket, documents in sorted(by_bucket(plan.on_snapshots.documents).items())
     )
     return FoldJob(
-        # Unique: what an attempt that died has left is never taken for this one's.
+        # A unique name, so that leftovers of an attempt that died never count as files of this one.
         run=f"{plan.plan_id[:16]}-{token_hex(4)}",
         folder=folder_of(Policy.of_values(plan.policy)),
         changes_folder=f"{folder_at(changes.location())}/data",
@@ -143,7 +155,7 @@ def _job(tables: Tables, plan: Plan, base_id: int) -> FoldJob:
 
 
 def _discard(job: FoldJob) -> None:
-    """Take away what a run has written that will not be committed."""
+    """Delete the files of a run that no commit will use."""
     for folder, store in ((job.changes_folder, job.changes_store), (job.snapshots_folder, job.snapshots_store)):
         store.remove_named(folder, lambda file: file.startswith(f"{job.run}-"))
 
@@ -169,7 +181,7 @@ def _totals(results: Sequence[FoldedBucket]) -> StagedDocuments:
 def committed(
     engine: Engine, plan: Plan, table: Java, results: Sequence[Written], base_id: int | None, words: dict[str, str]
 ) -> int | None:
-    """The branch's new snapshot; None: nothing of the table changes."""
+    """Commit to the plan's branch and return its new snapshot; None: the table does not change."""
     results = [one for one in results if not one.is_nothing]
     if not results or base_id is None:
         return None
@@ -192,7 +204,7 @@ Made = TypeVar("Made")
 
 
 def each_bucket(engine: Engine, plan: Plan, what: str, buckets: Sequence[Given], work: Callable[[Given, Resources], Made]) -> list[Made]:
-    """The work of every bucket, each within its share of the machine. Raises FoldingFailed."""
+    """Run the work of every bucket, each within its share of the machine. Raises FoldingFailed."""
     found = engine.run(buckets, work, description=job_text(plan, f"{what} {len(buckets)} buckets"))
     for bucket, failed in zip(buckets, found, strict=True):
         if isinstance(failed, Failed):
@@ -200,14 +212,19 @@ def each_bucket(engine: Engine, plan: Plan, what: str, buckets: Sequence[Given],
     return [one for one in found if not isinstance(one, Failed)]
 
 
-# Staging the undo of a purge: changes and snapshots that it took, back on branches of both tables (DEL-7).
+# Stage the undo of a purge: restore the removed changes and snapshots on branches of both tables (DEL-7).
 #
-# Rows are found in the tables' history by document and server_seq, whatever has become of their files since.
+# The tables' history has the rows, by document and server_seq, even if their files have changed since.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """What an undo brings back to one of the two tables. `source_id`: its snapshot that holds it. `going`: by bucket."""
+    """The rows that an undo restores to one of the two tables.
+
+    Attributes:
+        source_id: The snapshot of the table that holds the rows.
+        going: The rows by bucket.
+    """
 
     kind: str
     source_id: int | None
@@ -216,7 +233,7 @@ class Part:
 
 
 def parts_of(plan: Plan) -> tuple[Part, Part]:
-    """Changes, and snapshots."""
+    """Return the part of the changes and the part of the snapshots."""
     changes: dict[int, list[Going]] = {}
     snapshots: dict[int, list[Going]] = {}
     for back in plan.on_changes.documents_back:
@@ -238,7 +255,7 @@ def _returned(tables: Tables, plan: Plan, snapshots_base: int) -> _Parts:
 
 
 def source_files(table: Table, part: Part, plan: Plan) -> dict[int, list[DocumentFile]]:
-    """Files of the table's history, by bucket, that may hold what comes back. Raises UndoSourceGone."""
+    """Return the files of the table's history, by bucket, that may hold the rows to restore. Raises UndoSourceGone."""
     source = None if part.source_id is None else table.snapshot_by_id(part.source_id)
     if source is None:
         if part.rows:

@@ -1,4 +1,4 @@
-"""Documents on tables: `ports.Documents`, and the changes of both tables. Spark is asked for where its SQL or its executors are needed."""
+"""Documents on tables: `ports.Documents`, and the commits on both tables. Spark starts only for its SQL or its executors."""
 
 from __future__ import annotations
 
@@ -47,8 +47,12 @@ if TYPE_CHECKING:
 
 
 class IcebergDocuments(IcebergDocumentReader):
-    """`steps` is told the name of each step as it is reached: `numbered` (of an addition), `after_stage`, and `before_`, `inside_` and
-    `after_` of `snapshots_commit`, `purge_commit` and `changes_commit` (of an undo)."""
+    """Reads documents and adds changes.
+
+    Args:
+        steps: Called with the name of each step: `numbered` (of an addition), `after_stage`, and `before_`, `inside_` and `after_` of
+            `snapshots_commit`, `purge_commit` and `changes_commit` (of an undo).
+    """
 
     def __init__(self, engine: Callable[[], Engine], *, tables: Tables | None = None, steps: Callable[[str], None] | None = None) -> None:
         super().__init__(tables)
@@ -60,7 +64,7 @@ class IcebergDocuments(IcebergDocumentReader):
 
 
 class _OfDocuments(TableStore):
-    """Both tables are staged together, and judged together. `steps` as `IcebergDocuments` has them."""
+    """Stages and judges both tables together. See `IcebergDocuments` for `steps`."""
 
     kinds = ("", SNAPSHOTS)
 
@@ -86,7 +90,10 @@ class _OfDocuments(TableStore):
 
 
 class IcebergSnapshots(_OfDocuments):
-    """New snapshots and raised epochs come, old snapshots go; or those come back that had gone. No change goes or comes with them."""
+    """Commits to the table of snapshots: adds snapshots and raises epochs, removes old snapshots, or restores them.
+
+    Changes are a separate commit.
+    """
 
     def _table(self, plan: Plan) -> Table | None:
         return self._of_snapshots(plan)
@@ -112,15 +119,17 @@ class IcebergSnapshots(_OfDocuments):
 
 
 class IcebergChanges(_OfDocuments):
-    """Changes go, only after the snapshots that cover them are published; or come back. A plan that purges nothing is done with its
-    snapshots."""
+    """Commits to the table of changes: purges, only after the snapshots that cover them are published, or restored changes.
+
+    A plan that purges nothing ends with its snapshots.
+    """
 
     def _table(self, plan: Plan) -> Table | None:
         self._tables.of_documents(plan.topic)
         return self._tables.load(plan.topic)
 
     def _prepared(self, engine: Engine, verdict: Verdict, given: Given) -> Ready | None:
-        """Of a purge its snapshots' is ready as well: it is asked first, and nobody asks behind one that is not."""
+        """Prepare the commit of the changes. The commit of the snapshots is ready too: the caller prepares it first and stops if it is not."""
         if _told(verdict).changes_id is None:
             return None
         table = engine.table(verdict.plan.topic)
@@ -155,16 +164,16 @@ class IcebergChanges(_OfDocuments):
         return super().published(plan)
 
 
-# Publishing: first new snapshots and raised epochs, then the purge, each in one fenced commit of its table (SNP-7, DEL-4, DEL-5); of an
-# undo first the changes that come back, then the snapshots.
+# Publish new snapshots and raised epochs first, then the purge, each in one fenced commit of its table (SNP-7, DEL-4, DEL-5). An undo
+# publishes restored changes first, then the snapshots.
 #
-# A crash between the two leaves changes that are not needed any more, and never lacks one: readers stand on the new epoch already.
+# A crash between the two commits leaves unneeded changes, and never lacks a change: readers already use the new epoch.
 
 
 def _snapshots(engine: Engine, table: Java, verdict: Verdict) -> Update:
-    """Raises PlanConflict."""
+    """Describe the commit of the snapshots. Raises PlanConflict."""
     plan, plan_id = verdict.plan, verdict.plan.plan_id
-    if not plan.restored_rows:  # an undo that has brought back changes has looked at it before them, and then nothing stops it
+    if not plan.restored_rows:  # an undo has checked this before it restored changes; now nothing may stop it
         fence.check(plan, plan_id, engine.table(plan.topic), None)
     base_id = snapshots_base(table, plan)
     change = staged_change(engine, table, plan_id, _told(verdict).snapshots_id, base_id)
@@ -176,15 +185,21 @@ def _snapshots(engine: Engine, table: Java, verdict: Verdict) -> Update:
 
 
 def _purge(engine: Engine, table: Java, verdict: Verdict, given: Given, *, with_snapshots: bool = False) -> Update:
-    """Raises PlanConflict, in an attempt also where the plan's snapshots are not the newest ones. `with_snapshots`: they come in the same
-    commit, whose other part refuses where others are."""
+    """Describe the commit of a purge.
+
+    Args:
+        with_snapshots: The snapshots are part of the same commit. The check of their head then belongs to the other part of that commit.
+
+    Raises:
+        PlanConflict: The table has changed. Every attempt checks again that the plan's snapshots are the newest ones.
+    """
     plan, plan_id = verdict.plan, verdict.plan.plan_id
     base_id = _changes_base(table, plan, "purges changes")
     change = staged_change(engine, table, plan_id, _told(verdict).changes_id, base_id)
 
     def condition(walk: Walk) -> None:
         only_appends_since(walk(), plan_id, base_id)
-        # What was proved rests on these snapshots: a later plan's may rest on others.
+        # The proof used these snapshots. Snapshots of a later plan may not cover the purge.
         newest = None if with_snapshots else next(main_ancestors(table_beside(engine, plan, SNAPSHOTS)))
         if newest is not None and newest.get(PLAN_ID) != plan_id:
             raise PlanConflict(plan_id, "other snapshots of its documents were published since", rival=newest.get(PLAN_ID))
@@ -195,7 +210,7 @@ def _purge(engine: Engine, table: Java, verdict: Verdict, given: Given, *, with_
 
 
 def _returns(engine: Engine, table: Java, verdict: Verdict, _given: Given) -> Update:
-    """The first of an undo's commits. Raises PlanConflict."""
+    """Describe the commit of restored changes, the first commit of an undo. Raises PlanConflict."""
     plan, plan_id = verdict.plan, verdict.plan.plan_id
     base_id = _changes_base(table, plan, "brings changes back")
     change = staged_change(engine, table, plan_id, _told(verdict).changes_id, base_id)
@@ -203,7 +218,11 @@ def _returns(engine: Engine, table: Java, verdict: Verdict, _given: Given) -> Up
 
 
 def _changes_base(table: Java, plan: Plan, what: str) -> int:
-    """The snapshot of the changes that the plan builds on. `what`: the plan does, in words. Raises PlanConflict."""
+    """Return the snapshot of the changes that the plan builds on. Raises PlanConflict.
+
+    Args:
+        what: The plan's action, in words.
+    """
     fence.check(plan, plan.plan_id, table, None)
     if plan.requirements.snapshot_id is None:
         raise PlanConflict(plan.plan_id, f"it was made of no snapshot, and {what}")
@@ -217,17 +236,17 @@ def _told(verdict: Verdict) -> StagedDocuments:
     return told
 
 
-# Changes coming in: each the next one of its document, whoever else writes at the same time (SNP-1).
+# Add changes. A change always gets the next server_seq of its document, even if others write at the same time (SNP-1).
 #
-# They are numbered by their writers, so a commit holds only if no other changes came since the numbers were looked at; else they are
-# looked at again. What a purge takes meanwhile changes no number.
+# Writers number the changes. A commit succeeds only if no other changes arrived since the writer checked the numbers. Otherwise the writer
+# checks them again. A purge does not affect the numbers.
 
 
 TRIES = 20
 
 
 class _MovedOn(LifecycleError):
-    """Other changes came first: look again. Never leaves this module."""
+    """Other changes came first, so check the numbers again. Never leaves this module."""
 
 
 def add(
@@ -239,7 +258,14 @@ def add(
     ledger: tuple[str, int],
     steps: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Store the changes, all or none; what is refused for its number needs no engine. Raises InvalidServerSeq, NotADocumentTopic, TableBusy, CommitUnknown."""
+    """Store the changes, all or none. A change with a wrong number fails before the engine starts.
+
+    Raises:
+        InvalidServerSeq: A change has not the next number of its document.
+        NotADocumentTopic: The topic has no documents.
+        TableBusy: Other changes kept coming first.
+        CommitUnknown: The catalog's answer is missing.
+    """
     if not changes:
         tables.of_documents(name)
         return
@@ -263,7 +289,11 @@ def add(
 
 
 def check_next(changes: Sequence[Change], ends: Mapping[str, int]) -> None:
-    """Each is its document's next one, in the order given. `ends`: server_seqs reached. Raises InvalidServerSeq."""
+    """Check that each change has the next server_seq of its document, in the given order. Raises InvalidServerSeq.
+
+    Args:
+        ends: The server_seqs that the documents have reached.
+    """
     reached = dict(ends)
     for change in changes:
         due = reached.get(change.document, 0) + 1
@@ -290,7 +320,7 @@ def _commit(
             if ancestor.snapshot_id == base_id:
                 break
             if ancestor.get(INGEST_ID) == batch_id:
-                raise AlreadyThere  # by an attempt whose answer was lost; others may have come on it
+                raise AlreadyThere  # by an attempt whose answer was lost; other commits may follow it
             others = others or ancestor.get(PLAN_ID) is None
         else:
             others = True
@@ -316,7 +346,7 @@ def _commit(
 
 
 def _written(io: FileIO, folder: str, batch_id: str, changes: Sequence[Change]) -> Iterator[tuple[int, NewFile]]:
-    """One file for each bucket, in the table's order."""
+    """Write one file for each bucket, in the table's order."""
     buckets: dict[str, int] = {document: bucket_of(document) for document in {change.document for change in changes}}
     mine: dict[int, list[Change]] = {}
     for change in sorted(changes, key=lambda change: (change.document, change.server_seq)):
@@ -327,7 +357,7 @@ def _written(io: FileIO, folder: str, batch_id: str, changes: Sequence[Change]) 
 
 
 def write_changes(io: FileIO, path: str, changes: Sequence[Change]) -> NewFile:
-    """A data file of these changes, which are in order."""
+    """Write a data file of changes. The caller sorts the changes."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

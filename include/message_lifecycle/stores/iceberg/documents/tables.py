@@ -1,4 +1,4 @@
-"""The tables of a topic of documents: where they lie, and what is read of them."""
+"""Find and read the tables of a topic of documents."""
 
 from __future__ import annotations
 
@@ -24,27 +24,32 @@ from message_lifecycle.stores.iceberg.named import NamesFailures
 if TYPE_CHECKING:
     from message_lifecycle.stores.iceberg.table_folder import TableDocument
 
-# The two tables of a document topic: where they lie, and which snapshots of theirs a plan builds on.
+# The two tables of a document topic, and the snapshots that a plan builds on.
 
 
 OF_PROPERTY = "lifecycle._changes-table"
-"""Uuid of the table of changes that the snapshots are of."""
+"""The uuid of the table of changes that the snapshots belong to."""
 
 
 def create(tables: Tables, name: TopicName) -> None:
-    """Make the table of snapshots, empty, where there is none. Raises DeletionBegun."""
+    """Create the table of snapshots, empty, if it does not exist. Raises DeletionBegun."""
     from message_lifecycle.stores.iceberg import columns, new_table
 
     if snapshots_document(tables, name) is not None:
         return
     topic = tables.of_documents(name)
     properties = {**columns.SNAPSHOTS_PROPERTIES, **beside(name, topic.properties), OF_PROPERTY: topic.uuid}
-    # False: another process made it meanwhile
+    # The result False means that another process has created the table meanwhile.
     new_table.create((name.namespace, name.table(SNAPSHOTS)), columns.SNAPSHOTS_SHAPE, properties=properties, summary={})
 
 
 def snapshots_document(tables: Tables, name: TopicName) -> TableDocument | None:
-    """Metadata of the table of snapshots; None: there is none yet. Raises NotADocumentTopic, SnapshotsOfAnother."""
+    """Return the metadata of the table of snapshots; None: no table yet.
+
+    Raises:
+        NotADocumentTopic: The topic has no documents.
+        SnapshotsOfAnother: The table belongs to a topic that was dropped.
+    """
     place, topic = (name.namespace, name.table(SNAPSHOTS)), tables.of_documents(name)
     document = tables.found(place)
     if document is None:
@@ -55,7 +60,7 @@ def snapshots_document(tables: Tables, name: TopicName) -> TableDocument | None:
 
 
 def tables_of(tables: Tables, name: TopicName) -> DocumentTables:
-    """By the metadata documents alone."""
+    """Return the ids of both tables, from their metadata documents alone."""
     changes, snapshots = tables.of_documents(name), snapshots_document(tables, name)
     return DocumentTables(
         topic=name,
@@ -67,16 +72,16 @@ def tables_of(tables: Tables, name: TopicName) -> DocumentTables:
 
 
 def snapshots_base(table: Java, plan: Plan) -> int:
-    """The snapshot of the table of snapshots that the plan builds on, which must be the newest one. Raises PlanConflict."""
+    """Return the snapshot that the plan builds on, in the table of snapshots. Raises PlanConflict unless it is the newest one."""
     made, changed = "snapshots of its documents were made", "the documents' snapshots have changed"
     return required_head(table, plan.plan_id, plan.snapshots, made=made, changed=changed)
 
 
-# What can be wrong with the tables of documents, by name. Nothing is purged over any of it.
+# Errors of the tables of documents. Any of them prevents a purge.
 
 
 class UnreadableDocuments(PartlyUnavailable):
-    """A file of a document topic is gone or damaged."""
+    """A file of a document topic is missing or damaged."""
 
     def __init__(self, table: str, reason: str) -> None:
         self.table, self.reason = table, reason
@@ -87,7 +92,7 @@ class UnreadableDocuments(PartlyUnavailable):
 
 
 def damaged_snapshot(table: str, document: str, server_seq: int) -> PartlyUnavailable:
-    """A stored state that is not the one that was written."""
+    """Return the error for a stored state that differs from its digest."""
     return PartlyUnavailable(
         f"table {table}: the state of document {document} at server_seq {server_seq} does not match its digest. Bring its file back "
         "from a copy; until then nothing of the document is purged.",
@@ -96,7 +101,7 @@ def damaged_snapshot(table: str, document: str, server_seq: int) -> PartlyUnavai
 
 
 def snapshots_of_another(topic: str, table: str) -> PartlyUnavailable:
-    """The table of snapshots in the topic's place is another topic's."""
+    """Return the error for a table of snapshots that belongs to another topic."""
     return PartlyUnavailable(
         f"topic {topic}: the table {table} in the place of its snapshots is of a topic that was dropped; drop it, too.",
         code="SnapshotsOfAnother",
@@ -104,7 +109,7 @@ def snapshots_of_another(topic: str, table: str) -> PartlyUnavailable:
 
 
 class FoldingFailed(Unavailable):
-    """A task could not do its part; both tables are as they were."""
+    """A task could not do its part. The tables have not changed."""
 
     def __init__(self, bucket: int, kind: str, reason: str) -> None:
         self.bucket, self.kind, self.reason = bucket, kind, reason
@@ -115,17 +120,17 @@ class FoldingFailed(Unavailable):
 
 @contextmanager
 def reading(table: str) -> Iterator[None]:
-    """Raises UnreadableDocuments where a file cannot be read."""
+    """Turn read errors into UnreadableDocuments."""
     import duckdb
 
     try:
         yield
-    # Not every error of DuckDB: a question that is wrong is our own mistake.
+    # Not every error of DuckDB: a wrong query is our own mistake.
     except (duckdb.OperationalError, duckdb.InvalidInputException, duckdb.DataError, OSError) as error:
         raise UnreadableDocuments(table, f"{type(error).__name__}: {str(error).splitlines()[0]}") from error
 
 
-# Documents read without a JVM: their state by one aggregate over both tables, their changes and snapshots file by file.
+# Read documents without a JVM: their state by one aggregate over both tables, their changes and snapshots file by file.
 
 
 _STATES = """
@@ -145,7 +150,7 @@ FROM stored FULL JOIN kept USING (document){only} ORDER BY document
 
 
 class IcebergDocumentReader(NamesFailures):
-    """`ports.Documents`, but for what comes in."""
+    """Implements the reading part of `ports.Documents`."""
 
     def __init__(self, tables: Tables | None = None) -> None:
         self._tables = tables or Tables()
@@ -256,12 +261,12 @@ class IcebergDocumentReader(NamesFailures):
 
 
 def digest_of(state: bytes) -> str:
-    """What is kept beside a stored state, to tell later that it is the same."""
+    """Return the digest that the table keeps next to a stored state, to detect a changed state."""
     return hashlib.sha256(state).hexdigest()
 
 
 def _holding_any(files: Sequence[DocumentFile], documents: Collection[str], *, after: int = 0) -> list[DocumentFile]:
-    """Files that may hold one of the documents."""
+    """Return the files that may hold one of the documents."""
     from message_lifecycle.stores.iceberg.columns import bucket_of
 
     found = {file.file.path: file for document in documents for file in holding(files, document, bucket_of(document), after=after)}
