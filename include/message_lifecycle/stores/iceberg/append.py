@@ -1,4 +1,4 @@
-"""Batches put on a table exactly once: messages of a topic, and rows of the quarantine beside it."""
+"""Append batches to a table exactly once: messages of a topic, and rows of the quarantine next to it."""
 
 from __future__ import annotations
 
@@ -30,20 +30,24 @@ from message_lifecycle.stores.iceberg.session import engine_failures
 from message_lifecycle.stores.iceberg.shares import Failed, Made, Resources
 from message_lifecycle.stores.iceberg.tasks import NewFile, Store
 
-# A batch in files that no reader sees, and put on main by one commit that is made at most once.
+# A batch is written to files that no reader sees. One commit, made at most once, adds them to main.
 #
-# The batch id stands in the commit's summary. After a crash, or a commit whose result is unknown, it is looked for on main; and
-# inside every attempt the fence asks whether another run of the batch was first, and whether it may still be committed at all.
+# The commit's summary contains the batch id. After a crash, or a commit with an unknown result, a run searches main for the id. Inside
+# every attempt the fence checks two things: whether another run of the batch was first, and whether the batch may still be committed.
 
 
 MayCommit = Callable[[], None]
-"""Raises a LifecycleError where the batch may no longer be committed; asked inside every attempt."""
+"""Raises a LifecycleError if the batch may no longer be committed. Every attempt calls this function."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Appended:
-    """A batch on main, as its commit tells; `state` is the log's after it. `span_seconds`: what the span of its segments was doubled to,
-    because it would have opened too many; None: it is as set (EXP-3)."""
+    """A batch on main, from the summary of its commit.
+
+    Attributes:
+        state: The log's state after the batch.
+        span_seconds: The doubled span of its segments, because the set span would have opened too many; None: the set span (EXP-3).
+    """
 
     batch_id: str
     snapshot_id: int
@@ -52,7 +56,7 @@ class Appended:
     state: LogSummary
     span_seconds: int | None = None
     ranges: tuple[tuple[int, int, int], ...] | None = None
-    """Its messages, as (partition, first offset, last offset); None: the table's history does not say any more."""
+    """The batch's messages, as (partition, first offset, last offset); None: the table's history no longer records them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,14 +77,14 @@ class Written:
 
 
 class AlreadyThere(LifecycleError):
-    """Another run of this batch was first: look for it."""
+    """Another run of this batch was first. Search main for its commit."""
 
 
 def find_appended(table: Java, batch_id: str) -> Appended | None:
     """Return the batch's commit on main: from its snapshot or, after another engine's expiry, from the table's witness.
 
     Raises:
-        LogStateLost, LogRolledBack: The snapshot is not on main, and nobody can say whether the batch still is.
+        LogStateLost, LogRolledBack: The snapshot is not on main, and neither is proof that the batch still is.
     """
     ancestors = main_ancestors(table)
     for ancestor in ancestors:
@@ -92,7 +96,7 @@ def find_appended(table: Java, batch_id: str) -> Appended | None:
 
 
 def _ranges(found: Appended, has_parent: bool, before: Iterator[Ancestor]) -> tuple[tuple[int, int, int], ...] | None:
-    """What lies between the ends of the log before the batch and after it: a batch numbers its messages without gaps (MSG-4)."""
+    """Return the offsets between the log's ends before and after the batch: a batch numbers its messages without gaps (MSG-4)."""
     earlier, is_last = None, not has_parent
     for ancestor in before:
         earlier = LogSummary.from_properties(ancestor.summary)
@@ -120,13 +124,17 @@ def _appended(batch_id: str, snapshot_id: int, summary: Mapping[str, str]) -> Ap
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Base:
-    """A table as it is when a batch is numbered: `base_id` is main's newest snapshot; None: there is none."""
+    """A table when a batch is numbered.
+
+    Attributes:
+        base_id: Main's newest snapshot; None for an empty table.
+    """
 
     table: Java
     base_id: int | None
 
     def found(self, batch_id: str) -> Appended | None:
-        """The batch where it was on main before that; whatever came later, the fence sees."""
+        """Return the batch if it was on main before the numbering. The fence finds a later commit."""
         return find_appended(self.table, batch_id)
 
 
@@ -212,9 +220,16 @@ def commit_staged(
     may_commit: MayCommit,
     state: Callable[[LogSummary], LogSummary] | None = None,
 ) -> None:
-    """Put the files on main in one fenced commit. `state`: the log's new state, given that of the real base.
+    """Add the files to main in one fenced commit.
 
-    Raises AlreadyThere where the batch is on main, whatever `state` and `may_commit` raise, TableBusy, CommitUnknown.
+    Args:
+        state: Returns the log's new state, given the state that the commit really builds on.
+
+    Raises:
+        AlreadyThere: The batch is on main.
+        TableBusy: Other commits kept coming first.
+        CommitUnknown: The catalog's answer is missing.
+        Exception: Any error of `state` and `may_commit`.
     """
 
     def judge(walk: Walk) -> None:
@@ -237,11 +252,11 @@ def commit_staged(
     fenced_commit(stage.table, judge, make, what=f"batch {batch_id}")
 
 
-# Appending a batch of messages, numbered without a lock (MSG-4).
+# Append a batch of messages, numbered without a lock (MSG-4).
 #
-# Tasks number the batch on from the state of a base snapshot, and write its files. The commit holds only if the partitions that it
-# touches still end where the base ended, and their active segments are still open; else tasks number and write it again.
-# Partitions that it does not touch are carried over from what the commit really builds on.
+# Tasks number the batch from the state of a base snapshot on, and write its files. The commit succeeds only under two conditions. The
+# partitions of the batch must still end where the base ended, and their active segments must still be open. Otherwise tasks number and
+# write the batch again. The state of all other partitions comes from the snapshot that the commit really builds on.
 
 
 TRIES = 5
@@ -251,7 +266,7 @@ _TASK_BYTES = 32 << 20
 
 
 class MovedOn(LifecycleError):
-    """Another writer was first in one of our partitions: number again. Never leaves this module."""
+    """Another writer was first in one of our partitions, so number again. Never leaves this module."""
 
 
 class Source(Protocol):
@@ -285,7 +300,12 @@ class ScratchSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Item:
-    """The work of one task. `base`: the state of the log that the batch follows. `places`: gives the messages their places."""
+    """The work of one task.
+
+    Attributes:
+        base: The state of the log that the batch follows.
+        places: Gives the messages their places.
+    """
 
     place: Place
     source: Source
@@ -296,7 +316,7 @@ class _Item:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Partition:
-    """The new files of a partition by segment, and its end and active segment after them."""
+    """The new files of a partition by segment, and the partition's end and active segment after them."""
 
     partition: int
     files: Sequence[tuple[int, NewFile]]
@@ -318,7 +338,7 @@ def append_batch(
 ) -> Appended | None:
     """Append the messages of scratch files, once. Return None if there are none.
 
-    A batch that is on main already is found, not repeated.
+    A batch that is already on main is returned, not repeated.
 
     Args:
         parts: The messages of each partition, in the order of the log.
@@ -326,7 +346,7 @@ def append_batch(
 
     Raises:
         TableBusy: Other writers came first every time.
-        CommitUnknown: Nobody knows whether the commit was made.
+        CommitUnknown: The catalog's answer is missing, so the commit may exist.
     """
     for number in range(TRIES):
         engine.forget(name)
@@ -389,9 +409,9 @@ def write_batch(
     description: str,
     places: type[Numbering] = Numbering,
 ) -> Written:
-    """Write messages by tasks, a file for each segment, behind the log of `base`.
+    """Write messages in tasks, one file per segment, after the log of `base`.
 
-    If they would open too many segments, they are written again by the first span that fits (EXP-3).
+    If the messages would open too many segments, tasks write them again with the first span that fits (EXP-3).
 
     Args:
         places: Gives the messages their places.
@@ -436,7 +456,7 @@ def _items(place: Place, sources: Sequence[Source], base: LogSummary, rules: Cut
 def _written(engine: Engine, items: Sequence[_Item], description: str) -> list[tuple[list[_Partition], int]]:
     try:
         return results_of(engine.run(items, _write, description=description))
-    except BaseException:  # an interrupt, too: no commit will name these files, so they are removed before it is raised again
+    except BaseException:  # an interrupt, too: no commit will name these files, so delete them
         if items:
             place = items[0].place
             place.store.remove_named(place.folder, lambda file: file.startswith(place.run) and file.endswith(".parquet"))
@@ -444,7 +464,7 @@ def _written(engine: Engine, items: Sequence[_Item], description: str) -> list[t
 
 
 def _write(item: _Item, share: Resources) -> tuple[list[_Partition], int]:
-    """Place the messages, and write a file for each segment; and how many messages were left out. This is the work of a task."""
+    """Place the messages in a task, write one file per segment, and return the partitions and the number of messages left out."""
     places, before = item.places(item.base, item.rules), item.source.left_out
     with engine_failures():
         made = [done for partition in item.source.partitions if (done := _partition(item, partition, places, share)) is not None]
@@ -475,16 +495,20 @@ def _partition(item: _Item, partition: int, places: Numbering, share: Resources)
 
 
 def _count(item: _Item, share: Resources) -> list[int]:
-    """Count the segments that the messages would open by each span (EXP-3). This is the work of a task."""
+    """Count in a task the segments that the messages would open with each span (EXP-3)."""
     batches = (batch for partition in item.source.partitions for batch in item.source.read(partition, share))
     return count_opened(batches, item.base, item.rules)
 
 
 def merged(base: LogSummary, ours: LogSummary, now: LogSummary) -> LogSummary:
-    """Ours in our partitions, what the commit builds on in the others. Raises MovedOn where that is not our base."""
+    """Return our state for our partitions, and the state that the commit builds on for the others.
+
+    Raises:
+        MovedOn: The state of our partitions differs from our base.
+    """
     for partition in ours.end_offsets:
         if now.end_offsets.get(partition) != base.end_offsets.get(partition):
             raise MovedOn
         if now.active.get(partition) != base.active.get(partition):
-            raise MovedOn  # sealed meanwhile: our first messages would join a segment that is closed
+            raise MovedOn  # sealed meanwhile: our first messages would join a closed segment
     return replace(now, end_offsets={**now.end_offsets, **ours.end_offsets}, active={**now.active, **ours.active})

@@ -1,16 +1,17 @@
-"""Branches that we make on a table: a plan's stage, which no reader of main sees (DEL-1), and what an erasure leaves for an undo (DEL-7).
+"""Our branches on a table: a plan's stage, which no reader of main sees (DEL-1), and undo branches of an erasure (DEL-7).
 
-An erasure ends the table's history at once, and with it the snapshot that undo takes rows from. So before it does, it makes the branch
-`undo_<first 16 characters of the plan id>` for each published plan whose undo window is still open. The branch's head is what the table
-was just before the plan's commit: the same data files and deletion vectors, but for the files that held an erased key. Those are there as
-copies without the rows of that key, under new names and with vectors for the new positions. So:
+An erasure ends the table's history at once, and with it the snapshot that an undo reads. Before that, the erasure creates a branch for each
+published plan with an open undo window: `undo_<first 16 characters of the plan id>`.
 
-- whatever the plan took is reached through the head, by (partition, offset); names of files in the plan may not be found there;
-- an offset that the plan took and that the head does not have was erased, and never comes back;
-- what came after the plan's commit is not in it; what main has beside it stands on main.
+The branch's head is the table just before the plan's commit: the same data files and deletion vectors. Only files that held an erased key
+differ. Copies without the key's rows replace these files, under new names and with vectors for the new positions. So:
 
-A second erasure writes the branch's head again like every other ref. The branch ends with the undo, and by itself when a whole window has
-passed since the erasure was planned (`max-ref-age-ms`), which is not before the plan's own window ends.
+- An undo finds every row that the plan removed through the head, by (partition, offset). File names in the plan may be outdated.
+- An offset that the plan removed and that the head lacks was erased, and never returns.
+- The branch has no messages that arrived after the plan's commit. Main has them.
+
+A second erasure rewrites the branch's head like every other ref. The branch ends with the undo, or by itself one whole window after the
+plan of the erasure (`max-ref-age-ms`). That age never ends before the undo window of the plan.
 """
 
 from __future__ import annotations
@@ -32,28 +33,28 @@ if TYPE_CHECKING:
     from message_lifecycle.stores.iceberg.catalog import Tables
 
 _STAGE, _UNDO = "lc_", "undo_"
-# A stage that nobody publishes ends by itself, some time after its approval can no longer be given.
+# An unpublished stage ends by itself, some time after its approval can no longer be given.
 _GRACE_MS = 86_400_000
 _ATTEMPTS = 10
 
 
 def branch_of(plan_id: str) -> str:
-    """Where the plan's work is staged."""
+    """Return the name of the branch with the plan's stage."""
     return f"{_STAGE}{plan_id[:16]}"
 
 
 def undo_ref(plan_id: str) -> str:
-    """What an erasure has left for the undo of the plan."""
+    """Return the name of the branch that an erasure keeps for the undo of the plan."""
     return f"{_UNDO}{plan_id[:16]}"
 
 
 def make_branch(table: Java, plan: Plan, base_id: int) -> str:
-    """The plan's branch, at the snapshot that it builds on."""
+    """Create the plan's branch at the snapshot that the plan builds on, and return its name."""
     branch = branch_of(plan.plan_id)
     age_ms = Policy.of_values(plan.policy).approval_ttl_us // 1000 + _GRACE_MS
 
     def make(refs: Java) -> Java:
-        # Its own snapshots stay as long as it does, whatever another engine expires.
+        # The branch's own snapshots live as long as the branch, even if another engine expires snapshots.
         return refs.createBranch(branch, base_id).setMaxRefAgeMs(branch, age_ms).setMaxSnapshotAgeMs(branch, age_ms)
 
     set_refs(table, make, done=lambda: head_of(table, branch) == base_id, what=_what(plan.plan_id))
@@ -61,8 +62,7 @@ def make_branch(table: Java, plan: Plan, base_id: int) -> str:
 
 
 def staged_on(table: Java, plan_id: str) -> Java | None:
-    """The snapshot on the plan's branch by which an earlier call has staged it. A stage that is not known to be whole, because its run died
-    on the way, is taken away."""
+    """Return the staged snapshot of an earlier call, or None. An incomplete stage of a run that died is deleted."""
     found = table.snapshot(branch_of(plan_id))
     if found is None or found.summary().get(STAGED_PLAN_ID) == plan_id:
         return found
@@ -76,7 +76,7 @@ def drop_stage(table: Java, plan_id: str) -> None:
 
 
 def head_of(table: Java, branch: str) -> int | None:
-    """The branch's newest snapshot; None: there is no such branch."""
+    """Return the branch's newest snapshot; None without such a branch."""
     found = table.snapshot(branch)
     return None if found is None else int(found.snapshotId())
 
@@ -86,7 +86,7 @@ def _what(plan_id: str) -> str:
 
 
 def chain(table: Java, staged: Java, base_id: int, plan_id: str) -> list[Java]:
-    """The snapshots from the staged one back to the plan's, that one not included. Raises PlanConflict where one between is gone."""
+    """Return the snapshots from the staged one back to the plan's own, without the plan's. Raises PlanConflict if one of them is missing."""
     found = []
     while staged.snapshotId() != base_id:
         found.append(staged)
@@ -98,22 +98,33 @@ def chain(table: Java, staged: Java, base_id: int, plan_id: str) -> list[Java]:
 
 
 def remove_branch(tables: Tables, plan: Plan, branch: str, kinds: Sequence[str] = ("",)) -> None:
-    """Forget a branch of the topic's tables of these kinds; a table that is not there has none. Needs a JVM only where there is the branch: a
-    publish takes its own away, so that verify needs none."""
+    """Remove a branch from the topic's tables of these kinds. A missing table has no branch.
+
+    Only the removal of an existing branch needs a JVM. A publish removes its own branch, so a verify needs no JVM.
+    """
     for kind in kinds:
         place = plan.topic.namespace, plan.topic.table(kind)
         found = tables.found(place)
         if found is not None and branch in found.content.get("refs", {}):
-            with suppress(TableGone):  # with the table the branch went
+            with suppress(TableGone):  # the branch is gone with its table
                 change_metadata(place, lambda _, builder: builder.removeRef(branch), what=f"ending the branch {branch}")
 
 
 def set_refs(table: Java, change: Callable[[Java], Java], *, done: Callable[[], bool], what: str) -> None:
-    """Commit a change of branches. `what` names the deed in errors. Raises TableBusy, CommitUnknown.
+    """Commit a change of branches.
 
-    Iceberg takes a commit of data up again when another one came first, but not such a change: it only says that a refresh is required. So
-    `change` is given Iceberg's ManageSnapshots anew for each attempt, and finds `table` at the state that the attempt builds on. `done` tells
-    there whether the attempt before was made: a refusal may be of what a catalog was asked again whose first answer was lost.
+    Iceberg repeats a data commit when another commit came first. For a change of branches it only reports that a refresh is required, so
+    this function repeats the change itself.
+
+    Args:
+        change: Makes the change. Every attempt passes a new ManageSnapshots of Iceberg; `table` then has the state that the attempt builds
+            on.
+        done: Returns whether the previous attempt succeeded. A refusal may answer a repeated request whose first answer was lost.
+        what: The action, for errors.
+
+    Raises:
+        TableBusy: Other commits kept coming first.
+        CommitUnknown: The catalog's answer is missing.
     """
     for _ in range(_ATTEMPTS):
         try:
@@ -142,12 +153,18 @@ def _after(table: Java, done: Callable[[], bool], unknown: Exception | None, wha
 
 
 def commit_to(table: Java, branch: str, update: Java, *, what: str) -> None:
-    """Commit an update of Iceberg's to a branch that is ours alone. `what` names the deed in errors.
+    """Commit an update of Iceberg's to one of our own branches.
 
-    Never by its own `commit()`, for the reason that `fence` gives: where the answer to an attempt was lost, the branch itself tells.
-    What Spark writes to a branch by itself (a compaction in SQL, ingests, copies) is committed by Spark, as Iceberg does.
+    Never call the update's own `commit()` here; `fence` gives the reason. If the answer to an attempt was lost, the branch itself shows the
+    result. Spark's own writes to a branch (a compaction in SQL, ingests, copies) are committed by Spark.
 
-    Raises PlanConflict where Iceberg's own checks see a conflict, or the branch is gone; TableBusy; CommitUnknown.
+    Args:
+        what: The action, for errors.
+
+    Raises:
+        PlanConflict: Iceberg's own checks see a conflict, or the branch is missing.
+        TableBusy: Other commits kept coming first.
+        CommitUnknown: The catalog's answer is missing.
     """
     update.toBranch(branch)
     made: int | None = None
@@ -156,9 +173,9 @@ def commit_to(table: Java, branch: str, update: Java, *, what: str) -> None:
     def change(base: Java, builder: Java) -> None:
         nonlocal made
         ref = base.ref(branch)
-        if ref is None:  # made anew by this update, it would begin at main, and never end
+        if ref is None:  # this update would recreate the branch, from main and without an end
             raise PlanConflict(plan_id, f"the branch {branch} of its stage is gone")
-        if int(ref.snapshotId()) != made:  # else it is there already: an attempt whose answer was lost has made it
+        if int(ref.snapshotId()) != made:  # else an attempt whose answer was lost has committed it
             snapshot = update.apply()
             made = int(snapshot.snapshotId())
             builder.setBranchSnapshot(snapshot, branch)
@@ -171,14 +188,19 @@ def commit_to(table: Java, branch: str, update: Java, *, what: str) -> None:
         raise
 
 
-# What a plan's branch differs in from the plan's snapshot, as one update of main.
+# The differences between a plan's branch and the plan's snapshot, as one update of main.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedChange:
-    """`dropped`: the DataFileSet of files that go. `vectors`: deletion vectors that come, `replaced`: those that go, with their
-    files or for others.
-    `added`: data files that come (markers; of a compaction, the view's)."""
+    """The differences between a plan's branch and the plan's snapshot.
+
+    Attributes:
+        dropped: The DataFileSet of removed files.
+        vectors: New deletion vectors.
+        replaced: Removed deletion vectors: their files are removed, or new vectors replace them.
+        added: New data files: markers or, for a compaction, the view's files.
+    """
 
     dropped: Java
     vectors: Sequence[Java]
@@ -191,7 +213,11 @@ class StagedChange:
 
     @classmethod
     def of(cls, engine: Engine, table: Java, staged: list[Java]) -> StagedChange:
-        """`staged`: the branch's snapshots, newest first. What one adds and a later one takes away cancels out."""
+        """Return the differences that the snapshots add up to. A file that one snapshot adds and a later one removes cancels out.
+
+        Args:
+            staged: The branch's snapshots, newest first.
+        """
         jvm: Java = engine.jvm
         dropped = jvm.org.apache.iceberg.util.DataFileSet.create()
         vectors: dict[tuple[str, int], Java] = {}
@@ -201,7 +227,7 @@ class StagedChange:
             changes = jvm.org.apache.iceberg.SnapshotChanges.builderFor(table).snapshot(snapshot).build()
             dropped.addAll(jvm.org.apache.iceberg.util.DataFileSet.of(changes.removedDataFiles()))
             for vector in each(changes.removedDeleteFiles()):
-                # Also those of files that go: Iceberg looks for them where it has other vectors to replace, and nowhere else.
+                # Include vectors of removed files: Iceberg searches for them only if it has other vectors to replace.
                 if vectors.pop(_place(vector), None) is None:
                     replaced.append(vector)
             for vector in each(changes.addedDeleteFiles()):
@@ -210,12 +236,14 @@ class StagedChange:
         return cls(dropped=dropped, vectors=tuple(vectors.values()), replaced=tuple(replaced), added=tuple(added))
 
     def update(self, engine: Engine, on: Java, base_id: int) -> Java:
-        """The removals as one update of `on`, a table or a transaction; appends since the plan's snapshot pass, any other change of
-        what goes refuses."""
+        """Return the removals as one update of `on`, a table or a transaction.
+
+        Appends since the plan's snapshot are allowed. Any other change of the removed rows or files makes the commit fail.
+        """
         jvm: Java = engine.jvm
         if not self.vectors:
             drop = on.newOverwrite().deleteFiles(self.dropped, jvm.org.apache.iceberg.util.DeleteFileSet.create())
-            # A second guard beside the fence: each file must still be there, with the same deletion vector.
+            # A second guard next to the fence: each file must still exist, with the same deletion vector.
             return drop.validateFromSnapshot(base_id).validateNoConflictingDeletes()
         referenced = jvm.java.util.ArrayList()
         for vector in self.vectors:
@@ -224,8 +252,10 @@ class StagedChange:
         return update.validateDataFilesExist(referenced).validateDeletedFiles().validateNoConflictingDeleteFiles()
 
     def restore(self, engine: Engine, on: Java, base_id: int) -> Java:
-        """All of an undo as one update of `on`; appends since the plan's snapshot pass, any other change of a file that it touches
-        refuses."""
+        """Return an undo as one update of `on`.
+
+        Appends since the plan's snapshot are allowed. Any other change of a file that the undo touches makes the commit fail.
+        """
         jvm: Java = engine.jvm
         referenced = jvm.java.util.ArrayList()
         for vector in (*self.vectors, *self.replaced):
@@ -234,7 +264,7 @@ class StagedChange:
         return update.validateDataFilesExist(referenced).validateDeletedFiles().validateNoConflictingDeleteFiles()
 
     def with_added(self, update: Java, base_id: int) -> Java:
-        """All of it as one RowDelta; whether the table may have moved on is for the caller's fence."""
+        """Return all differences as one RowDelta. The caller's fence decides whether the table may have moved on."""
         update = self._removals(update.validateFromSnapshot(base_id))
         for file in self.added:
             update.addRows(file)

@@ -1,8 +1,9 @@
-"""The capabilities of the catalog: one declaration for each class of catalog, found by the class of the catalog that is open.
+"""The capabilities of the catalog, declared per class of catalog and found by the class of the open catalog.
 
 Neither an address nor a part of a name decides. A catalog without a declaration gets the defaults, which are right for every catalog.
-Some capabilities of a catalog are its own answer: `ViewCatalog` is an interface of its class, and a REST catalog names its endpoints in
-`/v1/config`, which Iceberg's library reads (`transaction.commits_at_once`).
+
+A catalog reports some capabilities itself. `ViewCatalog` is an interface of its class. A REST catalog names its endpoints in `/v1/config`,
+which Iceberg's library reads (`transaction.commits_at_once`).
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ class Capabilities:
     """The capabilities of a catalog.
 
     Args:
-        places_tables: The catalog chooses the folders of new tables. False: they lie in the folder that its setting `warehouse` names.
-        may_lower_format: The catalog may make a table of an older format version than asked for, without an error.
-        has_transactions: The catalog may offer to commit several tables at once. Whether that is all or none, an operator says
+        places_tables: The catalog chooses the folders of new tables. False: new tables go to the folder in its setting `warehouse`.
+        may_lower_format: The catalog may create a table with an older format version than requested, without an error.
+        has_transactions: The catalog may offer to commit several tables at once. An operator states whether such a commit is atomic
             (`Jvm.is_atomic`).
         keeps_views: The class of the catalog has methods for views.
         has_sql_rows: PyIceberg's catalog is the table `iceberg_tables` of a SQL database, so that its rows can be read directly.
@@ -38,12 +39,12 @@ class Capabilities:
 
 
 DECLARED: dict[str, Capabilities] = {
-    # JDBC, Hive, Glue, Nessie and others are its subclasses. Iceberg's library writes the metadata itself and gives the catalog their location.
+    # JDBC, Hive, Glue, Nessie and others are its subclasses. Iceberg's library writes the metadata and gives the catalog their location.
     "org.apache.iceberg.BaseMetastoreCatalog": Capabilities(places_tables=False, may_lower_format=False),
     "org.apache.iceberg.rest.RESTCatalog": Capabilities(has_transactions=True),
     "pyiceberg.catalog.sql.SqlCatalog": Capabilities(has_sql_rows=True),
 }
-"""By the name of a class, of Java's or of PyIceberg's. A class without an entry has that of its nearest superclass in Java."""
+"""By the name of a class, of Java or of PyIceberg. A class without an entry uses the entry of its nearest superclass in Java."""
 # PyIceberg's classes that have an entry, by their `type`.
 _PYICEBERG_TYPES = {"sql": "pyiceberg.catalog.sql.SqlCatalog"}
 _UNDECLARED = Capabilities()
@@ -58,7 +59,7 @@ def capabilities_of_java(jvm: Jvm) -> Capabilities:
 
 
 def _class_names(java_object: Java) -> Iterator[str]:
-    """The name of the object's class, then those of its superclasses, nearest first."""
+    """Yield the names of the object's class and of its superclasses, nearest first."""
     found = java_object.getClass()
     while found is not None:
         yield str(found.getName())

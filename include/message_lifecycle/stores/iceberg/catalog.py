@@ -1,4 +1,4 @@
-"""Topics in the table catalog: made and altered by Iceberg's library, described and listed without a JVM.
+"""Topics in the table catalog: Iceberg's library creates and alters them; describing and listing them needs no JVM.
 
 Settings, the real names and the number of partitions are table properties, so they travel with the table.
 """
@@ -77,7 +77,7 @@ UNDO_PROPERTY = "history.expire.max-snapshot-age-ms"
 
 
 class Tables:
-    """The tables of catalog `lake`, opened on first use; what was read is read again only when the table has moved."""
+    """The tables of catalog `lake`, opened on first use. A table is read again only after it has changed."""
 
     def __init__(self) -> None:
         self._documents: dict[Place, TableDocument] = {}
@@ -109,27 +109,32 @@ class Tables:
         return {str(key): value if isinstance(value, dict) else str(value) for key, value in found.items()}
 
     def file_io(self, location: str) -> FileIO:
-        """The catalog's own way to the files there: of a table that it has, `pointers.file_io` is the table's."""
+        """Return the catalog's own way to the files at a location. For an existing table, `pointers.file_io` returns the table's way."""
         from pyiceberg.io import load_file_io
 
         return load_file_io(properties=self.catalog.properties, location=location)
 
     def location(self, name: TopicName, *, kind: str = "") -> str:
-        """Where the table's metadata lies now; it moves with every change. Raises UnknownTopic."""
+        """Return the current location of the table's metadata, which changes with every commit. Raises UnknownTopic."""
         found = self.pointers.one((name.namespace, name.table(kind)))
         if found is None:
             raise UnknownTopic(str(name))
         return found
 
     def document(self, name: TopicName, *, kind: str = "") -> TableDocument:
-        """The table's metadata as written. Raises UnknownTopic; ForeignTable where the table is not this topic's."""
+        """Return the table's metadata as written.
+
+        Raises:
+            UnknownTopic: The topic does not exist.
+            ForeignTable: The table belongs to another topic.
+        """
         document = self.at((name.namespace, name.table(kind)), self.location(name, kind=kind))
         if not kind and (document.properties.get(STREAM_PROPERTY), document.properties.get(TOPIC_PROPERTY)) != (name.stream, name.topic):
             raise ForeignTable(str(name), f"{name.namespace}.{name.table(kind)}")
         return document
 
     def places_beside(self, name: TopicName) -> Iterator[Place]:
-        """Of the topic's tables whose deletions can be taken back, all but its own. Another's of such a name is left out."""
+        """Yield the topic's tables whose deletions can be undone, without its own table and without other topics' tables of such names."""
         for kind in KINDS[1:]:
             place = name.namespace, name.table(kind)
             found = self.found(place)
@@ -140,35 +145,43 @@ class Tables:
                 yield place
 
     def of_documents(self, name: TopicName) -> TableDocument:
-        """As `document`. Raises NotADocumentTopic."""
+        """Return the table's metadata like `document`. Raises NotADocumentTopic."""
         document = self.document(name)
         if FOLD_PROPERTY not in document.properties:
             raise not_a_document_topic(str(name))
         return document
 
     def of_messages(self, name: TopicName) -> TableDocument:
-        """As `document`. Raises IsADocumentTopic."""
+        """Return the table's metadata like `document`. Raises IsADocumentTopic."""
         document = self.document(name)
         if FOLD_PROPERTY in document.properties:
             raise is_a_document_topic(str(name))
         return document
 
     def log(self, name: TopicName) -> Table:
-        """The table of a topic's messages. Raises as `of_messages`."""
+        """Return the table of a topic's messages. Raises the errors of `of_messages`."""
         self.of_messages(name)
         return self.load(name)
 
     def found(self, place: Place) -> TableDocument | None:
-        """As `at`, of the table that is there now; None: there is none. Raises TableUnreadable, also where the catalog cannot tell."""
+        """Return the metadata of the current table at a place; None without a table.
+
+        Raises:
+            TableUnreadable: The metadata are missing or damaged, or the catalog failed to find them.
+        """
         location = self.pointers.one(place)
         try:
             return None if location is None else self.at(place, location)
         except UnknownTopic:
-            return None  # gone since; or never there, and the catalog failed when it was asked first
+            return None  # dropped since; or it never existed, and the catalog's first answer was an error
 
     def at(self, place: Place, location: str) -> TableDocument:
-        """The table's metadata there, or where it has moved to since the catalog was asked. Raises UnknownTopic where it is gone since,
-        TableUnreadable."""
+        """Return the table's metadata at a location, or at its newer location if the table has changed since.
+
+        Raises:
+            UnknownTopic: The table was dropped since.
+            TableUnreadable: The metadata are missing or damaged.
+        """
         seen = self._documents.get(place)
         if seen is None or seen.location != location:
             seen = self._documents[place] = self._read(self.pointers.read, place, location)
@@ -185,14 +198,14 @@ class Tables:
                     raise _unreadable(place, location, error) from error
 
     def _moved(self, place: Place) -> str:
-        """Where the catalog says now that the metadata lies. Raises UnknownTopic."""
+        """Return the current location of the metadata, from the catalog. Raises UnknownTopic."""
         location = self.pointers.newest(place)
         if location is None:
             raise UnknownTopic(".".join(place))
         return location
 
     def load(self, name: TopicName, *, kind: str = "") -> Table:
-        """The table for reading manifests and data. Raises as `document`."""
+        """Return the table, to read its manifests and data. Raises the errors of `document`."""
         place = name.namespace, name.table(kind)
         location = self.document(name, kind=kind).location
         try:
@@ -206,9 +219,11 @@ def _unreadable(place: Place, location: str, error: Exception) -> TableUnreadabl
 
 
 class IcebergTopics(NamesFailures):
-    """`ports.Topics` on the catalog. `server`: settings of the server file, for what a table must carry of them.
+    """Implements `ports.Topics` on the catalog.
 
-    `scratch`: make and list a scenario's topics, which nobody else's list shows.
+    Args:
+        server: Settings of the server file. A table carries some of them.
+        scratch: Create and list only a scenario's topics, which no other list shows.
     """
 
     def __init__(self, tables: Tables | None = None, *, server: Mapping[str, Value] | None = None, scratch: bool = False) -> None:
@@ -217,7 +232,13 @@ class IcebergTopics(NamesFailures):
         self._scratch = scratch
 
     def create(self, name: TopicName, *, partitions: int, settings: Mapping[str, Value], ledger: tuple[str, int]) -> Topic:
-        """Make the topic with an empty log; its ledger is the one that makes it. Raises TopicExists, ForeignTable, UnsupportedLimit."""
+        """Create the topic with an empty log. Its ledger is the ledger that creates it.
+
+        Raises:
+            TopicExists: The topic exists.
+            ForeignTable: The table belongs to another topic.
+            UnsupportedLimit: The settings ask for an unsupported limit.
+        """
         self._check(name, settings)
         from message_lifecycle.stores.iceberg import new_table
 
@@ -241,8 +262,13 @@ class IcebergTopics(NamesFailures):
         return self.describe(name)
 
     def alter(self, name: TopicName, settings: Mapping[str, Value | None]) -> Topic:
-        """Set the given settings, None unsets; the log does not change. The tables beside it keep their past for as long as its own does.
-        Raises UnsupportedLimit."""
+        """Set the given settings; None removes a setting. The log does not change.
+
+        The tables next to the log keep their history as long as the log does.
+
+        Raises:
+            UnsupportedLimit: The settings ask for an unsupported limit.
+        """
         from message_lifecycle.stores.iceberg.table_metadata import TableGone, change_metadata, set_properties
 
         topic = self.describe(name)
@@ -255,7 +281,7 @@ class IcebergTopics(NamesFailures):
             *((place, window) for place in self._tables.places_beside(name)),
         ]
         for place, changes in places:
-            with suppress(TableGone):  # the look at the end names the topic's own
+            with suppress(TableGone):  # `describe` at the end reports a missing table of the topic itself
                 change_metadata(place, partial(set_properties, changes=changes), what=f"altering {'.'.join(place)}")
         return self.describe(name)
 
@@ -279,15 +305,17 @@ class IcebergTopics(NamesFailures):
     def record_ledger(self, name: TopicName, ledger: tuple[str, int]) -> None:
         from message_lifecycle.stores.iceberg.table_metadata import TableGone
 
-        self._tables.document(name)  # of another topic's table nothing is changed
+        self._tables.document(name)  # raises before another topic's table changes
         try:
             mark_ledger((name.namespace, name.table()), ledger)
         except TableGone:
             raise UnknownTopic(str(name)) from None
 
     def list(self, stream: str | None = None) -> Sequence[TopicName]:
-        """Topics by name; tables of other writers, and those beside a topic, are not among them. A table that cannot be read is, by the
-        name that it has if it is a topic's."""
+        """Return the topics by name, without tables of other writers and tables next to a topic.
+
+        The list includes an unreadable table under the topic name that its table name encodes.
+        """
         namespace = None if stream is None else catalog_identifier(normalise_name(stream))
         return sorted(
             name for place, location in self._tables.pointers.all(namespace) if (name := self._topic_at(place, location)) is not None
@@ -297,7 +325,11 @@ class IcebergTopics(NamesFailures):
         return look()
 
     def live_view(self, name: TopicName, policy: Policy) -> str | None:
-        """A scenario's topic has none, and one of documents has none. Beside the errors of `ports.Topics` raises CatalogUnavailable where the catalog keeps no views."""
+        """Update the live view and return its name. A scenario's topic and a topic of documents have none.
+
+        Raises:
+            CatalogUnavailable: The catalog has no views. See `ports.Topics` for other errors.
+        """
         from message_lifecycle.stores.iceberg import view_file
         from message_lifecycle.stores.iceberg.columns import SCHEMA
 
@@ -316,7 +348,7 @@ class IcebergTopics(NamesFailures):
             properties = self._tables.at(place, location).properties
             name = TopicName(stream=normalise_name(properties[STREAM_PROPERTY]), topic=normalise_name(properties[TOPIC_PROPERTY]))
         except (KeyError, InvalidName, UnknownTopic):
-            return None  # another writer's, or dropped since it was listed
+            return None  # another writer's table, or dropped since the listing
         except TableUnreadable:
             return None if self._scratch else _encoded(place)
         if (SCRATCH_PROPERTY in properties) is not self._scratch:
@@ -333,7 +365,7 @@ def _encoded(place: Place) -> TopicName | None:
 
 
 def _shape(settings: Mapping[str, Value], partitions: int) -> tuple[Mapping[str, str], TableShape, LogSummary]:
-    """Properties, shape and first state of a new topic's table: of messages, or of documents' changes (SNP-10)."""
+    """Return the properties, shape and first state of a new topic's table: of messages, or of documents' changes (SNP-10)."""
     from message_lifecycle.stores.iceberg import columns
 
     if of_documents(settings):
@@ -346,7 +378,7 @@ def _shape(settings: Mapping[str, Value], partitions: int) -> tuple[Mapping[str,
 def ledger_of(document: TableDocument) -> tuple[str, int] | None:
     """Return the ledger of the newest commit, or of the mark, whichever is newer."""
     said = document.newest(LEDGER)
-    if said is None:  # another engine has expired the snapshots that carry it
+    if said is None:  # another engine has expired the snapshots with the ledger
         witness = Witness.read(document.properties, document.location)
         said = None if witness is None else witness.state.get(LEDGER)
     committed, marked = _ledger(said, LEDGER), _ledger(document.properties.get(LEDGER_MARK), LEDGER_MARK)
@@ -357,7 +389,7 @@ def ledger_of(document: TableDocument) -> tuple[str, int] | None:
 
 
 def _updated_at(document: TableDocument) -> Instant | None:
-    """Return when the table was changed last; None where its metadata does not say."""
+    """Return when the table last changed; None if its metadata do not record the time."""
     found = document.content.get("last-updated-ms")
     return Instant(found * 1_000) if type(found) is int else None
 
@@ -381,11 +413,11 @@ def _role(properties: Mapping[str, str]) -> Role:
 
 
 def ledger_text(ledger: tuple[str, int]) -> str:
-    """`uuid:sequence`, as a commit's summary carries it."""
+    """Return `uuid:sequence`, the form in a commit's summary."""
     return f"{ledger[0]}:{ledger[1]}"
 
 
-# All tables of one topic: its own, and those beside it.
+# The tables of one topic: its own, and the tables next to it.
 
 
 _WRITTEN_TO = ("write.data.path", "write.metadata.path", "write.folder-storage.path", "write.object-storage.path")
@@ -393,8 +425,12 @@ _METADATA = (".metadata.json", ".metadata.json.gz")
 
 
 def documents(tables: Tables, name: TopicName) -> Iterator[tuple[str, TableDocument]]:
-    """Kind and metadata of each that is there, the topic's own first. Raises UnknownTopic, ForeignTable, and UnsafePath where another
-    table lies within one of them: its files would look like nobody's."""
+    """Yield the kind and metadata of each existing table of the topic, its own first.
+
+    Raises:
+        UnknownTopic: The topic does not exist.
+        ForeignTable: A table belongs to another topic.
+    """
     for kind in KINDS:
         place = name.namespace, name.table(kind)
         found = tables.found(place) if kind else tables.at(place, tables.location(name))
@@ -405,8 +441,16 @@ def documents(tables: Tables, name: TopicName) -> Iterator[tuple[str, TableDocum
 
 
 def beside(name: TopicName, log: Mapping[str, str]) -> dict[str, str]:
-    """What the properties of a table beside the log say: whose it is, and that it keeps its past for as long, as it travels with the topic.
-    `log`: the log's properties. Raises DeletionBegun."""
+    """Return the properties of a table next to the log: its topic, and settings that it shares with the log.
+
+    The table keeps its history as long as the log does, and travels with the topic.
+
+    Args:
+        log: The log's properties.
+
+    Raises:
+        DeletionBegun: The topic is being deleted.
+    """
     if DELETED_BY in log:
         raise deletion_begun(str(name), log[DELETED_BY])
     kept = {key: log[key] for key in (SCRATCH_PROPERTY, UNDO_PROPERTY) if key in log}
@@ -414,12 +458,20 @@ def beside(name: TopicName, log: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_alone(tables: Tables, name: TopicName, *, by_names: bool = False) -> None:
-    """Raises UnsafePath where another table lies below the location of one of the topic's, or writes there; TableNotTold where the catalog
-    does not tell where one lies, which it may when it is asked again; StorageRefused where nobody can. Files of the topic's that another table merely names (`add_files`) are not looked for.
+    """Check that no other table has files below the locations of the topic's tables.
 
-    `by_names`: where a catalog does not tell where another table lies, names of the topic's own files do: for who takes none but by their
-    content."""
-    from message_lifecycle.stores.iceberg.table_files import listed  # with Java's part, which most questions do without
+    Files of the topic that another table merely names (`add_files`) do not count.
+
+    Args:
+        by_names: If the catalog cannot name the location of another table, check the names of the topic's own files instead. Only for
+            callers that choose files by their content.
+
+    Raises:
+        UnsafePath: Another table lies below a location of the topic, or writes there.
+        TableNotTold: The catalog could not name the location of a table. A later try may succeed.
+        StorageRefused: The storage refused to read the metadata of another table.
+    """
+    from message_lifecycle.stores.iceberg.table_files import listed  # imports the part with Java, which most calls do not need
 
     mine = {(name.namespace, name.table(kind)): (kind, str(found.content["location"])) for kind, found in documents(tables, name)}
 
@@ -431,8 +483,11 @@ def check_alone(tables: Tables, name: TopicName, *, by_names: bool = False) -> N
 
 
 def check_places_alone(tables: Tables, mine: Mapping[Place, Within], names: Callable[[Place], Iterable[str]] | None = None) -> None:
-    """As `check_alone`, of these tables with their locations. `names`: of the files below one of them, which are looked at where the catalog
-    cannot tell where another table lies."""
+    """Check the given tables and their locations like `check_alone`.
+
+    Args:
+        names: Returns the names of the files below one of the tables. Used if the catalog cannot name the location of another table.
+    """
     for place, location in tables.pointers.all(None):
         if place not in mine and location.startswith(UNREADABLE):
             if names is None:
@@ -447,7 +502,7 @@ def check_places_alone(tables: Tables, mine: Mapping[Place, Within], names: Call
         try:
             folders = _folders(tables.pointers, place, location)
         except (UnknownTopic, FileNotFoundError, *TORN):
-            continue  # nobody reads one that is gone, or whose metadata are gone or damaged
+            continue  # no reader can use a table that is gone, or has lost its metadata
         for folder in folders:
             for own, within in mine.items():
                 if place != own and _lies_below(f"{folder.rstrip('/')}/_", within):
@@ -455,13 +510,13 @@ def check_places_alone(tables: Tables, mine: Mapping[Place, Within], names: Call
 
 
 def _is_anothers(name: str) -> bool:
-    """Of a file below a table's location: a table has its metadata in one folder, so what lies in another is another's."""
+    """Return whether a file below a table's location is the metadata of another table: a table keeps its own metadata in one folder."""
     return name.endswith(_METADATA) and name.rpartition("/")[0] != "metadata"
 
 
 @lru_cache(maxsize=4096)
 def _folders(pointers: Pointers, place: Place, location: str) -> tuple[str, ...]:
-    """Where the table writes that has its metadata there, which never change."""
+    """Return the folders that a table writes to. The cache is safe, because the metadata at a location never change."""
     try:
         found = pointers.read(place, location)
     except (FileNotFoundError, gzip.BadGzipFile):
@@ -475,5 +530,5 @@ def _lies_below(location: str, within: Within) -> bool:
     try:
         return not is_absolute(within.name(location))
     except UnsafePath:
-        # Somebody else's way of writing paths is no reason to stop, unless it may lead here.
+        # An unknown form of a path is an error only if it may lead here.
         return within.may_hold(location)

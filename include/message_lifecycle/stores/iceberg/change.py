@@ -1,7 +1,9 @@
-"""A plan's change of one table, whatever the table: staged where no reader sees it, committed on main once under a condition that is asked
-inside each attempt, and found again by the plan's id (DEL-1, DEL-4, DEL-5).
+"""A plan's change of any one table.
 
-A store says which tables, what comes and goes, which condition, and what the commit tells beside.
+The change is staged where no reader sees it. One commit on main publishes it, under a condition that every attempt checks. The plan's id
+finds the commit again (DEL-1, DEL-4, DEL-5).
+
+A store decides the tables, the added and removed rows, the condition, and the extra properties of the commit.
 """
 
 from __future__ import annotations
@@ -34,33 +36,42 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
-    """What a commit does to main: an update of Iceberg's, made anew in each attempt's transaction, and the condition that each attempt asks.
-    `tells`: what the summary says beside what every plan's does; `removed`: by reason, where it is not what the outcome counts. `since`: the
-    snapshot that the plan was made of, where others may append."""
+    """A commit's change of main.
+
+    Attributes:
+        update: Makes an update of Iceberg's in each attempt's transaction.
+        condition: The condition that every attempt checks.
+        removed: Removed rows by reason, if they differ from the counts of the outcome.
+        since: The plan's snapshot, if other writers may have appended since.
+    """
 
     update: Callable[[Java], Java]
     condition: Judge
     tells: Mapping[str, str] = field(default_factory=dict)
+    """Properties of the summary in addition to every plan's properties."""
     removed: Sequence[tuple[str, int]] | None = None
     since: int | None = None
 
 
 class TableStore(NamesFailures, ChangeStore):
-    """What is the same of every table. `steps` is told the name of each step as it is reached: `after_stage`, and `before_`, `inside_` and
-    `after_` of a commit."""
+    """The shared part of all stores of tables.
+
+    Args:
+        steps: Called with the name of each step: `after_stage`, and `before_`, `inside_` and `after_` of a commit.
+    """
 
     kinds: ClassVar[tuple[str, ...]]
-    """Of the tables that get a branch of the plan."""
+    """The kinds of tables that get a branch of the plan."""
 
     def __init__(self, engine: Callable[[], Engine], *, tables: Tables | None = None, steps: Callable[[str], None] | None = None) -> None:
         self._engine, self._tables, self._steps = engine, tables or Tables(), steps or (lambda _: None)
 
     def _table(self, plan: Plan, /) -> Table | None:
-        """The table whose commit carries the plan, read without a JVM; None: it is not there."""
+        """Return the table whose commit carries the plan, read without a JVM; None: the table does not exist."""
         raise NotImplementedError
 
     def _tells(self, plan_id: str, snapshot_id: int, summary: Mapping[str, str], /) -> Published:
-        """What a commit says of itself."""
+        """Return the description of a commit, from its summary."""
         return published_by(plan_id, snapshot_id, summary)
 
     def published(self, plan: Plan) -> Published | None:
@@ -84,7 +95,7 @@ class TableStore(NamesFailures, ChangeStore):
         return table is not None and has_lost(table, plan, self._base_id(plan))
 
     def _base_id(self, plan: Plan, /) -> int | None:
-        """The table's snapshot that the plan was made from."""
+        """Return the table's snapshot that the plan was made from."""
         return plan.requirements.snapshot_id
 
     def discard(self, plan: Plan) -> None:
@@ -95,7 +106,7 @@ class TableStore(NamesFailures, ChangeStore):
         return self._prepared(engine, verdict, given) if commits_at_once(engine) else None
 
     def _prepared(self, _engine: Engine, _verdict: Verdict, _given: Given, /) -> Ready | None:
-        """As `prepare`, where the catalog commits several tables at once."""
+        """Prepare a commit like `prepare`, for a catalog that commits several tables at once."""
         return None
 
     def _ready(
@@ -109,8 +120,16 @@ class TableStore(NamesFailures, ChangeStore):
         kind: str = "",
         of: str = "commit",
     ) -> Ready | None:
-        """The plan's one commit on main, which `make` gives after its own checks; None: it is there. `kind`: of the table; `of`: what the
-        steps are called. Raises PlanConflict."""
+        """Prepare the plan's one commit on main; return None if it is already there.
+
+        Args:
+            make: Makes the update after its own checks.
+            kind: The kind of the table.
+            of: The commit's name in the names of the steps.
+
+        Raises:
+            PlanConflict: The table has changed since the plan.
+        """
         plan = verdict.plan
         if fence.find(table, plan.plan_id) is not None:
             return None
@@ -151,8 +170,13 @@ class TableStore(NamesFailures, ChangeStore):
         kind: str = "",
         of: str = "commit",
     ) -> Published:
-        """The plan's one commit on main, the one that is there or the one that is ready, as `_ready` has it. Raises PlanConflict, TableBusy,
-        CommitUnknown."""
+        """Make the plan's one commit on main, or find it there; see `_ready` for the arguments.
+
+        Raises:
+            PlanConflict: The table has changed since the plan.
+            TableBusy: Other commits kept coming first.
+            CommitUnknown: The catalog's answer is missing.
+        """
         plan_id, ready = verdict.plan.plan_id, self._ready(engine, table, verdict, given, make, kind=kind, of=of)
         if ready is None:
             found = fence.find(table, plan_id)
@@ -161,11 +185,11 @@ class TableStore(NamesFailures, ChangeStore):
             try:
                 found = ready.commit()
             except LifecycleError:
-                with suppress(Exception):  # of a catalog that has gone: how the commit ended is what counts
+                with suppress(Exception):  # a missing catalog must not hide the error of the commit
                     engine.forget(verdict.plan.topic, kind=kind)
                 raise
             engine.forget(verdict.plan.topic, kind=kind)
-        with suppress(Unavailable):  # whoever discards the plan takes it away as well
+        with suppress(Unavailable):  # discarding the plan removes the branch, too
             remove_branch(self._tables, verdict.plan, branch_of(plan_id), (kind,))
         return self._tells(plan_id, found.snapshot_id, found.summary)
 
@@ -174,7 +198,7 @@ class TableStore(NamesFailures, ChangeStore):
 
 
 def snapshot_at(table: Table, snapshot_id: int | None, plan_id: str) -> Snapshot | None:
-    """A snapshot that the plan names; None: of none. Raises PlanConflict where it is gone."""
+    """Return a snapshot that the plan names; None for no snapshot. Raises PlanConflict if it is missing."""
     snapshot = None if snapshot_id is None else table.snapshot_by_id(snapshot_id)
     if snapshot_id is not None and snapshot is None:
         raise PlanConflict(plan_id, f"snapshot {snapshot_id} of {'.'.join(table.name())} is gone")
@@ -184,12 +208,15 @@ def snapshot_at(table: Table, snapshot_id: int | None, plan_id: str) -> Snapshot
 def table_to_build_on(
     engine: Engine, plan: Plan, kind: str, base: ViewRequirements | SnapshotRequirements | None, create: Callable[[], None]
 ) -> Java:
-    """The table beside the log on which the plan is staged. `create` makes it where the plan builds on none.
+    """Return the table next to the log that the plan is staged on.
 
-    A table that the plan builds on is never made again: it may have been renamed, and could then not come back under its name (OBL-1).
+    A table that the plan builds on is never created again: it may have been renamed, and could then not return under its name (OBL-1).
+
+    Args:
+        create: Creates the table if the plan builds on none.
 
     Raises:
-        PlanConflict: The table that the plan builds on is not there.
+        PlanConflict: The table that the plan builds on is missing.
     """
     if base is None or base.snapshot_id is None:
         create()
@@ -197,8 +224,12 @@ def table_to_build_on(
 
 
 def table_beside(engine: Engine, plan: Plan, kind: str) -> Java:
-    """The table beside the log that the plan changes. Raises PlanConflict where it is not there: somebody has dropped it, or a catalog from
-    before has lost it, and what was staged there with it."""
+    """Return the table next to the log that the plan changes.
+
+    Raises:
+        PlanConflict: The table is missing: another user dropped it, or the catalog was restored from an older copy. The stage is lost with
+            it.
+    """
     try:
         return engine.table(plan.topic, kind=kind)
     except UnknownTopic as error:
@@ -208,14 +239,21 @@ def table_beside(engine: Engine, plan: Plan, kind: str) -> Java:
 
 
 def required_head(table: Java, plan_id: str, base: ViewRequirements | SnapshotRequirements | None, *, made: str, changed: str) -> int:
-    """The snapshot of a table beside the log that the plan builds on, which must be the newest one. `made` and `changed`: what has come to
-    pass where it is not, in words. Raises PlanConflict."""
+    """Return the snapshot that the plan builds on, of a table next to the log.
+
+    Args:
+        made: The reason, in words, if the plan expects a new table and another commit came first.
+        changed: The reason, in words, if the table has another newest snapshot.
+
+    Raises:
+        PlanConflict: The snapshot is not the table's newest one.
+    """
     assert base is not None, "the plan names what it builds on"
     head, before = table.currentSnapshot(), base.snapshot_id
     if head is None:
         raise PlanConflict(plan_id, f"{changed} since it was planned: another engine made the table again, and it is empty")
     if before is None:
-        # Made by staging, and never published: the table's first snapshot holds nothing.
+        # Staging created the table, and no plan was published: the first snapshot is empty.
         if head.parentId() is not None:
             raise PlanConflict(plan_id, f"{made} since it was planned")
     elif str(table.uuid()) != base.table_uuid or int(head.snapshotId()) != before:
@@ -224,8 +262,12 @@ def required_head(table: Java, plan_id: str, base: ViewRequirements | SnapshotRe
 
 
 def stage(engine: Engine, table: Java, plan: Plan, base_id: int, make: Callable[[], Callable[[str], object]], *, kind: str = "") -> Java:
-    """The snapshot that stands for the plan's work: an earlier call's, or what `make` gives, put on the plan's branch by its name. `make`
-    comes before there is a branch: where it raises, nothing is staged. `kind`: of the table."""
+    """Return the snapshot with the plan's work: of an earlier call, or made now on the plan's branch.
+
+    Args:
+        make: Returns the work, a function of the branch's name. The call comes before there is a branch, so nothing is staged if it raises.
+        kind: The kind of the table.
+    """
     found = staged_on(table, plan.plan_id)
     if found is not None:
         return found
@@ -238,7 +280,7 @@ def stage(engine: Engine, table: Java, plan: Plan, base_id: int, make: Callable[
 
 
 def staged_change(engine: Engine, table: Java, plan_id: str, staged_id: int | None, base_id: int) -> StagedChange:
-    """What the plan's branch differs in from the plan's snapshot. Raises PlanConflict where there is no such branch."""
+    """Return the differences between the plan's branch and the plan's snapshot. Raises PlanConflict without such a branch."""
     staged = None if staged_id is None else table.snapshot(staged_id)
     if staged is None or staged_id == base_id:
         raise PlanConflict(plan_id, f"nothing is staged for it (snapshot {staged_id})")
@@ -246,12 +288,12 @@ def staged_change(engine: Engine, table: Java, plan_id: str, staged_id: int | No
 
 
 def undoing(plan: Plan) -> dict[str, str]:
-    """What an undo's commit says of the plan that it takes back."""
+    """Return the property of an undo's commit that names the undone plan."""
     return {} if plan.takes_back is None else {UNDOES: plan.takes_back}
 
 
 def forget_source(tables: Tables, plan: Plan, kinds: Sequence[str] = ("",)) -> None:
-    """What an erasure has left for an undo in tables of these kinds, once that is done."""
+    """Remove the undo branches of an erasure in tables of these kinds, after the undo."""
     for taken_back in undoing(plan).values():
         remove_branch(tables, plan, undo_ref(taken_back), kinds)
 
@@ -260,10 +302,14 @@ def forget_source(tables: Tables, plan: Plan, kinds: Sequence[str] = ("",)) -> N
 
 
 def appends_pass(plan_id: str, base_id: int) -> Judge:
-    """Only appends have come since the plan's snapshot."""
+    """Return the condition that main got only appends since the plan's snapshot."""
     return lambda walk: fence.only_appends_since(walk(), plan_id, base_id)
 
 
 def head_is(plan_id: str, base_id: int, *, table: str) -> Judge:
-    """Nothing has come since the plan's snapshot. `table`: its name in words."""
+    """Return the condition that main is still at the plan's snapshot.
+
+    Args:
+        table: The table's name in words.
+    """
     return lambda walk: fence.nothing_since(walk(), plan_id, base_id, table=table)

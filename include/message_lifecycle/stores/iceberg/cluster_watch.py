@@ -1,8 +1,8 @@
-"""Whether the Standalone cluster that this process's driver works on is still there.
+"""Watches whether the Standalone cluster of this process's driver still exists.
 
-Spark's driver waits without end for a master that has gone ("waiting for master to reconnect"): no setting of Spark's ends that, and a master
-that was started anew does not know the driver. Here the driver's context is stopped, which ends each question that waits for it. Of YARN and
-Kubernetes Spark's own client does the like.
+Spark's driver waits for a lost master without end ("waiting for master to reconnect"). No setting of Spark ends that wait, and a restarted
+master does not know the driver. So the watch stops the driver's context, which ends each waiting request. On YARN and Kubernetes, Spark's
+own client does this.
 """
 
 from __future__ import annotations
@@ -20,14 +20,18 @@ if TYPE_CHECKING:
 
 STANDALONE = "spark://"
 LOST_SECONDS = 150.0
-"""So long a cluster may be out of sight. By Spark's documentation a second master takes one to two minutes to take over from the first."""
+"""How long a cluster may be out of sight. By Spark's documentation a second master takes one to two minutes to take over from the first."""
 _POLL_SECONDS, _CONNECT_SECONDS = 5.0, 2.0
 
 
 @dataclass(slots=True, kw_only=True)
 class Sight:
-    """Judges by what is seen from time to time. `keeps_executors`: the application has them until it ends, so that one which has none any more
-    was forgotten; one that has had none yet may wait its turn. A driver whose executors work needs no master."""
+    """Decides from regular observations whether the cluster is lost. A driver with working executors needs no master.
+
+    Attributes:
+        keeps_executors: The application keeps its executors until it ends. So the master has forgotten an application that lost its
+            executors; an application without any executors so far may still wait for its turn.
+    """
 
     limit_seconds: float
     keeps_executors: bool
@@ -35,7 +39,11 @@ class Sight:
     _since: float | None = None
 
     def is_lost(self, now: float, *, executors: int, master_answers: bool) -> bool:
-        """`now`: seconds by a clock that only goes forward."""
+        """Record an observation and return whether the cluster is lost.
+
+        Args:
+            now: Seconds by a clock that never goes back.
+        """
         self._had = self._had or executors > 0
         if executors or (master_answers and not (self._had and self.keeps_executors)):
             self._since = None
@@ -45,7 +53,11 @@ class Sight:
 
 
 class Watch:
-    """Of one context, from now on until it ends. `lost`: the cluster has gone, and the context was stopped for it."""
+    """Watches one context until it ends.
+
+    Attributes:
+        lost: The cluster is lost, and the watch has stopped the context.
+    """
 
     def __init__(self, context: SparkContext, settings: Mapping[str, str]) -> None:
         self.master = settings["spark.master"]
@@ -56,19 +68,19 @@ class Watch:
         threading.Thread(target=self._look, name="cluster-watch", daemon=True).start()
 
     def _look(self) -> None:
-        with suppress(Exception):  # of a context that is stopped, or a Java that has ended: there is nothing to watch any more
+        with suppress(Exception):  # the context has stopped or Java has ended: nothing is left to watch
             java = self._context._jsc.sc()
             while not java.isStopped():
-                executors = int(java.getExecutorMemoryStatus().size()) - 1  # the driver is among them
+                executors = int(java.getExecutorMemoryStatus().size()) - 1  # the driver counts as one
                 if self._sight.is_lost(time.monotonic(), executors=executors, master_answers=bool(executors) or answers(self.master)):
                     self.lost = True
                     java.stop()
                     return
-                time.sleep(_POLL_SECONDS)  # Spark only writes to its log that a master has gone
+                time.sleep(_POLL_SECONDS)  # Spark reports a lost master in its log only
 
 
 def answers(master: str) -> bool:
-    """Whether any of the masters that the address names (`spark://HOST:PORT,HOST:PORT`) takes a connection."""
+    """Return whether any master in the address (`spark://HOST:PORT,HOST:PORT`) accepts a connection."""
     for place in master.removeprefix(STANDALONE).split(","):
         host, _, port = place.rpartition(":")
         with suppress(OSError), socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS):

@@ -1,5 +1,7 @@
-"""The tables of a topic in Iceberg's terms: columns, their field ids, and the shape of a new table. One of messages; two of documents, their
-changes and, beside it, their snapshots; and one of what was refused."""
+"""The tables of a topic in Iceberg's terms: columns, their field ids, and the shape of a new table.
+
+A topic of messages has one table. A topic of documents has two: changes, and next to it snapshots. The quarantine holds refused rows.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from pyiceberg.types import BinaryType, BooleanType, IntegerType, ListType, Long
 from message_lifecycle.stores.iceberg.layout import TABLE_PROPERTIES as TOPIC_PROPERTIES
 from message_lifecycle.stores.iceberg.new_table import TableShape
 
-# A table of messages: the field ids that every reader and writer shares, the columns, the shape.
+# A table of messages: its field ids, which every reader and writer shares, its columns, and its shape.
 
 PARTITION, OFFSET, APPEND_TIME, EVENT_TIME, KEY, VALUE, HEADERS, SIZE_BYTES, SEGMENT, EXPIRES_AT, NEVER, ORIGIN_OFFSET = range(1, 13)
 
@@ -46,15 +48,17 @@ SORT_ORDER = SortOrder(SortField(OFFSET, IdentityTransform(), SortDirection.ASC,
 MESSAGES_SHAPE = TableShape(schema=SCHEMA, spec=_PARTITIONS, order=SORT_ORDER)
 
 
-# The two tables of a document topic: its own, of changes, and the one of snapshots beside it.
+# The two tables of a document topic: its own table of changes, and next to it the table of snapshots.
 
 DOCUMENT, SERVER_SEQ, AT, CLIENT, PAYLOAD = range(1, 6)
 EPOCH, STATE, DIGEST = range(3, 6)
 
 BUCKETS = 16
-"""All of a document lies in one bucket, so a bucket is what one task folds, and a reader of one document opens a sixteenth of the
-files. More would cut each batch that comes in into more files; fewer would leave cores of a larger machine without work. It is part
-of the table, so it cannot be another number on another day."""
+"""The number of buckets. A bucket holds all rows of its documents.
+
+One task folds one bucket, and a reader of one document opens a sixteenth of the files. More buckets would split each incoming batch into
+more files. Fewer buckets would leave cores of a larger machine idle. The number is part of the table, so it must never change.
+"""
 BUCKET = "document_bucket"
 _SPEC = PartitionSpec(PartitionField(DOCUMENT, 1000, BucketTransform(BUCKETS), BUCKET), spec_id=0)
 _ORDER = SortOrder(
@@ -85,7 +89,7 @@ SNAPSHOTS_SHAPE = TableShape(
         NestedField(DOCUMENT, "document", StringType(), required=True),
         NestedField(SERVER_SEQ, "server_seq", LongType(), required=True),
         NestedField(EPOCH, "epoch", LongType(), required=True),
-        # Both null where a purge has raised the epoch without a new snapshot (SNP-7): the state is then that of the row before.
+        # State and digest are null if a purge raised the epoch without a new snapshot (SNP-7). The state is then in the previous row.
         NestedField(STATE, "state", BinaryType(), required=False),
         NestedField(DIGEST, "digest", StringType(), required=False),
         schema_id=0,
@@ -99,7 +103,7 @@ SNAPSHOTS_PROPERTIES: Mapping[str, str] = {
 }
 
 
-# The quarantine beside a topic: rows that broke a rule.
+# The quarantine next to a topic: rows that broke a rule.
 
 QUARANTINE_SHAPE = TableShape(
     schema=Schema(
@@ -121,7 +125,7 @@ _bucket = BucketTransform(BUCKETS).transform(StringType())
 
 
 def bucket_of(document: str) -> int:
-    """Where all of the document lies."""
+    """Return the bucket of a document."""
     found = _bucket(document)
     assert found is not None
     return found

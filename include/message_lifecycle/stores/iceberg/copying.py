@@ -1,7 +1,7 @@
-"""A source or mirror filled from its origin: what is new there, at one snapshot, in one commit (MSG-5, TTL-6).
+"""Fill a source or mirror from its origin: copy all new messages of one snapshot in one commit (MSG-5, TTL-6).
 
-Which offsets of the origin are copied stands in the replica's own summaries, in the commit that holds the copies: a copier that
-dies before it has copied nothing, and after it copies nothing again. The commit holds only if no other copy came first.
+The commit with the copies also records the copied offsets in its summary. A copier that dies before the commit has copied nothing; after
+the commit it repeats nothing. The commit succeeds only if no other copy came first.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class _Origin:
     """Messages of one partition of an origin that are not copied yet.
 
     Attributes:
-        files: The data files that have them.
-        after: The last offset that is copied.
+        files: The data files that hold these messages.
+        after: The last copied offset.
         own_lifetimes: See `IcebergCopier`.
     """
 
@@ -68,7 +68,7 @@ class _Origin:
     files: list[InputFile]
     after: int
     own_lifetimes: Lifetimes
-    forbidden: KeyMatch | None = field(repr=False)  # it has the secret of keyed hashes
+    forbidden: KeyMatch | None = field(repr=False)  # contains the secret of the keyed hashes
     left_out: int = 0
 
     @property
@@ -95,9 +95,10 @@ class _Origin:
 
 
 class IcebergCopier(NamesFailures):
-    """`ports.Copier`. An engine is asked for only when there is something to copy.
+    """Implements `ports.Copier`. The engine starts only if there are messages to copy.
 
-    `own_lifetimes`: gives messages `expires_at` and `never` as their headers say, as ingest does, and refuses none.
+    Args:
+        own_lifetimes: Sets `expires_at` and `never` from the headers of messages, as ingest does, and refuses no message.
     """
 
     def __init__(self, engine: Callable[[], Engine], *, own_lifetimes: Lifetimes, tables: Tables | None = None) -> None:
@@ -137,7 +138,7 @@ class IcebergCopier(NamesFailures):
                 place_of(table, store_of(name), batch_id),
                 self._sources(origin, before, new, forbidden),
                 before,
-                # A mirror has its origin's segments, however many.
+                # A mirror has its origin's segments, without a limit on their number.
                 replace(rules, max_us=0) if mirror else rules,
                 description=f"copy of {origin.topic} into {name}",
                 places=OriginPlaces if mirror else Numbering,
@@ -157,7 +158,7 @@ class IcebergCopier(NamesFailures):
         raise TableBusy(f"copy of topic {origin.topic} into {name}", TRIES)
 
     def _sources(self, origin: LogState, base: LogSummary, new: Mapping[int, int], forbidden: KeyMatch | None) -> list[_Origin]:
-        """Everything past what is copied; the bounds of files spare reading the rest."""
+        """Return the messages after the copied offsets. The bounds of files avoid reading other files."""
         table = self._tables.load(origin.topic)
         after = {partition: base.copied.get(partition, -1) for partition in new}
         files = files_by_partition(
@@ -178,7 +179,7 @@ class IcebergCopier(NamesFailures):
 
 
 def _mirror_after(written: LogSummary, base: LogSummary, origin: LogState, new: Mapping[int, int]) -> LogSummary:
-    """The mirror's log ends where the origin's does, and its last segment is closed where the origin's is."""
+    """Return the mirror's state: its log ends where the origin's ends, and its last segment is closed if the origin's is."""
     ends = {partition: max(last + 1, base.end_offsets.get(partition, 0)) for partition, last in new.items()}
     active = dict(written.active)
     closed = {(segment.partition, segment.base_offset) for segment in origin.segments if segment.sealed}
@@ -189,7 +190,11 @@ def _mirror_after(written: LogSummary, base: LogSummary, origin: LogState, new: 
 
 
 def _after(base: LogSummary, ours: LogSummary, now: LogSummary) -> LogSummary:
-    """As `append.merged`. Raises MovedOn where another copy came first, too: what we have written would be there twice."""
+    """Join the states like `append.merged`.
+
+    Raises:
+        MovedOn: Another copy came first, or another writer was first in our partitions. A commit would add the messages twice.
+    """
     if now.copy_state != base.copy_state:
         raise MovedOn
     return replace(merged(base, ours, now), copied=ours.copied, copied_from=ours.copied_from)
