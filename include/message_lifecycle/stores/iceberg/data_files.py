@@ -1,4 +1,4 @@
-"""Data files and deletion vectors in the JVM: chosen by name, described, committed on a branch."""
+"""Choose data files and deletion vectors by name in the JVM, describe them, and commit them on a branch."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from message_lifecycle.stores.iceberg.tasks import NewFile, NewVector, Store, Wr
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
-# Data files by name, as sets that live in the JVM.
+# Sets of data files in the JVM, chosen by name.
 #
-# A plan names tens of thousands of files, and one call through py4j takes a tenth of a millisecond: so the names cross over as
-# one packed text, and the choosing is put together from what the JVM has.
+# A plan names tens of thousands of files, and one call through py4j takes a tenth of a millisecond. So the names cross over as one packed
+# text, and Java's own classes choose the files.
 
 
 def planned_files(engine: Engine, table: Java, snapshot: Java, plan: Plan) -> Java:
-    """The DataFileSet of the plan's files as they stand in the snapshot; files that are not there are not in it."""
+    """Return the DataFileSet of the plan's files in the snapshot, without files that the snapshot lacks."""
     jvm: Java = engine.jvm
     reach = _reach(jvm, plan)
     evaluator = jvm.org.apache.iceberg.expressions.ManifestEvaluator.forPartitionFilter(reach, table.spec(), True)
@@ -58,7 +58,7 @@ def planned_files(engine: Engine, table: Java, snapshot: Java, plan: Plan) -> Ja
 
 
 def files_named(engine: Engine, table: Java, snapshot: Java, paths: Iterable[str]) -> list[Java]:
-    """The data files of these paths in the snapshot; one that is not there is not in the list."""
+    """Return the data files with the given paths in the snapshot, without files that the snapshot lacks."""
     jvm: Java = engine.jvm
     named, found = _one_of(jvm, "ContentFile", "location", paths), []
     for manifest in snapshot.dataManifests(table.io()):
@@ -71,8 +71,11 @@ def files_named(engine: Engine, table: Java, snapshot: Java, paths: Iterable[str
 
 
 def vectors_of(engine: Engine, table: Java, snapshot: Java, paths: Iterable[str]) -> list[Java]:
-    """The deletion vectors of these data files in the snapshot. Raises PlanConflict where older kinds of marks may concern them: a
-    vector takes the place of all of those, so they would be lost."""
+    """Return the deletion vectors of the given data files in the snapshot.
+
+    Raises:
+        PlanConflict: Deletes of an older kind may concern the files. A new vector replaces all of them, so they would be lost.
+    """
     jvm: Java = engine.jvm
     predicates = _guava(jvm).base.Predicates
     named = _one_of(jvm, "DeleteFile", "referencedDataFile", paths)
@@ -92,7 +95,7 @@ def vectors_of(engine: Engine, table: Java, snapshot: Java, paths: Iterable[str]
 
 
 def _reach(jvm: Java, plan: Plan) -> Java:
-    """Where the plan's files can be, per partition: to leave out manifests, and entries, that cannot hold any."""
+    """Return an expression of where the plan's files can be, per partition, to skip manifests and entries without any."""
     expressions = jvm.org.apache.iceberg.expressions.Expressions
     spans: dict[int, tuple[int, int]] = {}
     dropped = ((run.partition, run.first_base, run.last_base) for run in plan.on_log.drop)
@@ -107,14 +110,14 @@ def _reach(jvm: Java, plan: Plan) -> Java:
 
 
 def _by_name(jvm: Java, prefix: str, names: Iterable[str]) -> Java:
-    """A predicate on data files: whether its location is one of the names."""
+    """Return a predicate: whether a data file's location is one of the names."""
     return _one_of(jvm, "ContentFile", "location", (absolute(prefix, name) for name in names))
 
 
 def _one_of(jvm: Java, of_class: str, method: str, texts: Iterable[str]) -> Java:
-    """A predicate on files: whether the method gives one of the texts."""
+    """Return a predicate: whether the method returns one of the texts for a file."""
     guava, io = _guava(jvm), jvm.java.io
-    # Compressed, they cross over in a third of the time. Guava's own set refuses to be asked for null.
+    # The compressed texts cross over in a third of the time. Java's HashSet accepts null; Guava's own set raises an error.
     packed = jvm.java.util.zip.GZIPInputStream(io.ByteArrayInputStream(gzip.compress("\n".join(texts).encode(), compresslevel=1)))
     known = jvm.java.util.HashSet(io.BufferedReader(io.InputStreamReader(packed, "UTF-8")).lines().toList())
     contained = getattr(guava.base.Predicates, "in")(known)
@@ -122,7 +125,7 @@ def _one_of(jvm: Java, of_class: str, method: str, texts: Iterable[str]) -> Java
 
 
 def _text_of(jvm: Java, of_class: str, method: str) -> Java:
-    """A method of one of Iceberg's classes that gives a text, as a function object."""
+    """Return a text method of one of Iceberg's classes, as a function object."""
     method_type = jvm.java.lang.invoke.MethodType.methodType(jvm.Class.forName("java.lang.String"))
     handle = jvm.java.lang.invoke.MethodHandles.publicLookup().findVirtual(
         jvm.Class.forName(f"org.apache.iceberg.{of_class}"), method, method_type
@@ -132,18 +135,18 @@ def _text_of(jvm: Java, of_class: str, method: str) -> Java:
 
 
 def _guava(jvm: Java) -> Java:
-    """Iceberg's own copy."""
+    """Return Iceberg's own copy of Guava."""
     return jvm.org.apache.iceberg.relocated.com.google.common
 
 
-# A data file's bytes under a fresh path of the same table, by the table's own I/O.
+# Copy a data file's bytes to a new path of the same table, with the table's own I/O.
 
 
 _CHUNK = 8 * 1024 * 1024
 
 
 def copy_file(io: FileIO, source: str, target: str) -> int:
-    """How many bytes were written. `target` must not be there yet."""
+    """Copy a file and return its number of bytes. `target` must not exist yet."""
     written = 0
     with io.new_output(target).create() as stream:
         for chunk in _chunks(io, source):
@@ -153,13 +156,13 @@ def copy_file(io: FileIO, source: str, target: str) -> int:
 
 
 def write_file(io: FileIO, path: str, content: bytes) -> None:
-    """`path` must not be there yet."""
+    """Write a file. `path` must not exist yet."""
     with io.new_output(path).create() as stream:
         stream.write(content)
 
 
 def digest_of(io: FileIO, path: str) -> str:
-    """SHA-256 of the file's bytes."""
+    """Return the SHA-256 of the file's bytes."""
     digest = hashlib.sha256()
     for chunk in _chunks(io, path):
         digest.update(chunk)
@@ -167,29 +170,37 @@ def digest_of(io: FileIO, path: str) -> str:
 
 
 def _chunks(io: FileIO, path: str) -> Iterator[bytes]:
-    # PyIceberg's own opening of a local file may read it whole.
+    # PyIceberg may read a local file whole when it opens it.
     with local_path(path).open("rb") if is_local(path) else io.new_input(path).open() as stream:
         while chunk := stream.read(_CHUNK):
             yield chunk
 
 
-# Files that a table let go, back as copies under fresh paths (DEL-7).
+# Restore files that a table dropped, as copies under new paths (DEL-7).
 #
-# Were its old path added again, any engine that expires snapshots the old way would delete the live file with the snapshot that had dropped it.
+# The old path is unsafe. An engine that expires snapshots the old way would delete the live file together with the snapshot that had
+# dropped it.
 
 
 _COPY = re.compile(r"-undo-(\d{6,})\.parquet$")
 
 
 def copied_from(path: str) -> int | None:
-    """Which of the plan's files a staged one is the copy of; None: it is no such copy."""
+    """Return which of the plan's files a staged file is the copy of; None: no such copy."""
     found = _COPY.search(path)
     return None if found is None else int(found[1])
 
 
 def originals(engine: Engine, io: FileIO, table: Java, source_id: int | None, wanted: Mapping[str, int], *, undone: str) -> dict[int, Java]:
-    """The files by their place in the plan, which `wanted` gives by path: each described by the source, and each still there.
-    Raises UndoSourceGone of the `undone` plan."""
+    """Return the plan's removed files by their place in the plan. The source snapshot describes each file, and each file still exists.
+
+    Args:
+        wanted: The place in the plan, by path.
+        undone: The id of the plan to undo; the error names it.
+
+    Raises:
+        UndoSourceGone: The source snapshot or a file is missing.
+    """
     source = None if source_id is None else table.snapshot(source_id)
     if source is None:
         raise undo_source_gone(undone, "the snapshot that holds what it removed has been expired")
@@ -201,15 +212,15 @@ def originals(engine: Engine, io: FileIO, table: Java, source_id: int | None, wa
 
 
 _AT_ONCE = 8
-"""How many copies are written at the same time: each waits for the disk or the store."""
+"""How many copies run at the same time: each copy waits for the disk or the store."""
 
 
 def copies(
     engine: Engine, io: FileIO, table: Java, originals: Mapping[int, Java], *, undone: str
 ) -> Iterator[tuple[int, tuple[str, Java]]]:
-    """Write them; by their place in the plan the path and the description of each copy. Raises UndoSourceGone."""
+    """Write the copies and yield, by place in the plan, the path and the description of each copy. Raises UndoSourceGone."""
     jvm: Java = engine.jvm
-    # Each part of a name that py4j looks up is a call into the JVM, so these are looked up once for all files.
+    # py4j makes a call into the JVM for every part of a name, so look these names up once for all files.
     once, locations, specs, describe = uuid.uuid4(), table.locationProvider(), dict(table.specs()), jvm.org.apache.iceberg.DataFiles.builder
     files = [originals[at] for at in sorted(originals)]
     sources = [str(file.location()) for file in files]
@@ -218,7 +229,7 @@ def copies(
     try:
         found = list(threads.map(partial(copy_file, io), sources, paths))
     finally:
-        # Also after a failure: no copy is written after the caller has tidied up.
+        # Wait after a failure, too: no copy may appear after the caller has cleaned up.
         threads.shutdown(wait=True, cancel_futures=True)
     for at, file, source, path, written in zip(sorted(originals), files, sources, paths, found, strict=True):
         size = int(file.fileSizeInBytes())
@@ -227,7 +238,7 @@ def copies(
         yield at, (path, describe(specs[file.specId()]).copy(file).withPath(path).build())
 
 
-# What tasks wrote, as one commit on a branch of their table (of the compacted one: table and horizon change together, CMP-4).
+# Commit the tasks' files on a branch of their table, in one commit. For the compacted table, rows and horizon change together (CMP-4).
 
 
 def commit(
@@ -239,10 +250,17 @@ def commit(
     properties: Mapping[str, str],
     partitioned_by: str = "partition",
 ) -> int:
-    """Add new files and vectors, take out what they replace; the new snapshot's id. `properties` go to its summary. `partitioned_by`: name of
-    the table's one partition field.
+    """Commit new files and vectors, remove the ones that they replace, and return the new snapshot's id.
 
-    Raises PlanConflict where a file to be replaced is not there any more, TableBusy, CommitUnknown."""
+    Args:
+        properties: Properties of the snapshot's summary.
+        partitioned_by: The name of the table's only partition field.
+
+    Raises:
+        PlanConflict: A file to replace is missing.
+        TableBusy: Other commits kept coming first.
+        CommitUnknown: The catalog's answer is missing.
+    """
     head, update = table.snapshot(branch), table.newRowDelta()
     replaced = {
         path for result in results for path in (*result.dropped, *result.unmarked, *(vector.data_file for vector in result.vectors))
@@ -273,18 +291,26 @@ def commit(
 
 
 def data_file(engine: Engine, table: Java, place: str, new: NewFile) -> Java:
-    """A file as Iceberg describes it. `place`: its partition, as `name=value`."""
+    """Return Iceberg's description of a file.
+
+    Args:
+        place: The file's partition, as `name=value`.
+    """
     on_disk(new.path)
     jvm: Java = engine.jvm
     iceberg = jvm.org.apache.iceberg
-    # Its footer gives counts and bounds in the units of the table's own settings.
+    # The file's footer has counts and bounds, in the units of the table's own settings.
     metrics = iceberg.parquet.ParquetUtil.fileMetrics(table.io().newInputFile(new.path), iceberg.MetricsConfig.forTable(table))
     described = iceberg.DataFiles.builder(table.spec()).withPath(new.path).withFormat("parquet").withFileSizeInBytes(new.bytes)
     return described.withPartitionPath(place).withMetrics(metrics).withSortOrder(table.sortOrder()).build()
 
 
 def vector_files(engine: Engine, table: Java, vectors: Iterable[NewVector], places: Mapping[str, str]) -> Iterator[tuple[str, Java]]:
-    """The path of each data file, and its vector as Iceberg describes it. `places`: the partition of each data file, as a path."""
+    """Yield the path of each data file, and Iceberg's description of its vector.
+
+    Args:
+        places: The partition of each data file, as a path.
+    """
     jvm: Java = engine.jvm
     build = jvm.org.apache.iceberg.FileMetadata.deleteFileBuilder
     for puffin, group in groupby(vectors, key=lambda vector: vector.puffin):
@@ -297,14 +323,14 @@ def vector_files(engine: Engine, table: Java, vectors: Iterable[NewVector], plac
 
 
 def written_files(results: Sequence[Written]) -> list[NewFile]:
-    """Every file that the tasks wrote, data and vectors."""
+    """Return every file that the tasks wrote, data and vectors."""
     return [new for result in results for new in (*result.files, *{vector.puffin for vector in result.vectors})]
 
 
-# Single messages, named by file and offset, marked as removed on a branch: by deletion vectors that we write ourselves.
+# Mark single messages, named by file and offset, as removed on a branch, with deletion vectors that we write ourselves.
 #
-# A `DELETE` in SQL would look for the rows in every column and file that might hold them. What is to go is known by file already, so
-# one narrow column of those files gives the positions, and the vectors go into one small file.
+# A `DELETE` in SQL would search every column and file that might hold the rows. The plan already names the files, so one narrow column of
+# these files gives the positions. The vectors go into one small file.
 
 
 _NONE = np.empty(0, np.int64)
@@ -314,7 +340,7 @@ FILES_OF_TASK = 16
 
 
 def marking_failed(kind: str, reason: str) -> Unavailable:
-    """A task could not find the rows that are to be marked, so none is marked."""
+    """Return the error for a task that could not find the rows to mark. No row is marked then."""
     return Unavailable(
         f"finding the rows to remove failed ({kind}): {reason} Nothing was changed; mend that and run again.", code="MarkingFailed"
     )
@@ -332,7 +358,7 @@ def delete_rows(
 ) -> None:
     """Mark the named messages as removed, in one commit on the branch. Tasks find their rows, this process commits.
 
-    A message that is named and not there, or marked before, is passed over: the summary counts the messages that were marked.
+    Missing messages, and messages that are already marked, are skipped. The commit's summary counts the newly marked messages.
 
     Args:
         engine: Runs the tasks.
@@ -340,8 +366,8 @@ def delete_rows(
         name: The topic.
         branch: The branch of the commit.
         removals: The messages, by file.
-        properties: Go to the commit's summary.
-        description: Gives the job's description, from the words for its tasks.
+        properties: Properties of the commit's summary.
+        description: Returns the job's description, given the words for its tasks.
 
     Raises:
         MarkingFailed: A task failed.
@@ -368,8 +394,11 @@ def delete_rows(
 def write_vectors(
     engine: Engine, table: Java, io: FileIO, vectors: Iterable[tuple[str, Positions]], places: Mapping[str, Place]
 ) -> Iterator[tuple[str, Java]]:
-    """One small file of vectors: the path of each data file, and Iceberg's description of its vector. `places`: the segment of each
-    data file by its path."""
+    """Write one small file of vectors. Yield the path of each data file, and Iceberg's description of its vector.
+
+    Args:
+        places: The segment of each data file, by its path.
+    """
     path = str(table.locationProvider().newDataLocation(f"{uuid.uuid4()}-deletes.puffin"))
     written = write_vectors_at(path, vectors, partial(write_file, io))
     yield from vector_files(engine, table, written, {path: f"partition={at[0]}/segment={at[1]}" for path, at in places.items()})
@@ -380,9 +409,9 @@ class _Removals:
     """Messages to remove from some files.
 
     Attributes:
-        store: The way to the files.
+        store: How a task reaches the files.
         offsets: By file, the offsets of the messages, as `ranges_text` writes them.
-        marked: By file, the file of vectors that has its vector.
+        marked: By file, the file with its current vector.
     """
 
     store: Store
@@ -411,7 +440,7 @@ def _vectors(
 
 
 def _marked_rows(removals: _Removals, _share: Resources) -> list[tuple[str, Positions]]:
-    """Return the positions of each file's new vector. A data file has one vector: it marks also the rows that were marked before."""
+    """Return the positions of each file's new vector. A data file has only one vector, so the new one repeats earlier marks."""
     io, found = removals.store.io, []
     read: dict[str, Mapping[str, Positions]] = {}
     for path, offsets in removals.offsets.items():
@@ -429,7 +458,7 @@ def _marked_rows(removals: _Removals, _share: Resources) -> list[tuple[str, Posi
 
 
 def within(offsets: NDArray[np.int64], text: str) -> NDArray[np.bool_]:
-    """Which of the offsets a `ranges_text` names."""
+    """Return which of the offsets a `ranges_text` names."""
     runs = np.array([(run.start, run.stop) for run in ranges_of(text)], np.int64).reshape(-1, 2)
     at = np.searchsorted(runs[:, 0], offsets, side="right") - 1
     return np.asarray((at >= 0) & (offsets < runs[np.maximum(at, 0), 1]), np.bool_)

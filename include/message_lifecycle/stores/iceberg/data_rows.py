@@ -1,4 +1,4 @@
-"""Columns of single data files and the rows that are still alive in them, read without a JVM."""
+"""Read columns of single data files and find the live rows, without a JVM."""
 
 from __future__ import annotations
 
@@ -31,20 +31,25 @@ Positions = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileRows:
-    """`columns`: times as microseconds, `never` as truth, in the order of the file. `alive`: not marked by a deletion vector."""
+    """The rows of one data file, in the order of the file.
+
+    Attributes:
+        columns: Times as microseconds, `never` as a truth value.
+        alive: Rows that no deletion vector marks.
+    """
 
     offsets: Longs
     columns: Mapping[str, NDArray[np.generic]]
     alive: NDArray[np.bool_]
 
     def at(self, positions: Positions) -> FileRows:
-        """These rows alone."""
+        """Return only the rows at these positions."""
         columns = {name: column[positions] for name, column in self.columns.items()}
         return FileRows(offsets=self.offsets[positions], columns=columns, alive=self.alive[positions])
 
 
 class Vectors:
-    """The deletion vectors of one snapshot, by data file; each file of vectors is read once."""
+    """The deletion vectors of one snapshot, by data file. A file of vectors is read once."""
 
     def __init__(self, table: Table, snapshot: Snapshot) -> None:
         from message_lifecycle.stores.iceberg.manifests import vector_files
@@ -55,7 +60,7 @@ class Vectors:
         self._read: dict[str, dict[str, Positions]] = {}
 
     def __getitem__(self, data_file: str) -> Positions:
-        """Positions that are marked as removed; `data_file` is a path."""
+        """Return the positions of a data file that are marked as removed. `data_file` is a path."""
         puffin = self._file_of.get(data_file)
         if puffin is None:
             return np.empty(0, np.int64)
@@ -65,7 +70,7 @@ class Vectors:
 
 
 def vectors_in(io: FileIO, path: str) -> dict[str, Positions]:
-    """Every vector of one file of vectors, by the path of its data file."""
+    """Return the vectors of one file of vectors, by the path of their data file."""
     from pyiceberg.table.deletion_vector import deletion_vectors_from_puffin_file
     from pyiceberg.table.puffin import PuffinFile
 
@@ -78,24 +83,29 @@ def vectors_in(io: FileIO, path: str) -> dict[str, Positions]:
 
 
 def read_columns(io: FileIO, path: str, columns: Iterable[str]) -> pa.Table:
-    """Columns of one data file, all its rows in order; a column that the file does not have is left out."""
+    """Return columns of one data file, with all rows in order. Missing columns are left out."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     with reading(path), ExitStack() as opened:
-        # Of a local file only these columns are read; a stream may hold all of it.
+        # PyArrow reads only these columns of a local file; a stream may hold the whole file.
         source = local_path(path) if is_local(path) else pa.PythonFile(opened.enter_context(io.new_input(path).open()), mode="r")
         file = opened.enter_context(pq.ParquetFile(source))
         return file.read(columns=sorted(set(columns) & set(file.schema_arrow.names)))
 
 
 def read_rows(io: FileIO, path: str, removed: Positions, columns: Iterable[str]) -> FileRows:
-    """Read `offset` and the given columns of one data file. Raises MessageWithoutPlace, OffsetGivenTwice."""
+    """Read `offset` and the given columns of one data file.
+
+    Raises:
+        MessageWithoutPlace: A live row has no offset.
+        OffsetGivenTwice: Two live rows have the same offset.
+    """
     import pyarrow as pa
 
     wanted = {"offset", *columns}
     found = read_columns(io, path, wanted)
-    # A column that the file does not have is nothing but unknown.
+    # A missing column has unknown values only.
     for name in wanted - set(found.column_names):
         found = found.append_column(name, pa.nulls(len(found), pa.bool_() if name == "never" else pa.int64()))
     alive = np.ones(len(found), np.bool_)
@@ -118,7 +128,7 @@ def read_rows(io: FileIO, path: str, removed: Positions, columns: Iterable[str])
 
 
 def _require_once(path: str, offsets: Longs, alive: NDArray[np.bool_]) -> None:
-    """Raises OffsetGivenTwice. A file of ours is in the order of offsets."""
+    """Check that no offset repeats. Our own files are in the order of offsets, so the check is fast. Raises OffsetGivenTwice."""
     if (np.diff(offsets) > 0).all():
         return
     left = np.sort(offsets[alive])
@@ -128,7 +138,7 @@ def _require_once(path: str, offsets: Longs, alive: NDArray[np.bool_]) -> None:
 
 
 def keys_at(io: FileIO, path: str, positions: Positions) -> pa.Array:
-    """The keys (null: none) of these rows of one data file."""
+    """Return the keys of rows at these positions of one data file; null: no key."""
     import pyarrow as pa
 
     found = read_columns(io, path, ("key",))
@@ -137,13 +147,17 @@ def keys_at(io: FileIO, path: str, positions: Positions) -> pa.Array:
     return found["key"].cast(pa.binary()).take(pa.array(positions)).combine_chunks()
 
 
-# Messages out of data files, in the order of the log, read without a JVM.
+# Read messages from data files in the order of the log, without a JVM.
 
 
 def rows_in_order(
     table: Table, *, snapshot_id: int | None = None, partition: int | None = None, start: int = 0, after: Mapping[int, int] | None = None
 ) -> Iterator[pa.Table]:
-    """Rows by (partition, offset), the files of one stretch of offsets at a time. `after`: of each partition only what lies past it."""
+    """Yield rows in the order of (partition, offset), one stretch of files at a time.
+
+    Args:
+        after: By partition, an offset. Only rows past it count.
+    """
     from pyiceberg.expressions import And, EqualTo, GreaterThan, GreaterThanOrEqual, NotEqualTo, Or, Reference
     from pyiceberg.expressions.literals import literal
 
@@ -160,7 +174,7 @@ def rows_in_order(
 
 
 def _stretches(tasks: list[FileScanTask]) -> Iterator[list[FileScanTask]]:
-    """Files by partition and ascending offsets; those whose offsets overlap are read together."""
+    """Yield files by partition and ascending offsets. Files with overlapping offsets are one stretch."""
     from message_lifecycle.stores.iceberg.columns import OFFSET
 
     def bound(bounds: Mapping[int, bytes] | None, otherwise: int) -> int:
@@ -191,7 +205,7 @@ def _scan(table: Table, tasks: list[FileScanTask], wanted: BooleanExpression, co
 
     schema = table.schema() if columns == ("*",) else table.schema().select(*columns)
     first, others = tasks[0].file.file_path, f" (or one of {len(tasks) - 1} files read with it)" if tasks[1:] else ""
-    # Data is read by PyArrow, whichever way the metadata came.
+    # PyArrow reads the data, whichever way the metadata were read.
     with reading(f"{first}{others}"):
         return ArrowScan(table.metadata, PyArrowFileIO(table.io.properties), schema, wanted).to_table(tasks)
 
@@ -223,22 +237,22 @@ def messages_of(rows: pa.Table) -> Iterator[Message]:
 
 
 def micros(times: Any) -> list[Instant | None]:
-    """Not every instant of a log has a date that Python knows."""
+    """Return times in microseconds, because Python's dates cannot represent every time in a log."""
     import pyarrow as pa
 
     found: list[Instant | None] = times.cast(pa.int64()).to_pylist()
     return found
 
 
-# Rules about messages, rendered for columns of a file: the first instant at which each row is taken.
+# Evaluate rules about messages on columns of a file: find the first time when a rule applies to each row.
 
 
 UNKNOWN = INT64_MIN
-"""A time that is not known, in `times`."""
+"""An unknown time, in `times`."""
 
 
 def columns_of(rule: Rule) -> Iterator[str]:
-    """Names of the columns that the rule looks at."""
+    """Yield the names of the columns that the rule reads."""
     match rule:
         case After(column) | Known(column):
             yield column
@@ -254,7 +268,11 @@ def columns_of(rule: Rule) -> Iterator[str]:
 
 
 def begins(rule: Rule, columns: Mapping[str, NDArray[np.generic]], rows: int) -> Longs:
-    """INT64_MIN: always; INT64_MAX: never. `columns`: as `times` and `flags` give them."""
+    """Return the first time when the rule applies to each row. INT64_MIN: always; INT64_MAX: never.
+
+    Args:
+        columns: Columns as returned by `times` and `flags`.
+    """
     match rule:
         case After(column, us):
             found = np.asarray(columns[column], np.int64)
@@ -275,8 +293,11 @@ def begins(rule: Rule, columns: Mapping[str, NDArray[np.generic]], rows: int) ->
 
 
 def times(column: pa.ChunkedArray, *, zero_is_unknown: bool) -> Longs:
-    """Microseconds; unknown where there is none (CLK-4). Files of other writers may count in milliseconds, or as INT96 in nanoseconds:
-    Iceberg reads both as microseconds, and taken as they stand the first would all be of 1970."""
+    """Return times in microseconds; missing times are unknown (CLK-4).
+
+    Files of other writers may count in milliseconds, or in nanoseconds as INT96. Iceberg reads both as microseconds. Without a conversion,
+    milliseconds would look like times in 1970.
+    """
     import pyarrow as pa
 
     if pa.types.is_timestamp(column.type) and column.type.unit != "us":

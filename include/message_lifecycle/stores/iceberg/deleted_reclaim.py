@@ -1,13 +1,15 @@
-"""Deleted topics that give their space back, on tables (DEL-7).
+"""Reclaim the space of deleted topics (DEL-7).
 
-Three steps, each of which can be done again: word of the plan is left on the namespace, with its tables and where they lie; the catalog
-forgets them one by one, each as the plan has it; then exactly the listed files go. Once one of the tables is gone the plan has begun, and
-the word tells a run that comes later what one that died has left, whoever plans what meanwhile: no table tells it any more. A word whose
-tables are all there has begun nothing.
+A reclaim has three steps, and each step can be repeated. First, the reclaimer records the plan on the namespace, with its tables and their
+locations. Second, the catalog forgets the tables one by one; each must be as planned. Third, the reclaimer deletes exactly the listed
+files.
 
-Where the catalog gives out keys for each table, those of a table that it has forgotten are gone with the run that had them. A run that comes
-later tells the catalog of the table once more, by the metadata that the plan names, which therefore go last; has its keys; and lets it be
-forgotten again.
+A plan has begun once one of its tables is gone. The record then shows a later run the unfinished work, because no table can show it any
+more. A record whose tables all exist has begun nothing.
+
+Some catalogs give out storage keys for each table. The keys of a forgotten table are lost with the run that had them. A later run registers
+the table again by the metadata that the plan names, receives the keys, and lets the catalog forget the table again. So the run deletes the
+metadata last.
 """
 
 from __future__ import annotations
@@ -51,7 +53,10 @@ if TYPE_CHECKING:
 
 _WORD = "lifecycle.reclaiming."
 _FROM = "lifecycle.reclaiming_from."
-"""With the plan, a number and the table's uuid: where one of its tables lay, which its word has no room for. Older words have no uuid."""
+"""The first part of a property's name; the plan, a number and the table's uuid follow. Older properties have no uuid.
+
+The property's text is the location of a table, because the record has no room for it.
+"""
 _BEGUN = "begun"
 _SHOWN = 3
 _ROOM = 300
@@ -59,9 +64,13 @@ _ALL = 2**62
 
 
 class IcebergDeletedReclaimer(NamesFailures, ChangeStore):
-    """`ports.DeletedReclaimer`. `scratch` as `IcebergDeleter` has it. `steps` is told the name of each step as it is reached:
-    `before_commit` when the word is told, `inside_commit` after each table, `after_commit`, `while_deleting`, `after_delete`,
-    `before_close`."""
+    """Implements `ports.DeletedReclaimer`.
+
+    Args:
+        scratch: See `IcebergDeleter`.
+        steps: Called with the name of each step: `before_commit` after the record is written, `inside_commit` after each table,
+            `after_commit`, `while_deleting`, `after_delete`, `before_close`.
+    """
 
     def __init__(self, tables: Tables | None = None, *, scratch: bool = False, steps: Callable[[str], None] | None = None) -> None:
         self._tables, self._scratch, self._steps = tables or Tables(), scratch, steps or (lambda _: None)
@@ -84,7 +93,7 @@ class IcebergDeletedReclaimer(NamesFailures, ChangeStore):
         if not self.has_begun(plan):
             for action in plan.dropped_tables:
                 self._check_as_planned(plan, action)
-            # A person may have taken a day to answer, and somebody has made a table of those files meanwhile.
+            # The approval may have taken a day. Another user may have made a table of these files meanwhile.
             self._check_alone({action.table_uuid: action.location for action in plan.dropped_tables})
             places = {f"{_FROM}{plan.plan_id}.{at}.{action.table_uuid}": action.location for at, action in enumerate(plan.dropped_tables)}
             tell({_WORD + plan.plan_id: _text({"topic": str(plan.topic), "scratch": self._scratch}), **places})
@@ -98,7 +107,7 @@ class IcebergDeletedReclaimer(NamesFailures, ChangeStore):
         if _WORD + plan_id not in there:
             return False
         if json.loads(there[_WORD + plan_id]).get(_BEGUN):
-            return True  # whatever stands: it may have been told of once more
+            return True  # even with a table in the catalog: a later run may have registered it again
         uuids = [name.removeprefix(f"{_FROM}{plan_id}.").partition(".")[2] for name in there if name.startswith(f"{_FROM}{plan_id}.")]
         return any(not uuid or self._location(place_of(uuid)) is None for uuid in uuids) or not uuids
 
@@ -108,14 +117,14 @@ class IcebergDeletedReclaimer(NamesFailures, ChangeStore):
             return done
         standing = [action for action in plan.dropped_tables if self._location(place_of(action.table_uuid)) is not None]
         locations = {action.table_uuid: action.location for action in plan.dropped_tables}
-        # All before the first goes: one that has changed keeps the others.
+        # Check every table before the first one is forgotten: one changed table keeps the others.
         for action in standing:
             self._check_as_planned(plan, action)
         self._check_alone(locations)
         for action in standing:
             place = place_of(action.table_uuid)
             found = self._location(place)
-            if found is not None:  # nobody but the table may be let to its files, and it is asked for the last time
+            if found is not None:  # only the table itself may give access to its files, so keep its way now
                 self._ways[action.location] = self._tables.pointers.file_io(place, found)
             forget(place)
             self._steps("inside_commit")
@@ -123,7 +132,7 @@ class IcebergDeletedReclaimer(NamesFailures, ChangeStore):
             if action not in standing:
                 self._reach(plan, action)
         self._steps("after_commit")
-        # A table that is not at its place need not have been forgotten by us: somebody may have given it another name, and it lives.
+        # A missing table may not be forgotten by us: another user may have renamed it, and it lives.
         self._check_alone(locations)
         gone = Deleted()
         newest = {action.location: action.metadata for action in plan.dropped_tables}
@@ -153,7 +162,7 @@ class IcebergDeletedReclaimer(NamesFailures, ChangeStore):
                     f"{file.name} below {action.location} is still there" for file in listed(self._io(action.location), action.location)
                 )
             except Unavailable:
-                # Its keys went with the table. The run that deleted the files has looked whether they were gone.
+                # The keys are lost with the table. The run that deleted the files has already checked that they are gone.
                 if self.published(plan) is None:
                     raise
         return [
@@ -208,7 +217,7 @@ class IcebergDeletedReclaimer(NamesFailures, ChangeStore):
             try:
                 found.add_named(all_named(io, document.content, kept=()))
             except FileNotFoundError as gone:
-                # What it named is not known, and may lie elsewhere.
+                # The files that it named are unknown, and may lie outside the location.
                 raise storage_refused(str(gone.filename or location), "it is not there, and a snapshot is read through it") from gone
             outside = next((name for name, _ in found.unneeded() if is_absolute(name)), None)
             if outside is not None:
@@ -247,11 +256,11 @@ class IcebergDeletedReclaimer(NamesFailures, ChangeStore):
         return self._tables.pointers.one(place)
 
     def _io(self, location: str) -> FileIO:
-        """The table's own, while this run remembers it; else the catalog's."""
+        """Return the table's own way to its files if this run remembers it, else the catalog's."""
         return self._ways.get(location) or self._tables.file_io(location)
 
     def _reach(self, plan: Plan, action: MovedTable) -> None:
-        """Have a way to the files of a table that is gone from the catalog. Raises StorageRefused where there is none."""
+        """Get access to the files of a table that the catalog has forgotten. Raises StorageRefused if there is none."""
         try:
             next(iter(listed(self._io(action.location), action.location)), None)
         except Unavailable:
@@ -270,12 +279,12 @@ class IcebergDeletedReclaimer(NamesFailures, ChangeStore):
 
 
 def _text(word: Mapping[str, Any]) -> str:
-    """Names as they are: a namespace's property has room for 1,000 characters."""
+    """Return the record as text, with names unescaped: a namespace's property has room for 1,000 characters."""
     return json.dumps(word, ensure_ascii=False)
 
 
 def _cut(text: str) -> str:
-    """Beside the longest name."""
+    """Shorten the text, so that it fits next to the longest name."""
     return text if len(text) <= _ROOM else f"{text[: _ROOM - 1]}…"
 
 
@@ -290,7 +299,7 @@ def _published(plan: Plan, word: Mapping[str, Any]) -> Published:
     )
 
 
-# What the gate sees of a deleted topic that goes for good: a second look, by PyIceberg's own readers.
+# Evidence for the gate about a reclaim: a second inspection, by PyIceberg's own readers.
 
 
 _LISTED = 100
@@ -298,7 +307,7 @@ _WRONG = ("outside", "unlisted", "fresh")
 
 
 def drop_evidence(tables: Tables, plan: Plan, policy: Policy) -> Mapping[str, object]:
-    """Frames `tables`, those of what is wrong, and `figures`."""
+    """Return the frames `tables`, `figures`, and one frame for each kind of error."""
     import pyarrow as pa
 
     wrong: dict[str, list[str]] = {frame: [] for frame in _WRONG}
@@ -339,24 +348,26 @@ def _look(tables: Tables, plan: Plan, policy: Policy, action: MovedTable, wrong:
     return found == (action.table_uuid, action.snapshot_id, action.location, location_prefix(action.location) + action.metadata)
 
 
-# Tables that the catalog forgets, and the word of it on their namespace.
+# Remove tables from the catalog, and record the plan on their namespace.
 
 
 def forget(place: Place) -> None:
-    """Take the table out of the catalog; one that is not there is success, also where nobody said that it has gone. No file is touched."""
+    """Remove the table from the catalog, without touching its files. A missing table counts as success."""
     jvm = engine_of_process()
     with engine_failures():
         try:
             jvm.lake.dropTable(identifier(jvm, place), False)
         except thrown() as error:
-            # The keys to its files went with it: a run that comes later may have none.
+            # The keys to its files are lost with the table: a later run may have none.
             if not result_unknown(error) or uuid_at(jvm, place) is not None:
                 raise
 
 
 def know_again(place: Place, metadata_location: str) -> bool:
-    """Tell the catalog of a table that it has forgotten; another that has the name by now stays. Whether it has taken it: a catalog may not
-    offer that, and the metadata may be gone."""
+    """Register a forgotten table again, and return whether the catalog accepted it.
+
+    Another table with the name stays. A catalog may not support registration, and the metadata may be missing.
+    """
     jvm = engine_of_process()
     with engine_failures():
         try:
@@ -369,7 +380,7 @@ def know_again(place: Place, metadata_location: str) -> bool:
 
 
 def words(catalog: Catalog) -> Mapping[str, str]:
-    """By name; whatever else the namespace tells is among them."""
+    """Return the properties of the namespace by name, including properties of other origin."""
     with reaching_catalog():
         try:
             return catalog.load_namespace_properties(DELETED)
@@ -378,14 +389,14 @@ def words(catalog: Catalog) -> Mapping[str, str]:
 
 
 def tell(words: Mapping[str, str]) -> None:
-    """Text by name; what is told already is changed."""
+    """Set properties of the namespace. Existing texts are overwritten."""
     jvm = engine_of_process()
     with engine_failures():
         jvm.lake.setProperties(_namespace(jvm), dict(words))
 
 
 def unsay(catalog: Catalog, names: Collection[str]) -> None:
-    """Drop words; one that is not there is success."""
+    """Remove properties of the namespace. A missing property counts as success."""
     there = words(catalog).keys() & set(names)
     if there:
         jvm = engine_of_process()

@@ -1,4 +1,4 @@
-"""Which single messages rules take: by the bounds of files where they suffice, else by reading the few columns that matter."""
+"""Find the single messages that rules remove: from the bounds of files if they suffice, else from a few columns."""
 
 from __future__ import annotations
 
@@ -40,13 +40,17 @@ def due_rows(
     unsealed: frozenset[Place] = frozenset(),
     ends: Mapping[int, int] | None = None,
 ) -> RowAnswer:
-    """See `ports.MessageReader.rows`. `unsealed`: segments that still take messages. `ends`: by partition, where files begin that are not
-    looked at, such as those of markers that a staged change has added."""
+    """See `ports.MessageReader.rows`.
+
+    Args:
+        unsealed: Segments that still accept messages.
+        ends: By partition, an offset. Files that begin there or later do not count, for example markers that a staged change has added.
+    """
     snapshot = table.snapshot_by_id(snapshot_id)
     if snapshot is None:
         raise PlanConflict("not yet made", f"its snapshot {snapshot_id} is gone")
     vectors, prefix = Vectors(table, snapshot), location_prefix(table.location())
-    # In columns and bounds the end of time stands for never.
+    # In columns and bounds the end of time means never.
     as_of = Instant(min(question.as_of, INT64_MAX - 1))
     beyond = None if question.beyond is None else Limited(table, vectors, prefix, as_of, question.beyond)
     spared = SparedOffsets(question.spared)
@@ -65,7 +69,7 @@ def due_rows(
         of_place[place] = list(group)
         for file in of_place[place]:
             if file.deleted == file.rows:
-                continue  # nothing is left in it; a plan names what it takes, so it names no such file
+                continue  # no row is left; a plan names only files with removed rows
             certain = _by_bounds(file, reasons, as_of, later, spared)
             counted = None if beyond is None or place in beyond.dead else beyond
             if certain is None:
@@ -103,7 +107,11 @@ def due_rows(
 def _by_bounds(
     file: FileMetrics, reasons: Sequence[Reason], as_of: Instant, later: list[int], spared: SparedOffsets
 ) -> DueRows | list[Reason] | None:
-    """None: nothing is due; DueRows: all of it is, by one reason; else the reasons for which some may be."""
+    """Decide from a file's bounds which messages are due.
+
+    Returns:
+        None: nothing is due. DueRows: one reason removes every message. Otherwise: the reasons that may remove some messages.
+    """
     possible: list[Reason] = []
     for reason in reasons:
         begins = segments.begins(reason.rule, file)
@@ -131,7 +139,7 @@ def _by_bounds(
 
 
 def _holds_each_offset(file: FileMetrics) -> bool:
-    """Whether its bounds name exactly its messages: no gap among them, and none removed before."""
+    """Return whether the file's bounds describe its messages exactly: no gap between the offsets, and no removed message."""
     return (
         file.first_offset is not None
         and file.last_offset is not None
@@ -141,7 +149,7 @@ def _holds_each_offset(file: FileMetrics) -> bool:
 
 
 def _partly(file: FileMetrics, spared: SparedOffsets) -> bool:
-    """Whether some of a file's offsets are spared, and some are not: bounds tell nothing of the one without the other."""
+    """Return whether only a part of a file's offsets is spared. Bounds cannot separate the two parts."""
     assert file.first_offset is not None
     assert file.last_offset is not None
     left, kept = spared.split(file.partition, f"{file.first_offset}-{file.last_offset}")
@@ -151,14 +159,14 @@ def _partly(file: FileMetrics, spared: SparedOffsets) -> bool:
 def _read(
     file: FileMetrics, rows: FileRows, reasons: Iterable[Reason], as_of: Instant, later: list[int], spared: SparedOffsets
 ) -> tuple[list[DueRows], NDArray[np.bool_]]:
-    """What each reason has, and which rows none has."""
+    """Return the due messages of each reason, and the rows that no reason removes."""
     open_, found = rows.alive.copy(), []
     taken = np.zeros(len(open_), np.bool_)
     waiting = np.full(len(open_), INT64_MAX)
     for reason in reasons:
         begins = data_rows.begins(reason.rule, rows.columns, len(open_))
         hit = open_ & (begins <= as_of)
-        # Also of what another reason holds: this one may take it sooner than its holder lets it go.
+        # Include rows that another reason holds back: this reason may remove them before that holder releases them.
         waiting = np.minimum(waiting, np.where(begins > as_of, begins, INT64_MAX))
         if hit.any():
             may_go = hit & (rows.offsets < reason.below.get(file.partition, INT64_MAX))
@@ -181,7 +189,7 @@ def _with_free(entry: DueRows, offsets: NDArray[np.int64], begins: NDArray[np.in
 
 
 def _beyond(gone: Going, question: RowQuestion) -> DueRows:
-    """No instant makes a log too long: a message does, and who looks finds it."""
+    """Return the messages beyond a limit as due now. A message, not a time, makes a log too long, and any later look finds it."""
     assert question.beyond is not None
     below = question.beyond.below
     if isinstance(gone.offsets, range):
@@ -218,7 +226,7 @@ def _due(file: FileMetrics, reason: RemovalReason, below: Mapping[int, int], ord
 
 
 def runs_text(ordered: NDArray[np.int64]) -> str:
-    """As `ranges_text`, for very many."""
+    """Return the same text as `ranges_text`, fast for many offsets."""
     if not len(ordered):
         return ""
     ends = np.flatnonzero(np.diff(ordered) != 1)
@@ -227,13 +235,13 @@ def runs_text(ordered: NDArray[np.int64]) -> str:
 
 
 def still_shown(files: list[FileMetrics], emptied: list[FileMetrics], as_of: Instant, *, sealed: bool) -> bool:
-    """Whether the segment shows its newest time and last offset without the emptied files, or is gone for good (EXP-4).
+    """Return whether the segment keeps its newest time and last offset without the emptied files, or disappears for good (EXP-4).
 
-    Where its newest time lies after `as_of`, another one may count (CLK-4), and the emptied files may be those that show it.
+    A newest time after `as_of` may be wrong, so another time may count (CLK-4). The emptied files may be the files that show it.
     """
     left = [file for file in files if file not in emptied]
     if not left:
-        return sealed  # one that still takes messages will be there again, and must be as old as it is
+        return sealed  # an open segment will exist again, and must keep its age
     last = max((file.last_offset or 0 for file in files), default=0)
     newest = newest_known(files)
     if newest is not None and newest > as_of:
@@ -241,11 +249,11 @@ def still_shown(files: list[FileMetrics], emptied: list[FileMetrics], as_of: Ins
     return newest_known(left) == newest and max(file.last_offset or 0 for file in left) == last
 
 
-# Where the messages lie that a person named, found by reading offsets or keys of the files that may hold them.
+# Find the messages that a user named, by reading offsets or keys of files that may hold them.
 
 
 def requested_rows(table: Table, snapshot: Snapshot, request: Request, *, as_of: Instant, unsealed: frozenset[Place]) -> RowAnswer:
-    """See `ports.MessageReader.requested`."""
+    """Return the messages of a request; see `ports.MessageReader.requested`."""
     vectors, prefix = Vectors(table, snapshot), location_prefix(table.location())
     files = sorted(files_of(table, snapshot))
     found: dict[FileMetrics, list[int]] = {}
@@ -254,7 +262,7 @@ def requested_rows(table: Table, snapshot: Snapshot, request: Request, *, as_of:
             continue
         path = absolute(prefix, file.name)
         with reading(path), table.io.new_input(path).open() as stream:
-            # A truncation asks for no key.
+            # A truncation needs no key.
             columns = ["offset"] if isinstance(request, TruncateLog | RemoveRanges) else ["offset", "key"]
             rows = pq.ParquetFile(pa.PythonFile(stream, mode="r")).read(columns=columns)
         alive = np.ones(len(rows), np.bool_)
@@ -314,7 +322,10 @@ def _matches(rows: pa.Table, partition: int, request: Request) -> pa.ChunkedArra
 
 
 def _without_newest(found: dict[FileMetrics, list[int]], keep: int) -> dict[FileMetrics, list[int]]:
-    """By position: a key lives in one partition (MSG-3); were it in several, each keeps its own."""
+    """Remove the newest `keep` messages per partition from the findings.
+
+    A key lives in one partition (MSG-3). If it is in several, each partition keeps its own.
+    """
     kept: dict[int, list[int]] = {}
     for file, offsets in found.items():
         kept.setdefault(file.partition, []).extend(offsets)

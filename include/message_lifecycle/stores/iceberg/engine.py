@@ -1,7 +1,7 @@
-"""The engine of this process: it runs tasks, and holds Iceberg's Java library, which commits.
+"""The engine of this process: it runs tasks, and has Iceberg's Java library, which commits.
 
-There are two. `Spark`: each task is part of a Spark job, on `local[2]` as on a cluster. `Bare`: tasks run in threads of this process, and the
-JVM needs no Spark, because a person waits. `engine_of_process` alone decides which of them a process has, by who started the process.
+There are two engines. `Spark`: each task is part of a Spark job, on `local[2]` as on a cluster. `Bare`: tasks run in threads of this
+process, and the JVM starts without Spark, because a user waits. Only `engine_of_process` decides, by who started the process.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-# By this setting Spark alone finds jars.
+# Only Spark finds jars by this setting.
 _RESOLVED = "spark.jars.packages"
 
 
@@ -66,19 +66,19 @@ class Engine(Jvm, ABC):
         Args:
             items: The input of each task.
             work: The work of a task, within its share of a machine.
-            description: The text by which a person recognises the job.
+            description: A text that identifies the job for a user.
             rates: Limits of all these tasks together.
         """
 
     def forget(self, name: TopicName, *, kind: str = "") -> None:
-        """Let SQL in this process read the table again. Spark keeps tables that SQL has read, and does not see commits by Iceberg's own calls.
+        """Let SQL in this process read the table again.
 
-        An application does no SQL.
+        Spark caches tables that SQL has read, and does not see commits by Iceberg's own calls. An application runs no SQL.
         """
 
 
 class Bare(Engine):
-    """Tasks run in threads of this process. Its JVM is Spark's where this process has one already, for SQL; else one without Spark."""
+    """Runs tasks in threads of this process. If this process already has Spark for SQL, the JVM is Spark's; else a JVM without Spark."""
 
     def run(
         self, items: Sequence[Item], work: Callable[[Item, Resources], Made], *, description: str, rates: Rates = NO_LIMITS
@@ -91,7 +91,7 @@ class Bare(Engine):
         try:
             return list(threads.map(partial(done, work, share), items))
         finally:
-            # Also after a failure or an interrupt: a task must not write after the caller has tidied up.
+            # Wait after a failure or an interrupt, too: a task must not write after the caller has cleaned up.
             threads.shutdown(wait=True, cancel_futures=True)
 
     def forget(self, name: TopicName, *, kind: str = "") -> None:
@@ -101,7 +101,7 @@ class Bare(Engine):
 
 
 class Spark(Engine):
-    """Tasks are Spark jobs, and the JVM is Spark's."""
+    """Runs tasks as Spark jobs, with Spark's JVM."""
 
     def __init__(self, session: SparkSession) -> None:
         super().__init__(settings_of(session.sparkContext), partial(_spark_java, session))
@@ -171,8 +171,11 @@ def end_application() -> None:
 def engine_of_process() -> Engine:
     """Return the engine of this process. The first call starts it.
 
-    An application has Spark. The command and a test have a JVM without Spark, and run tasks in their own threads. They have Spark, too, if
-    Spark's master is a cluster, or if only Spark can read its settings. Raises SparkUnavailable.
+    An application uses Spark. The command and tests use a JVM without Spark, and run tasks in their own threads. The command also uses
+    Spark if Spark's master is a cluster, or if only Spark can read its settings.
+
+    Raises:
+        SparkUnavailable: Spark cannot start.
     """
     running = sessions.running()
     if _application is not None or _needs_spark():
@@ -185,9 +188,9 @@ def engine_of_process() -> Engine:
 
 
 def _known(key: tuple[object, ...], make: Callable[[], Engine]) -> Engine:
-    """Return the engine that was made for the key, or make it.
+    """Return the engine of the key, or make it.
 
-    An earlier engine of this process lives on if a session has started since: a deed that began with it still has its objects.
+    An earlier engine of this process stays alive if a session has started since: work that began with it still has its objects.
     """
     global _of_process
     with _making:

@@ -1,5 +1,7 @@
-"""What the machines of a cluster need to run our tasks: the package itself, which each session gives them, and packages of others, which come
-by an archive of them all or by an image."""
+"""Give the machines of a cluster the code for our tasks.
+
+Every session sends the package itself. Other packages come from one archive of them all, or from an image.
+"""
 
 from __future__ import annotations
 
@@ -23,15 +25,15 @@ if TYPE_CHECKING:
 
 PACKAGE = Path(__file__).resolve().parents[2]
 NEEDED = ("cachetools", "duckdb", "fsspec", "jsonpatch", "numpy", "orjson", "pyarrow", "pycrdt", "pyiceberg", "pyroaring")
-"""Distributions that tasks import; others come with them."""
-# A zip holds times of day; with one fixed time equal code gives equal bytes. It is the earliest that the format knows.
+"""Distributions that tasks import. Their dependencies come with them."""
+# A zip file stores times. With one fixed time, equal code gives equal bytes. 1980 is the earliest year of the format.
 FIXED_TIME = (1980, 1, 1, 0, 0, 0)
 _PYTHON = "spark.pyspark.python"
-# Executors of a Standalone cluster come one by one, and what is asked before the first has come takes the cluster for a small one.
+# Executors of a Standalone cluster arrive one by one. A count before the first one arrives would show too small a cluster.
 _SETTLING_SECONDS, _STILL_SECONDS, _POLL_SECONDS = 10.0, 1.0, 0.1
-# A third larger than by the best one, and made in a fifth of the time.
+# The result is a third larger than with the best level, in a fifth of the time.
 _LEVEL = 3
-# Of an executor: its own Python, whose minor version is that of the packages, and beside this file what it lacks.
+# Starts an executor's own Python with the packages next to this file. Its minor version must be the minor version of the packages.
 _LAUNCHER = """\
 #!/bin/sh
 here=$(CDPATH= cd -- "$(dirname -- "$0")/.." && pwd) || exit 1
@@ -40,30 +42,37 @@ PYTHONPATH="${{PYTHONPATH:+$PYTHONPATH:}}$here/packages" exec "${{LIFECYCLE_PYTH
 
 
 def unusable_archive(file: Path) -> BadInput:
-    """Packages cannot be written there."""
+    """Return the error for a file that cannot be the archive."""
     return BadInput(
         f"{file} cannot be the archive. Allowed: a name that ends in .tar.gz, in a folder that is there.", code="UnusableArchive"
     )
 
 
 def give_package(context: SparkContext, settings: Mapping[str, str], *, submitted: bool) -> None:
-    """Let the context's executors import `message_lifecycle` as it is here. `submitted`: Spark has told PySpark which Python they take."""
+    """Let the context's executors import `message_lifecycle` as it is here.
+
+    Args:
+        submitted: `spark-submit` has already set the Python of the executors.
+    """
     from pyspark import SparkFiles
 
     if not submitted and _PYTHON in settings:
-        context.pythonExec = settings[_PYTHON]  # PySpark looks at a variable alone
-    # Executors fetch it from where it lies, as long as the context is; this folder goes with it.
+        context.pythonExec = settings[_PYTHON]  # PySpark itself reads an environment variable only
+    # Executors fetch the file from this folder while the context runs. The folder is deleted with the context.
     folder = Path(SparkFiles.getRootDirectory()) / "package"
     folder.mkdir(exist_ok=True)
     context.addPyFile(str(zip_package(folder)))
 
 
 def registered(context: SparkContext) -> list[int]:
-    """How many tasks each executor runs at once; asked soon after the start, when their number has stood still for a second. Empty: none has
-    come within ten seconds, as where Spark starts them for tasks alone."""
+    """Return how many tasks each executor runs at once.
+
+    The function waits until the number of executors has not changed for a second. Empty: no executor came within ten seconds, for example
+    because Spark starts executors for tasks only.
+    """
     found, since = _executors(context), time.monotonic()
     while time.time() - context.startTime / 1000 < _SETTLING_SECONDS and not (found and time.monotonic() - since >= _STILL_SECONDS):
-        time.sleep(_POLL_SECONDS)  # Spark tells nobody when an executor comes
+        time.sleep(_POLL_SECONDS)  # Spark has no event for a new executor
         before, found = found, _executors(context)
         since = since if found == before else time.monotonic()
     return found
@@ -76,8 +85,10 @@ def _executors(context: SparkContext) -> list[int]:
 
 
 def zip_package(folder: Path, package: Path = PACKAGE) -> Path:
-    """Write the package, without caches, as the top level of a zip in the folder. Its name tells its content: Spark takes no second file
-    of one name."""
+    """Write the package, without caches, as the top level of a zip in the folder.
+
+    The name contains a hash of the content, because Spark accepts no second file of the same name.
+    """
     sources = sorted(one for one in package.rglob("*") if one.is_file() and "__pycache__" not in one.parts)
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -92,22 +103,28 @@ def zip_package(folder: Path, package: Path = PACKAGE) -> Path:
 
 
 def python_version() -> str:
-    """The part of it that compiled packages are tied to."""
+    """Return the part of Python's version that compiled packages depend on."""
     return f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def pack(target: Path, needed: Iterable[str] = NEEDED) -> list[str]:
-    """Write an archive for `spark.archives`: what tasks need beside `message_lifecycle`, in the versions of this installation, and `bin/python`,
-    by which an executor's own Python finds them. Returns names with versions.
+    """Write an archive for `spark.archives`, and return the names of its packages with their versions.
 
-    It is for executors of this Python's minor version and this kind of machine. Raises UnusableArchive where it cannot lie, StorageFull and
-    StorageRefused."""
+    The archive has the packages that tasks need in addition to `message_lifecycle`, in the versions of this installation. Its `bin/python`
+    starts an executor's own Python with these packages. The archive suits executors with this Python's minor version and this kind of
+    machine.
+
+    Raises:
+        UnusableArchive: The target cannot be the archive.
+        StorageFull: The disk is full.
+        StorageRefused: The storage refused the file.
+    """
     if not target.name.endswith((".tar.gz", ".tgz")) or not target.parent.is_dir() or target.is_dir():
         raise unusable_archive(target)
     found = _with_theirs(needed)
     part = target.with_name(f"{target.name}.part")
     try:
-        # Not tarfile's own way to gzip: it writes the time of day.
+        # Not tarfile's own gzip, which writes the current time.
         with (
             part.open("wb") as file,
             gzip.GzipFile(fileobj=file, mode="wb", compresslevel=_LEVEL, mtime=0, filename="") as packed,
@@ -125,8 +142,8 @@ def pack(target: Path, needed: Iterable[str] = NEEDED) -> list[str]:
 
 
 def _with_theirs(needed: Iterable[str]) -> list[importlib.metadata.Distribution]:
-    """The distributions, and what they need on this machine, by name."""
-    from packaging.requirements import Requirement  # this module is imported on executors, which lack it
+    """Return the distributions and their requirements on this machine, by name."""
+    from packaging.requirements import Requirement  # executors import this module and lack this package
     from packaging.utils import canonicalize_name
 
     found: dict[str, importlib.metadata.Distribution] = {}
@@ -142,7 +159,7 @@ def _with_theirs(needed: Iterable[str]) -> list[importlib.metadata.Distribution]
 
 
 def _files(distribution: importlib.metadata.Distribution) -> Iterator[tuple[str, Path]]:
-    """Of what is imported: its name below the folder of packages, and where it is. Scripts lie elsewhere."""
+    """Yield each importable file: its name below the folder of packages, and its path. Scripts lie elsewhere."""
     for file in sorted(distribution.files or ()):
         if file.suffix != ".pyc" and ".." not in file.parts:
             yield str(file), Path(str(file.locate()))
