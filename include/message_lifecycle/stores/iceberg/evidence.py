@@ -1,8 +1,13 @@
-"""What the gate judges: small frames about the staged change, from Iceberg's own metadata (DEL-2).
+"""Evidence for the gate: small frames about the staged change, from Iceberg's own metadata (DEL-2).
 
-That what stays is unchanged is shown by the identity of its files, not by reading it. Data is read of up to three files that
-go with their segments, and of files that lose single messages, may hold overdue ones, or hold times in the future: never of
-what merely stays; but for keys, which markers are about. None of this needs a JVM.
+The identity of files shows that kept messages are unchanged, so no file needs to be read for that. The evidence reads data in these cases
+only:
+
+- up to three files that are removed with their segments
+- files that lose single messages, may hold overdue ones, or hold times in the future
+- keys, for staged markers
+
+No JVM is needed.
 """
 
 from __future__ import annotations
@@ -51,9 +56,13 @@ def evidence(
     policy: Policy,
     horizons: Mapping[int, int] | None = None,
 ) -> Mapping[str, pa.Table]:
-    """See `ports.MessageStore.evidence`. `horizons`: how far the topic is compacted now, where that is what lets messages go (CMP-9).
+    """See `ports.MessageStore.evidence`.
 
-    Raises PlanConflict where the plan's or the staged snapshot is gone.
+    Args:
+        horizons: The topic's current compaction horizons, if they decide which messages may be removed (CMP-9).
+
+    Raises:
+        PlanConflict: The plan's or the staged snapshot is missing.
     """
     was, now = both_snapshots(table, plan, staged)
     prefix = location_prefix(table.location())
@@ -113,7 +122,7 @@ def evidence(
 
 
 def _newest_in_time(rows: RowEvidence, segments: pa.Table, files: pa.Table, late_after: int) -> Iterator[tuple[Place, int | None]]:
-    """Each segment's newest time; where that is late, the newest that is not, by reading its late files (CLK-4)."""
+    """Yield every segment's newest time. If that time is late, read the segment's late files for the newest time that is not (CLK-4)."""
     late: dict[Place, int | None] = {}
     for partition, segment, newest, is_late in frames.rows_of(segments, "partition", "segment", "newest_at", "late"):
         if is_late:
@@ -131,7 +140,10 @@ def _newest_in_time(rows: RowEvidence, segments: pa.Table, files: pa.Table, late
 
 
 def _overdue(rows: RowEvidence, files: pa.Table, policy: Policy, as_of: int) -> Iterator[tuple[Place, tuple[int | None, int]]]:
-    """Per segment that stays and has files which may hold overdue messages: its last offset, and how many are overdue."""
+    """Yield per segment that stays its last offset and how many of its messages are overdue.
+
+    Segments count only if they have files that may hold overdue messages.
+    """
     # The operation `retention` leaves expiry and TTL alone (RET-5).
     cleans = "expiry" in rows.plan.reasons
     expiry, heeds_ttl, max_age = policy.message_expiry_us if cleans else 0, policy.allow_msg_ttl and cleans, policy.max_age_us
@@ -159,10 +171,12 @@ def _overdue(rows: RowEvidence, files: pa.Table, policy: Policy, as_of: int) -> 
 
 
 def _standing(rows: RowEvidence, segments: pa.Table, overdue: Mapping[Place, tuple[int | None, int]], ahead: set[Place]) -> Iterator[Place]:
-    """Segments that stay because of their own age.
+    """Yield the segments that stay because of their own age.
 
-    A segment does not if it has lost its last message, or if its times are all in the future (`ahead`). Neither does an expired one that
-    keeps only messages that no age takes, late ones, or those of a legal hold or an undone plan, which another check judges."""
+    A segment does not count if it has lost its last message, or if its times are all in the future (`ahead`). An expired segment may also
+    keep only messages that no age removes: late ones, or messages of a legal hold or an undone plan. Such a segment does not count either,
+    because another check judges these messages.
+    """
     for partition, segment, left in frames.rows_of(segments, "partition", "segment", "rows"):
         place = (partition, segment)
         if (
@@ -174,14 +188,14 @@ def _standing(rows: RowEvidence, segments: pa.Table, overdue: Mapping[Place, tup
 
 
 def _active_segments(table: Table, snapshot: Snapshot, plan: Plan) -> dict[int, int]:
-    """Base offset of each partition's active segment in the plan's snapshot, after the plan's own seals."""
+    """Return the base offset of each partition's active segment in the plan's snapshot, after the plan's own seals."""
     sealed = {seal.partition: seal.next_offset for seal in plan.on_log.seal}
     active = newest_state(table, snapshot).active
     return {partition: sealed.get(partition, segment.base_offset) for partition, segment in active.items()}
 
 
-# The gate's look at staged markers, key by key: what went and what stayed is found by comparing the two snapshots, not from what the
-# marker generation asked (MRK-1, MRK-3 to MRK-5).
+# Evidence about staged markers, key by key. A comparison of the two snapshots shows the removed and the kept messages, not the answers to
+# the marker generation (MRK-1, MRK-3 to MRK-5).
 
 
 MARKERS = pa.schema({"emptied": pa.bool_(), "single": pa.bool_(), "caused": pa.bool_(), "formed": pa.bool_()})
@@ -191,8 +205,13 @@ MARKED = pa.schema({"rows": pa.int64(), "as_made": pa.bool_()})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkerEvidence:
-    """`frames` for the gate. `files`: paths of data files that hold nothing but the staged markers. `renewed`: (partition, offset) of
-    older markers whose key has a staged one."""
+    """Evidence about staged markers.
+
+    Attributes:
+        frames: Frames for the gate.
+        files: Paths of data files with only staged markers.
+        renewed: (partition, offset) of older markers whose key has a staged one.
+    """
 
     frames: Mapping[str, pa.Table]
     files: frozenset[str] = frozenset()
@@ -253,11 +272,11 @@ def _as_marker(row: Mapping[str, object], ttl_us: int) -> Marker:
     )
 
 
-# What the gate asks about staged markers, in DuckDB's SQL, of relations of `snapshot_rows`: `was_there` and `is_there` where messages went from,
-# before and after; `after`, all that is staged; `staged`, its files that may hold new messages.
+# Queries about staged markers in DuckDB's SQL, over relations of `snapshot_rows`. `was_there` and `is_there` are the places that lose
+# messages, before and after. `after` has all staged messages. `staged` has the staged files that may hold new messages.
 
 
-# The keys that the removal left without a live message, as the snapshots tell it.
+# The keys that the removal left without a live message, from the snapshots alone.
 EMPTIED = f"""
     CREATE OR REPLACE TABLE emptied AS
     WITH newest AS (
@@ -277,8 +296,8 @@ EMPTIED = f"""
     WHERE NOT last.causes_none AND cause IS NOT NULL
 """
 
-# A row for each staged marker, with the older markers that it replaces, and one without `offset` for each emptied key that has none.
-# `new`: which offsets the plan's snapshot had not; `times`: the newest of each partition, where it is later than `as_of`.
+# A row for each staged marker, with the older markers that it replaces, and a row without `offset` for each emptied key without a marker.
+# `new`: the condition of offsets that the plan's snapshot lacked. `times`: the newest time of each partition, if it is later than `as_of`.
 JUDGED = f"""
     WITH markers AS (
         SELECT t.partition, t."offset", t.key, t.value, t.headers, epoch_us(t.append_time) AS appended, t.file

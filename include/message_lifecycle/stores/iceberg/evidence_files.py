@@ -1,7 +1,7 @@
-"""The file lists of two snapshots as the gate judges them, from their manifests alone.
+"""The file lists of two snapshots for the gate, from their manifests alone.
 
-Java staged the change and PyIceberg reads it here: an implementation that misread the other would show. With the planner it shares
-the decoding of Avro, not what is made of a file's bounds.
+Java staged the change and PyIceberg reads it here, so an error in one implementation would show. The planner and the gate share the
+decoding of Avro, but not the interpretation of a file's bounds.
 """
 
 from __future__ import annotations
@@ -51,9 +51,11 @@ FILES = pa.schema(
         "without_expiry": pa.int64(),
     }
 )
-"""One row per data or delete file; `content` as Iceberg numbers it, `belongs_to` the data file of a deletion vector. Times in
-microseconds. `unknown_times`, `without_never`, `without_expiry` count messages that have no such value. Null: the metadata does
-not say."""
+"""The schema of a table with one row per data or delete file.
+
+`content` is Iceberg's number of the content. `belongs_to` is the data file of a deletion vector. Times are in microseconds.
+`unknown_times`, `without_never` and `without_expiry` count messages without such a value. Null: the metadata do not record the value.
+"""
 
 _pick = picking(
     "content",
@@ -69,12 +71,12 @@ _pick = picking(
     "upper_bounds",
 )
 _CHUNK = 10_000
-"""Files that are objects of Python at a time: a log may have a hundred thousand."""
+"""How many files are Python objects at a time: a log may have a hundred thousand."""
 _NONE: Mapping[int, Any] = {}
 
 
 def both_snapshots(table: Table, plan: Plan, staged: Staged) -> tuple[Snapshot, Snapshot]:
-    """The plan's snapshot, and the staged one. Raises PlanConflict where either is gone."""
+    """Return the plan's snapshot and the staged one. Raises PlanConflict if one is missing."""
     before_id, after_id = plan.requirements.snapshot_id, staged.snapshot_id
     was, now = (None if id_ is None else table.snapshot_by_id(id_) for id_ in (before_id, after_id))
     if was is None or now is None:
@@ -83,7 +85,7 @@ def both_snapshots(table: Table, plan: Plan, staged: Staged) -> tuple[Snapshot, 
 
 
 def files_of_both(table: Table, was: Snapshot, now: Snapshot) -> tuple[pa.Table, pa.Table]:
-    """The files of both snapshots, as `FILES`. A manifest that they share is read once."""
+    """Return the files of both snapshots as tables with the schema `FILES`. A shared manifest is read once."""
     lists = [manifests_of(table, snapshot) for snapshot in (was, now)]
     read = {manifest.manifest_path: manifest for manifests in lists for manifest in manifests}
     found = {path: _files(table.io, manifest) for path, manifest in read.items()}
@@ -103,7 +105,7 @@ def _batches(rows: Iterator[Row]) -> Iterator[pa.RecordBatch]:
 
 
 def _row(file: Row, spec_id: int) -> Row:
-    """In the order of `FILES`."""
+    """Return a file's values in the order of `FILES`."""
     content, path, place, written, size_bytes, content_offset, content_size, belongs_to, nulls, lowest, highest = file
     partition, segment = place
     low, high, without = lowest or _NONE, highest or _NONE, nulls or _NONE
@@ -132,29 +134,33 @@ def _row(file: Row, spec_id: int) -> Row:
 
 
 def _number(bound: bytes | None) -> int | None:
-    """A whole number or a time as a manifest writes it: two's complement, the lowest byte first."""
+    """Return a whole number or a time from a manifest's bound: two's complement, the lowest byte first."""
     return None if not bound else int.from_bytes(bound, "little", signed=True)
 
 
 def schema(*longs: str, **others: pa.DataType) -> pa.Schema:
-    """Columns of a frame: whole numbers, and others."""
+    """Return the schema of a frame: columns of whole numbers, and others."""
     return pa.schema({**dict.fromkeys(longs, pa.int64()), **others})
 
 
 def longs(rows: Sequence[Mapping[str, int]], names: Iterable[str] | None = None) -> pa.Table:
-    """A frame of whole numbers. `names`: of its columns, where there may be no row to tell them."""
+    """Return a frame of whole numbers.
+
+    Args:
+        names: The names of the columns; needed if there may be no row.
+    """
     return pa.Table.from_pylist(list(rows), schema=schema(*(names or rows[0])))
 
 
 def rows_of(table: pa.Table, *names: str) -> Iterator[tuple[Any, ...]]:
-    """The values of these columns, row by row."""
+    """Yield the values of the columns, row by row."""
     return zip(*(table[name].to_pylist() for name in names), strict=True)
 
 
 # The gate's frames from the files of two snapshots: set differences and sums over columns, without an engine.
 #
-# `before` and `after` are tables as `FILES` says. Nothing of the planner's is used, so that one mistake is not
-# made twice. None is "not known" throughout, and what is not known counts against the plan.
+# `before` and `after` are tables with the schema `FILES`. The gate uses no code of the planner, so that one mistake cannot repeat. None
+# always means "unknown", and unknown values count against the plan.
 
 
 _INT64_MAX = 2**63 - 1
@@ -181,7 +187,7 @@ LEFT = pa.schema({"partition": pa.int32(), "base_offset": pa.int64(), "last_offs
 
 
 def live(files: pa.Table) -> pa.Table:
-    """Data files with `rows`, the messages that no deletion vector marks, and `known_newest_at` (CLK-4)."""
+    """Return the data files with two more columns: `rows`, the messages that no deletion vector marks, and `known_newest_at` (CLK-4)."""
     data = files.filter(pc.equal(files["content"], 0))
     vectors = files.filter(pc.and_(pc.equal(files["content"], 1), pc.is_valid(files["belongs_to"])))
     rows = data["written"]
@@ -197,12 +203,12 @@ def live(files: pa.Table) -> pa.Table:
 
 
 def gone(before: pa.Table, after: pa.Table) -> pa.Table:
-    """Files of `before` that are not in `after`."""
+    """Return the files of `before` that `after` lacks."""
     return before.filter(pc.invert(pc.is_in(before["name"], value_set=after["name"].combine_chunks())))
 
 
 def may_keep(files: pa.Table, policy: Policy) -> Any:
-    """Whether some message of each file may be kept by its own lifetime: known not to be only where the metadata says so."""
+    """Return per file whether its own lifetime may keep some message. The answer is False only if the metadata prove it."""
     if not policy.allow_msg_ttl:
         return pa.array([False] * len(files), pa.bool_())
     none_never = pc.fill_null(pc.or_kleene(pc.equal(files["without_never"], files["written"]), pc.equal(files["never"], False)), False)
@@ -211,32 +217,40 @@ def may_keep(files: pa.Table, policy: Policy) -> Any:
 
 
 def going(files: pa.Table, kept: Any, planned: set[str], active: Mapping[int, int]) -> pa.Table:
-    """Files of segments that go whole. `kept`: as `may_keep`. `active`: base offset of each partition's active segment, after the
-    plan's seals."""
+    """Return the files of segments that are removed whole.
+
+    Args:
+        kept: The result of `may_keep`.
+        active: The base offset of each partition's active segment, after the plan's seals.
+    """
     facts = (files[name] for name in ("name", "partition", "segment", "rows", "first_offset", "last_offset", "known_newest_at"))
-    # A partition whose active segment is not known has none that could be shown to be sealed.
+    # A partition with an unknown active segment has no segment that is surely sealed.
     is_active = [partition not in active or segment >= active[partition] for partition, segment in rows_of(files, "partition", "segment")]
     is_planned = [name in planned for name in files["name"].to_pylist()]
     return pa.table([*facts, kept, pa.array(is_active, pa.bool_()), pa.array(is_planned, pa.bool_())], schema=GOING)
 
 
 def with_compacted(going: pa.Table, horizons: Mapping[int, int]) -> pa.Table:
-    """With whether all of a file lies at or below its partition's horizon; not known where its last offset is not."""
+    """Add the column `compacted`: whether the whole file lies at or below its partition's horizon; null for an unknown last offset."""
     places = rows_of(going, "partition", "last_offset")
     found = [None if last is None else last <= horizons.get(partition, NOTHING) for partition, last in places]
     return going.append_column("compacted", pa.array(found, pa.bool_()))
 
 
 def shrunk(before: pa.Table, after: pa.Table) -> dict[str, Place]:
-    """Files that are in both and have fewer messages now."""
+    """Return the files that are in both tables and have fewer messages now."""
     rows = dict(rows_of(before, "name", "rows"))
     found = rows_of(after, "name", "partition", "segment", "rows")
     return {name: (partition, segment) for name, partition, segment, count in found if rows.get(name, count) != count}
 
 
 def difference(before: pa.Table, after: pa.Table, planned: set[str], by_row: set[str]) -> pa.Table:
-    """Every file, and every mark of removed messages, that differs between the two and is not the plan's doing. `planned`: files that
-    go; `by_row`: files that lose single messages."""
+    """Return every file and every mark of removed messages that differs between the two tables without the plan's doing.
+
+    Args:
+        planned: Files that the plan removes.
+        by_row: Files that lose single messages.
+    """
     was, now = _identities(before, _LIKE_BEFORE, data=True), _identities(after, _LIKE_BEFORE, data=True)
     ours = planned | by_row
     found = [(name, "a data file that the plan does not name is gone") for name in was.keys() - now.keys() - planned]
@@ -252,18 +266,22 @@ def difference(before: pa.Table, after: pa.Table, planned: set[str], by_row: set
 
 def _identities(files: pa.Table, columns: Iterable[str], *, data: bool) -> dict[Any, tuple[Any, ...]]:
     chosen = files.filter(pc.equal(files["content"], 0) if data else pc.not_equal(files["content"], 0))
-    # A Puffin file holds many vectors, so it is no key for them.
+    # A Puffin file has many vectors, so its name is no key for them.
     keys: Iterable[Any] = chosen["name"].to_pylist() if data else range(len(chosen))
     return dict(zip(keys, rows_of(chosen, *columns), strict=True))
 
 
 def places(files: pa.Table) -> dict[str, Place]:
-    """Path to (partition, segment)."""
+    """Return (partition, segment) by path."""
     return {name: (partition, segment) for name, partition, segment in rows_of(files, "name", "partition", "segment")}
 
 
 def segments(files: pa.Table, late_after: int) -> pa.Table:
-    """Files by segment. `newest_at` None: not known; `late`: it holds times beyond `late_after`, so its data must be asked."""
+    """Group the files by segment.
+
+    Returns:
+        A table. `newest_at` None: unknown. `late`: the segment has times beyond `late_after`, so its data must be read.
+    """
     grouped = files.group_by(["partition", "segment"]).aggregate(
         [
             ("last_offset", "max"),
@@ -285,13 +303,18 @@ def segments(files: pa.Table, late_after: int) -> pa.Table:
 
 
 def late_places(found: pa.Table) -> Iterator[Place]:
-    """The segments of `segments` that hold late times."""
+    """Yield the segments with late times from the result of `segments`."""
     yield from rows_of(found.filter(found["late"]), "partition", "segment")
 
 
 def order(going: pa.Table, by_row: Iterable[Place], standing: Iterable[Place]) -> pa.Table:
-    """Segments that go, whole or but for some messages (`by_row`), although one before them stays. `standing`: those that stay of their own age, not for single messages that no
-    age takes (EXP-5)."""
+    """Return the segments that lose messages although an earlier segment of their partition stays (EXP-5).
+
+    Args:
+        going: Segments that are removed whole.
+        by_row: Segments that lose only some messages.
+        standing: Segments that stay because of their own age, not because of single messages that no age removes.
+    """
     first: dict[int, int] = {}
     for partition, segment in standing:
         first[partition] = min(segment, first.get(partition, segment))
@@ -301,7 +324,7 @@ def order(going: pa.Table, by_row: Iterable[Place], standing: Iterable[Place]) -
 
 
 def left(overdue: Iterable[tuple[Place, int | None, int]], held: Iterable[Held]) -> pa.Table:
-    """Segments with overdue messages that stay (place, last offset, messages), and whether the plan says what holds them."""
+    """Return the segments that stay with overdue messages, as (place, last offset, messages), and whether the plan names their holder."""
     ranges: dict[int, list[tuple[int, int]]] = {}
     for entry in held:
         ranges.setdefault(entry.partition, []).append((entry.first_base, entry.last_offset))
@@ -319,7 +342,7 @@ def left(overdue: Iterable[tuple[Place, int | None, int]], held: Iterable[Held])
 
 
 def sampled(going: pa.Table) -> pa.Table:
-    """The files with the oldest, the middle and the newest messages of those that go and have any left."""
+    """Return the files with the oldest, the middle and the newest messages, among removed files with any messages left."""
     ranked = going.filter(pc.greater(going["rows"], 0)).sort_by(
         [("newest_at", "ascending"), ("partition", "ascending"), ("segment", "ascending"), ("name", "ascending")]
     )

@@ -1,8 +1,10 @@
-"""The gate's look at single messages: read from the data files that lose some, or that may hold overdue ones, each of them once,
-and from a sample of those that go whole.
+"""Evidence about single messages.
 
-The rules are written here once more, straight from the settings: the planner's own are not used, so that one mistake is not
-made twice. Times of one file are columns of microseconds, null for unknown.
+The evidence reads each data file that loses single messages or may hold overdue ones once. A sample of the files that are removed whole is
+read, too.
+
+The rules are written here a second time, straight from the settings. The planner's own rules are not used, so that one mistake cannot
+repeat. Times of one file are columns of microseconds, null for unknown.
 """
 
 from __future__ import annotations
@@ -35,11 +37,11 @@ if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
 
-# What the gate judges of limits by number and by size: counted anew on the plan's snapshot, and looked for in the staged one (P5).
+# Evidence about limits by number and by size: counted again on the plan's snapshot, and searched in the staged one (P5).
 #
-# The settings alone say what is asked; neither the plan's bounds nor its own counts are used. Read is what the limits themselves need: the
-# sizes of what they keep, and the files in which they cut. What lies beyond is of the plan's snapshot alone: in the staged one what is held
-# may fit again, where a larger message before it has gone (RET-4, DEL-9).
+# The settings alone decide; the plan's bounds and counts are not used. The count reads only the data that the limits need: the sizes of
+# kept messages, and the files that a limit cuts. Messages beyond a limit come from the plan's snapshot alone. In the staged snapshot a held
+# message may fit again, after the removal of a larger message before it (RET-4, DEL-9).
 
 
 LIMITS = schema("most_records", "most_bytes", "within", "beyond")
@@ -47,8 +49,12 @@ LIMITS = schema("most_records", "most_bytes", "within", "beyond")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitEvidence:
-    """`beyond`: offsets as `ranges_text` by file (relative to the table's location) and reason, in the plan's snapshot; `left`: those that
-    are still there in the staged one, by segment: the last offset, and how many. Empty where no limit acts."""
+    """Evidence about limits; empty if no limit acts.
+
+    Attributes:
+        beyond: Offsets beyond the limits in the plan's snapshot, as `ranges_text`, by file (relative to the table's location) and reason.
+        left: By segment, the last offset and the number of these messages that are still in the staged snapshot.
+    """
 
     frame: pa.Table = field(default_factory=LIMITS.empty_table)
     beyond: Mapping[tuple[str, str], str] = field(default_factory=dict)
@@ -66,8 +72,15 @@ def limit_evidence(
     stays: Container[str],
     renewed: Iterable[tuple[int, int]],
 ) -> LimitEvidence:
-    """`expired`: segments that have expired; `before` and `after`: of the plan's snapshot and of the staged one; `stays`: the paths of the
-    latter's data files. `renewed`: places of older markers that go because their key has a new one (MRK-5)."""
+    """Return the evidence about limits.
+
+    Args:
+        expired: Segments that have expired.
+        before: The deletion vectors of the plan's snapshot.
+        after: The deletion vectors of the staged snapshot.
+        stays: The paths of the staged snapshot's data files.
+        renewed: Places of older markers that the plan removes because their key has a new one (MRK-5).
+    """
     if policy.limits is None or "retention_count" not in plan.reasons:
         return LimitEvidence()
     question = _question(plan, policy, frozenset(expired))
@@ -86,10 +99,11 @@ def limit_evidence(
     count, stay = sum(entry.rows for entry in beyond), sum(rows for _, rows in left.values())
     held = sum(entry.rows for entry in plan.held if is_limit(entry.reason))
     row = {
-        # What stays beyond the limits without a holder is kept against them.
+        # Messages that stay beyond the limits without a holder count against the plan.
         "most_records": now.limited.most_records + max(0, stay - held),
         "most_bytes": now.limited.most_bytes,
-        # All that rules of age take is apart from this; what is left of the rest is what the limits keep, but for the renewed markers.
+        # Messages that rules of age remove are not part of these counts. The rest must equal the messages that the limits keep, except for
+        # renewed markers.
         "within": (was.limited.left - count) - (now.limited.left - stay) - _within(renewed, beyond),
         "beyond": count,
     }
@@ -98,7 +112,7 @@ def limit_evidence(
 
 
 def _within(places: Iterable[tuple[int, int]], beyond: Sequence[DueRows]) -> int:
-    """How many of the places lie within the limits."""
+    """Count the places that lie within the limits."""
     found = 0
     for partition, group in groupby(sorted(places), key=itemgetter(0)):
         offsets = np.array([offset for _, offset in group], dtype=np.int64)
@@ -110,8 +124,12 @@ def _within(places: Iterable[tuple[int, int]], beyond: Sequence[DueRows]) -> int
 
 
 def _still(io: FileIO, path: str, entry: DueRows, was: Positions, now: Positions) -> tuple[int, int]:
-    """Of the messages that lay beyond in a file that stays: the last that is there, and how many. `was` and `now`: what is removed of it;
-    it is read where they differ."""
+    """Return the last offset and the number of messages beyond a limit that are still in a file.
+
+    Args:
+        was: The removed positions in the plan's snapshot.
+        now: The removed positions in the staged snapshot. The file is read only if they differ.
+    """
     if np.array_equal(was, now):
         return entry.last_offset, entry.rows
     rows = read_rows(io, path, now, ())
@@ -120,7 +138,7 @@ def _still(io: FileIO, path: str, entry: DueRows, was: Positions, now: Positions
 
 
 def _question(plan: Plan, policy: Policy, expired: frozenset[Place]) -> RowQuestion:
-    """As the settings read, without anybody's bounds: what is held counts neither as left nor twice (DEL-9)."""
+    """Return the question of the settings alone, without bounds of holders: a held message counts neither as left nor twice (DEL-9)."""
     assert policy.limits is not None
     rules, cleans = expiry.age_rules(policy), "expiry" in plan.reasons
     named = {reason: rule for reason, rule in rules.items() if reason in plan.reasons}
@@ -131,7 +149,7 @@ def _question(plan: Plan, policy: Policy, expired: frozenset[Place]) -> RowQuest
 
 
 _JUDGED_HERE = ("expiry", "ttl", "retention_age")
-"""Rules of age that the evidence judges by itself; it asks any other as planning does."""
+"""Rules of age that the evidence judges itself. Other rules of age use the planner's code."""
 Flags = NDArray[np.bool_]
 _INT64_MAX = 2**63 - 1
 
@@ -160,9 +178,16 @@ SAMPLE = pa.schema(
 
 @dataclass(slots=True, kw_only=True)
 class RowEvidence:
-    """`before` and `after`: deletion vectors of the plan's and of the staged snapshot. `newest`: per segment, its newest known time
-    that is not late; a segment without one is not expired. `removals`: every list of single messages; `renewed`: positions of older
-    markers whose key has a new one. `active`: base offset of each partition's active segment."""
+    """Evidence about single messages.
+
+    Attributes:
+        before: Deletion vectors of the plan's snapshot.
+        after: Deletion vectors of the staged snapshot.
+        active: The base offset of each partition's active segment.
+        removals: Every list of single messages.
+        renewed: Places of older markers whose key has a new one.
+        newest: By segment, its newest known time that is not late. A segment without such a time is not expired.
+    """
 
     table: Table
     plan: Plan
@@ -175,18 +200,23 @@ class RowEvidence:
     newest: dict[Place, int | None] = field(default_factory=dict)
     limits: LimitEvidence = field(default_factory=LimitEvidence)
     _expiry_us: int = field(init=False)
-    """The policy's, which is asked for each of very many segments."""
+    """The policy's expiry, kept here because very many segments need it."""
     _overdue: dict[str, int] = field(default_factory=dict)
-    """Per file, found while its columns were at hand: kept are counts, for the columns of a whole log are more than memory."""
+    """Overdue messages by file, counted while the file's columns are in memory. The columns of a whole log would not fit into memory."""
     _purged: list[pa.Array] = field(default_factory=list)
-    """Keys of what is purged, of each file once."""
+    """The purged keys, once per file."""
 
     def __post_init__(self) -> None:
         self._expiry_us = self.policy.message_expiry_us
 
     def lost(self, files: Iterable[tuple[str, Place]], stays: set[str], relative: Mapping[str, str]) -> pa.Table:
-        """One row per file that loses single messages. `files`: path and segment; `stays`: paths still there; `relative`: names in
-        the plan by path."""
+        """Return one row per file that loses single messages.
+
+        Args:
+            files: Path and segment of each file.
+            stays: Paths of files that stay.
+            relative: The files' names in the plan, by path.
+        """
         named: dict[str, list[tuple[str, str]]] = {}
         for action in self.removals:
             named.setdefault(action.file, []).append((action.reason, action.offsets))
@@ -222,8 +252,10 @@ class RowEvidence:
         }
 
     def purged(self) -> pa.Table:
-        """One row about all that `lost` has found purged, none where nothing was: how many keys it has, and how many files hold some
-        of it without a key."""
+        """Return one row about the purged messages that `lost` has found, or no row without any.
+
+        The row has the number of their keys, and the number of files with a purged message without a key.
+        """
         if not self._purged:
             return PURGED.empty_table()
         keys = pa.chunked_array(self._purged).unique()
@@ -231,7 +263,7 @@ class RowEvidence:
         return pa.Table.from_pylist([{"keys": len(keys) - keys.null_count, "keyless": keyless}], schema=PURGED)
 
     def overdue(self, path: str, place: Place) -> int:
-        """Messages of a file of the staged snapshot that are due and still there. `newest` is complete by then, and before `lost`."""
+        """Count the due messages that a file of the staged snapshot still has. Call this after `newest` is complete, and after `lost`."""
         if path not in self._overdue:
             self._overdue[path] = self._still_due(path, self._read(path), place)
         return self._overdue[path]
@@ -243,8 +275,10 @@ class RowEvidence:
         return int((due & _alive(len(rows.offsets), self.after[path])).sum())
 
     def sample(self, files: pa.Table) -> pa.Table:
-        """The messages of these files of segments that go whole: whether each has expired (CLK-2, CLK-3), and lies within the bounds
-        that its file states. What is not known is neither."""
+        """Return the messages of sampled files: whether each has expired (CLK-2, CLK-3) and lies within its file's bounds.
+
+        An unknown value counts as not expired and out of bounds.
+        """
         found = rows_of(files, "name", "partition", "segment", "first_offset", "last_offset", "newest_at")
         return pa.concat_tables([SAMPLE.empty_table(), *(self._sampled(*file) for file in found)])
 
@@ -268,7 +302,7 @@ class RowEvidence:
         return pa.Table.from_arrays(arrays, schema=SAMPLE)
 
     def newest_before(self, path: str, late_after: int) -> int | None:
-        """The newest time of a file of the plan's snapshot that is not late; removed messages count (EXP-4)."""
+        """Return the newest time that is not late, of a file of the plan's snapshot. Removed messages count (EXP-4)."""
         times = self._times(read_rows(self.table.io, path, np.empty(0, np.int64), ("append_time",)), "append_time")
         found = times[(times != UNKNOWN) & (times <= late_after)]
         return int(found.max()) if len(found) else None
@@ -281,7 +315,7 @@ class RowEvidence:
         policy, as_of = self.policy, self.plan.as_of
         no = np.zeros(len(rows.offsets), np.bool_)
         if is_request(reason):
-            return np.full(len(no), reason in self.plan.reasons)  # a person named it
+            return np.full(len(no), reason in self.plan.reasons)  # a user named the message
         if reason == "superseded":
             return np.fromiter(((place[0], int(offset)) in self.renewed for offset in rows.offsets), np.bool_, len(rows.offsets))
         if reason not in self.plan.reasons:
@@ -298,7 +332,7 @@ class RowEvidence:
         if span is None or (reason == "expiry" and not self.is_expired(place)):
             return no
         appended = self._times(rows, "append_time")
-        # Dead at its deadline, too old only after its age (CLK-2).
+        # A message is dead at its deadline, but too old only after its age (CLK-2).
         old = appended <= as_of - span if reason == "expiry" else appended < as_of - span
         return np.asarray((appended != UNKNOWN) & old & ~self._kept(rows), np.bool_)
 
@@ -309,7 +343,7 @@ class RowEvidence:
         return never | (self._times(rows, "expires_at") != UNKNOWN) if self.policy.ttl_overrides_age else never
 
     def _read(self, path: str) -> FileRows:
-        # What no setting asks for is not read: of many files that is most of the work.
+        # Read only the columns that some setting needs: with many files the other columns are most of the work.
         columns = {"expires_at"} if self.policy.allow_msg_ttl else set()
         if self.policy.message_expiry_us or self.policy.max_age_us is not None:
             columns |= {"append_time", "never"}

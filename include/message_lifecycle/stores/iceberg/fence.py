@@ -1,8 +1,10 @@
-"""The fence: leave to commit, asked inside every attempt of a commit, on the snapshots that the attempt really builds on.
+"""The fence decides inside every attempt whether a plan may commit, from the snapshots that the attempt really builds on.
 
-Where another commit came first, all is made anew on what is there then; whatever was checked before the first attempt is out of date.
-An attempt is never Iceberg's own `commit()` of a table: that deletes what it wrote in all its attempts where the last one is refused, and the
-refusal may be of its own commit, which an earlier attempt made and whose answer was lost.
+If another commit came first, the next attempt makes everything again on the new state. Checks from before the first attempt are out of date
+by then.
+
+An attempt never calls Iceberg's own `commit()` of a table. If the last attempt is refused, that method deletes the files of all attempts.
+But the refusal may come from an earlier attempt that succeeded and whose answer was lost.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class Ancestor:
-    """One snapshot that the commit attempt builds on; reads from Java only what is asked for."""
+    """One snapshot that the attempt builds on. A property reads its value from Java on demand."""
 
     def __init__(self, snapshot: Java) -> None:
         self._snapshot = snapshot
@@ -55,7 +57,7 @@ class Ancestor:
         return str(self._snapshot.operation())
 
     def get(self, key: str) -> str | None:
-        """A property of the snapshot's summary."""
+        """Return a property of the snapshot's summary."""
         value = self._snapshot.summary().get(key)
         return None if value is None else str(value)
 
@@ -74,12 +76,12 @@ class Ancestor:
 
 
 def main_ancestors(table: Java) -> Iterator[Ancestor]:
-    """Snapshots of main, newest first, as far back as the table remembers them."""
+    """Yield the snapshots of main, newest first, as far back as the table remembers them."""
     yield from ancestors(table, table.currentSnapshot())
 
 
 def ancestors(table: Java, snapshot: Java | None) -> Iterator[Ancestor]:
-    """The snapshot and those before it, newest first."""
+    """Yield the snapshot and its ancestors, newest first."""
     while snapshot is not None:
         yield Ancestor(snapshot)
         parent = snapshot.parentId()
@@ -87,12 +89,12 @@ def ancestors(table: Java, snapshot: Java | None) -> Iterator[Ancestor]:
 
 
 def newest_state(table: Java, snapshot: Java | None = None) -> LogSummary:
-    """As `read.newest_state`, of a table that Java has loaded (MSG-4)."""
+    """Return the log's newest state like `read.newest_state`, for a table that Java has loaded (MSG-4)."""
     return Walk(table).log_state(snapshot)
 
 
 def expired_batch(table: Java) -> Mapping[str, str]:
-    """Return what the table's witness keeps of the newest ingest on main; empty if it keeps nothing. Raises as `newest_state`."""
+    """Return the witness's record of the newest ingest on main; empty without one. Raises the errors of `newest_state`."""
     witness = Witness.read(entries(table.properties()), str(table.name()))
     if witness is None or not witness.batch:
         return {}
@@ -101,17 +103,17 @@ def expired_batch(table: Java) -> Mapping[str, str]:
 
 
 class Walk:
-    """The table that a commit attempt builds on: its ancestors of main, newest first, and the state that they and the table witness."""
+    """The table that a commit attempt builds on: main's snapshots, newest first, and the state in them and in the table's witness."""
 
     def __init__(self, table: Java, metadata: Java | None = None) -> None:
-        """Read a table, at `metadata` if the attempt builds on others than the table's own."""
+        """Read a table. `metadata`: the attempt's base, if it is not the table's own metadata."""
         self._table, self._metadata = table, table if metadata is None else metadata
 
     def __call__(self) -> Iterator[Ancestor]:
         return main_ancestors(self._metadata)
 
     def log_state(self, snapshot: Java | None = None) -> LogSummary:
-        """Return the log's state. Raises as `read.newest_state`."""
+        """Return the log's state. Raises the errors of `read.newest_state`."""
         found = self._standing(END_OFFSETS, snapshot)
         state = None if found is None else LogSummary.from_properties(found.state)
         if found is None or state is None:
@@ -124,7 +126,7 @@ class Walk:
         return state
 
     def state(self, mark: str) -> Mapping[str, str] | None:
-        """Return the state that has the mark, as our newest commit carries it; None if the table never had one. Raises as `find_state`."""
+        """Return the state with the mark from our newest commit; None if the table never had one. Raises the errors of `find_state`."""
         found = self._standing(mark)
         return None if found is None else found.state
 
@@ -132,7 +134,7 @@ class Walk:
         start = self._metadata.currentSnapshot() if snapshot is None else snapshot
         witness = Witness.read(entries(self._metadata.properties()), self._where)
         if witness is not None and snapshot is not None and int(snapshot.sequenceNumber()) < witness.sequence_number:
-            witness = None  # it is of a later time
+            witness = None  # the witness is newer than the snapshot
         return find_state(self._where, mark, ancestors(self._metadata, start), witness, self._earlier)
 
     @property
@@ -144,7 +146,7 @@ class Walk:
         return str(self._table.name())
 
     def _earlier(self) -> Iterator[Commit]:
-        """Yield the snapshots of earlier metadata documents, newest first, as far as they are there."""
+        """Yield the snapshots of earlier metadata documents, newest first, as far as the documents exist."""
         jvm = engine_of_process().jvm
         for entry in reversed(list(each(self._current.previousFiles()))):
             try:
@@ -155,27 +157,33 @@ class Walk:
 
 
 Judge = Callable[[Walk], None]
-"""Returns to let the attempt pass, raises a LifecycleError to refuse it."""
+"""Returns to allow the attempt, raises a LifecycleError to refuse it."""
 Make = Callable[[Java, Walk], Iterable[Java]]
-"""The updates of an attempt, in the transaction given: each is made when it is asked for, after the one before was put there."""
+"""Yields the updates of an attempt in the given transaction. Every update is made after the previous one was added."""
 
 
 def fenced_commit(table: Java, judge: Judge, make: Make, *, what: str) -> None:
-    """Commit snapshots to main, one or several at once, each attempt under the judge. `make` may set properties that depend on what the
-    attempt builds on (end offsets, active segments). `what` names the deed in errors.
+    """Commit one or several snapshots to main at once. The judge checks every attempt.
 
-    Anything that goes wrong before the catalog is asked refuses the commit. Of an attempt that another commit came before, manifests and
-    their lists stay behind; reclaiming finds them.
+    An error before the request to the catalog refuses the commit. A lost attempt leaves its manifests and their lists behind; reclaiming
+    finds them.
 
-    Raises the judge's own refusal; CommitRefused where Iceberg's own checks saw a conflict; TableBusy when other commits always came first
-    (nothing was changed); CommitUnknown when the catalog did not say how it ended (DEL-4: look for the commit, clean nothing up).
+    Args:
+        judge: Raises its own error to refuse an attempt.
+        make: Makes the updates, and may set properties that depend on the base of the attempt (end offsets, active segments).
+        what: The action, for errors.
+
+    Raises:
+        CommitRefused: Iceberg's own checks saw a conflict.
+        TableBusy: Other commits always came first; nothing has changed.
+        CommitUnknown: The catalog's answer is missing (DEL-4). Search for the commit and clean nothing up.
     """
     with refusals(what):
         compare_and_swap(table.operations(), attempt_of(table, judge, make), what=what)
 
 
 def attempt_of(table: Java, judge: Judge, make: Make) -> Attempt:
-    """One attempt of such a commit, made and not committed."""
+    """Return a function that makes one attempt of such a commit, without committing it."""
 
     def attempt() -> tuple[Java, Java]:
         transaction = table.newTransaction()
@@ -184,7 +192,7 @@ def attempt_of(table: Java, judge: Judge, make: Make) -> Attempt:
         walk = Walk(table, base)
         judge(walk)
         for update in make(transaction, walk):
-            update.commit()  # to the transaction, which alone deletes nothing
+            update.commit()  # to the transaction; a commit to it deletes nothing
         properties = witness_of(transaction.currentMetadata(), base)
         if properties:
             change = transaction.updateProperties()
@@ -197,14 +205,14 @@ def attempt_of(table: Java, judge: Judge, make: Make) -> Attempt:
 
 
 def witness_of(changed: Java, base: Java) -> dict[str, str]:
-    """Return the table property that goes into the same commit as a new head of main (MSG-4)."""
+    """Return the table property that belongs into the same commit as a new head of main (MSG-4)."""
     head = changed.currentSnapshot()
     return {} if head is None else next_witness(Ancestor(head), entries(base.properties()))
 
 
 @contextmanager
 def refusals(what: str) -> Iterator[None]:
-    """Raises CommitRefused where Iceberg's own checks see a conflict."""
+    """Turn a conflict in Iceberg's own checks into CommitRefused."""
     try:
         yield
     except thrown() as error:
@@ -213,13 +221,16 @@ def refusals(what: str) -> Iterator[None]:
         raise
 
 
-# What a plan needs to be still true of its table, looked at again before it is staged and before it is published.
+# Check a plan's requirements of its table again, before staging and before publishing.
 
 
 def check(plan: Plan, plan_id: str, table: Java, server: Mapping[str, Value] | None) -> None:
-    """Same table, same settings, and the plan's snapshot still in the history of main. Raises PlanConflict.
+    """Check that the table and its settings are the same, and that main's history still has the plan's snapshot.
 
-    Without the server's settings, only those that stand with the topic are compared.
+    Without the server's settings, the check compares only the topic's own settings.
+
+    Raises:
+        PlanConflict: A requirement is not met.
     """
     needed = plan.requirements
     if str(table.uuid()) != needed.table_uuid:
@@ -234,20 +245,24 @@ def check(plan: Plan, plan_id: str, table: Java, server: Mapping[str, Value] | N
         raise PlanConflict(plan_id, f"its snapshot {needed.snapshot_id} is no longer in the table's history")
 
 
-# A plan's one commit on a table: made at most once, under conditions that are asked in every attempt, and found by the plan's id
-# (DEL-4, DEL-5).
+# A plan's one commit on a table, made at most once. Every attempt checks its conditions, and the plan's id finds the commit again (DEL-4,
+# DEL-5).
 
 
 Steps = Callable[[str], None]
-"""Told the name of each step as it is reached."""
+"""Called with the name of each step."""
 
 
 class AlreadyPublished(LifecycleError):
-    """Another run published this plan while we tried."""
+    """Another run published this plan during the attempt."""
 
 
 def find(table: Java, plan_id: str, *, since: int | None = None) -> Ancestor | None:
-    """The commit on main that carries the plan. `since`: a snapshot that is older than it."""
+    """Return the commit on main that carries the plan, or None.
+
+    Args:
+        since: A snapshot older than that commit; the search stops there.
+    """
     for ancestor in main_ancestors(table):
         if since is not None and ancestor.snapshot_id == since:
             return None
@@ -259,10 +274,19 @@ def find(table: Java, plan_id: str, *, since: int | None = None) -> Ancestor | N
 def commit_once(
     table: Java, plan_id: str, commit: Callable[[], None], *, steps: Steps, of: str = "commit", since: int | None = None
 ) -> Ancestor:
-    """The commit that carries the plan, by `commit` or by another run that was first. An unknown result is looked up, never repeated.
+    """Make the commit that carries the plan, unless another run was first, and return it.
 
-    `of`: what the steps are called. `since`: the snapshot of an appended table that the plan was made of. Raises PlanConflict, TableBusy,
-    CommitUnknown."""
+    After an unknown result the function searches for the commit and never repeats it.
+
+    Args:
+        of: The commit's name in the names of the steps.
+        since: The plan's snapshot, of a table that gets appends.
+
+    Raises:
+        PlanConflict: The table has changed since the plan.
+        TableBusy: Other commits kept coming first.
+        CommitUnknown: The catalog's answer is missing.
+    """
     steps(f"before_{of}")
     try:
         commit()
@@ -272,7 +296,7 @@ def commit_once(
         if found_after(error, table, plan_id, since) is None:
             if not isinstance(error, CommitRefused):
                 raise
-            # Iceberg's guard came before ours, and knows no plans: say who was first.
+            # Iceberg's check came before ours, and knows no plans: name the plan that was first.
             if since is not None:
                 only_appends_since(main_ancestors(table), plan_id, since)
             raise PlanConflict(plan_id, error.reason) from error
@@ -285,20 +309,27 @@ def commit_once(
 
 
 def found_after(error: LifecycleError, table: Java, plan_id: str, since: int | None) -> Ancestor | None:
-    """The commit that carries the plan, by a new look after an attempt that ended by the error. Raises CommitUnknown where that was it, and
-    the catalog fails in the look, too."""
+    """Search main again for the plan's commit, after an attempt that ended with an error.
+
+    Raises:
+        CommitUnknown: The attempt ended so, and the catalog failed in the search, too.
+    """
     try:
         table.refresh()
         return find(table, plan_id, since=since)
     except thrown() as failed:
-        # The catalog may fail here, too: then the result stays unknown.
+        # The catalog may fail here, too. The result then stays unknown.
         if isinstance(error, CommitUnknown):
             raise error from error.__cause__ or failed
         raise
 
 
 def properties(verdict: Verdict, ledger: tuple[str, int], removed: Sequence[tuple[str, int]] | None = None) -> dict[str, str]:
-    """What a plan's commit says of itself (DEL-5). `removed`: by reason, where it is not what the outcome counts."""
+    """Return the properties of a plan's commit (DEL-5).
+
+    Args:
+        removed: Removed rows by reason, if they differ from the counts of the outcome.
+    """
     plan = verdict.plan
     return {
         PLAN_ID: plan.plan_id,
@@ -311,18 +342,23 @@ def properties(verdict: Verdict, ledger: tuple[str, int], removed: Sequence[tupl
     }
 
 
-# Conditions, asked inside an attempt
+# Conditions, checked inside an attempt
 
 
 def only_appends_since(ancestors: Iterator[Ancestor], plan_id: str, base_id: int) -> None:
-    """Raises PlanConflict where anything else came, AlreadyPublished where the plan itself did."""
+    """Check that only appends came since the plan's snapshot.
+
+    Raises:
+        PlanConflict: Something else came.
+        AlreadyPublished: The plan itself was published.
+    """
     for ancestor in ancestors:
         if ancestor.snapshot_id == base_id:
             return
         rival = ancestor.get(PLAN_ID)
         if rival == plan_id:
             raise AlreadyPublished(plan_id)
-        # Taking a file drop back is an `append` to Iceberg as well, so a plan's append does not pass either.
+        # The undo of a removed file is an `append` to Iceberg as well, so refuse the append of a plan, too.
         if ancestor.operation != "append" or rival is not None:
             who = f"plan {rival}" if rival else f"snapshot {ancestor.snapshot_id}, another writer's"
             raise PlanConflict(
@@ -332,7 +368,11 @@ def only_appends_since(ancestors: Iterator[Ancestor], plan_id: str, base_id: int
 
 
 def nothing_since(ancestors: Iterator[Ancestor], plan_id: str, base_id: int, *, table: str) -> None:
-    """Raises PlanConflict where the table has another head. `table`: its name in words."""
+    """Check that the table's head is still the plan's snapshot. Raises PlanConflict.
+
+    Args:
+        table: The table's name in words.
+    """
     head = next(ancestors)
     if head.snapshot_id != base_id:
         rival = head.get(PLAN_ID)

@@ -1,7 +1,7 @@
-"""What a table's history names: every file that a set of its snapshots can be read through, without a JVM (DEL-7).
+"""Find every file that a set of a table's snapshots reads, without a JVM (DEL-7).
 
-`document` is a table's metadata as JSON. Files are named relative to the table's location (see `table_folder`). Each manifest is read
-once, however many snapshots list it, and nothing is held of it but its name.
+`document` is a table's metadata as JSON. File names are relative to the table's location (see `table_folder`). A manifest is read once,
+however many snapshots list it, and only its name stays in memory.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 
 FileKind = Literal["data", "vector", "manifest", "list", "statistics", "metadata"]
-"""`vector`: deletion vectors and every other kind of delete file. `metadata`: the documents themselves."""
+"""`vector`: deletion vectors and every other kind of delete file. `metadata`: the metadata documents."""
 History = Mapping[str, Any]
 
 _DELETED = ManifestEntryStatus.DELETED.value
 _DATA = DataFileContent.DATA.value
-# PyIceberg's reader can leave out no field that has fields of its own; all else that is not asked for it skips.
+# PyIceberg's reader must read every field that has fields of its own; it skips other fields that nobody requests.
 _OF_FILE = [
     NestedField(102, "partition", StructType(), required=True) if field.name == "partition" else field
     for field in DATA_FILE_TYPE[2].fields
@@ -47,7 +47,11 @@ _LISTED = Schema(*(field for field in MANIFEST_LIST_FILE_SCHEMAS[2].fields if fi
 
 
 class NamedFile(NamedTuple):
-    """A file that history names. One may be named more than once; `kept` where one of the snapshots to keep names it."""
+    """A file that history names. The same file may appear more than once.
+
+    Attributes:
+        kept: Whether one of the snapshots to keep names the file.
+    """
 
     name: str
     kind: FileKind
@@ -55,20 +59,23 @@ class NamedFile(NamedTuple):
 
 
 def snapshot_ids(document: History) -> tuple[int, ...]:
-    """All snapshots that the table remembers, oldest first as they stand."""
+    """Return the ids of the snapshots that the table remembers, in the order of the document, oldest first."""
     return tuple(int(snapshot["snapshot-id"]) for snapshot in document.get("snapshots") or ())
 
 
 def reachable(io: FileIO, document: History, snapshots: Collection[int]) -> Iterator[NamedFile]:
-    """Every file that these snapshots are read through: data, delete files, manifests, their lists, statistics.
+    """Yield every file that the given snapshots read: data, delete files, manifests, their lists, statistics.
 
-    A manifest or list that is not there raises what reading it raises: what cannot be read is not known, and nothing may go by it."""
+    A missing manifest or list raises the read error. Its files are unknown then, so the caller must delete nothing.
+    """
     return _walk(io, document, [(snapshot, True) for snapshot in _snapshots(document) if snapshot["snapshot-id"] in snapshots])
 
 
 def all_named(io: FileIO, document: History, *, kept: Collection[int]) -> Iterator[NamedFile]:
-    """As `reachable`, of every snapshot that the table remembers, `kept` or not. A file that both kinds name comes up as kept and may
-    come up as not kept too: it stays."""
+    """Yield the files of every snapshot that the table remembers, like `reachable`, whether `kept` or not.
+
+    A file that both kinds of snapshots name appears as kept, and may also appear as not kept. Such a file stays.
+    """
     return _walk(io, document, [(snapshot, snapshot["snapshot-id"] in kept) for snapshot in _snapshots(document)])
 
 
@@ -78,7 +85,7 @@ def _walk(io: FileIO, document: History, snapshots: Iterable[tuple[Mapping[str, 
     stays = dict[int, bool]()
     for snapshot, kept in snapshots:
         stays[int(snapshot["snapshot-id"])] = kept
-        # Tables of format 1 may name their manifests in place of a list.
+        # A table of format 1 may name its manifests instead of a list.
         listed = snapshot.get("manifest-list")
         for path in _manifests(io, listed) if listed else snapshot.get("manifests") or ():
             manifests[path] = manifests.get(path, False) or kept
@@ -106,7 +113,10 @@ def _manifests(io: FileIO, manifest_list: str) -> Iterator[str]:
 
 
 def _live(io: FileIO, manifest: str) -> Iterator[tuple[int, str]]:
-    """Content and path of the files that a manifest holds; of those it says are gone, another manifest decides."""
+    """Yield content and path of a manifest's live files.
+
+    An entry of a deleted file does not count: another manifest may still name the file.
+    """
     with reading(manifest), AvroFile[Record](io.new_input(manifest), _ENTRY) as reader:
         for record in reader:
             status, file = record._data
@@ -114,13 +124,13 @@ def _live(io: FileIO, manifest: str) -> Iterator[tuple[int, str]]:
                 yield file._data[_CONTENT], file._data[_PATH]
 
 
-# A table's metadata as the past that reclaiming judges: snapshots, whose word they carry, branches and tags (MSG-4, DEL-7).
+# Read a table's history for reclaiming: snapshots, the writers whose progress they carry, branches and tags (MSG-4, DEL-7).
 
 
 _MICROS = 1_000
 _OURS = (END_OFFSETS, LEDGER)
 _KAFKA_CONNECT = "kafka.connect."
-# Written anew with each commit, so that one is as good as any: what counts are the offsets, by control topic and group.
+# Keys that every commit writes again, so any of them is as good. The offsets matter, by control topic and group.
 _OF_COMMIT = {f"{_KAFKA_CONNECT}{key}" for key in ("commit-id", "commitId", "task-id", "vtts", "valid-through-ts")}
 _FLINK_CHECKPOINT, _FLINK_JOB, _FLINK_OPERATOR = "flink.max-committed-checkpoint-id", "flink.job-id", "flink.operator-id"
 _SPARK_STREAM, _SPARK_EPOCH = "spark.sql.streaming.queryId", "spark.sql.streaming.epochId"
@@ -128,8 +138,11 @@ _FOREIGN = ("flink.", _KAFKA_CONNECT, "spark.sql.streaming.")
 
 
 def progress_in(summary: Mapping[str, str]) -> Iterator[str]:
-    """Who keeps a word in this summary that it looks for in the newest ancestor which has it: readers of this table's state, and writers
-    that commit exactly once by it. Other writers' keys are notes that nobody comes back for."""
+    """Yield the writers and readers whose newest record is in this summary.
+
+    Readers of this table's state, and exactly-once writers, search for the newest ancestor with their own record. Other writers' keys are
+    notes that no writer reads again.
+    """
     for key in _OURS:
         if key in summary:
             yield key
@@ -144,8 +157,10 @@ def progress_in(summary: Mapping[str, str]) -> Iterator[str]:
 
 
 def words_in(summaries: Iterable[Mapping[str, str]]) -> list[dict[str, str]]:
-    """What other writers would find by walking these summaries, newest first: of each that is the newest with the progress of one of them,
-    the keys that other writers keep."""
+    """Return the records that other writers need, newest first.
+
+    For each writer, the newest snapshot with its progress counts. The result has the keys of other writers in that snapshot's summary.
+    """
     met, found = set(_OURS), list[dict[str, str]]()
     for summary in summaries:
         writers = set(progress_in(summary))
@@ -156,7 +171,7 @@ def words_in(summaries: Iterable[Mapping[str, str]]) -> list[dict[str, str]]:
 
 
 def history_of(document: TableDocument, table: str) -> TableHistory:
-    """`table`: its kind, empty for the log itself."""
+    """Return the history of a table. `table`: its kind, empty for the log itself."""
     content, properties = document.content, document.properties
     age, newest = properties.get("history.expire.max-snapshot-age-ms"), properties.get("history.expire.min-snapshots-to-keep")
     ref_age = properties.get("history.expire.max-ref-age-ms")
@@ -180,7 +195,7 @@ def history_of(document: TableDocument, table: str) -> TableHistory:
 
 
 def _refs(document: TableDocument) -> Mapping[str, Mapping[str, Any]]:
-    """Documents of older writers name main by its snapshot alone."""
+    """Return the refs. Documents of older writers have no ref for main, only its snapshot."""
     found = dict(document.content.get("refs") or {})
     if document.current_id is not None:
         found.setdefault("main", {"snapshot-id": document.current_id, "type": "branch"})
@@ -188,10 +203,11 @@ def _refs(document: TableDocument) -> Mapping[str, Mapping[str, Any]]:
 
 
 def _main_left(content: History) -> dict[int, Instant]:
-    """For each snapshot that was main's head once: when another took its place, for the last time.
+    """Return for each former head of main when another snapshot last replaced it.
 
-    It is told by the table's snapshot log; and by a plan's commit, which says what it was made on (`STAGED_AS`), for catalogs that keep no
-    such log. The other snapshot need not be a child of it."""
+    The table's snapshot log records the time. For catalogs without such a log, a plan's commit records the snapshot that it was made on
+    (`STAGED_AS`). The other snapshot need not be its child.
+    """
     went = [(entry["snapshot-id"], after) for entry, after in pairwise(content.get("snapshot-log") or ())]
     for snapshot in content.get("snapshots") or ():
         parent = snapshot.get("parent-snapshot-id")
@@ -219,14 +235,14 @@ def _micros(milliseconds: object, key: str) -> int | None:
     return None if milliseconds is None else parsed.whole(milliseconds, key) * _MICROS
 
 
-# What a table's history names, against what lies in its folder: which files nothing that is kept needs any more.
+# Compare the files that a table's history names with the files in its folder, and find files that no kept snapshot needs.
 #
-# Both lists may be of a million files: they lie in a scratch database, not in memory.
+# Either list may have a million files, so both are in a scratch database, not in memory.
 
 
 _MEMORY = "256MB"
 _BATCH = 50_000
-# A checksum goes and stays with its file: `owner` is what is looked for.
+# A checksum file shares the fate of its file: queries search for `owner`.
 _TABLES = """
 CREATE TABLE named (name VARCHAR, kind VARCHAR, kept BOOLEAN);
 CREATE TABLE listed (name VARCHAR, owner VARCHAR, size_bytes BIGINT, changed_at_ms BIGINT);
@@ -234,7 +250,7 @@ CREATE TABLE listed (name VARCHAR, owner VARCHAR, size_bytes BIGINT, changed_at_
 
 
 class LooseFile(NamedTuple):
-    """A file that may go: named only by snapshots that are not kept, or by nothing (`orphan`)."""
+    """A file that may be removed: named only by snapshots that are not kept, or by nothing (`orphan`)."""
 
     name: str
     kind: str
@@ -242,7 +258,7 @@ class LooseFile(NamedTuple):
 
 
 class Inventory:
-    """Made by `inventory`."""
+    """Two lists of files in a scratch database. Create it with `inventory`."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
@@ -256,11 +272,15 @@ class Inventory:
         self._insert("listed", ("name", "owner", "size_bytes", "changed_at_ms"), rows)
 
     def count_kept(self) -> int:
-        """Files that something kept names."""
+        """Count the files that a kept snapshot names."""
         return self._one("SELECT count(DISTINCT name) FROM named WHERE kept")
 
     def missing(self, limit: int, *, name: str | None = None) -> list[str]:
-        """Files within the location that something kept names and that were not listed; of one name only, if that is given."""
+        """Return listed names that are missing: files within the location that a kept snapshot names.
+
+        Args:
+            name: Search for this name only.
+        """
         found = self._rows(
             "SELECT DISTINCT named.name FROM named ANTI JOIN listed ON named.name = listed.name "
             "WHERE kept AND NOT starts_with(named.name, '/') AND NOT contains(named.name, ':/') AND named.name = coalesce(?, named.name) "
@@ -270,12 +290,15 @@ class Inventory:
         return [name for (name,) in found]
 
     def unneeded(self) -> Iterator[tuple[str, FileKind]]:
-        """Name and kind of each file that is named, and by nothing kept; in order. Files outside the location are among them."""
+        """Yield name and kind of each file that only removed snapshots name, in order. Files outside the location are included."""
         yield from self._stream("SELECT name, any_value(kind) FROM named GROUP BY name HAVING NOT bool_or(kept) ORDER BY name")
 
     def going(self, limit: int, *, metadata: bool = False) -> list[LooseFile]:
-        """Of the files that were listed, those that history names and nothing kept does; in order, at the most `limit`. `metadata`: the
-        table's own documents, else all but them."""
+        """Return listed files that history names but no kept snapshot does, in order, at most `limit`.
+
+        Args:
+            metadata: True: only the table's own documents. False: all other files.
+        """
         found = self._rows(
             "SELECT listed.name, kind, size_bytes FROM listed JOIN "
             "(SELECT name, any_value(kind) AS kind FROM named GROUP BY name HAVING NOT bool_or(kept)) AS gone ON owner = gone.name "
@@ -285,7 +308,7 @@ class Inventory:
         return [LooseFile(*row) for row in found]
 
     def orphans(self, *, before_ms: int, limit: int) -> list[LooseFile]:
-        """Of the files that were listed, those that nothing names and that last changed before a time; in order."""
+        """Return listed files that no snapshot names and that last changed before a time, in order."""
         found = self._rows(
             "SELECT listed.name, 'orphan', size_bytes FROM listed ANTI JOIN named ON owner = named.name "
             "WHERE changed_at_ms < ? ORDER BY listed.name LIMIT ?",
@@ -294,7 +317,7 @@ class Inventory:
         return [LooseFile(*row) for row in found]
 
     def totals(self) -> tuple[int, int]:
-        """Number and bytes of all files that were listed."""
+        """Return the number and the bytes of all listed files."""
         found = self._rows("SELECT count(*), coalesce(sum(size_bytes), 0) FROM listed", [])
         return int(found[0][0]), int(found[0][1])
 
@@ -303,7 +326,7 @@ class Inventory:
 
         left = iter(rows)
         while batch := list(islice(left, _BATCH)):
-            # Read by DuckDB under this name.
+            # DuckDB reads the table under this name.
             self._connection.register("batch", pa.table(dict(zip(columns, map(list, zip(*batch, strict=True)), strict=True))))
             self._connection.execute(f"INSERT INTO {table} SELECT * FROM batch")
             self._connection.unregister("batch")

@@ -1,4 +1,4 @@
-"""Messages on their way in: their places in the log, and which of them have a forbidden key. All of it is the work of tasks."""
+"""Prepare incoming messages in tasks: give them places in the log, and find messages with a forbidden key."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from message_lifecycle.operations.erasure import tells_key
 from message_lifecycle.stores.iceberg.key_mask import key_mask
 from message_lifecycle.stores.iceberg.layout import LogSummary
 
-# Offsets and segments for a block of messages at a time (MSG-4, EXP-3).
+# Assign offsets and segments to a block of messages at a time (MSG-4, EXP-3).
 #
-# `ActiveSegment.take` is the rule; this is the same rule over arrays, because a log of millions of messages cannot be fed
-# through it one by one (a property test holds the two equal). What is kept from block to block is one `ActiveSegment` and the next offset per partition.
+# `ActiveSegment.take` is the rule. The code here is the same rule over arrays, because it would be too slow for millions of single
+# messages. A property test compares both. From block to block, only one `ActiveSegment` and the next offset per partition are kept.
 #
-# How many segments a batch opens is known when all of it is numbered. Where they are too many, it is read once more, to count
-# them by every span (`count_opened`), and numbered again by the first that fits.
+# The number of segments that a batch opens is known only after the whole batch is numbered. If they are too many, tasks read the batch
+# again to count segments with every span (`count_opened`). Then they number it again with the first span that fits.
 
 
 Longs = NDArray[np.int64]
@@ -36,11 +36,13 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutRules:
-    """Where a segment ends: the segment size, the message expiry and the segment's span (0 = never, both).
+    """The rules for the end of a segment: the segment size, the message expiry and the segment's span (0 = never, both).
 
-    `late_after` is the clock of the batch with the skew: a later time ends no segment and keeps none open (CLK-4).
-    `most_opened`: in one task, after so many segments times end none any more; a batch that opens more is numbered again, by rules that
-    are `doubled`."""
+    Attributes:
+        late_after: The clock of the batch plus the skew. A later time neither ends a segment nor keeps one open (CLK-4).
+        most_opened: After so many segments in one task, times end no segment any more. A batch that opens more is numbered again.
+        doubled: The rules of such a second numbering.
+    """
 
     limit_bytes: int
     expiry_us: int
@@ -60,24 +62,28 @@ class CutRules:
         )
 
     def by_span(self) -> tuple[CutRules, ...]:
-        """With each span that may count for one batch, the shortest first."""
+        """Return the rules with each span that may count for one batch, the shortest first."""
         return tuple(replace(self, max_us=max_us) for max_us in admission.spans(self.max_us))
 
     def fitting(self, opened: Sequence[int]) -> CutRules:
-        """With the span that counts for a batch. `opened`: how many segments it opens by each of `by_span`."""
+        """Return the rules with the span that counts for a batch.
+
+        Args:
+            opened: How many segments the batch opens with each rule of `by_span`.
+        """
         found = next((one for one, count in zip(self.by_span(), opened, strict=True) if count <= self.most_opened), self.by_span()[-1])
         return replace(found, most_opened=INT64_MAX, doubled=found.max_us != self.max_us)
 
     @property
     def doubled_seconds(self) -> int | None:
-        """What a segment's span was doubled to; None: it was not."""
+        """The doubled span of a segment; None: the span as set."""
         return self.max_us // MICROS_PER_SECOND if self.doubled else None
 
 
 def cut(state: ActiveSegment, *, first_offset: int, sizes: Longs, times: Longs, known: Flags, rules: CutRules) -> Longs:
-    """The segment that each message of one partition joins; moves `state` on.
+    """Return the segment that each message of one partition joins, and advance `state`.
 
-    The messages have the consecutive offsets from `first_offset`; `times` counts only where `known`.
+    The messages have consecutive offsets from `first_offset` on; `times` counts only where `known`.
     """
     count = len(sizes)
     judged = known & (times <= rules.late_after)
@@ -99,7 +105,7 @@ def cut(state: ActiveSegment, *, first_offset: int, sizes: Longs, times: Longs, 
     while start < count:
         room = rules.limit_bytes - state.size_bytes + int(filled[start])
         full = int(np.searchsorted(filled, room, side="right")) - 1
-        # A segment's first message joins whatever its size and time.
+        # The first message of a segment joins it whatever its size and time.
         first_judged = start if state.rows else start + 1
         end = min(max(full, first_judged), count)
         end = min(end, first_judged + _up_to_span(state, start, first_judged, times[:end], judged[:end], rules.max_us))
@@ -108,7 +114,7 @@ def cut(state: ActiveSegment, *, first_offset: int, sizes: Longs, times: Longs, 
             if state.any_unknown:
                 break
             if state.newest_at is not None and times[at] < state.newest_at + rules.expiry_us:
-                continue  # the newest time so far is enough to say no: spares the sum over those between
+                continue  # the newest time so far is proof enough, without a sum over the messages between
             join(joined, at)
             joined = at
             if state.all_expired_for(Instant(int(times[at])), rules.expiry_us):
@@ -127,7 +133,10 @@ def _first_known(times: Longs, known: Flags) -> Instant | None:
 
 
 def _up_to_span(state: ActiveSegment, start: int, first_judged: int, times: Longs, known: Flags, max_us: int) -> int:
-    """How many messages from `first_judged` on join the segment before one is past its span; those before it, from `start` on, do join."""
+    """Return how many messages from `first_judged` on join the segment before one is past its span.
+
+    Earlier messages, from `start` on, always join.
+    """
     if not max_us or first_judged >= len(times):
         return len(times) - first_judged
     first_at = state.first_at if state.first_at is not None else _first_known(times[start:], known[start:])
@@ -138,9 +147,10 @@ def _up_to_span(state: ActiveSegment, start: int, first_judged: int, times: Long
 
 
 def _may_find_all_expired(times: Longs, judged: Flags, expiry_us: int) -> NDArray[np.intp]:
-    """The messages that may come so late that all before them in their segment are expired: each is that late after the judged one before it.
+    """Return the messages that may find all earlier messages of their segment expired.
 
-    The judged message before the first one is in an earlier block, so the first one is always among them.
+    Such a message comes at least the expiry after the judged message before it. The judged message before the first one is in an earlier
+    block, so the first one is always included.
     """
     found = np.flatnonzero(judged)
     if expiry_us == 0 or not len(found):
@@ -151,17 +161,17 @@ def _may_find_all_expired(times: Longs, judged: Flags, expiry_us: int) -> NDArra
 
 
 class Numbering:
-    """Places for the messages of one task. All messages of a partition come to one task, in log order."""
+    """Gives places to the messages of one task. One task gets all messages of a partition, in log order."""
 
     def __init__(self, base: LogSummary, rules: CutRules) -> None:
         self.opened = 0
-        """Segments that were opened so far."""
+        """The number of segments opened so far."""
         self._rules = rules
         self._ends = dict(base.end_offsets)
         self._active = {partition: replace(segment) for partition, segment in base.active.items()}
 
     def places(self, batch: pa.RecordBatch) -> tuple[Longs, Longs]:
-        """Offset and segment of each message, at least one. Needs `partition`, `append_time` (microseconds) and `size_bytes`."""
+        """Return offset and segment of each message, of at least one. Needs `partition`, `append_time` (microseconds) and `size_bytes`."""
         count = batch.num_rows
         partitions = _view(batch.column("partition"), np.int32)
         sizes, times, known = _measures(batch)
@@ -185,13 +195,14 @@ class Numbering:
 
 
 class OriginPlaces(Numbering):
-    """Places for the messages of a mirror: those of its origin.
+    """Gives the messages of a mirror their places in the origin.
 
-    A segment that the mirror has closed by itself takes no more messages: the rest of the origin's starts another where the mirror's log ended.
+    A segment that the mirror has closed itself accepts no more messages. The rest of the origin's segment starts another one at the end of
+    the mirror's log.
     """
 
     def places(self, batch: pa.RecordBatch) -> tuple[Longs, Longs]:
-        """As `Numbering.places`. Needs `offset` and `segment`, too, and the messages of one partition."""
+        """Return offsets and segments like `Numbering.places`, for messages of one partition. Needs `offset` and `segment`, too."""
         offsets, partition = _view(batch.column("offset"), np.int64), batch.column("partition")[0].as_py()
         state = self._active.get(partition) or ActiveSegment(base_offset=0)
         segments = np.maximum(_view(batch.column("segment"), np.int64), state.base_offset)
@@ -222,7 +233,7 @@ def with_places(batch: pa.RecordBatch, offsets: Longs, segments: Longs) -> pa.Re
 
 
 def count_opened(batches: Iterable[pa.RecordBatch], base: LogSummary, rules: CutRules) -> list[int]:
-    """Return how many segments these messages would open by each of `rules.by_span`."""
+    """Return how many segments the messages would open with each rule of `rules.by_span`."""
     numberings = [Numbering(base, replace(one, most_opened=INT64_MAX)) for one in rules.by_span()]
     for batch in batches:
         for numbering in numberings:
@@ -231,26 +242,26 @@ def count_opened(batches: Iterable[pa.RecordBatch], base: LogSummary, rules: Cut
 
 
 def _measures(batch: pa.RecordBatch) -> tuple[Longs, Longs, Flags]:
-    """Sizes and times of messages, and which times are known."""
+    """Return sizes and times of messages, and which times are known."""
     time = batch.column("append_time")
     known = _view(time.is_valid().cast(pa.uint8()), np.uint8).astype(np.bool_)
     return _view(batch.column("size_bytes"), np.int64), _view(time.cast(pa.int64()), np.int64), known
 
 
-# Buffers and no scalars, because PyArrow's own ways to and from Python import pandas: a second of CPU in every new worker.
+# Use buffers, not scalars: PyArrow's own conversions to and from Python import pandas, which costs each new worker a second of CPU.
 def _view(column: pa.Array, kind: type[np.generic]) -> NDArray[Any]:
-    """The numbers of a column, not copied; what stands where there is none has no meaning."""
+    """Return the numbers of a column without a copy. The value at a null has no meaning."""
     return np.frombuffer(column.buffers()[1], dtype=kind)[column.offset : column.offset + len(column)]
 
 
-# Messages whose key may not come in.
+# Messages with a forbidden key.
 
 
 def mark_forbidden(batch: pa.RecordBatch, match: KeyMatch, *, code: str, keyless: str) -> pa.RecordBatch:
-    """Give messages with such a key this code, whatever else is wrong with them, and remove their raw text.
+    """Give messages with a forbidden key the code, whatever other errors they have, and remove their raw text.
 
     Args:
-        keyless: The code of records whose key cannot be read. Such a record is refused if it tells such a key anywhere.
+        keyless: The code of records without a readable key. A record with this code is refused if its text contains a forbidden key.
     """
     codes, raw = batch["code"], batch["raw"]
     unread = pc.if_else(pc.equal(codes, keyless), raw, pa.scalar(None, raw.type)).to_pylist()
