@@ -109,7 +109,7 @@ class Tables:
         return {str(key): value if isinstance(value, dict) else str(value) for key, value in found.items()}
 
     def file_io(self, location: str) -> FileIO:
-        """Return the catalog's own way to the files at a location. For an existing table, `pointers.file_io` returns the table's way."""
+        """Return the catalog's own I/O for a location. For an existing table, `pointers.file_io` returns the table's I/O."""
         from pyiceberg.io import load_file_io
 
         return load_file_io(properties=self.catalog.properties, location=location)

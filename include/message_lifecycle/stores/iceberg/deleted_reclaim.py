@@ -124,7 +124,7 @@ class IcebergDeletedReclaimer(NamesFailures, ChangeStore):
         for action in standing:
             place = place_of(action.table_uuid)
             found = self._location(place)
-            if found is not None:  # only the table itself may give access to its files, so keep its way now
+            if found is not None:  # only the table's own I/O may reach its files, so keep it now
                 self._ways[action.location] = self._tables.pointers.file_io(place, found)
             forget(place)
             self._steps("inside_commit")
@@ -256,7 +256,7 @@ class IcebergDeletedReclaimer(NamesFailures, ChangeStore):
         return self._tables.pointers.one(place)
 
     def _io(self, location: str) -> FileIO:
-        """Return the table's own way to its files if this run remembers it, else the catalog's."""
+        """Return the table's own I/O if this run remembers it, else the catalog's."""
         return self._ways.get(location) or self._tables.file_io(location)
 
     def _reach(self, plan: Plan, action: MovedTable) -> None:

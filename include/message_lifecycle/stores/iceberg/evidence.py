@@ -3,9 +3,9 @@
 The identity of files shows that kept messages are unchanged, so no file needs to be read for that. The evidence reads data in these cases
 only:
 
-- up to three files that are removed with their segments
-- files that lose single messages, may hold overdue ones, or hold times in the future
-- keys, for staged markers
+- up to three files that are removed with their segments;
+- files that lose single messages, may hold overdue ones, or hold times in the future;
+- keys, for staged markers.
 
 No JVM is needed.
 """

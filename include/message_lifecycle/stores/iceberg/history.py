@@ -35,7 +35,7 @@ History = Mapping[str, Any]
 
 _DELETED = ManifestEntryStatus.DELETED.value
 _DATA = DataFileContent.DATA.value
-# PyIceberg's reader must read every field that has fields of its own; it skips other fields that nobody requests.
+# PyIceberg's reader must read every field that has fields of its own. Other fields are skipped unless the code requests them.
 _OF_FILE = [
     NestedField(102, "partition", StructType(), required=True) if field.name == "partition" else field
     for field in DATA_FILE_TYPE[2].fields
@@ -138,7 +138,7 @@ _FOREIGN = ("flink.", _KAFKA_CONNECT, "spark.sql.streaming.")
 
 
 def progress_in(summary: Mapping[str, str]) -> Iterator[str]:
-    """Yield the writers and readers whose newest record is in this summary.
+    """Yield the writers and readers that have a record in this summary.
 
     Readers of this table's state, and exactly-once writers, search for the newest ancestor with their own record. Other writers' keys are
     notes that no writer reads again.
@@ -276,7 +276,7 @@ class Inventory:
         return self._one("SELECT count(DISTINCT name) FROM named WHERE kept")
 
     def missing(self, limit: int, *, name: str | None = None) -> list[str]:
-        """Return listed names that are missing: files within the location that a kept snapshot names.
+        """Return files within the location that a kept snapshot names and that the listing lacks.
 
         Args:
             name: Search for this name only.

@@ -1,8 +1,10 @@
-"""Iceberg's own Java library, in a JVM that needs no Spark.
+"""Iceberg's own Java library, in a JVM without Spark.
 
-It runs with the class path, options and catalog of the folder that SPARK_CONF_DIR names, as Spark's driver does: the same files, so the
-driver's class archive serves it as well. One a process, started at its first use. It listens on the loopback alone, for those who know a
-secret that it tells this process by a pipe; the other pipe, which nobody writes to, breaks when this process dies, and the JVM with it.
+The JVM uses the class path, options and catalog in the folder that SPARK_CONF_DIR names, like Spark's driver. The files are the same, so
+the JVM can use the driver's class archive as well.
+
+A process has one such JVM, started at its first use. The JVM listens on the loopback address only, and requires a secret, which this
+process reads from a pipe. A second pipe carries no data: it breaks when this process dies, and the JVM then ends.
 
 `engine.engine_of_process` decides which JVM a process has. A process that runs Spark has no second one.
 """
@@ -39,21 +41,22 @@ Connect = Callable[[Mapping[str, str]], Connection]
 
 START_SECONDS = 120
 DEADLINE_SECONDS = 3600
-"""How long a call may take. Iceberg itself takes a commit up again for half an hour at the most: one that is not back after this hangs."""
+"""How long a call may take. Iceberg itself repeats a commit for half an hour at most, so a call that takes longer than this hangs."""
 PROPERTIES = f"spark.sql.catalog.{CATALOG}"
 ATOMIC = "lifecycle.atomic-transactions"
-"""Setting of the catalog."""
+"""A setting of the catalog."""
 _HADOOP = "spark.hadoop."
 _DEFAULT_HEAP = "1g"
 ANY_IO = "org.apache.iceberg.io.ResolvingFileIO"
 
 
 class Jvm:
-    """A JVM that knows Iceberg, and its catalog `lake`. It starts at the first use.
+    """A JVM with Iceberg and its catalog `lake`, started at its first use.
 
     Args:
         settings: Spark's settings, which name the catalog.
-        connect: Gives py4j's gateway to the JVM, and the JVM's process if this process may end it. By default it starts a JVM without Spark.
+        connect: Returns py4j's gateway to the JVM, and the JVM's process if this process may end it. The default starts a JVM without
+            Spark.
     """
 
     def __init__(self, settings: Mapping[str, str], connect: Connect | None = None) -> None:
@@ -82,7 +85,7 @@ class Jvm:
         return _Known(self.gateway.jvm)
 
     def end(self) -> None:
-        """It keeps nothing that would be lost: what is committed is in the catalog."""
+        """End the JVM. No data are lost, because every commit is in the catalog."""
         if self._process is not None and self._owner == os.getpid():
             _leave(self.gateway)
             self._process.kill()
@@ -90,7 +93,7 @@ class Jvm:
 
     @property
     def warehouse(self) -> str | None:
-        """The folder for new tables and views. None: the catalog chooses it, and its setting `warehouse` may be any name."""
+        """Return the folder for new tables and views. None: the catalog chooses it, and its setting `warehouse` may be any name."""
         found = self._of_catalog().get("warehouse", "").rstrip("/")
         return None if self.capabilities.places_tables else found or None
 
@@ -100,8 +103,10 @@ class Jvm:
 
     @property
     def is_atomic(self) -> bool:
-        """True if an operator says that the catalog commits several tables all or none. An offer alone does not promise this: Iceberg's own
-        handlers commit one table after the other."""
+        """Return whether an operator states that the catalog commits several tables all or none.
+
+        A catalog's offer alone does not promise this: Iceberg's own handlers commit one table after the other.
+        """
         return self._of_catalog().get(ATOMIC, "").lower() == "true"
 
     @cached_property
@@ -118,12 +123,19 @@ class Jvm:
         return self.jvm.org.apache.iceberg.CatalogUtil.buildIcebergCatalog(CATALOG, self._of_catalog(), self.hadoop)
 
     def settings_of(self, properties: Mapping[str, object]) -> dict[str, str]:
-        """Of an I/O: of a table, before those of the catalog. PyIceberg keeps an object of its own among them."""
+        """Return the settings of an I/O: a table's properties override the catalog's.
+
+        PyIceberg adds an object of its own to the properties, which is left out.
+        """
         return {**self._of_catalog(), **{key: value for key, value in properties.items() if isinstance(value, str)}}
 
     @contextmanager
     def file_io(self, given: Mapping[str, str]) -> Iterator[Java]:
-        """Iceberg's own way to files, by the scheme of each path. `given`: as `settings_of`."""
+        """Open Iceberg's own I/O, which chooses by the scheme of each path.
+
+        Args:
+            given: The result of `settings_of`.
+        """
         found = self.jvm.org.apache.iceberg.CatalogUtil.loadFileIO(given.get("io-impl", ANY_IO), dict(given), self.hadoop)
         try:
             yield found
@@ -135,14 +147,16 @@ class Jvm:
         return {key.removeprefix(prefix): value for key, value in self.settings.items() if key.startswith(prefix)}
 
     def list_of(self, values: Sequence[str]) -> Java:
-        """A Java list, told at once: py4j would tell it text by text."""
+        """Return a Java list, sent in one call: py4j would send it text by text."""
         wanted = self.jvm.java.lang.Class.forName("java.util.List")
         return self.jvm.org.apache.iceberg.util.JsonUtil.mapper().readValue(json.dumps(values), wanted)
 
 
 class _Known:
-    """Packages and classes of Java, with what is static in them. py4j asks Java at every dot each time, and of a package's name Java looks
-    into all jars, as it might be a class: here each is asked for once."""
+    """A cache of Java's packages and classes, and of their static members.
+
+    py4j asks Java at every dot each time. For a package's name Java searches all jars, because it might be a class.
+    """
 
     def __init__(self, java: Java) -> None:
         self._java = java
@@ -160,7 +174,7 @@ class _Known:
 
 
 def entries(java_map: Java) -> dict[str, str]:
-    """Of a map of texts. Read as Python's maps are, each entry would be asked for twice."""
+    """Return a Java map of texts in one call. Python's own way to read a map would make two calls per entry."""
     from py4j.java_gateway import JavaClass
 
     mapper = JavaClass("org.apache.iceberg.util.JsonUtil", java_map._gateway_client).mapper()
@@ -173,15 +187,15 @@ def identifier(engine: Jvm, place: tuple[str, str]) -> Java:
 
 
 def texts(engine: Jvm, *values: str) -> Java:
-    """A Java array, as a method with any number of arguments takes it."""
+    """Return a Java array, for a method with a variable number of arguments."""
     array = engine.gateway.new_array(engine.jvm.java.lang.String, len(values))
     for at, value in enumerate(values):
         array[at] = value
     return array
 
 
-# How a catalog refuses a commit, whichever it is; and how a store refuses the metadata that a commit writes before the catalog is asked.
-# Whatever else it says, a commit may have been made: answers that were lost have as many names as there are catalogs.
+# Java's errors for a refused commit: of any catalog, and of a store that refuses the metadata before the request to the catalog. After any
+# other error the commit may exist, because every catalog has its own errors for a lost answer.
 _REFUSED = frozenset(
     (
         "AlreadyExistsException",
@@ -208,28 +222,32 @@ _REFUSED = frozenset(
 )
 
 
-# How it says that the name is taken, and that there is no such table.
+# Java's errors for a name that exists, and for a missing table.
 ALREADY_THERE, NOT_THERE = "AlreadyExistsException", ("NoSuchTableException", "NoSuchNamespaceException")
 
 
 def result_unknown(error: Exception) -> bool:
-    """Whether a commit that ended so may have been made: the catalog has not clearly refused it, or Java has not answered, by its deadline or
-    because it died."""
+    """Return whether a commit with this error may exist.
+
+    Either the catalog has not clearly refused it, or Java has not answered: it missed the deadline or died.
+    """
     by = java_class(error)
     return by not in _REFUSED if by else line_broke(error)
 
 
 def line_broke(error: Exception) -> bool:
-    """Whether Java has not answered: it has ended, or nobody hears it."""
+    """Return whether Java has not answered: the JVM has ended, or the connection is broken."""
     from py4j.protocol import Py4JError, Py4JNetworkError
 
-    # py4j names what went wrong in Java behind this word; of a line that went dead it has nothing to tell.
+    # py4j adds Java's error after this text. For a broken connection it has no error to add.
     return isinstance(error, Py4JNetworkError) or (type(error) is Py4JError and "Trace:" not in str(error))
 
 
 def thrown(*more: type[Exception]) -> tuple[type[Exception], ...]:
-    """What a call to Java raises, and `more`. Of some of Java's own exceptions, as IllegalArgumentException, PySpark makes one of its own in a
-    process that knows its SQL."""
+    """Return the types of errors that a call to Java raises, and `more`.
+
+    In a process with Spark's SQL, PySpark turns some of Java's exceptions into its own, for example IllegalArgumentException.
+    """
     from py4j.protocol import Py4JError
 
     pyspark = sys.modules.get("pyspark.errors.exceptions.captured")
@@ -237,12 +255,12 @@ def thrown(*more: type[Exception]) -> tuple[type[Exception], ...]:
 
 
 def java_exception(error: Exception) -> Java | None:
-    """The one of Java's behind an error of py4j's or PySpark's; None: there is none, Java knows no such call or has not answered."""
+    """Return the Java exception behind an error of py4j or PySpark. None: Java does not know the call or has not answered."""
     return getattr(error, "java_exception", None) or getattr(error, "_origin", None)
 
 
 def java_class(error: Exception) -> str:
-    """Simple name of the Java exception behind the error, the cause chain is not followed; empty: there is none."""
+    """Return the simple name of the Java exception behind the error, without its causes; empty without one."""
     found = java_exception(error)
     return "" if found is None else str(found.getClass().getSimpleName())
 
@@ -253,7 +271,7 @@ def java_message(error: Exception) -> str:
 
 
 def said(java_object: Java, method: str) -> Java | None:
-    """What a method without arguments returns; None: Java knows none of that name there."""
+    """Return the result of a Java method without arguments; None if the object has no such method."""
     from py4j.protocol import Py4JError
 
     try:
@@ -263,7 +281,7 @@ def said(java_object: Java, method: str) -> Java | None:
 
 
 _launched: list[tuple[int, subprocess.Popen[bytes]]] = []
-"""Java processes that this process has started, each with the id of its parent: after a fork they are not the child's to kill."""
+"""Java processes that this process has started, each with the id of its parent. After a fork, the child must not kill them."""
 
 
 def launched(process: subprocess.Popen[bytes]) -> None:
@@ -272,7 +290,7 @@ def launched(process: subprocess.Popen[bytes]) -> None:
 
 
 def kill() -> None:
-    """Kill every Java process that this process has started, without a word to it. For a process that ends at once."""
+    """Kill every Java process that this process has started, without a clean stop. For a process that ends at once."""
     for parent, process in _launched:
         if parent == os.getpid() and process.poll() is None:
             process.kill()
@@ -280,7 +298,11 @@ def kill() -> None:
 
 
 def settings() -> dict[str, str]:
-    """Spark's settings. Raises SparkUnavailable where they name no catalog `lake`."""
+    """Return Spark's settings.
+
+    Raises:
+        SparkUnavailable: The settings name no catalog `lake`.
+    """
     folder = os.environ.get("SPARK_CONF_DIR") or f"{_spark_home()}/conf"
     file = Path(folder) / "spark-defaults.conf"
     found = dict(_settings_in(file.read_text(encoding="utf-8"))) if file.is_file() else {}
@@ -290,7 +312,7 @@ def settings() -> dict[str, str]:
 
 
 def _settings_in(text: str) -> Iterator[tuple[str, str]]:
-    """As Java's Properties reads a file of one setting a line: a backslash takes the next sign as it is."""
+    """Yield the settings in a file with one setting a line, like Java's Properties: a backslash keeps the next character as it is."""
     for line in text.splitlines():
         found = re.match(r"\s*([^\s=:#!][^\s=:]*)\s*[=:]?\s*(.*)", line)
         if found is not None:
@@ -307,14 +329,14 @@ def _spark_home() -> str:
     return named
 
 
-# Jars that Spark puts last on its class path.
+# Spark puts these jars last on its class path.
 _LAST = "SPARK_DIST_CLASSPATH"
 
 
 def command(found: Mapping[str, str]) -> list[str]:
-    """How the JVM is started. The class path is Spark's to the letter, as a class archive is tied to it."""
+    """Return the command that starts the JVM. The class path is exactly Spark's, because a class archive is bound to it."""
     jars = Path(_spark_home()) / "jars"
-    # Spark's launcher puts this one before the others.
+    # Spark's launcher puts this jar before the others.
     first = sorted(map(str, jars.glob("slf4j-api-*.jar")))
     last = [part for part in os.environ.get(_LAST, "").split(":") if part]
     own = [part for part in found.get("spark.driver.extraClassPath", "").split(":") if part]
@@ -335,11 +357,11 @@ def command(found: Mapping[str, str]) -> list[str]:
 
 
 def start(found: Mapping[str, str], /) -> Connection:
-    """Start a JVM without Spark, by Spark's settings. It ends with this process. Raises SparkUnavailable."""
+    """Start a JVM without Spark, with Spark's settings. The JVM ends with this process. Raises SparkUnavailable."""
     from py4j.java_gateway import GatewayParameters, JavaGateway
 
     try:
-        # In a session of its own: a Ctrl-C is for this process, which may have something to tidy up by it.
+        # Start the JVM in its own session: a Ctrl-C is for this process, which may still need the JVM to clean up.
         process = subprocess.Popen(command(found), stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
     except OSError as error:
         raise SparkUnavailable(f"the Java process did not start: {error}") from error
@@ -357,18 +379,18 @@ def start(found: Mapping[str, str], /) -> Connection:
 
 def _leave(gateway: Java) -> None:
     gateway.close()
-    # py4j would still tell it, at any collection of garbage, which objects nobody needs: by a port that may be another's by then.
+    # At any later garbage collection, py4j would report unneeded objects to the JVM's port, which another process may use by then.
     gateway._gateway_client.is_connected = False
 
 
 def _pass_on(output: Any) -> None:
-    """What Java says is no result of ours: with its warnings, to standard error."""
+    """Copy Java's output to standard error, like its warnings: the output is no result of ours."""
     for line in output:
         sys.stderr.write(line.decode(errors="replace"))
 
 
 def _iterate_to_the_end() -> None:
-    """py4j ends an iteration where the line to Java breaks, as if there was nothing more: a list of files would be a shorter list."""
+    """Make py4j raise an error if the connection breaks during an iteration. Otherwise a list of files would end early, without an error."""
     from py4j.java_collections import JavaIterator
     from py4j.java_gateway import get_method
 
@@ -381,15 +403,21 @@ def _iterate_to_the_end() -> None:
 
 
 def _ask_once(client: Java) -> None:
-    """py4j asks again where a line broke before the answer came, and Java may have done it: a commit would be made twice."""
+    """Stop py4j from repeating a call after the connection broke before the answer.
+
+    Java may have done the call, and a commit would happen twice.
+    """
     from py4j.protocol import ERROR_ON_SEND
 
     client._should_retry = lambda retry, _connection, error=None: bool(retry and error and error.when == ERROR_ON_SEND)
 
 
 def _hear_at_once(client: Java) -> None:
-    """Java writes an answer of more than 8 kB in parts, and sends the last when the others are acknowledged, which this side's kernel does 40
-    milliseconds later, unless it is asked not to wait."""
+    """Acknowledge Java's answers at once.
+
+    Java sends an answer of more than 8 kB in parts, and the last part only after the others are acknowledged. By default, this side's
+    kernel waits 40 milliseconds before it acknowledges.
+    """
     if not hasattr(socket, "TCP_QUICKACK"):
         return  # not Linux
 
@@ -398,11 +426,11 @@ def _hear_at_once(client: Java) -> None:
         connection.stream = BufferedReader(_Line(connection.socket))
         return connection
 
-    # PySpark's client keeps a line for each thread, and has the one of this thread by now.
+    # PySpark's client keeps a connection per thread, and this thread already has one.
     name = "_create_new_connection" if hasattr(client, "_create_new_connection") else "_create_connection"
     create = getattr(client, name)
     if hasattr(create, "__wrapped__"):
-        return  # there is another `Jvm` of it
+        return  # another `Jvm` has already changed this client
 
     @wraps(create)
     def created() -> Java:
@@ -420,7 +448,7 @@ class _Line(RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        self._line.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)  # until the next: it does not last
+        self._line.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)  # the option applies to one read only
         return self._line.recv_into(buffer)
 
 

@@ -1,4 +1,4 @@
-"""Keys of an Arrow column, looked up by their keyed hash."""
+"""Find keys in an Arrow column by their keyed hash."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _MARKED = f"SELECT key FROM keys WHERE list_contains($marks, substr(md5($salt ||
 
 
 def key_mask(keys: ArrowColumn, match: KeyMatch) -> ArrowColumn:
-    """Return a mask that is true where the key is one of those looked for, and never null: a null key is no key.
+    """Return a mask that is true where the key matches. The mask is never null: a null key is no key.
 
-    Only keys with one of the marks are compared by their keyed hash, each once.
+    A fast mark selects candidates. Only they are compared by their keyed hash, once per distinct key.
 
     Args:
-        keys: Binary or text of any width, or a dictionary of those.
+        keys: Binary or text of any width, or a dictionary of such values.
     """
     distinct = pc.drop_null(_distinct(keys))
     found = list(filter(match, _marked(distinct.cast(pa.large_binary()), match))) if len(distinct) and match else []
@@ -35,7 +35,7 @@ def key_mask(keys: ArrowColumn, match: KeyMatch) -> ArrowColumn:
 
 
 def _distinct(keys: ArrowColumn) -> pa.Array:
-    """Return each key once. A dictionary may have keys that no row has."""
+    """Return each key once. A dictionary may have keys that no row uses."""
     if not pa.types.is_dictionary(keys.type):
         return pc.unique(keys)
     dictionaries = [chunk.dictionary for chunk in (keys.chunks if isinstance(keys, pa.ChunkedArray) else (keys,))]
@@ -51,5 +51,5 @@ def _marked(keys: pa.Array, match: KeyMatch) -> list[bytes]:
 
 @cache
 def _database() -> duckdb.DuckDBPyConnection:
-    """One for each process: to open one costs more than most columns."""
+    """Return the process's database, opened once: opening one costs more than most columns."""
     return duckdb.connect(config={"threads": 1})

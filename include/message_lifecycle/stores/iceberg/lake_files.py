@@ -1,4 +1,4 @@
-"""Files of any store as DuckDB reads and writes them, no faster than a rate (CMP-11): a file system of Python's that a database is given."""
+"""A Python file system for DuckDB: files of any store, read and written no faster than a rate (CMP-11)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LAKE = re.compile(r"lake[0-9a-f]*://")
 
 
 class Pace:
-    """Lets `bytes_per_second` pass, over all since the first; 0: any number."""
+    """Limits the rate to `bytes_per_second`, counted from the first byte on; 0: no limit."""
 
     def __init__(self, bytes_per_second: int) -> None:
         self._rate, self._lock = bytes_per_second, Lock()
@@ -35,7 +35,7 @@ class Pace:
         self._passed = 0
 
     def wait(self, size: int) -> None:
-        """Return when these bytes, too, are within the rate."""
+        """Wait until these bytes are within the rate, too."""
         if not self._rate:
             return
         with self._lock:
@@ -44,29 +44,38 @@ class Pace:
             self._passed += size
             ahead = self._began + self._passed / self._rate - now
         if ahead > 0:
-            time.sleep(ahead)  # the pace itself
+            time.sleep(ahead)  # waiting is the purpose
 
 
 @cache
 def _protocol(_store: Store, _read_bytes_per_second: int, _write_bytes_per_second: int) -> str:
-    """What names of its files begin with: the same for the same, and nothing of its settings is told by it."""
+    """Return the beginning of the file names of a store: always the same for equal arguments, and without any of its settings."""
     return f"lake{token_hex(6)}"
 
 
 _KNOWN_FILES, _END_BYTES = 256, 128 * 1024
-"""Of one file system: of how many files it knows size and end, and how long an end may be. A gigabyte of a log has some thirty files."""
+"""Limits of one file system: the number of files whose size and end it remembers, and the length of an end.
+
+A gigabyte of a log has about thirty files.
+"""
 
 
 @dataclass(slots=True, kw_only=True)
 class _Known:
-    """What is known of a data file, which never changes: every question opens it and reads its end, for there Parquet says what is in it, and
-    each would be asked of the store again. `end`: its last bytes, once they were read."""
+    """The size and the last bytes of a data file, which never changes.
+
+    Every query opens a file and reads its end, where Parquet describes the content. Without this memory, every query would request the end
+    from the store again.
+
+    Attributes:
+        end: The file's last bytes, after the first read of them.
+    """
 
     size: int
     end: bytes = b""
 
     def at(self, place: int, size: int) -> bytes | None:
-        """None: the store is to be asked."""
+        """Return bytes of the known end; None: read them from the store."""
         first = place - self.size + len(self.end)
         return self.end[first : first + size] if self.end and first >= 0 else None
 
@@ -76,10 +85,10 @@ class _Known:
 
 
 class LakeFiles(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
-    """Files of one store, under names that begin with `prefix`."""
+    """The files of one store, under names that begin with `prefix`."""
 
     cachable = False
-    """Each has a store and rates of its own."""
+    """Every instance has its own store and rates."""
 
     def __init__(self, store: Store, *, read_bytes_per_second: int = 0, write_bytes_per_second: int = 0) -> None:
         super().__init__()
@@ -101,7 +110,7 @@ class LakeFiles(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no type
         return _LAKE.sub("", path, count=1)
 
     def glob(self, path: str, **_: Any) -> list[str]:
-        """A name is a name, whatever signs are in it."""
+        """Return the path itself: every character of a name is literal."""
         return [self._strip_protocol(path)]
 
     def info(self, path: str, **_: Any) -> dict[str, Any]:
@@ -113,8 +122,8 @@ class LakeFiles(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no type
         with _telling(path, "read"):
             return {"name": path, "size": self._store.size(path), "type": "file"}
 
-    def modified(self, path: str) -> datetime:  # noqa: ARG002  # DuckDB asks of each
-        """Data files are never written twice."""
+    def modified(self, path: str) -> datetime:  # noqa: ARG002  # DuckDB calls this for each file
+        """Return a constant time, because data files are never written twice."""
         return datetime.fromtimestamp(0, UTC)
 
     def _open(self, path: str, mode: str = "rb", **_: Any) -> Any:
@@ -135,8 +144,13 @@ class LakeFiles(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no type
 
 
 class _Reading:
-    """An open file, for several threads at a time: DuckDB fetches parts of one file in parallel, and asks for each by a seek and a read, which
-    others come between. So each thread has a place of its own. `file`: None until the store is to be asked for something."""
+    """An open file for several threads at a time, each with its own position.
+
+    DuckDB reads parts of one file in parallel, each with a seek and a read. Other threads may come between the two calls.
+
+    Args:
+        file: The store's file; None until a read needs it.
+    """
 
     def __init__(self, file: Any, open_file: Callable[[], Any], known: _Known, path: str, pace: Pace) -> None:
         self._opened, self._open_file, self._known, self._path, self._pace = file, open_file, known, path, pace
@@ -158,7 +172,10 @@ class _Reading:
         return int(getattr(self._place, "here", 0))
 
     def read(self, size: int = -1) -> bytes:
-        """All that is asked for, or to the end. DuckDB would take fewer bytes for as many, the rest from whatever was in its memory."""
+        """Return exactly the requested bytes, or the bytes to the end.
+
+        DuckDB would treat a shorter result as complete, and use random memory for the rest.
+        """
         here = self.tell()
         wanted = max(0, self._known.size - here if size < 0 else min(size, self._known.size - here))
         found = self._known.at(here, wanted)
@@ -181,7 +198,7 @@ class _Reading:
 
     def _read_at(self, place: int, size: int) -> bytes:
         file = self._file
-        # PyArrow's files have it, and let any number of threads at a time.
+        # PyArrow's files have `read_at`, which allows any number of threads at a time.
         at_once = getattr(file, "read_at", None)
         if at_once is not None:
             return bytes(at_once(size, place))
@@ -198,7 +215,7 @@ class _Reading:
 
 
 class _Writing:
-    """An open file that is new."""
+    """A new file, open for writing."""
 
     def __init__(self, file: Any, path: str, pace: Pace) -> None:
         self._file, self._path, self._pace = file, path, pace
@@ -209,7 +226,7 @@ class _Writing:
             return int(self._file.write(content))
 
     def close(self) -> None:
-        """An object of a store is there from here on."""
+        """Close the file. An object of a store exists only after this call."""
         with _telling(self._path, "write"):
             self._file.close()
 
@@ -217,7 +234,7 @@ class _Writing:
         return getattr(self._file, name)
 
 
-# How `LakeFiles` tells by a text, which is all that DuckDB keeps of an error of Python.
+# The text of a `LakeFiles` error. DuckDB keeps only the text of a Python error, so the text carries every detail.
 _FAILED = re.compile(r"a file of the lake failed: (\[.*\])")
 
 
@@ -232,7 +249,7 @@ def _telling(path: str, doing: Literal["read", "write"]) -> Iterator[None]:
 
 
 def failure_told_by(text: str) -> LifecycleError | None:
-    """What has failed, in our words; None: it was none of these files."""
+    """Return our error for a text of DuckDB; None if the text is about no file of `LakeFiles`."""
     told = _FAILED.search(text)
     if told is None:
         return None

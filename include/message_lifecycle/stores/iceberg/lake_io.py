@@ -1,9 +1,10 @@
-"""Files for PyIceberg by the scheme of each path: those of this machine by the standard library, all others by PyIceberg's own way.
+"""Files for PyIceberg: the standard library reads files of this machine, PyIceberg's own I/O reads all others, by the scheme of each path.
 
-PyIceberg's own way to local files imports PyArrow and pandas: over a second of CPU, more than all else that reading a log's
-metadata costs. That to S3 does so, too, and is taken only where it must be. Reading messages still goes through PyArrow.
+PyIceberg's own I/O for local files imports PyArrow and pandas. That costs over a second of CPU, more than reading a log's metadata
+otherwise costs. PyIceberg's I/O for S3 does so, too, so it is used only where nothing else works. Reading messages still uses PyArrow.
 
-Lists of manifests and manifests never change, and each question about a table reads them: of a store elsewhere they are asked for once.
+Manifests and their lists never change, and each question about a table reads them. So a copy of a remote one stays in memory after the
+first read.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class _LocalFile(InputFile, OutputFile):
         return local_path(self.location).exists()
 
     def open(self, seekable: bool = True) -> InputStream:  # noqa: ARG002  # PyIceberg's signature
-        # A table's metadata and manifests are small and read once: whole.
+        # A table's metadata and manifests are small and read once, so read the whole file.
         return io.BytesIO(local_path(self.location).read_bytes())
 
     def create(self, overwrite: bool = False) -> OutputStream:
@@ -46,7 +47,7 @@ class _LocalFile(InputFile, OutputFile):
 
 
 class _DurableFile(io.BufferedWriter):
-    """On disk when it is closed: the catalog is about to point at it."""
+    """A file that is on disk after `close`: the catalog will point at it next."""
 
     def __init__(self, raw: io.FileIO, location: str) -> None:
         super().__init__(raw)
@@ -58,7 +59,7 @@ class _DurableFile(io.BufferedWriter):
             on_disk(self._location)
 
 
-# Part of the name of each setting that tells when keys end, in milliseconds since 1970.
+# A part of the names of settings for the end of storage keys, in milliseconds since 1970.
 _ENDS, _EARLY_MS = "expires-at", 60_000
 _KEPT_BYTES = 64 << 20
 _kept: LRUCache[str, bytes] = LRUCache(_KEPT_BYTES, getsizeof=len)
@@ -66,7 +67,7 @@ _keeping = threading.Lock()
 
 
 class _KeptFile(InputFile):
-    """A file that never changes, of a store elsewhere."""
+    """A file of a remote store that never changes."""
 
     def __init__(self, there: InputFile) -> None:
         super().__init__(there.location)
@@ -94,8 +95,11 @@ class _KeptFile(InputFile):
 
 
 class LakeFileIO(FileIO):
-    """`py-io-impl` of the catalog, unless somebody has chosen another. `properties`: the catalog's, or the table's own, as of those who may
-    reach one table alone."""
+    """The catalog's `py-io-impl`, unless the configuration names another one.
+
+    Args:
+        properties: The catalog's properties, or a table's own, for example with keys for one table only.
+    """
 
     def __init__(self, properties: Properties = EMPTY_DICT) -> None:
         self._renewing = threading.Lock()
@@ -103,7 +107,7 @@ class LakeFileIO(FileIO):
 
     @property
     def properties(self) -> Properties:
-        """With keys that are still good: where a catalog has given them out for a time, it is asked for others before that ends."""
+        """Return the properties with valid keys. Keys with a limited time are renewed from the catalog before they end."""
         return self._renewed()[0]
 
     @properties.setter
@@ -111,7 +115,7 @@ class LakeFileIO(FileIO):
         self._now: tuple[Properties, dict[str, FileIO]] = given, {}
 
     def _renewed(self) -> tuple[Properties, dict[str, FileIO]]:
-        """And by scheme what was made of them."""
+        """Return the properties with valid keys, and the I/O of each scheme made from them."""
         with self._renewing:
             given = self._now[0]
             if OF_TABLE in given and _ending(given):
@@ -149,8 +153,10 @@ def _ending(given: Properties, *, early_ms: int = _EARLY_MS) -> bool:
 
 
 def _anew(given: Properties) -> Properties:
-    """As the catalog answers for the table now; those given, where it has forgotten the table. A task far from here has nothing but these
-    settings to ask it by."""
+    """Return new properties of the table from the catalog, or the given ones if the catalog has forgotten the table.
+
+    A task on another machine can reach the catalog only with these settings.
+    """
     from pyiceberg.catalog import load_catalog
     from pyiceberg.exceptions import NoSuchTableError, RESTError
 
@@ -163,11 +169,11 @@ def _anew(given: Properties) -> Properties:
     except (RESTError, OSError) as error:
         if _ending(given, early_ms=0):
             raise CatalogUnavailable(str(error).partition("\n")[0]) from error
-        return given  # good for a while, and the next question asks again
+        return given  # the keys are still valid for a while, and the next call tries again
     return {**table.io.properties, OF_TABLE: place}
 
 
 @lru_cache(maxsize=64)
 def io_of(settings: tuple[tuple[str, str], ...]) -> LakeFileIO:
-    """One for all who have the same settings."""
+    """Return the I/O for the settings, the same object for equal settings."""
     return LakeFileIO(dict(settings))

@@ -1,8 +1,7 @@
-"""How a topic lies in a table: columns, partitioning, properties, and the state that every commit of ours repeats (MSG-4).
+"""The layout of a topic in a table: columns, partitioning, properties, and the state that every commit of ours repeats (MSG-4).
 
-A segment is the set of data files of one (partition, segment) pair, so metadata alone can name it. Which segment of a
-partition still takes messages, and how full it is, stands in the snapshot summary: readers take the newest ancestor of main
-that carries it.
+A segment is the set of data files of one (partition, segment) pair, so metadata alone can name it. The snapshot summary records which
+segment of a partition still accepts messages, and its size. Readers take the summary from the newest ancestor of main that has it.
 """
 
 from __future__ import annotations
@@ -25,47 +24,46 @@ if TYPE_CHECKING:
 
 CATALOG = "lake"
 OF_TABLE = "lifecycle.table"
-"""Setting of an I/O: namespace and name of the table, as JSON, whose keys it has."""
+"""A setting of an I/O: namespace and name, as JSON, of the table that its storage keys are for."""
 COMPACTED = "compacted"
-"""Kind of the table beside a topic's that holds its compacted view."""
+"""The kind of the table next to a topic's with its compacted view."""
 LATEST = "latest"
-"""Kind of the view beside a topic's table that reads it through its compacted view."""
+"""The kind of the SQL view next to a topic's table that reads the topic through its compacted view."""
 LIVE = "live"
-"""Kind of the view beside a topic's table that hides dead messages; no name of a topic ends in it."""
+"""The kind of the SQL view next to a topic's table that hides dead messages. No topic's name ends in it."""
 SNAPSHOTS = "snapshots"
-"""Kind of the table beside a document topic's that holds its documents' snapshots."""
+"""The kind of the table next to a document topic's with the snapshots of its documents."""
 QUARANTINE = "quarantine"
-"""Kind of the table beside a topic's that holds what was refused (QUA-1)."""
+"""The kind of the table next to a topic's with refused rows (QUA-1)."""
 KINDS = ("", COMPACTED, SNAPSHOTS, QUARANTINE)
-"""Kinds of a topic's tables, its own first."""
+"""The kinds of a topic's tables, its own first."""
 BESIDE = (COMPACTED, LATEST, LIVE, SNAPSHOTS, QUARANTINE)
-"""Kinds of all that lies beside topics' tables."""
+"""The kinds of all tables and views next to topics' tables."""
 
 ROW_GROUPS: Mapping[str, str] = {
-    # Iceberg asks how large a row group is after 100 rows first, and after 10,000 at the latest. That many messages of the largest size are
-    # more than a task has memory.
+    # By default Iceberg first checks the size of a row group after 100 rows, and then after 10,000 at the latest. That many messages of the
+    # largest size do not fit into a task's memory.
     "write.parquet.row-group-size-bytes": str(64 << 20),
     "write.parquet.row-group-check-min-record-count": "1",
     "write.parquet.row-group-check-max-record-count": "8",
 }
-"""Of every table that holds messages or refused rows: how large row groups become."""
+"""Properties of every table with messages or refused rows: the size of row groups."""
 TABLE_PROPERTIES: Mapping[str, str] = {
     "format-version": "3",
     **ROW_GROUPS,
     "write.delete.mode": "merge-on-read",
     "write.update.mode": "merge-on-read",
     "write.merge.mode": "merge-on-read",
-    # A plan is an explicit list: rows appended meanwhile cannot match it, so the weaker level is right and lets appends pass.
+    # A plan is an explicit list, and rows appended meanwhile cannot match it. So the weaker level is correct and allows appends.
     "write.delete.isolation-level": "snapshot",
     "commit.retry.num-retries": "20",
     "commit.retry.min-wait-ms": "50",
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
     "write.parquet.compression-codec": "zstd",
-    # Iceberg's default is level 9, and a commit that drops many segments then spends half its time on it.
+    # At Iceberg's default, level 9, a commit that drops many segments spends half its time on compression.
     "write.manifest.compression-level": "1",
-    # Every question of the planner is answered by these columns' bounds and by the partition; each column more makes every
-    # commit slower that drops many segments.
+    # The planner needs only the partition and the bounds of these columns. Every further column slows a commit that drops many segments.
     "write.metadata.metrics.default": "none",
     "write.metadata.metrics.column.offset": "full",
     "write.metadata.metrics.column.append_time": "full",
@@ -73,38 +71,37 @@ TABLE_PROPERTIES: Mapping[str, str] = {
     "write.metadata.metrics.column.never": "full",
 }
 
-# Table properties beside the settings (which are `lifecycle.<setting>`); `_` keeps them apart.
+# Table properties in addition to the settings (which are `lifecycle.<setting>`); `_` keeps them apart.
 STREAM_PROPERTY = "lifecycle._stream"
 TOPIC_PROPERTY = "lifecycle._topic"
 PARTITIONS_PROPERTY = "lifecycle._partitions"
 _PARTITIONS_MOST = 100_000
 ROLE_PROPERTY = "lifecycle._role"
-# How a message without a partition of its own is given one (MSG-3): CRC-32 of the key, or of the value where there is no key,
-# modulo the number of partitions.
+# How a message without a partition gets one (MSG-3): CRC-32 of the key, or of the value without a key, modulo the number of partitions.
 PARTITIONER_PROPERTY = "lifecycle._partitioner"
 PARTITIONER = "crc32"
 FOLD_PROPERTY = f"{PROPERTY_PREFIX}fold"
-"""Set on tables of documents' changes, and on no other (SNP-10)."""
+"""Only tables of documents' changes have this property (SNP-10)."""
 SCRATCH_PROPERTY = "lifecycle._scratch"
-"""A scenario's table: no run of the lake sees it."""
+"""Marks a scenario's table, which no run on the lake sees."""
 
 DELETED = "lifecycle_deleted"
-"""Namespace of the tables of deleted topics: no stream's, for `_` in a stream's name is written otherwise."""
-# On a deleted topic's tables, and off them again when it comes back.
+"""The namespace of deleted topics' tables. No stream has this namespace, because a `_` in a stream's name is encoded."""
+# Properties of a deleted topic's tables. An undo removes them.
 DELETED_BY = "lifecycle._deleted-by"
 DELETED_AT = "lifecycle._deleted-at"
 DELETED_GATE = "lifecycle._deleted-gate"
 DELETED_KIND = "lifecycle._deleted-kind"
 RETURNED_BY = "lifecycle._returned-by"
-"""The undo that brought the topic back."""
+"""The undo that restored the topic."""
 LEDGER_MARK = "lifecycle._ledger-mark"
-"""`uuid:sequence` of the ledger that placed or released the newest hold, or took the table on: no commit of ours tells (DEL-8)."""
+"""`uuid:sequence` of the ledger that placed or released the newest hold, or took over the table. No commit of ours records these (DEL-8)."""
 WITNESS = "lifecycle._log-state"
-"""Table property: the state of our newest commit, which an expiry of snapshots does not remove (MSG-4, see `witness`)."""
+"""A table property with the state of our newest commit. Unlike a snapshot, it survives an expiry (MSG-4, see `witness`)."""
 ERASING = "lifecycle._erasing"
-"""Names the list of files that an erasure has still to delete; set by its commit, and taken away when they are gone."""
+"""Names the list of files that an erasure must still delete. The erasure's commit sets the property; the end of the erasure removes it."""
 
-# Snapshot summary.
+# Properties of a snapshot's summary.
 PLAN_ID = "lifecycle.plan-id"
 STAGED_PLAN_ID = "lifecycle.staged-plan-id"
 OPERATION = "lifecycle.operation"
@@ -120,42 +117,48 @@ LEDGER = "lifecycle.ledger"
 MARKERS = "lifecycle.markers"
 CANCELLED_MARKERS = "lifecycle.cancelled-markers"
 STAGED_AS = "lifecycle.staged-as"
-"""On a plan's commit whose staged snapshot became main's as it was: two ids, of main's snapshot before the plan and of the staged one. The
-staged one is the commit's parent."""
+"""On a plan's commit that published the staged snapshot as it was.
+
+The value has two ids: main's snapshot before the plan, and the staged snapshot. The staged snapshot is the commit's parent.
+"""
 REMOVED = "lifecycle.removed"
-"""Beside it: how many messages the staged snapshot took out, by Iceberg's own counts; below zero, brought back."""
+"""Next to `STAGED_AS`: how many messages the staged snapshot removed, by Iceberg's own counts; below zero, restored."""
 PARENT_PLAN_ID = "lifecycle.parent-plan-id"
-"""On the append of a plan's markers, which is committed together with its deletion."""
+"""On the append of a plan's markers, which shares one commit with its deletion."""
 UNDOES = "lifecycle.undoes"
-"""On an undo: the plan that it takes back."""
+"""On an undo's commit: the undone plan."""
 AT_ONCE = "lifecycle.at-once"
-"""On a plan's commit that was asked for with those of its other tables, all or none."""
+"""On a plan's commit that was requested together with the commits of its other tables, all or none."""
 INGEST_ID = "lifecycle.ingest-id"
 SPAN_SECONDS = "lifecycle.span-seconds"
-"""On a batch that would have opened too many segments: what the span of its segments was doubled to (EXP-3)."""
+"""On a batch that would have opened too many segments: the doubled span of its segments (EXP-3)."""
 PURGED_THROUGH = "lifecycle.purged-through"
 REPAIRED = "lifecycle.repaired"
-"""On the commit of a repair: `state`, or `rollback` where a person accepted one."""
+"""On the commit of a repair: `state`, or `rollback` if an operator accepted one."""
 STATE_KEYS = (END_OFFSETS, ACTIVE_SEGMENTS, COPIED, COPIED_FROM, PURGED_THROUGH)
-"""All that `LogSummary` is read from."""
-# Of a compacted view's table.
+"""The keys that `LogSummary` reads."""
+# Properties of a compacted view's table.
 HORIZONS = "lifecycle.horizons"
 DUE_AT = "lifecycle.due-at"
 VIEW_SETTINGS = "lifecycle.view-settings"
-"""Hash of the settings by which the view's messages were judged; empty where not all by the same settings."""
+"""A hash of the settings that judged the view's messages; empty if different settings judged them."""
 MEMORIES = "lifecycle.memories"
-"""Number of rows of the view that are no messages any more (CMP-12)."""
+"""The number of the view's rows that are memories, not messages (CMP-12)."""
 VIEW_KEYS = (HORIZONS, DUE_AT, VIEW_SETTINGS, MEMORIES)
-"""Keys of a compacted view's state."""
+"""The keys of a compacted view's state."""
 
 
 def own_properties(settings: Mapping[str, Value]) -> dict[str, str]:
-    """Topic settings as table properties."""
+    """Return topic settings as table properties."""
     return {f"{PROPERTY_PREFIX}{name}": property_text(value) for name, value in settings.items()}
 
 
 def settings_of(properties: Mapping[str, str], *, where: str) -> dict[str, Value]:
-    """Topic settings out of table properties; an unknown or wrong one is an InvalidSetting that names the table."""
+    """Return topic settings from table properties.
+
+    Raises:
+        InvalidSetting: A setting is unknown or wrong. The error names the table.
+    """
     given = {
         name.removeprefix(PROPERTY_PREFIX): text
         for name, text in properties.items()
@@ -166,11 +169,12 @@ def settings_of(properties: Mapping[str, str], *, where: str) -> dict[str, Value
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSummary:
-    """What a commit's summary says of the log: the next offset to be given, and the active segment, per partition.
+    """The log's state in a commit's summary: by partition, the next offset and the active segment.
 
-    `copied`: of a source or mirror, the origin's last offset by partition that was copied (TTL-6). It stands here so that every
-    later commit repeats it: lost with an old snapshot, all would be copied again. `copied_from`: the uuid of the origin's table,
-    for these offsets mean nothing in another log of that name.
+    Attributes:
+        copied: For a source or mirror, the last copied offset of the origin by partition (TTL-6). Every later commit repeats the offsets.
+            If they were lost with an old snapshot, every message would be copied again.
+        copied_from: The uuid of the origin's table. The copied offsets mean nothing in another log of that name.
     """
 
     end_offsets: Mapping[int, int] = field(default_factory=dict)
@@ -178,7 +182,7 @@ class LogSummary:
     copied: Mapping[int, int] = field(default_factory=dict)
     copied_from: str | None = None
     purged_through: Mapping[int, int] = field(default_factory=dict)
-    """The last offset by partition that went because the compacted view covers it (CMP-6)."""
+    """The last offset by partition that was removed because the compacted view covers it (CMP-6)."""
 
     @property
     def copy_state(self) -> CopyState:
@@ -195,7 +199,7 @@ class LogSummary:
 
     @classmethod
     def from_properties(cls, summary: Mapping[str, str]) -> LogSummary | None:
-        """None where the summary carries no state (another writer's commit)."""
+        """Return the state in a summary; None if it has no state (another writer's commit)."""
         if END_OFFSETS not in summary:
             return None
         ends, copied, purged = (offsets_of(summary.get(key, "{}"), key) for key in (END_OFFSETS, COPIED, PURGED_THROUGH))
@@ -206,9 +210,9 @@ class LogSummary:
         return cls(end_offsets=ends, active=active, copied=copied, copied_from=summary.get(COPIED_FROM), purged_through=purged)
 
     def sealed_at(self, partition: int, base_offset: int, next_offset: int) -> LogSummary:
-        """With the active segment closed; a new, empty one follows.
+        """Return the state with the active segment closed; a new, empty one follows.
 
-        Unless messages have joined it since the plan was made (they moved the end offset): it then stays open for them.
+        The segment stays open if messages have joined it since the plan: they have moved the end offset.
         """
         current = self.active.get(partition)
         if current is None or current.base_offset != base_offset or self.end_offsets.get(partition) != next_offset:
@@ -216,37 +220,37 @@ class LogSummary:
         return replace(self, active={**self.active, partition: ActiveSegment(base_offset=next_offset)})
 
     def purged(self, through: Mapping[int, int]) -> LogSummary:
-        """With what a purge has taken."""
+        """Return the state with the offsets of a purge."""
         return replace(self, purged_through={**self.purged_through, **through})
 
     def is_sealed(self, partition: int, base_offset: int) -> bool:
-        """Segments seal in order, so all before the active one are sealed."""
+        """Return whether a segment is sealed. Segments seal in order, so every segment before the active one is sealed."""
         current = self.active.get(partition)
         return current is not None and base_offset < current.base_offset
 
 
 def summary_of(snapshot: Snapshot | None) -> Mapping[str, str]:
-    """What a snapshot says of itself; nothing where there is none, or it says nothing."""
+    """Return the properties of a snapshot's summary; empty without any."""
     return {} if snapshot is None or snapshot.summary is None else snapshot.summary.additional_properties
 
 
 def commit_that_says(table: Table, key: str, value: str) -> Snapshot | None:
-    """The newest snapshot of main that has the property."""
+    """Return main's newest snapshot with the property, or None."""
     return next((snapshot for snapshot in ancestors(table) if summary_of(snapshot).get(key) == value), None)
 
 
 def by_partition(offsets: Mapping[int, int]) -> str:
-    """As `offsets_of` reads it."""
+    """Return the offsets as the text that `offsets_of` reads."""
     return json.dumps({str(partition): offset for partition, offset in sorted(offsets.items())})
 
 
 def offsets_of(text: str, key: str = END_OFFSETS) -> dict[int, int]:
-    """Return offsets by partition, out of the value of `key` in a snapshot's summary. Raises DamagedProperty."""
+    """Return offsets by partition from the value of `key` in a snapshot's summary. Raises DamagedProperty."""
     return parsed.offsets(text, key)
 
 
 def _active_segment(fields: object) -> ActiveSegment:
-    """Raises DamagedProperty."""
+    """Return the active segment from its JSON object. Raises DamagedProperty."""
     key = ACTIVE_SEGMENTS
     if not isinstance(fields, dict):
         raise damaged_property(key, fields, "a JSON object for each partition")
@@ -261,7 +265,7 @@ def _active_segment(fields: object) -> ActiveSegment:
         rows=parsed.whole(parsed.field(fields, "rows", key), key),
         newest_at=time("newest_at"),
         any_unknown=parsed.flag(parsed.field(fields, "any_unknown", key), key),
-        # Not kept once. The newest time is no earlier than the first, so no segment ends too early by it.
+        # Older commits lack the first time. The newest time is no earlier, so no segment ends too early because of it.
         first_at=time("first_at" if "first_at" in fields else "newest_at"),
     )
 
@@ -272,7 +276,7 @@ def partitions_of(properties: Mapping[str, str]) -> int:
 
 
 def ancestors(table: Table, snapshot: Snapshot | None = None) -> Iterator[Snapshot]:
-    """The snapshot (None: that of main) and those before it, newest first, as far back as the table remembers them."""
+    """Yield the snapshot (None: main's) and its ancestors, newest first, as far back as the table remembers them."""
     snapshot = snapshot or table.current_snapshot()
     while snapshot is not None:
         yield snapshot
@@ -280,9 +284,11 @@ def ancestors(table: Table, snapshot: Snapshot | None = None) -> Iterator[Snapsh
 
 
 def of_plan(commit_id: int, parent_id: int | None, summary: Mapping[str, str]) -> tuple[int | None, frozenset[int]]:
-    """Main's snapshot just before a plan, and the plan's own snapshots on main, told from the commit that carries the plan.
+    """Return main's snapshot just before a plan, and the plan's own snapshots on main, from the plan's commit.
 
-    Its own are mostly that commit alone. Where the staged snapshot became main's as it was (`STAGED_AS`), they are that one and the commit."""
+    Usually the plan's only snapshot is that commit. If the plan published its staged snapshot as it was (`STAGED_AS`), its snapshots are
+    the staged one and the commit.
+    """
     if STAGED_AS not in summary:
         return parent_id, frozenset((commit_id,))
     pair = str(summary[STAGED_AS]).split()

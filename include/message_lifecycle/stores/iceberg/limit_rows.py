@@ -1,11 +1,13 @@
-"""Which messages of a table lie beyond its limits by number and by size (RET-1 to RET-4), without reading what is far from a cut.
+"""Find the messages beyond a table's limits by number and by size (RET-1 to RET-4), without reading files that no cut can touch.
 
-Each file is a block with a span of ranks, from metadata. A block is surely kept where all that may rank as high as its lowest row fits the
-limit together, and surely goes where what surely ranks above its highest row fills the limit. Only the rows of the blocks between are
-looked at one by one. What is surely kept may rank below some of these, but only below such as are kept, too: so the rows between, counted
-after all that is surely kept, are cut where the whole log is.
+A file is a block with a range of ranks, from metadata. A limit surely keeps a block if all rows that may rank as high as its lowest row fit
+together. A limit surely removes a block if the rows that surely rank above its highest row fill the limit. Only rows of the blocks between
+are compared one by one.
 
-Within one partition rows rank by offset alone. The two limits cut independently: a message is kept where both keep it.
+A surely kept row may rank below some of the rows between. Then all rows between that rank above it are kept, too. So the code first counts
+the surely kept rows and then cuts the rows between, and the cut is the cut of the whole log.
+
+Within one partition rows rank by offset alone. The two limits cut independently: a message stays if both limits keep it.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 
-# What rules of age leave of a table's files, for the limits by number and by size: by metadata, and by columns where that is not enough.
+# The limits by number and by size apply to the messages that rules of age leave. Metadata answer where they suffice, else columns.
 
 
 Flags = NDArray[np.bool_]
@@ -43,9 +45,13 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Left:
-    """Messages of one file that are there and that no rule of age has; `lapsed`: those or the others (see `operations.limits`).
+    """Live messages of one file that no rule of age removes.
 
-    `all`: every message that is there, so that the file's bounds are of no others but removed ones. `reasons`: what has some of them."""
+    Attributes:
+        lapsed: Whether these are the file's lapsed messages or the others (see `operations.limits`).
+        all: Whether these are all live messages of the file, so that its bounds describe them and removed ones only.
+        reasons: The rules that remove some of the file's other messages.
+    """
 
     file: FileMetrics
     rows: int
@@ -56,17 +62,21 @@ class Left:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftRows:
-    """Columns of what is left of one file, in order of offset."""
+    """Columns of the remaining messages of one file, in order of offset."""
 
     offsets: Longs
     columns: Mapping[str, Longs]
     positions: Longs
-    """In the file."""
+    """The positions in the file."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Files:
-    """Reads the files of one snapshot. `memory`: how much of it the window over keys may use before it spills, as DuckDB writes sizes."""
+    """Reads the files of one snapshot.
+
+    Attributes:
+        memory: How much memory the window over keys may use before it spills, as DuckDB writes sizes.
+    """
 
     table: Table
     vectors: Vectors
@@ -81,14 +91,18 @@ class Files:
         return read_rows(self.table.io, path, self.vectors[path], columns)
 
     def lapsed_by_bounds(self, file: FileMetrics) -> bool | None:
-        """Whether all or none of a file's messages have lapsed; None: its columns must be asked."""
+        """Return whether all or none of a file's messages have lapsed; None: only its columns can show it."""
         if self.beyond.lapsed is None:
             return False
         begins = segments.begins(self.beyond.lapsed, file)
         return False if begins.some > self.as_of else True if begins.all <= self.as_of else None
 
     def split(self, file: FileMetrics, rows: FileRows, open_: Flags, reasons: tuple[Reason, ...]) -> list[Left]:
-        """What is left of a file whose columns are at hand. `open_`: rows that no reason has."""
+        """Return the remaining messages of a file whose columns are in memory.
+
+        Args:
+            open_: Rows that no reason removes.
+        """
         lapsed = self._lapsed(rows)
         counts = (int((open_ & ~lapsed).sum()), False), (int((open_ & lapsed).sum()), True)
         alive = file.rows - file.deleted
@@ -104,7 +118,7 @@ class Files:
         return np.asarray(data_rows.begins(self.beyond.lapsed, rows.columns, len(rows.offsets)) <= self.as_of, np.bool_)
 
     def rows_of(self, left: Left, columns: Iterable[str]) -> LeftRows:
-        """Raises what reading raises; holds the columns of one file."""
+        """Read columns of the remaining messages of one file, with that one file in memory."""
         wanted = set(columns)
         asked = set() if left.all else {name for reason in left.reasons for name in data_rows.columns_of(reason.rule)}
         rows = self.read(left.file, wanted | asked | (set() if left.all else self.lapsed_columns))
@@ -117,12 +131,12 @@ class Files:
         positions = positions[np.argsort(rows.offsets[positions], kind="stable")]
         found = {name: np.asarray(rows.columns[name], np.int64)[positions] for name in wanted}
         if "size_bytes" in found:
-            # A size that is not known pushes nothing out.
+            # An unknown size counts as zero, so that it pushes no other message out.
             found["size_bytes"] = np.maximum(found["size_bytes"], 0)
         return LeftRows(offsets=rows.offsets[positions], columns=found, positions=positions)
 
     def size_bytes(self, left: Left) -> int:
-        """Sum of the messages' sizes (MSG-2): of no metadata, so the column is read, once."""
+        """Return the sum of the messages' sizes (MSG-2). No metadata have it, so the column is read, once."""
         key = left.file.name, left.lapsed
         if key not in self._sizes:
             self._sizes[key] = int(self.rows_of(left, ("size_bytes",)).columns["size_bytes"].sum())
@@ -133,13 +147,13 @@ class Files:
 
 
 def is_exact(left: Left) -> bool:
-    """Whether the file's bounds of offsets and times are those of what is left of it."""
+    """Return whether the file's bounds of offsets and times describe the remaining messages exactly."""
     file = left.file
     return left.all and file.deleted == 0 and None not in (file.first_offset, file.last_offset)
 
 
 def exact_span(left: Left) -> range | None:
-    """The offsets that are left of a file where its bounds name exactly these."""
+    """Return the remaining offsets of a file if its bounds describe them exactly, else None."""
     file = left.file
     if not is_exact(left) or file.first_offset is None or file.last_offset is None or file.last_offset - file.first_offset + 1 != file.rows:
         return None
@@ -147,7 +161,10 @@ def exact_span(left: Left) -> range | None:
 
 
 def time_bounds(left: Left) -> tuple[int | None, int | None]:
-    """At least and at most the newest known time of what is left; None: not known. Zero and the first instant are no times (CLK-4)."""
+    """Return the least and the greatest possible newest time of the remaining messages; None: unknown.
+
+    Zero and the first instant are no times (CLK-4).
+    """
     file = left.file
     if file.unknown_times == file.rows:
         return None, None
@@ -156,18 +173,23 @@ def time_bounds(left: Left) -> tuple[int | None, int | None]:
     straddles = file.oldest_at <= 0 <= file.newest_at or file.oldest_at == data_rows.UNKNOWN
     if straddles or file.unknown_times != 0:
         return (file.newest_at if is_exact(left) and file.newest_at > 0 else None), file.newest_at
-    # Of what a removed message's time is the bound, at least the oldest time is reached by whatever is left.
+    # The newest bound may be the time of a removed message. The remaining messages still have at least the oldest time.
     return (file.newest_at if is_exact(left) else file.oldest_at), file.newest_at
 
 
 Rank = tuple[int, int, int, int]
-"""Not lapsed, running maximum of the times, partition, offset; within one partition the second is always the same."""
+"""(1 unless lapsed, running maximum of the times, partition, offset). Within one partition the second value is always the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """What is left of one file, or of several whose offsets overlap, with their lowest and highest rank; `before`: what stands before it
-    in its lane, that is in its partition, lapsed or not."""
+    """The remaining messages of one file, or of several files with overlapping offsets.
+
+    Attributes:
+        lowest: The lowest rank.
+        highest: The highest rank.
+        before: The previous block of its lane: of the same partition, and lapsed or not.
+    """
 
     parts: tuple[Left, ...]
     lowest: Rank
@@ -180,22 +202,26 @@ class Block:
 
     @property
     def lane(self) -> tuple[int, int]:
-        """(1 unless lapsed, partition)"""
+        """The lane: (1 unless lapsed, partition)."""
         return int(not self.parts[0].lapsed), self.parts[0].file.partition
 
 
 class Rows(NamedTuple):
-    """Single rows of a block, in order of offset. `parts`: of which of its files each is."""
+    """Single rows of a block, in order of offset.
+
+    Attributes:
+        parts: For each row, the number of its file in the block.
+    """
 
     offsets: Longs
     times: Longs
-    """Running maxima of the times in the partition."""
+    """The running maxima of the times in the partition."""
     sizes: Longs
     parts: Longs
 
 
 class Gone(NamedTuple):
-    """Messages of one file that lie beyond a limit, ascending; None: all that is left of it."""
+    """Messages of one file beyond a limit, ascending; None: all its remaining messages."""
 
     left: Left
     reason: LimitReason
@@ -204,8 +230,15 @@ class Gone(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeyondRows:
-    """`emptied` and `oversized`: as of `RowAnswer`. `left`: messages that no rule of age has; `most_records` and `most_bytes`: the most
-    that a group keeps (bytes 0 where they are not limited, or of a single message that `min_keep` keeps)."""
+    """Messages beyond the limits, and figures.
+
+    Attributes:
+        left: How many messages no rule of age removes.
+        most_records: The most messages that a group keeps.
+        most_bytes: The most bytes that a group keeps. 0: no limit by size, or a single message that `min_keep` keeps.
+        emptied: See `RowAnswer`.
+        oversized: See `RowAnswer`.
+    """
 
     gone: tuple[Gone, ...] = ()
     left: int = 0
@@ -216,7 +249,7 @@ class BeyondRows:
 
 
 def beyond_of_group(files: Files, left: Sequence[Left], limits: Limits) -> BeyondRows:
-    """Of one group: a topic's files, or a partition's."""
+    """Return the messages beyond the limits in one group: a topic's files, or a partition's."""
     by_time = len({entry.file.partition for entry in left}) > 1
     blocks = [block for _, lane in groupby(sorted(left, key=_lane), key=_lane) for block in _blocks(list(lane), by_time=by_time)]
     ranks = _Ranks(files=files, by_time=by_time)
@@ -250,7 +283,7 @@ def _lane(left: Left) -> tuple[int, bool]:
 
 
 def _blocks(lane: list[Left], *, by_time: bool) -> Iterator[Block]:
-    """In order of offset, as far as the bounds of files tell it."""
+    """Yield the blocks of a lane in order of offset, by the bounds of files."""
     before: Block | None = None
     least, most = INT64_MIN, INT64_MIN
     for parts in _apart(lane):
@@ -264,7 +297,7 @@ def _blocks(lane: list[Left], *, by_time: bool) -> Iterator[Block]:
 
 
 def _apart(lane: list[Left]) -> Iterator[tuple[Left, ...]]:
-    """Files in order of offset; those whose offsets may overlap together."""
+    """Yield files in order of offset. Files with overlapping offsets come together."""
     together: list[Left] = []
     reach = -1
     for left in sorted(lane, key=_offsets):
@@ -285,7 +318,7 @@ def _offsets(left: Left) -> tuple[int, int]:
 
 @dataclass(slots=True, kw_only=True)
 class _Ranks:
-    """Ranks of single rows: of each block read once, and of those before it what the running maximum needs."""
+    """Ranks of single rows. A block is read once, and earlier blocks only as far as the running maximum needs."""
 
     files: Files
     by_time: bool
@@ -293,7 +326,7 @@ class _Ranks:
     _rows: dict[int, Rows] = field(default_factory=dict)
 
     def of(self, block: Block) -> Rows:
-        """Read once; only of blocks that a cut may fall in."""
+        """Return the rows of a block. Call this only for blocks that a cut may fall into."""
         if id(block) not in self._rows:
             self._rows[id(block)] = self._read(block)
         return self._rows[id(block)]
@@ -312,7 +345,7 @@ class _Ranks:
         return Rows(offsets=offsets[order], times=times, sizes=sizes[order], parts=parts[order])
 
     def _before(self, block: Block) -> int:
-        """The newest known time of the lane before the block."""
+        """Return the newest known time of the lane before the block."""
         waiting, at = [], block.before
         while at is not None and id(at) not in self._newest:
             waiting.append(at)
@@ -333,8 +366,14 @@ class _Ranks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Cut:
-    """`kept` and `gone`: blocks that one limit keeps or takes whole, by identity; of all others the rows ranked from `lowest` on are kept
-    (None: none)."""
+    """The cut of one limit.
+
+    Attributes:
+        kept: Blocks that the limit keeps whole, by identity.
+        gone: Blocks that the limit removes whole, by identity.
+        lowest: In all other blocks, the limit keeps rows from this rank on; None: no row.
+        newest_passes: Whether the newest message alone exceeds the limit.
+    """
 
     kept: frozenset[int]
     gone: frozenset[int]
@@ -343,12 +382,16 @@ class _Cut:
 
 
 def _cut(blocks: list[Block], limits: Limits, weight: Callable[[Block], int], ranks: _Ranks) -> _Cut:
-    """Where one limit cuts; `limits` states that one alone. The weights are asked from the newest block back, as far as they decide."""
+    """Return the cut of one limit. Weights are requested from the newest block back, only as far as they matter.
+
+    Args:
+        limits: This one limit alone.
+    """
     limit = limits.max_records if limits.max_records is not None else limits.max_total_bytes
     assert limit is not None
     weights = _weighed(blocks, limit, weight, of_rows=limits.max_records is not None)
     looked_at = sorted((block for block in blocks if id(block) in weights), key=lambda block: block.highest, reverse=True)
-    # What may rank as high as a block's lowest row: all down to that rank.
+    # The rows that may rank as high as a block's lowest row are all rows down to that rank.
     highest = [_turned(block.highest) for block in looked_at]
     sums = list(accumulate((weights[id(block)] for block in looked_at), initial=0))
     kept = {id(block) for block in looked_at if sums[bisect_right(highest, _turned(block.lowest))] <= limit}
@@ -369,8 +412,11 @@ def _cut(blocks: list[Block], limits: Limits, weight: Callable[[Block], int], ra
 
 
 def _weighed(blocks: list[Block], limit: int, weight: Callable[[Block], int], *, of_rows: bool) -> dict[int, int]:
-    """Weights by identity, from the newest block back until what surely ranks above the next one fills the limit: it goes, and so does
-    every block after it. A message without bytes still fits where the rest fits exactly; one more message never does."""
+    """Return weights by identity, from the newest block back, until the rows that surely rank above the next block fill the limit.
+
+    The limit removes that block and every later one. A message without bytes still fits if the rest fits exactly; one more message never
+    does.
+    """
     weights: dict[int, int] = {}
     surely: list[tuple[Rank, int]] = []
     above = 0
@@ -385,7 +431,7 @@ def _weighed(blocks: list[Block], limit: int, weight: Callable[[Block], int], *,
 
 
 def _turned(rank: Rank) -> Rank:
-    """For what sorts upwards only."""
+    """Return a rank that sorts in reverse, for ascending sorts."""
     visible, time, partition, offset = rank
     return -visible, -time, -partition, -offset
 
@@ -405,13 +451,16 @@ def _lowest_kept(between: list[Block], walk: Walk, ranks: _Ranks) -> Rank | None
 
 
 def _gone(block: Block, numbers: _Cut | None, sizes: _Cut | None, ranks: _Ranks) -> tuple[list[Gone], Flags | None]:
-    """What goes, by number where both limits leave a message out (CNT-1), and which of its rows stay (None: all)."""
+    """Return the block's messages to remove, and which of its rows stay (None: all).
+
+    If both limits remove a message, the limit by number counts (CNT-1).
+    """
     limits: list[tuple[LimitReason, _Cut | None]] = [("retention_count", numbers), ("retention_bytes", sizes)]
     cuts = [(reason, cut) for reason, cut in limits if cut is not None and id(block) not in cut.kept]
     if not cuts:
         return [], None
     if id(block) in cuts[0][1].gone:
-        # Also where it goes by size alone: the limit by number keeps all of it.
+        # If the limit by number keeps the whole block, `cuts[0]` is the limit by size.
         return [Gone(left, cuts[0][0], None) for left in block.parts], np.zeros(1, np.bool_)
     rows, gone = ranks.of(block), []
     open_ = np.ones(len(rows.offsets), np.bool_)
@@ -425,7 +474,7 @@ def _gone(block: Block, numbers: _Cut | None, sizes: _Cut | None, ranks: _Ranks)
 
 
 def _below(block: Block, rows: Rows, lowest: Rank | None) -> Flags:
-    """Which rows of the block rank below."""
+    """Return which rows of the block rank below `lowest`."""
     if lowest is None:
         return np.ones(len(rows.offsets), np.bool_)
     (visible, partition), time = block.lane, lowest[1]

@@ -1,4 +1,4 @@
-"""The limits of one question, applied to what rules of age leave of a table's files, by their scope (RET-4, DEL-9)."""
+"""Apply the limits of one question, by their scope, to the messages that rules of age leave in a table's files (RET-4, DEL-9)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Going:
-    """Messages of one file that lie beyond a limit, ascending."""
+    """Messages of one file beyond a limit, ascending."""
 
     file: FileMetrics
     reason: LimitReason
@@ -34,7 +34,7 @@ class Going:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """As of `BeyondRows`, and `gone` by file and reason."""
+    """The figures of `BeyondRows`, and `gone` by file and reason."""
 
     gone: tuple[Going, ...] = ()
     left: int = 0
@@ -45,7 +45,7 @@ class Found:
 
 
 class Limited:
-    """Gathers what is left of each file, in order of (partition, segment, name), then says what lies beyond."""
+    """Collects the remaining messages of each file, in order of (partition, segment, name), then finds the messages beyond the limits."""
 
     def __init__(self, table: Table, vectors: Vectors, prefix: str, as_of: Instant, beyond: Beyond) -> None:
         self.files = Files(table=table, vectors=vectors, prefix=prefix, as_of=as_of, beyond=beyond)
@@ -56,7 +56,7 @@ class Limited:
         return self.files.beyond.dead
 
     def leave(self, file: FileMetrics) -> None:
-        """A file of which no rule of age has anything."""
+        """Add a file that loses no message to a rule of age."""
         lapsed, alive = self.files.lapsed_by_bounds(file), file.rows - file.deleted
         if lapsed is not None:
             self._left.append(Left(file=file, rows=alive, lapsed=lapsed, all=True))
@@ -65,11 +65,15 @@ class Limited:
         self.leave_some(file, rows, rows.alive.copy(), ())
 
     def leave_some(self, file: FileMetrics, rows: FileRows, open_: Flags, reasons: tuple[Reason, ...]) -> None:
-        """A file whose columns are at hand; `open_`: rows that none of the reasons has."""
+        """Add a file whose columns are in memory.
+
+        Args:
+            open_: Rows that no reason removes.
+        """
         self._left += self.files.split(file, rows, open_, reasons)
 
     def found(self) -> Found:
-        """What goes of each file by number and by size, in order of offset, with the offsets."""
+        """Return the messages to remove from each file by number and by size, in order of offset."""
         limits = self.files.beyond.limits
         if limits.scope == "key":
             return self._of_keys()
@@ -104,7 +108,7 @@ class Limited:
         )
 
     def _with_offsets(self, gone: Gone) -> Going:
-        """All that is left of a file, by its bounds where they name exactly that."""
+        """Add the offsets to removed messages. If a file loses all its remaining messages, its bounds give the offsets if they are exact."""
         offsets = gone.offsets
         if offsets is None:
             offsets = exact_span(gone.left)
@@ -114,7 +118,7 @@ class Limited:
 
 
 def _merged(gone: Iterable[Going]) -> tuple[Going, ...]:
-    """One of each file and reason: of a file, some may have lapsed."""
+    """Join the findings by file and reason: lapsed and other messages of one file come separately."""
     by_file: dict[tuple[FileMetrics, LimitReason], list[Going]] = {}
     for entry in gone:
         by_file.setdefault((entry.file, entry.reason), []).append(entry)
@@ -126,13 +130,13 @@ def _merged(gone: Iterable[Going]) -> tuple[Going, ...]:
     return tuple(found)
 
 
-# Which messages of a table lie beyond its limits within their key (RET-4): by a window over key, rank and size, in a database that spills.
+# Find the messages beyond a table's limits within their key (RET-4), with a window over key, rank and size, in a database that spills.
 #
-# Files are read one at a time, by the table's own I/O, and only the columns that the limits need; what was read lies in DuckDB's file in a
-# scratch folder, not in memory. What goes comes back as runs of offsets by file.
+# The table's own I/O reads one file at a time, and only the columns that the limits need. The rows go to DuckDB's file in a scratch folder,
+# not to memory. The result is runs of offsets by file.
 
 
-# The newest first, and those that have lapsed after all others; an unknown time adds nothing to the running maximum.
+# The newest messages come first, and lapsed ones after all others. An unknown time does not change the running maximum.
 _RANKED = """
 CREATE TABLE placed AS
 SELECT file, key, size, "offset",
@@ -160,7 +164,7 @@ WHERE ($min_keep = 1 AND number = 1) OR (($records IS NULL OR number <= $records
 
 
 class GoneRuns:
-    """By (index of the file, reason), the first and last offsets of the runs that go, ascending."""
+    """By (index of the file, reason), the first and last offsets of the runs to remove, ascending."""
 
     def __init__(self) -> None:
         self.runs: dict[tuple[int, LimitReason], list[tuple[Longs, Longs]]] = {}
@@ -168,7 +172,11 @@ class GoneRuns:
 
 
 def beyond_of_keys(files: Files, left: Sequence[Left], limits: Limits) -> GoneRuns:
-    """`most_records` and `most_bytes`: as of `BeyondRows`; `passes`: keys whose newest message alone passes the limit of bytes (RET-3)."""
+    """Return the messages beyond the limits of their keys.
+
+    `most_records` and `most_bytes` are as in `BeyondRows`. `passes` counts keys whose newest message alone exceeds the limit of bytes
+    (RET-3).
+    """
     import pyarrow.compute as pc
 
     found = GoneRuns()
@@ -195,7 +203,7 @@ def beyond_of_keys(files: Files, left: Sequence[Left], limits: Limits) -> GoneRu
 
 
 def offsets_of(runs: list[tuple[Longs, Longs]]) -> Longs:
-    """Every offset of the runs."""
+    """Return every offset of the runs."""
     first, last = (np.concatenate([run[at] for run in runs]) for at in (0, 1))
     lengths = last - first + 1
     starts = np.repeat(np.cumsum(lengths) - lengths, lengths)
@@ -219,6 +227,6 @@ def _insert(connection: duckdb.DuckDBPyConnection, files: Files, at: int, left: 
         }
     )
     connection.register("batch", batch)
-    # A message without a key is in no group, but its time counts in its partition.
+    # A message without a key belongs to no group, but its time counts in its partition.
     connection.execute("INSERT INTO messages SELECT * FROM batch")
     connection.unregister("batch")

@@ -1,4 +1,4 @@
-"""The state of a topic's log and view, as the table's own witnesses say it, and its repair (MSG-4)."""
+"""Read the state of a topic's log and view from the table's own witnesses, and repair it (MSG-4)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,11 @@ _POLICY = "lifecycle.cleanup_policy"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Stated:
-    """A table of a topic that has a state. `mark`: the key that each of its states has."""
+    """A table of a topic that has a state.
+
+    Attributes:
+        mark: The key that every state of the table has.
+    """
 
     kind: str
     mark: str
@@ -55,13 +59,13 @@ class _Stated:
 
 
 class IcebergWitnesses(NamesFailures):
-    """`ports.Witnesses` on tables. Repair alone needs Java."""
+    """Implements `ports.Witnesses` on tables. Only a repair needs Java."""
 
     def __init__(self, tables: Tables, engine: Callable[[], Engine]) -> None:
         self._tables, self._engine = tables, engine
 
     def seen(self, name: TopicName, *, anew: bool = False) -> Sequence[SeenTable]:
-        """Return the log and the view with our newest commit on each. Raises as `read.newest_state`."""
+        """Return the log and the view with our newest commit on each. Raises the errors of `read.newest_state`."""
         found = []
         for table in self._stated(name, anew=anew):
             standing = state_of_document(table.document, table.name, table.mark, table.read)
@@ -76,13 +80,13 @@ class IcebergWitnesses(NamesFailures):
     def found(
         self, name: TopicName, kept: Callable[[str], LogWitness | None], ever: Sequence[LogWitness], judge: Callable[[], None]
     ) -> Sequence[LogFound]:
-        """Return what is left of each table's state, and what a repair would make of it.
+        """Return the remaining state of each table, and the state after a repair.
 
         Args:
-            kept: The ledger's witness of a table, by its uuid.
-            ever: The ledger's witnesses of each table that was ever the topic's log. A table that another engine made again under the name
-                goes on above them: an offset is never given twice (MSG-1).
-            judge: Raises what stops the topic now.
+            kept: Returns the ledger's witness of a table, by its uuid.
+            ever: The ledger's witnesses of each table that was ever the topic's log. If another engine created the table again under the
+                name, its offsets continue above them: an offset is never given twice (MSG-1).
+            judge: Raises the error that stops the topic now.
         """
         stops: LifecycleError | None = None
         try:
@@ -152,7 +156,7 @@ class IcebergWitnesses(NamesFailures):
         return ends
 
     def beside(self, name: TopicName) -> Mapping[str, str | None]:
-        """Return the uuid of each table beside the topic's log, by kind. None if nobody can read the metadata of that table."""
+        """Return the uuid of each table next to the topic's log, by kind; None if the table's metadata cannot be read."""
         found = dict[str, str | None]()
         for kind in KINDS[1:]:
             try:
@@ -165,7 +169,11 @@ class IcebergWitnesses(NamesFailures):
         return found
 
     def repair(self, name: TopicName, found: LogFound, *, ledger: tuple[str, int]) -> LogWitness:
-        """Commit the state that was found, with the table's witness, on the head that was looked at. Raises TableBusy if that has moved."""
+        """Commit the state that was found, with the table's witness, on the inspected head.
+
+        Raises:
+            TableBusy: The head has moved since.
+        """
         from message_lifecycle.stores.iceberg.fence import fenced_commit
 
         engine = self._engine()
@@ -191,7 +199,7 @@ class IcebergWitnesses(NamesFailures):
         return made
 
     def _stated(self, name: TopicName, *, anew: bool = False) -> Iterator[_Stated]:
-        """Yield the topic's tables that have a state: none of a topic of documents."""
+        """Yield the topic's tables that have a state; a topic of documents has none."""
         log = self._tables.document(name)
         if anew:
             log = self._document(name, "", anew=True) or log
@@ -233,12 +241,12 @@ def _witness(table: _Stated, standing: Standing) -> LogWitness:
 def _log_state(
     document: TableDocument, base: Mapping[str, str], everywhere: Iterable[Mapping[str, str]], *, rolled_back: bool
 ) -> LogSummary:
-    """Return the state after a repair: no end offset is below one that any witness, or the data, knows."""
+    """Return the state after a repair. No end offset is below an end offset in any witness or in the data."""
     before = LogSummary.from_properties(base) or LogSummary()
     mirror = document.properties.get(ROLE_PROPERTY) == "mirror"
     ends = dict.fromkeys(range(int(document.properties[PARTITIONS_PROPERTY])), 0)
     purged = dict(before.purged_through)
-    # A mirror takes its offsets from its origin: what a rollback took off comes again under the same ones.
+    # A mirror takes its offsets from its origin, so removed messages return with the same offsets after a rollback.
     for state in (base,) if mirror and rolled_back else everywhere:
         known = LogSummary.from_properties(state) or LogSummary()
         for partition, end in known.end_offsets.items():
@@ -255,7 +263,7 @@ def _log_state(
 
 
 def _gone(table: _Stated, main: Sequence[Known], ours: int) -> Iterator[int]:
-    """Yield the commits that are not on main any more, from our newest one back."""
+    """Yield the commits that are no longer on main, from our newest one back."""
     known = {one.snapshot_id: one for one in map(Known.of_document, table.document.content.get("snapshots") or ())}
     for entry in reversed(table.document.content.get("metadata-log") or ()):
         with suppress(LifecycleError, OSError, *TORN):

@@ -16,7 +16,7 @@ from message_lifecycle.stores.iceberg.tasks import HERE, InputFile, Store, Writt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionJob:
-    """One partition's messages to compact into the view: from the one after `after` up to and including `through`.
+    """One partition's messages to compact into the view: after `after`, up to and including `through`.
 
     Attributes:
         after: The horizon so far; -1: none.

@@ -210,7 +210,7 @@ def _holding(view: Table, source: Sequence[InputFile], action: RestoreRows) -> I
 
 
 def removal_evidence(tables: Tables, plan: Plan, before_id: int | None, after_id: int | None) -> pa.Table:
-    """Return the frame `view`: per partition, the removed messages, the ones that the plan does not name, and the added messages."""
+    """Return the frame `view`: per partition, the removed messages, how many of them the plan does not name, and the added messages."""
     return _evidence(tables, plan, {"was": before_id, "now": after_id}, plan.on_view.mark, _REMOVED, ("rows", "unnamed", "added"))
 
 

@@ -93,7 +93,7 @@ def _compact(engine: Engine, tables: Tables, plan: Plan, base_id: int, branch: s
     results = engine_run(engine, job)
     table = engine.table(plan.topic, kind=COMPACTED)  # load the table again: storage keys from the catalog may have expired
     tail_rows, keys = sum(result.tail_rows for result in results), sum(result.keys for result in results)
-    # Check the first compaction only: a topic with a keyed message in its view has keys.
+    # Check the first compaction only: an earlier compaction has shown that the topic has keys.
     if (before is None or not before.has_reached) and tail_rows and not keys:
         discard(job)
         raise topic_without_keys(str(plan.topic))

@@ -34,7 +34,7 @@ _ROWS = 2_000
 class RowsInValues:
     """Find the rows of one file that hold the key in their contents.
 
-    Spark sends this object to tasks, like the search of an erasure. Its text never shows the key.
+    Tasks receive this object, like the search of an erasure. Its text never shows the key.
     """
 
     needle: Needle = field(repr=False)

@@ -207,7 +207,7 @@ def is_done(document: Document, plan_id: str) -> bool:
 
 
 def forget(catalog: Catalog, place: Place, io: FileIO) -> None:
-    """Delete the list of unreachable files: the erasure has ended, and the ledger keeps its receipt."""
+    """Delete the list of unreachable files: the erasure has ended and its receipt is stored."""
     document = load(catalog, place, io)
     name = document["properties"].get(ERASING)
     if name is None:

@@ -228,7 +228,7 @@ _NONE = np.empty(0, np.int64)
 
 @dataclass(frozen=True, slots=True)
 class RowsWithKey:
-    """Find the rows of one file that hold the key. Spark sends this object to tasks; its text never shows the key."""
+    """Find the rows of one file that hold the key. Tasks receive this object; its text never shows the key."""
 
     matches: KeyMatch = field(repr=False)
 
