@@ -9,7 +9,7 @@ from typing import get_args
 
 import pytest
 
-from message_lifecycle.app import steps
+from message_lifecycle.app import routing, steps
 from message_lifecycle.app.backends import beside
 from message_lifecycle.app.backends_config import BackendTopic, ConfiguredBackend, Folder
 from message_lifecycle.app.backends_reference import BEGIN, END, reference
@@ -27,6 +27,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.setting_list import DOCUMENT_SETTINGS, Value
 from message_lifecycle.model.settings import resolve
 from message_lifecycle.model.topic import BACKENDS, RECORD_LOGS, Backend, check_operation, check_policy, matrix, store_options
+from message_lifecycle.ports import Eraser, Groups, MessageReader, MessageStore, Topics
 from message_lifecycle.stores.json_file import JsonFiles
 from message_lifecycle.stores.memory import MemoryStore
 from message_lifecycle.stores.record_log.store import RecordLogStore
@@ -158,6 +159,24 @@ def test_every_store_that_a_backend_has_is_asked_for_its_topics(tmp_path: Path) 
     for work in scheduled - {"retention"}:
         with raises("UnsupportedLimit", match=f"topic web/clicks: the backend json_file cannot do the operation {work}"):
             steps.plan(found, name, as_of=Instant(0), work=work)
+
+
+@pytest.mark.parametrize(
+    ("routed", "port"),
+    [
+        (routing.RoutedTopics, Topics),
+        (routing.RoutedReader, MessageReader),
+        (routing.RoutedLogs, MessageStore),
+        (routing.RoutedEraser, Eraser),
+        (routing.RoutedGroups, Groups),
+    ],
+    ids=lambda found: found.__name__,
+)
+def test_every_method_of_a_port_is_sent_to_the_topics_backend(routed: type, port: type) -> None:
+    """A method that is missing would answer with the default of its protocol, for every backend alike."""
+    methods = [name for name in dir(port) if not name.startswith("_")]
+    assert methods
+    assert [name for name in methods if getattr(routed, name).__module__ != routing.__name__] == []
 
 
 def test_a_part_that_a_backend_does_not_have_is_refused_by_name() -> None:

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from message_lifecycle.app.backends_config import ConfiguredBackend, Folder, RedisServer
 from message_lifecycle.app.config import named_redis
 from message_lifecycle.app.known import is_missing
 from message_lifecycle.app.operations.registry import on_records
 from message_lifecycle.app.parts import with_parts
+from message_lifecycle.app.receipts import eraser_of
+from message_lifecycle.app.routing import RoutedEraser, RoutedGroups, RoutedLogs, RoutedReader, RoutedTopics
 from message_lifecycle.app.services import Services, Stores, find_topic
 from message_lifecycle.app.topics import alter_topic, create_topic
 from message_lifecycle.model.errors import BackendUnavailable, CatalogUnavailable, InvalidSetting, LifecycleError, UnknownTopic
-from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import BY_NAME
-from message_lifecycle.operations.verdict import Verdict
 
 if TYPE_CHECKING:
     from message_lifecycle.ledger import Ledger
@@ -37,26 +35,26 @@ if TYPE_CHECKING:
 # is missing. It is never created again (OBL-1).
 
 
-# A log of single records has no other parts (RET-6).
-_PARTS = ("topics", "reader")
-_STORES = ("log", "rewrite")
-
-
 def beside(lake: Services, backends: tuple[ConfiguredBackend, ...]) -> Services:
     """The lake with the backends' topics; the gate, the ledger and the server's settings are one for all."""
     opened_backends = {backend.name: OpenedBackend(lake, backend) for backend in backends}
-    elsewhere: dict[TopicName, Callable[[], Services]] = {
-        name: partial(opened_backends[backend.name].of, name) for backend in backends for name in backend.topics
-    }
-    parts = {part: _ByTopic(part, lake, elsewhere) for part in _PARTS}
-    stores = {key: _ByTopic(f"stores.{key}", lake, elsewhere) for key in _STORES}
-    kinds = {name: backend.kind for backend in backends for name in backend.topics}
+    elsewhere = {name: opened_backends[backend.name] for backend in backends for name in backend.topics}
+
+    def services_of(name: TopicName) -> Services:
+        backend = elsewhere.get(name)
+        return lake if backend is None else backend.of(name)
+
     return with_parts(
         lake,
-        **parts,
-        stores=with_parts(lake.stores, **stores),
-        groups=_GroupsByTopic(elsewhere),
-        backends=kinds,
+        topics=RoutedTopics(lake.topics, services_of),
+        reader=RoutedReader(services_of),
+        stores=with_parts(
+            lake.stores,
+            log=RoutedLogs(lambda name: services_of(name).stores.log),
+            rewrite=RoutedEraser(lambda name: eraser_of(services_of(name), name)),
+        ),
+        groups=RoutedGroups(services_of),
+        backends={name: backend.kind for backend in backends for name in backend.topics},
         strays=partial(_strays, backends, opened_backends),
     )
 
@@ -74,45 +72,6 @@ def _strays(backends: Sequence[ConfiguredBackend], opened_backends: Mapping[str,
             what = f"lies in backend {backend.name}, which the configuration does not say of it, and was not looked into"
             found += [f"{name}: {what}" for name in there if name not in named]
     return found
-
-
-class _ByTopic:
-    """One part of the services: a call goes where its first argument's topic lies. `list` is the lake's alone, for what goes through
-    all topics must not fail where one backend is away: `Services.backends` names the others."""
-
-    def __init__(self, part: str, lake: Services, elsewhere: Mapping[TopicName, Callable[[], Services]]) -> None:
-        self._part, self._lake, self._elsewhere = part, lake, elsewhere
-
-    def __getattr__(self, method: str) -> Callable[..., Any]:
-        def call(*subject: Any, **given: Any) -> Any:
-            name = _topic_of(subject[0]) if subject else None
-            services_of = None if name is None else self._elsewhere.get(name)
-            services = self._lake if services_of is None else services_of()
-            return getattr(attrgetter(self._part)(services), method)(*subject, **given)
-
-        return call
-
-
-def _topic_of(subject: object) -> TopicName | None:
-    match subject:
-        case TopicName():
-            return subject
-        case LogState() | Plan():
-            return subject.topic
-        case Verdict():
-            return subject.plan.topic
-        case _:
-            return None
-
-
-class _GroupsByTopic:
-    def __init__(self, elsewhere: Mapping[TopicName, Callable[[], Services]]) -> None:
-        self._elsewhere = elsewhere
-
-    def progress(self, name: TopicName) -> Any:
-        services_of = self._elsewhere.get(name)
-        groups = None if services_of is None else services_of().groups
-        return () if groups is None else groups.progress(name)
 
 
 class OpenedBackend:
