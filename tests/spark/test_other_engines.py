@@ -326,6 +326,26 @@ def test_a_published_plan_stays_published_while_its_view_is_away(topic: Topic, w
 
 
 @pytest.mark.parametrize("topic", [{"cleanup_policy": "compact,delete"}], indirect=True)
+@pytest.mark.parametrize("work", ["erasure", "compaction"])
+def test_a_published_plan_ends_after_its_view_is_given_up(topic: Topic, work: str) -> None:  # DEL-6
+    topic.ingest("a", "b")
+    topic.run("compaction")
+    topic.ingest("a")
+    plan_id = topic.published(work)
+    topic.lake.session.sql(f"DROP TABLE {sql_table(topic.name, kind='compacted')} PURGE")
+    with raises("TablesMissing", match="--give-up-tables"):
+        steps.verify(topic.secret_services, plan_id)
+    assert topic.say("topic", "repair", str(topic.name), "--by", "ada", "--why", "its files are gone", "--give-up-tables") == 0
+    if work == "erasure":
+        assert steps.verify(topic.secret_services, plan_id).name == "published", "the log has its commit"
+    assert topic.say("compact", str(topic.name), "--anew") == 0
+    outcome = topic.ledger.record(plan_id).outcome
+    assert outcome is not None
+    assert outcome.name == ("published" if work == "erasure" else "superseded"), "the compaction went with its view"
+    assert [message.key for message in read_compacted(topic.s, topic.name)] == ([b"b"] if work == "erasure" else [b"b", b"a"])
+
+
+@pytest.mark.parametrize("topic", [{"cleanup_policy": "compact,delete"}], indirect=True)
 def test_a_view_that_was_rolled_back_is_repaired(topic: Topic) -> None:
     topic.ingest("a", "b")
     topic.run("compaction")
