@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
 
-# PyIceberg reads manifests by version 2, which lacks the data file that a deletion vector belongs to. Of maps and lists its
-# reader can leave out none.
+# PyIceberg reads manifests by version 2, which lacks the data file that a deletion vector belongs to. PyIceberg's reader cannot leave
+# out maps and lists either.
 _PARTITION = StructType(
     NestedField(1000, "partition", IntegerType(), required=False), NestedField(1001, "segment", LongType(), required=False)
 )
@@ -61,7 +61,7 @@ _FIELDS = (
 
 
 def picking(*names: str) -> Pick:
-    """These fields of a file, two or more, by the specification's names."""
+    """Return the positions of two or more fields of a file, named as in the specification."""
     return tuple([field.name for field in _FILE.fields].index(name) for name in names)
 
 
@@ -97,7 +97,7 @@ def _reader(schema: str, decoder: type[BinaryDecoder], pick: Pick) -> _Tuples:
 
 
 def entries(io: FileIO, manifest: ManifestFile, pick: Pick = _pick) -> Iterator[tuple[int, int, Row]]:
-    """All entries of a manifest, those of removed files included: status, snapshot id, and the file's fields of `pick`."""
+    """Yield the status, the snapshot id and the fields of `pick` of each entry in a manifest, also of removed files."""
     added_by = manifest.added_snapshot_id or 0
     with reading(manifest.manifest_path), _Entries(io.new_input(manifest.manifest_path), pick) as file:
         for status, snapshot_id, picked in file:
@@ -105,7 +105,7 @@ def entries(io: FileIO, manifest: ManifestFile, pick: Pick = _pick) -> Iterator[
 
 
 def manifests_of(table: Table, snapshot: Snapshot) -> Sequence[ManifestFile]:
-    """What the snapshot's list of manifests names. Raises FileLost, FileUnreadable."""
+    """Return the manifests that the snapshot's list names. Raises FileLost, FileUnreadable."""
     with reading(snapshot.manifest_list):
         return snapshot.manifests(table.io)
 
@@ -148,13 +148,13 @@ class _Tuples(avro.StructReader):
         self._read_int = decoder.read_int
 
     def read(self, decoder: BinaryDecoder) -> Any:
-        # Of a field that need not be there, a number says whether it is.
+        # The file has a number before each optional field, which says whether the field is present.
         has = self._read_int
         return self._take([read(decoder) if not optional or has(decoder) > 0 else None for optional, read in self._fields])
 
 
 def _reading(field: avro.Reader, decoder: type[BinaryDecoder], inner: Pick, *, passed_over: bool) -> tuple[bool, Callable[[Any], Any]]:
-    """Whether the field need not be there, and what reads it where it is."""
+    """Return whether the field is optional, and the function that reads the field's value."""
     match field:
         case avro.OptionReader():
             return True, _reading(field.option, decoder, inner, passed_over=passed_over)[1]

@@ -101,7 +101,7 @@ def _emptied(log: Table, plan: Plan, staged: Staged) -> tuple[list[dict[str, Any
             )
             rows.register("listed", removal_list(removals))
             rows.run(EMPTIED.format(dropped=dropped_places(plan), causes=causes()))
-        # Where no message that had a key has gone, all that stays need not be looked through.
+        # If no message with a key was removed, the remaining messages need no scan.
         if not rows.ask("SELECT 1 FROM emptied LIMIT 1").num_rows:
             return [], {}
         rows.relate("after", staged.snapshot_id)
@@ -143,7 +143,7 @@ def newest_times(rows: SnapshotRows, plan: Plan) -> pa.Table:
 
 
 def _older(log: Table, plan: Plan, emptied: Iterable[Mapping[str, Any]]) -> Iterator[RemoveRows]:
-    """The older markers of these keys, but for what the plan spares (MRK-5)."""
+    """Yield row removals for the older markers of these keys, without the markers that the plan spares (MRK-5)."""
     columns = itemgetter("partition", "segment", "file", "offset")
     found = sorted(columns(older) for row in emptied for older in row["older"] or ())
     prefix = location_prefix(log.location())
@@ -249,8 +249,8 @@ EMPTIED = f"""
     ) WHERE NOT last.causes_none AND cause IS NOT NULL
 """
 
-# What another writer took of keys that it left without a live message, in one snapshot: `was` and `removal`, each in the files in which
-# they differ, and `rest`, the removal's snapshot whole.
+# Keys that another writer left without a live message, in one snapshot. `was` is the snapshot before the removal, and `removal` the one
+# after it; each has only the files that the other one lacks. `rest` is the whole snapshot of the removal.
 LEFT_EMPTY = f"""
     INSERT INTO left_empty
     WITH gone AS (
@@ -263,7 +263,7 @@ LEFT_EMPTY = f"""
 """
 LEFT_EMPTIES = 'CREATE OR REPLACE TABLE left_empty (key BLOB, last STRUCT(partition INTEGER, "offset" BIGINT, causes_none BOOLEAN))'
 
-# Of those, the keys that have no live message now either, and no marker that came after.
+# Keys of `left_empty` that still have no live message, and no later marker.
 OWED = f"""
     CREATE OR REPLACE TABLE emptied AS
     WITH newest AS (SELECT key, max(last) AS last FROM left_empty GROUP BY key)
@@ -275,8 +275,8 @@ OWED = f"""
     WHERE NOT last.causes_none
 """
 
-# The emptied keys in the order of their markers, and where older markers of each lie; a key of which anything but a marker stays is not
-# emptied (MRK-3). Whether a message is a marker is asked where the key is one of those.
+# The emptied keys in the order of their markers, with the places of each key's older markers. A key is not emptied if any message that is
+# not a marker stays (MRK-3). The query checks for markers only in messages with an emptied key.
 MARKED = f"""
     WITH met AS (
         SELECT key, bool_and({IS_MARKER}) AS empty,
@@ -288,7 +288,7 @@ MARKED = f"""
     WHERE coalesce(m.empty, true) ORDER BY e.partition, e."offset"
 """
 
-# The newest time of each partition; of those that are later than a time, which their files tell, the others do not matter.
+# The newest time of each partition. `late` has only the files that may hold a time after the plan's `as_of`: older times do not matter.
 NEWEST = "SELECT partition, max(epoch_us(append_time)) AS newest FROM late GROUP BY partition"
 
 # Keys of a list that another writer's messages have met since the plan.
@@ -301,12 +301,12 @@ STAGED = f"""
 """
 
 
-# A plan's markers as they stand when it is published: without those that newer messages made needless, numbered on from the log
-# as it is then (MRK-3, MRK-4).
+# A plan's markers at the moment of publishing. Markers that newer messages made needless are cancelled. The numbers of the other markers
+# follow the log's end at that moment (MRK-3, MRK-4).
 #
-# An older marker of a cancelled one's key goes all the same: it is in the deletion's own row list, and exactly what was judged is
-# published (MRK-5). Nothing is lost with it: the message that cancelled comes after it in its partition and lives, so no reader can
-# meet a value from before it, and what it said of the key is not so any more.
+# Publishing still removes an older marker of a cancelled key: the marker is in the deletion's own row list, and a commit publishes exactly
+# what the gate judged (MRK-5). No reader loses anything. The live message that cancelled the marker comes later in the same partition, so
+# no reader meets an older value, and the old marker no longer describes the key.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,5 +1,7 @@
-"""What leaves a store of tables has a name: whatever a question or a deed meets on its way, a catalog, an object store, a disk or Java, is told
-in words that say what to do. Said once, for each store whole, as each of its words may be the one that meets it."""
+"""A store of tables raises every failure as a named error that says what to do.
+
+A failure may come from a catalog, an object store, a disk or Java. Any public method of a store can meet one, so the store class wraps all
+of them in one place."""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ T = TypeVar("T")
 
 
 class NamesFailures:
-    """Of a store, and of those that are made from it: every word that has no underscore before it."""
+    """Base class of stores: wraps each public method of a store class and of its subclasses."""
 
     def __init_subclass__(cls, **given: Any) -> None:
         super().__init_subclass__(**given)
@@ -34,7 +36,7 @@ def _named(word: Callable[..., T]) -> Callable[..., T]:
     def named(*arguments: Any, **by_name: Any) -> Any:
         with _table_that_is_there(), engine_failures(), reaching_catalog():
             found = word(*arguments, **by_name)
-        # What comes one by one meets it later.
+        # A generator meets a failure only later, while the caller reads it.
         return _each(found) if isinstance(found, GeneratorType) else found
 
     return named

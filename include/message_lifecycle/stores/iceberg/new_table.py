@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableShape:
-    """Columns, partitioning and sort order of a new table. `first`: the schema whose columns are numbered first, what lies within them included;
-    the others of `schema` are added to it. None: all at once."""
+    """Columns, partitioning and sort order of a new table.
+
+    `first`: the schema whose columns, with their inner fields, get the first numbers; then come the other columns of `schema`. None: number
+    all columns at once."""
 
     schema: Schema
     spec: PartitionSpec
@@ -35,11 +37,16 @@ class TableShape:
 
 
 def create(place: Place, shape: TableShape, *, properties: Mapping[str, str], summary: Mapping[str, str]) -> bool:
-    """Make the table, and its namespace, with one empty snapshot that carries `summary`; it appears whole or not at all.
+    """Create the table, and its namespace, with one empty snapshot that carries `summary`.
 
-    False: another table or a view has the name, and stays as it is. The location is named by a fresh uuid, so a topic that is made again
-    never meets the files of its predecessor. Raises CatalogUnavailable, also where the catalog makes tables of an older
-    version: one that it has made is gone again; CommitUnknown where nobody knows whether it was made.
+    The table appears whole or not at all. A fresh uuid names its location, so a recreated topic never meets the files of its predecessor.
+
+    Returns:
+        False if another table or a view has the name. That table or view stays as it is.
+
+    Raises:
+        CatalogUnavailable: The catalog does not answer, or created a table of an older version, which is dropped again.
+        CommitUnknown: Nobody knows whether the catalog created the table.
     """
     jvm = engine_of_process()
     with engine_failures():
@@ -51,8 +58,8 @@ def create(place: Place, shape: TableShape, *, properties: Mapping[str, str], su
                 return False
             raise
         try:
-            # Not by the transaction itself: where the catalog says that the name is taken, it deletes what it has written. But the one that
-            # has the name may be this very table: a database is told again what it has done already, where its answer was lost.
+            # Do not commit by the transaction itself. If the catalog says that the name is taken, the transaction deletes its files. But
+            # the table with that name may be this very table: a client repeats a request to a database if it lost the first answer.
             transaction.underlyingOps().commit(None, transaction.currentMetadata())
         except thrown() as error:
             # Whatever it says: a look does no harm, and each catalog has words of its own.
@@ -99,7 +106,7 @@ def _begun(jvm: Jvm, place: Place, shape: TableShape, properties: Mapping[str, s
     first = shape.schema if shape.first is None else shape.first
     schema = iceberg.SchemaParser.fromJson(first.model_dump_json())
     later = [field.name for field in shape.schema.fields if field.name not in first.column_names]
-    # A property that tells of a column is refused before the column is there.
+    # The catalog refuses a property of a column that does not exist yet.
     after = {key: value for key, value in properties.items() if key.endswith(tuple(f".{name}" for name in later))}
     table = jvm.lake.buildTable(identifier(jvm, place), schema).withProperties(dict(properties.items() - after.items()))
     table = table.withLocation(_location(jvm, place, schema))
@@ -136,7 +143,7 @@ def _begun(jvm: Jvm, place: Place, shape: TableShape, properties: Mapping[str, s
 
 
 def _location(jvm: Jvm, place: Place, schema: Java) -> str:
-    """Of a name that no other table has. Where the catalog says where tables lie, it is beside those that it would make there itself."""
+    """Return a location with a fresh name, in the folder where the catalog itself would create the table."""
     within = jvm.warehouse or _told_of(jvm, place[0])
     if within is None:
         nobodys = (place[0], f"{place[1]}__{uuid.uuid4().hex}")
@@ -145,14 +152,14 @@ def _location(jvm: Jvm, place: Place, schema: Java) -> str:
 
 
 def _told_of(jvm: Jvm, namespace: str) -> str | None:
-    """Where the catalog says that the namespace's tables lie; None: it does not."""
+    """Return the location that the catalog states for the namespace, or None if it states none."""
     wanted = jvm.jvm.org.apache.iceberg.catalog.Namespace.of(texts(jvm, namespace))
     found = jvm.lake.loadNamespaceMetadata(wanted).get("location")
     return None if found is None else str(found).rstrip("/")
 
 
 def uuid_at(jvm: Jvm, place: Place) -> str | None:
-    """Of the table that the catalog has there; None: it has none."""
+    """Return the uuid of the table that the catalog has there, or None if it has no table."""
     try:
         return str(jvm.lake.loadTable(identifier(jvm, place)).uuid())
     except thrown() as error:

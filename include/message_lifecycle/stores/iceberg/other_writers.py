@@ -117,7 +117,7 @@ def _ends_of(table: Table, path: str) -> tuple[int | None, int | None]:
 def _require_above(
     table: Table, head: Snapshot, state: LogSummary, standing: Standing, bringing: Iterable[Commit], files: Iterable[_File]
 ) -> None:
-    """Raises AppendedBelowEnd, FileListedTwice. A file of which no message is left is no reason."""
+    """Raise AppendedBelowEnd or FileListedTwice. Ignore a file without live messages."""
     appends = {one.snapshot_id for one in bringing if one.operation == "append"}
     is_mirror = table.properties.get(ROLE_PROPERTY) == "mirror"
     late = {

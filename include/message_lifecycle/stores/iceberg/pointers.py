@@ -1,7 +1,8 @@
-"""Where the metadata of each table lies now, and the metadata: what a catalog is at bottom.
+"""Where the newest metadata of each table is, and the metadata themselves.
 
-A SQL (JDBC) catalog is asked by its own rows: one short query, and none of the seconds that opening it as an object costs. Of any other kind
-the metadata are what it answered, never a file read beside it: to that the catalog's own credentials may not reach.
+A SQL (JDBC) catalog is queried directly: one short query, instead of the seconds that opening the catalog as an object costs. A catalog of
+any other kind returns the metadata in its answer. We never read the metadata file itself, because the catalog's own credentials may not
+allow that.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _looking: ContextVar[dict[Pointers, _Seen] | None] = ContextVar("looking", defau
 
 @contextmanager
 def look() -> Iterator[None]:
-    """What this thread asks a catalog for in the block is asked for once, and nobody changes it there."""
+    """Ask the catalog for each thing only once in this block and thread. No code in the block changes the catalog."""
     if _looking.get() is not None:
         yield
         return
@@ -65,7 +66,7 @@ def is_looking() -> bool:
 
 
 class Pointers(ABC):
-    """A location tells one version of a table's metadata from another; it is a file's where the catalog is a SQL database."""
+    """Locations of the newest metadata. A location identifies one version of a table's metadata. In a SQL catalog it is a file."""
 
     def one(self, place: Place) -> str | None:
         """Location of the newest metadata; None: no such table, nor view."""
@@ -83,7 +84,7 @@ class Pointers(ABC):
         return found
 
     def all(self, namespace: str | None) -> Sequence[tuple[Place, str]]:
-        """Of the namespace's tables (None: of every table), where the newest metadata are."""
+        """Return where the newest metadata of each table in the namespace are. None: of every table."""
         found, seen = self._all(namespace), self._seen()
         if seen is not None:
             seen.tables.update(found)
@@ -138,8 +139,10 @@ def reaching_catalog() -> Iterator[None]:
 
 
 class SqlPointers(Pointers):
-    """By the rows that JdbcCatalog and PyIceberg share, which name the newest metadata. A table is PyIceberg's, read from there as its own SQL
-    catalog reads it: to open that as an object takes as long as twenty tables do. `files`: the properties with the class of I/O."""
+    """Locations from the database rows that JdbcCatalog and PyIceberg share.
+
+    PyIceberg's table is read from the location as PyIceberg's own SQL catalog reads it. To open that catalog as an object takes as long as
+    twenty tables do. `files`: the properties with the class of I/O."""
 
     def __init__(self, properties: Mapping[str, str], files: Mapping[str, str]) -> None:
         self._properties, self._files = properties, dict(files)
@@ -209,8 +212,10 @@ UNREADABLE = "unreadable: "
 
 
 class CatalogPointers(Pointers):
-    """Through PyIceberg, for catalogs of any other kind. What was answered last of each table is kept, with the way to its files: who asks
-    where a table is now has new credentials with it."""
+    """Locations through PyIceberg, for catalogs of any other kind.
+
+    The last answer for each table is kept, with the table's file access. A new question for the table's location also renews the
+    credentials."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
@@ -232,7 +237,7 @@ class CatalogPointers(Pointers):
                         table = self._catalog.load_table(place)
                         table.io.properties[OF_TABLE] = json.dumps(place)
                 except (ServerError, FileNotFoundError, PermissionError, *TORN) as error:
-                    # Of this table: its metadata may be lost, and the others are there.
+                    # The error concerns one table only: the metadata of the other tables may be fine.
                     return f"{UNREADABLE}{'.'.join(place)}", error
         except (NoSuchTableError, NoSuchNamespaceError):
             self._answers.pop(place, None)
@@ -265,7 +270,7 @@ class CatalogPointers(Pointers):
         from pyiceberg.typedef import IcebergBaseModel
 
         newest, answer = self._of(place, location)
-        # Of version 3 PyIceberg's own word for it says that it cannot write tables yet; what the model holds, it tells.
+        # PyIceberg's own function for the JSON text refuses version 3, which PyIceberg cannot write yet. The model itself has all fields.
         return TableDocument(location=newest, content=json.loads(IcebergBaseModel.model_dump_json(answer.metadata)))
 
     def file_io(self, place: Place, location: str) -> FileIO:

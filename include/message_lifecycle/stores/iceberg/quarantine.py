@@ -105,7 +105,7 @@ class IcebergQuarantine(TableStore):
         if after is None:
             return 0
         before = None if after.parent_snapshot_id is None else table.snapshot_by_id(after.parent_snapshot_id)
-        # Nobody has marked a row of what this very commit has brought.
+        # No writer has yet marked a row that this very commit has brought.
         return returned(plan, () if before is None else _files(table, before), _files(table, after, heeding_marks=False))
 
     def left(self, plan: Plan) -> Sequence[str]:
@@ -136,8 +136,9 @@ class IcebergQuarantine(TableStore):
         return Staged(plan_id=plan.plan_id, branch=branch_of(plan.plan_id), snapshot_id=found)
 
     def evidence(self, plan: Plan, staged: Staged, policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
-        """Read by PyIceberg from what Java staged: of the files that go the times, not their bounds; of those that come back each byte.
-        That the rest is as it was their names tell, for no file is ever changed."""
+        """Read with PyIceberg what Java staged: the times of removed files (not their bounds), and every byte of returned files.
+
+        File names prove that all other files are unchanged, because no writer ever changes a file."""
         import pyarrow as pa
 
         from message_lifecycle.stores.iceberg.evidence_files import longs, schema
@@ -270,7 +271,7 @@ def _going(engine: Engine, table: Java, plan: Plan, base_id: int) -> Callable[[J
 
 
 def _update(engine: Engine, table: Java, verdict: Verdict, base_id: int) -> Update:
-    """What the commit does. Raises PlanConflict where what was staged to come back is gone."""
+    """Return the commit's update. Raises PlanConflict if the staged files to bring back are gone."""
     plan, staged_id = verdict.plan, verdict.staged.snapshot_id
     if plan.on_quarantine.files_back:
         staged = None if staged_id is None else table.snapshot(staged_id)
@@ -293,16 +294,16 @@ def _update(engine: Engine, table: Java, verdict: Verdict, base_id: int) -> Upda
     return Update(update=update, condition=appends_pass(plan.plan_id, base_id), tells=undoing(plan), since=base_id)
 
 
-# What a plan took out of the quarantine, found in its history and brought back (DEL-7, QUA-1).
+# Finding and bringing back the files that a plan dropped from the quarantine (DEL-7, QUA-1).
 #
-# Refused rows have no offsets, and an erasure gives a file another name and keeps the times of the rows that stay. So a file is known by its
-# name; one that an erasure has written anew, by times that lie within those of a file that went; and a copy by its times and number of rows.
+# Refused rows have no offsets. An erasure gives a file another name and keeps the times of the rows that stay. So three rules identify a
+# file: its name; for a copy that an erasure made, times within the times of a dropped file; for any other copy, its times and row count.
 
 
 def returning(
     plan: Plan, *, source_id: int, rewritten: bool, source: Iterable[QuarantineFile], now: Iterable[QuarantineFile]
 ) -> QuarantineReturning:
-    """What the plan took and is not there `now`. `rewritten`: an erasure has come since, and made the source."""
+    """Return the files that the plan dropped and that are missing `now`. `rewritten`: an erasure has made `source` since the plan."""
     dropped = plan.on_quarantine.files
     names, there = {action.file for action in dropped}, {file.name: _known_by(file) for file in now}
     copies_there = set(there.values())
