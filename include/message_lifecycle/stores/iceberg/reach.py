@@ -1,4 +1,4 @@
-"""What this process reaches by the two configurations that name the lake, and what the machines of a cluster have: for `lifecycle doctor`."""
+"""Checks for `lifecycle doctor`: the stores that the two configurations of the lake name, and the machines of a cluster."""
 
 from __future__ import annotations
 
@@ -42,8 +42,7 @@ _ABSENT = "not installed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """An executor, or this process. `versions`: of the packages that tasks need. `refused`: why the lake's file could not be read; empty: it
-    was."""
+    """An executor, or this process. `versions`: of the packages that tasks need. `refused`: why it could not read the lake's file, or empty."""
 
     name: str
     python: str
@@ -75,7 +74,7 @@ def at_once() -> bool:
 
 
 def master() -> str | None:
-    """Spark's, by its settings; None: whoever starts it says."""
+    """Return the master that Spark's settings name, or None if only the start command names it."""
     return settings().get("spark.master")
 
 
@@ -90,7 +89,7 @@ def runs_tasks_here() -> int | None:
 
 
 def machines(store: Store, path: str) -> tuple[list[Machine], int]:
-    """What the executors that answered have, each asked to read the file at `path`; and how many there are. Raises SparkUnavailable."""
+    """Return what each executor found when it read the file at `path`, and the number of executors. Raises SparkUnavailable."""
     context = spark_session("doctor").sparkContext
     found: dict[str, Machine] = {}
     with _giving_up(context):

@@ -212,7 +212,7 @@ def _unsealed(log: LogState) -> frozenset[Place]:
 
 
 def published_by(plan_id: str, snapshot_id: int, summary: Mapping[str, str]) -> Published:
-    """What the commit that carries the plan tells of itself."""
+    """Return the plan's outcome as the summary of its commit records it."""
     if UNDOES in summary:
         return _undo_by(plan_id, snapshot_id, summary)
     return Published(
@@ -240,7 +240,7 @@ def removed_counts(summary: Mapping[str, str]) -> tuple[tuple[str, int], ...]:
     planned = parsed.counts(summary, COUNTS)
     if sum(planned.values()) == removed:
         return tuple(planned.items())
-    # More reasons than one cannot be told apart afterwards; a name of its own makes verify see it.
+    # The summary cannot split the count by reason if there are several. A name that no plan uses makes verify notice the difference.
     return ((next(iter(planned)) if len(planned) == 1 else "not as planned", removed),)
 
 
@@ -287,8 +287,9 @@ def _summary(snapshot: Snapshot) -> Mapping[str, str]:
 
 
 def _read_late(table: Table, names: Mapping[Place, list[str]], late_after: Instant) -> Mapping[Place, InTime]:
-    """The times in the named files: the newest one that is not late, removed messages included (EXP-4), and the late messages that are
-    still there."""
+    """Return the newest time in the named files that is not late, and the late messages that are still there.
+
+    The newest time includes removed messages (EXP-4)."""
     import numpy as np
 
     from message_lifecycle.stores.iceberg.data_rows import UNKNOWN, Vectors, read_rows

@@ -1,4 +1,4 @@
-"""What the gate sees of a reclaim: a second look, by PyIceberg's own readers of snapshots and manifests and not by those that planned it."""
+"""The evidence for a reclaim's gate: PyIceberg's own readers inspect snapshots and manifests again, independently of the planner."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MICROS = 1_000
 
 @dataclass(slots=True)
 class _Seen:
-    """Of all tables of the topic. `wrong`: by frame."""
+    """Sums over all tables of the topic. `wrong`: findings by frame."""
 
     reachable: dict[str, bool] = field(default_factory=dict)
     wrong: dict[str, list[str]] = field(default_factory=lambda: {frame: [] for frame in WRONG})
@@ -46,7 +46,7 @@ class _Seen:
 
 
 def reclaim_evidence(tables: Tables, plan: Plan, policy: Policy) -> Mapping[str, object]:
-    """Frames `tables`, one row each with whether anything of it stays reachable; those of `WRONG`; and `figures`."""
+    """Return the gate's frames: `tables` (is any of its listed files reachable?), one frame for each name in `WRONG`, and `figures`."""
     import pyarrow as pa
 
     seen = _Seen()
@@ -141,8 +141,9 @@ def _counted(files: Iterable[ListedFile], roles: Mapping[str, str], plan: Plan, 
 
 
 def _young(table: Table, began: int, going: frozenset[int]) -> Iterator[int]:
-    """Snapshots that go although they, or one that followed them, were made after the window `began`, or main left them after it. What was
-    just before a plan is followed by the plan's commit, however old the staged snapshot between them is."""
+    """Yield the removed snapshots that are too young: made after the undo window `began`, or the head of main until later.
+
+    The snapshot before a plan counts as old as the plan's commit, because the staged snapshot between the two may be older."""
     for snapshot in table.metadata.snapshots:
         if snapshot.timestamp_ms * _MICROS > began:
             before, own = of_plan(snapshot.snapshot_id, snapshot.parent_snapshot_id, summary_of(snapshot))
@@ -153,7 +154,7 @@ def _young(table: Table, began: int, going: frozenset[int]) -> Iterator[int]:
 
 
 def _lost_progress(table: Table, refs: Mapping[str, int], going: frozenset[int]) -> Iterator[str]:
-    """Of each branch that stays, the writers whose newest word could not be found any more by walking back."""
+    """For each branch that stays, yield the writers whose newest progress a walk back would no longer find."""
     for name, snapshot_id in refs.items():
         snapshot, met, broken = table.snapshot_by_id(snapshot_id), set[str](), False
         while snapshot is not None:

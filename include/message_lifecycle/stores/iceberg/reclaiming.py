@@ -1,10 +1,10 @@
-"""Reclaiming on tables: what only the past needs, and letting go of it (DEL-7).
+"""Reclaiming on tables: find the files and snapshots that only the past needs, and remove them (DEL-7).
 
-Two steps a table, each of which can be done again: the snapshots leave the metadata in one compare-and-swap that carries the plan's id,
-then exactly the listed files go. A run that dies in between is taken up by its plan id; were that forgotten, the next plan would find the
-files as orphans. At the end the log's table says what came back.
+Reclaiming a table takes two repeatable steps. One compare-and-swap, which carries the plan's id, removes the snapshots from the metadata.
+Then the store deletes the listed files, and no others. If a run dies in between, the next run finds the plan by its id and continues.
+Without the id, the next plan would find the files as orphans. At the end, the log's table records what was reclaimed.
 
-The swap is Iceberg's own; all else is read without a JVM.
+Iceberg itself does the swap. Everything else is read without a JVM.
 """
 
 from __future__ import annotations
@@ -48,8 +48,11 @@ RECLAIMED = "lifecycle._reclaimed"
 
 
 class IcebergReclaimer(NamesFailures, ChangeStore):
-    """`ports.Reclaimer`. `steps` is told the name of each step of publishing as it is reached (`before_expire`, `after_expire`,
-    `while_deleting`, `after_delete`)."""
+    """`ports.Reclaimer` on tables.
+
+    Args:
+        steps: Called with the name of each step of publishing (`before_expire`, `after_expire`, `while_deleting`, `after_delete`).
+    """
 
     def __init__(self, tables: Tables, *, steps: Callable[[str], None] | None = None) -> None:
         self._tables = tables
@@ -66,7 +69,7 @@ class IcebergReclaimer(NamesFailures, ChangeStore):
             try:
                 found.add_named(all_named(io, document.content, kept=question.kept))
             except FileNotFoundError as gone:
-                # What it named is not known, so nothing may go by what the others name.
+                # The files that the lost one named are unknown, so the list of needed files would be incomplete.
                 raise storage_refused(str(gone.filename or location), "it is not there, and a snapshot is read through it") from gone
             found.add_named(_metadata(document, before_ms=question.metadata_before // 1_000))
             found.add_named(_erasing(document))
@@ -197,7 +200,7 @@ class IcebergReclaimer(NamesFailures, ChangeStore):
 
 
 class _Check:
-    """Nothing that stays names a file that is listed, whatever was committed since; what was looked at once is not looked at again."""
+    """Check that no remaining snapshot names a listed file, whatever was committed since. Inspect each snapshot only once."""
 
     def __init__(self, store: IcebergReclaimer, plan: Plan, action: Forget) -> None:
         self.action = action
@@ -228,7 +231,7 @@ class _Check:
 
 
 def _metadata(document: TableDocument, *, before_ms: int) -> Iterator[NamedFile]:
-    """The documents themselves: the newest, the one before it, and those that were the newest since a time stay."""
+    """Yield the metadata files. The newest file stays, the one before it, and each file that was the newest at or after `before_ms`."""
     within = Within(str(document.content["location"]))
     log = list(document.content.get("metadata-log") or ())
     yield NamedFile(within.name(document.location), "metadata")
@@ -265,11 +268,18 @@ def expire(
     refs: Collection[str] = (),
     check: Callable[[History], None] | None = None,
 ) -> None:
-    """Within a change of a table's metadata (see `change_metadata`): take these snapshots and refs out, and set `properties`, None removes
-    one. What is gone already is no error. Of files of earlier metadata the log forgets as many as Iceberg's own setting says.
+    """Remove snapshots and refs and set properties, within a change of a table's metadata (see `change_metadata`).
 
-    `table` names it in errors. `check` sees the metadata that each attempt builds on, and raises to leave all as it is. Raises SnapshotInUse
-    where another ref points at one of the snapshots."""
+    A snapshot or ref that is already gone is no error. The log of earlier metadata files forgets as many as Iceberg's own setting says.
+
+    Args:
+        table: The table's name in errors.
+        properties: None removes a property.
+        check: Sees the metadata that each attempt builds on, and raises to prevent the change.
+
+    Raises:
+        SnapshotInUse: Another ref points at one of the snapshots.
+    """
     document = document_of(base)
     if check is not None:
         check(document)
@@ -289,11 +299,12 @@ def expire(
 
 
 def hidden_bytes(document: TableDocument) -> int:
-    """Bytes of data and delete files that snapshots still remember and the newest does not show.
+    """Return the bytes of data and delete files that older snapshots still name and the newest does not.
 
-    Every file was added by one of the snapshots, or was there at the first of them; what the newest shows is taken off. What was staged
-    beside main and then committed on main was added by two, and counts once: it is known by its numbers. A file that is added again counts
-    again, and an abandoned stage of the same numbers does not; manifests are not in it."""
+    The sum counts the files of the oldest snapshot and the files that later snapshots add, without the files of the newest snapshot. A plan
+    stages its snapshot outside main and then commits on main, so two snapshots add the same files. Their equal numbers show that, and the
+    files count once. A file that is added again counts again. An abandoned stage with the same numbers does not count. Manifests do not
+    count."""
     snapshots = document.content.get("snapshots") or ()
     if not snapshots:
         return 0
@@ -309,7 +320,7 @@ def hidden_bytes(document: TableDocument) -> int:
 
 
 def _added(snapshot: dict[str, object]) -> tuple[int, ...]:
-    """What the snapshot brought, in numbers: data files, delete files, messages, bytes."""
+    """Return how many data files, delete files, messages and bytes the snapshot added."""
     return tuple(_number(snapshot, f"added-{what}") for what in ("data-files", "delete-files", "records", "files-size"))
 
 

@@ -68,10 +68,10 @@ def _rows(table: Table, wanted: Mapping[str, str | None], columns: Sequence[str]
         yield from batch.to_pylist()
 
 
-# Writing: rows that broke a rule, with where they stood, why they were refused, and their raw text.
+# Writing rows that broke a rule, with their place in the source, the reason of the refusal, and their raw text.
 #
-# Made when the first row is refused. All rows of a batch carry the same `at`, so that they go together when their age comes
-# (QUA-1): a file is then dropped whole.
+# The first refused row creates the table. Every row of a batch carries the same `at`, so all of them reach their age together (QUA-1), and
+# the whole file can be dropped.
 
 
 _PROPERTIES: Mapping[str, str] = {
@@ -82,7 +82,7 @@ _PROPERTIES: Mapping[str, str] = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
     "write.parquet.compression-codec": "zstd",
-    # The age of what a file holds is all that is ever asked of it.
+    # Queries filter by the age of rows alone.
     "write.metadata.metrics.default": "none",
     "write.metadata.metrics.column.at": "full",
 }

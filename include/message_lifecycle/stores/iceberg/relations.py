@@ -53,8 +53,9 @@ _QUOTED_PATH = re.compile(r"""['"]((?:[a-z][a-z0-9+.-]*:/)?/[^'"]+)['"]""")
 
 @contextmanager
 def named_files(spill: str) -> Iterator[None]:
-    """Files of tables are read by DuckDB in the block. Raises FileLost, FileUnreadable, StorageRefused where what it says is about one, and not
-    about what spilled."""
+    """Let DuckDB read files of tables in the block, and name its errors.
+
+    Raises FileLost, FileUnreadable or StorageRefused if DuckDB's error names a file of a table. Errors about spilled files pass unchanged."""
     import duckdb
 
     try:
@@ -79,7 +80,7 @@ def named_files(spill: str) -> Iterator[None]:
 
 @contextmanager
 def opened(resources: Resources) -> Iterator[tuple[duckdb.DuckDBPyConnection, Names]]:
-    """A database in memory, and the names by which it opens files. Raises as `named_files`."""
+    """Open a database in memory, and the names under which the database opens files. Raises as `named_files`."""
     import duckdb
 
     with (
@@ -97,13 +98,13 @@ def _settings(resources: Resources, spill: str) -> dict[str, str | bool | int | 
         "temp_directory": spill,
         # A query asks for the order that it needs: no other is promised, and keeping one takes memory.
         "preserve_insertion_order": False,
-        # Nothing is fetched from anywhere.
+        # DuckDB must not download anything.
         "autoinstall_known_extensions": False,
         "autoload_known_extensions": False,
     }
 
 
-# It opens files through `LakeFiles`, but for those of this machine where no rate is set: by itself it is quicker.
+# DuckDB opens files through `LakeFiles`, except local files without a rate limit, which DuckDB reads faster itself.
 
 
 # DuckDB takes these for patterns.
@@ -146,7 +147,7 @@ NO_MESSAGES = f"(SELECT 0::BIGINT AS {OFFSET}, NULL::BLOB AS key)"
 
 
 def live_rows(files: Sequence[InputFile], gone: str | None, names: Names) -> str:
-    """A relation of the files' rows, without those that a table (file, row) names."""
+    """Return a relation of the files' rows, without the rows that the table `gone` (file, row) names."""
     if gone is None:
         return f"{all_rows(files, names)} AS f"
     return (
@@ -220,9 +221,9 @@ class _Shared:
             "temp_directory": str(self.spill),
             "preserve_insertion_order": False,
             "autoinstall_known_extensions": False,
-            # What is read is not kept: it would outlive its erasure.
+            # DuckDB must not keep what it has read: a cached row would outlive its erasure.
             "enable_external_file_cache": False,
-            # Settings are those of all sessions.
+            # Every session has the same settings, so no session may change them.
             "lock_configuration": True,
         }
         self.root = duckdb.connect(config=settings)
@@ -236,7 +237,7 @@ _changing = RLock()
 
 @contextmanager
 def database() -> Iterator[duckdb.DuckDBPyConnection]:
-    """For a question of a reader: spills beyond its memory, and fetches nothing from anywhere. What it makes is temporary, and its own."""
+    """Open a session for a reader's question. The session spills beyond its memory, downloads nothing, and has temporary tables of its own."""
     global _shared
     import duckdb
 
@@ -245,7 +246,7 @@ def database() -> Iterator[duckdb.DuckDBPyConnection]:
         if not shared.asked:
             try:
                 shared.spill.mkdir(mode=0o700)
-            except OSError:  # whoever tidies up temporary folders was there: a new database has a new one
+            except OSError:  # a cleaner of temporary folders has removed the parent folder: a new database makes a new one
                 shared = _shared = _Shared()
                 shared.spill.mkdir(mode=0o700)
         shared.asked += 1

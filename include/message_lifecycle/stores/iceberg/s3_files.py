@@ -1,8 +1,7 @@
-"""Objects of S3 for PyIceberg, by PyArrow's file system alone.
+"""PyIceberg's access to objects of S3, through PyArrow's file system alone.
 
-PyIceberg's own way there brings PyArrow's data sets, and pandas with them: half a second of CPU and 50 MB in each process, and in that of each
-task. It opens what has settings that are not known here.
-"""
+PyIceberg's own access loads PyArrow's data sets, and pandas with them: half a second of CPU and 50 MB in each process, and in the process
+of each task. We use PyIceberg's own access only for settings that this module does not know."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from pyarrow.fs import S3FileSystem
 
 SCHEMES = ("s3", "s3a", "s3n")
-# What each argument of PyArrow's is told by, the first before the second.
+# The settings that give each argument of PyArrow's file system. The first one wins.
 _TOLD_BY = {
     "endpoint_override": (S3_ENDPOINT,),
     "access_key": (S3_ACCESS_KEY_ID, AWS_ACCESS_KEY_ID),
@@ -52,7 +51,7 @@ _BUFFER_BYTES = 1 << 20
 
 
 def files_of_s3(settings: Mapping[str, str]) -> FileIO | None:
-    """None: the settings say more than is known here, or do not name the region, which PyIceberg then looks for."""
+    """Return the file access, or None if PyIceberg's own is needed: for an unknown setting, or to find the region."""
     told = {name for name in settings if name.startswith(_OF_STORE)}
     if told <= _KNOWN and told & {S3_REGION, AWS_REGION}:
         return _S3(dict(settings))
@@ -119,9 +118,11 @@ class _Object(InputFile, OutputFile):
 
 @contextmanager
 def _no_sums_of_parts() -> Iterator[None]:
-    """A client of AWS that is made in the block sums what it reads only where it must. By default it sums each answer five times over, for a
-    checksum to come with it; but PyArrow reads parts of objects, of which a store has none. That is two fifths of what reading costs. PyArrow
-    knows no other way to say it; what a person has set stands, and Java goes on as it is told."""
+    """Let a client of AWS that is created in the block verify checksums only where it must.
+
+    By default the client computes five checksums of each answer, because the store may send one of them. PyArrow reads parts of objects,
+    and a store has no checksums of parts. The needless sums cost two fifths of the time of reading. PyArrow has no other way to turn them
+    off. A value that the user has set stays, and Java's own clients are not affected."""
     if _SUMS in os.environ:
         yield
         return

@@ -1,4 +1,4 @@
-"""From the metrics of data files to the segments of a log: the one grouping, whoever read the metadata."""
+"""Group data files into the segments of a log. Every reader of metadata uses these functions, so all readers agree."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from message_lifecycle.stores.iceberg.layout import LogSummary
 
 
 class FileMetrics(NamedTuple):
-    """What a manifest says of one data file. None: the metadata does not say.
+    """The metrics of one data file in a manifest. None: the manifest does not have the number.
 
     A tuple in the order it is sorted by: there are as many of these as there are files.
     """
@@ -239,7 +239,7 @@ def _without_late(
 
 # Rules about messages, rendered for the bounds of a file: from when on some, and all, of its messages may be taken.
 #
-# What the metadata does not say is taken as it keeps data: some may be (so the file is read), all are not known to be.
+# Missing metadata never lose data: some messages then may be removable (so the file is read), and it is unknown whether all are.
 
 
 class Begins(NamedTuple):
@@ -291,7 +291,7 @@ def _bounds(column: TimeColumn, file: FileMetrics) -> tuple[int | None, int | No
 
 
 def _all_known(column: TimeColumn, file: FileMetrics) -> bool:
-    """Whether no row's time is missing, or one of those that stand for unknown."""
+    """True if every row has a time, and no time stands for unknown."""
     lower, upper, nulls = _bounds(column, file)
     if nulls != 0 or lower is None or upper is None:
         return False

@@ -97,8 +97,9 @@ def _started(app_name: str) -> SparkSession:
 
 @contextmanager
 def _own_answer_to_interrupts() -> Iterator[None]:
-    """Keep this process's handler of SIGINT. PySpark's asks Java to cancel all jobs, on the line by which the interrupted call still waits for
-    its answer."""
+    """Keep this process's handler of SIGINT.
+
+    PySpark's handler asks Java to cancel all jobs, over the connection where the interrupted call still waits for its answer."""
     before = signal.getsignal(signal.SIGINT)
     try:
         yield
@@ -108,8 +109,8 @@ def _own_answer_to_interrupts() -> Iterator[None]:
 
 
 def _start_java() -> None:
-    """Start Spark's JVM unless it runs. A SIGINT waits until the process is known: PySpark removes the folder that Java is about to write to,
-    and such a Java process never ends."""
+    """Start Spark's JVM unless it runs. A SIGINT waits until the process is known: PySpark removes the folder that Java is about to write
+    to, and such a Java process never ends."""
     from pyspark import SparkContext
 
     if SparkContext._gateway is not None:
@@ -160,7 +161,7 @@ def sql_table(name: TopicName, *, kind: str = "", branch: str | None = None, met
     return quoted(*parts)
 
 
-# What it means when the engine stops in the middle of a deed: the disk is full or may be read alone, or Java or the catalog's database has gone.
+# Errors for an engine that stops in the middle of its work: the disk is full or read-only, or Java or the catalog's database is gone.
 
 
 # Iceberg's words for a commit that is more than a minute earlier than the newest one: a machine's clock was ahead.
@@ -193,10 +194,13 @@ _MOST_CAUSES = 10
 
 @contextmanager
 def engine_failures() -> Iterator[None]:
-    """Raises StorageFull, StorageRefused, CatalogUnavailable, JavaEnded or ClusterLost where that is why the engine stopped; anything else as it is.
+    """Raise a named error if the engine stopped for one of the reasons below, and any other exception unchanged.
 
-    A commit that may have been made is told before, where it is made (CommitUnknown). Imports no engine: what it is put around may
-    need none.
+    The code that commits reports a commit with an unknown result (CommitUnknown) before this function sees the exception. Imports no
+    engine, because the wrapped code may need none.
+
+    Raises:
+        StorageFull, StorageRefused, CatalogUnavailable, JavaEnded, ClusterLost: The reason why the engine stopped.
     """
     try:
         yield
@@ -245,7 +249,7 @@ def _named(error: Exception) -> LifecycleError | None:
             return CatalogUnavailable(text.splitlines()[0].rstrip("."))
         if state == _NO_ROOM:
             return storage_full(text.splitlines()[0])
-    # What stands behind it may say more, or that it is no fault of the file.
+    # An inner cause may say more, or show that the file has no fault.
     if found := next((found for text in texts if (found := _CONFLICT.match(text))), None):
         return CatalogUnavailable(f"it refused, as if another had been first: {found.group(1).rstrip('.')}", advice="Try again.")
     found = next((found for text in texts if (found := _FILE.match(text))), None)
