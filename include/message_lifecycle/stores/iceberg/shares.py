@@ -133,7 +133,7 @@ def _first_folder(folders: str | None) -> str:
 
 
 def done_by_worker(work: Callable[[Item, Resources], Made], share: Resources, item: Item) -> Made | Failed:
-    """Do a task in one of Spark's Python workers. Spark tells it the folders of its machine."""
+    """Do a task in one of Spark's Python workers. Spark passes the folders of the worker's machine in an environment variable."""
     return done(work, replace(share, spill_folder=_first_folder(os.environ.get("SPARK_LOCAL_DIRS"))), item)
 
 

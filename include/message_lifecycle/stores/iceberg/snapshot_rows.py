@@ -103,7 +103,7 @@ class SnapshotRows:
         return self._snapshots[snapshot_id]
 
     def _mark(self, gone: str, paths: list[str], vectors: Mapping[str, tuple[str, int]]) -> None:
-        """Each file of vectors is read once, and held alone."""
+        """Insert the removed rows into `gone`. Read each Puffin file once, and hold only one in memory."""
         of_puffin: dict[str, list[int]] = {}
         for file, path in enumerate(paths):
             if path in vectors:

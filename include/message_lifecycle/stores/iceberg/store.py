@@ -60,11 +60,14 @@ if TYPE_CHECKING:
 
 
 class IcebergStore(IcebergReader, ChangeStore):
-    """Reader and store in one. Logs are read by PyIceberg here, too: it is quicker than Spark's metadata tables. As planning
-    uses one library and publishing the other, each checks the other.
+    """Reader and store in one.
 
-    `server`: the settings of the server file; with the topic's own they must still give the plan's policy. `steps` is told the
-    name of each step of publishing as it is reached (`after_stage`, `before_commit`, `inside_commit`, `after_commit`).
+    PyIceberg reads logs here, too: it is quicker than Spark's metadata tables. Planning uses one library and publishing the other, so each
+    checks the other.
+
+    Args:
+        server: The settings of the server file. Together with the topic's own settings they must still give the plan's policy.
+        steps: Called with the name of each step of publishing (`after_stage`, `before_commit`, `inside_commit`, `after_commit`).
     """
 
     def __init__(
@@ -109,7 +112,7 @@ class IcebergStore(IcebergReader, ChangeStore):
         return evidence(self._tables.load(plan.topic), plan, staged, policy, horizons)
 
     def prepare(self, verdict: Verdict, given: Given) -> Prepared | None:
-        """Of an undo: no other change of the log goes before or behind another table's without something between them."""
+        """Prepare an undo's commit. Other changes of the log never share a commit with other tables: another step comes between them."""
         engine = self._engine()
         if verdict.plan.takes_back is None or not commits_at_once(engine):
             return None
@@ -120,7 +123,7 @@ class IcebergStore(IcebergReader, ChangeStore):
         log = partial(self._tables.load, verdict.plan.topic)
         done = publish(engine, log, verdict, self._server, ledger=given.ledger(), steps=self._steps)
         forget_source(self._tables, verdict.plan)
-        with suppress(Unavailable):  # whoever discards the plan takes it away as well
+        with suppress(Unavailable):  # discarding the plan later removes the branch as well
             self.discard(verdict.plan)
         return done
 
@@ -167,7 +170,7 @@ def stage(engine: Engine, io: FileIO, plan: Plan, plan_id: str, server: Mapping[
 
 
 def removed_by_row(plan: Plan) -> list[RemoveRows]:
-    """What goes by offsets: of files that do not go whole."""
+    """Return the removals by offset in files that stay."""
     whole = set(plan.selection.files)
     return [action for action in plan.on_log.mark if action.file not in whole]
 
@@ -182,18 +185,18 @@ def _files(engine: Engine, plan: Plan, plan_id: str, table: Java) -> Java:
     return found
 
 
-# Publishing, once, under conditions that are asked inside each attempt (DEL-4, DEL-5).
+# Publishing, once. Every attempt checks the conditions again (DEL-4, DEL-5).
 #
-# Nothing came since the plan: the staged snapshot itself becomes main's head (DEL-2). A second snapshot without files follows in the same
-# commit, and carries the plan's id and the log's state. Nobody finds main between the two.
+# If no commit came since the plan, the staged snapshot itself becomes main's head (DEL-2). A second snapshot without files follows in
+# the same commit, and carries the plan's id and the log's state. No reader ever sees main between the two.
 #
-# Something came since, or the change was staged in two snapshots (the second says nothing of the files that the first took out): the change
-# is made again on main, under the fence. Appends of others pass, any other change refuses. What goes is what the staged snapshots took out,
-# by identity, so a message that came later cannot match it.
+# Otherwise publishing applies the change again on main, under the fence. The same holds if the change was staged in two snapshots, because
+# the second one does not name the files that the first one removed. Appends of others pass, and any other change raises an error. The
+# commit removes the messages that the staged snapshots removed, by identity, so a later message cannot match.
 
 
 TRIES = 10
-"""How often markers are numbered again because somebody appended first."""
+"""How often publishing numbers the markers again because another writer appended first."""
 
 
 class _MovedOn(LifecycleError):
@@ -209,7 +212,7 @@ def publish(
     ledger: tuple[str, int],
     steps: Steps,
 ) -> Published:
-    """Make the plan's one commit on main, or report the one that is there. Raises PlanConflict, TableBusy, CommitUnknown.
+    """Make the plan's one commit on main, or report its existing commit. Raises PlanConflict, TableBusy, CommitUnknown.
 
     `log`: the topic's table as PyIceberg reads it now.
     """
@@ -233,7 +236,7 @@ def publish(
     try:
         found = commit_once(table, plan_id, attempt, steps=steps, since=commit.base_id)
     finally:
-        engine.forget(plan.topic)  # also where nobody knows whether it is there
+        engine.forget(plan.topic)  # also if the result of the commit is unknown
     return published_by(plan_id, found.snapshot_id, found.summary)
 
 
@@ -246,7 +249,7 @@ def ready(
     ledger: Callable[[], tuple[str, int]],
     steps: Steps,
 ) -> Ready | None:
-    """The plan's one commit on main, made again on what is there then; None: it is there. Of a plan without markers. Raises PlanConflict."""
+    """Prepare the commit of a plan without markers on the newest main. None: the commit already exists. Raises PlanConflict."""
     plan, table = verdict.plan, engine.table(verdict.plan.topic)
     if find(table, plan.plan_id, since=plan.requirements.snapshot_id) is not None:
         return None
@@ -264,7 +267,7 @@ def _begun(
     ledger: tuple[str, int],
     steps: Steps,
 ) -> tuple[_Commit, list[Java]]:
-    """What is the same of each attempt, and the staged snapshots, newest first. Raises PlanConflict."""
+    """Return the parts that all attempts share, and the staged snapshots, newest first. Raises PlanConflict."""
     plan, staged_id, base_id = verdict.plan, verdict.staged.snapshot_id, verdict.plan.requirements.snapshot_id
     fence.check(plan, plan.plan_id, table, server)
     staged = None if staged_id is None else table.snapshot(staged_id)
@@ -293,8 +296,12 @@ class _Commit:
         return f"publishing plan {self.verdict.staged.plan_id}"
 
     def as_staged(self, staged: Java) -> None:
-        """The staged snapshot itself, and the one that carries the plan. Raises PlanConflict; _MovedOn where main is not at the plan's snapshot
-        any more, be it by this plan, or the branch not at the staged one."""
+        """Publish the staged snapshot itself, and the snapshot that carries the plan.
+
+        Raises:
+            PlanConflict: The fence refuses the commit.
+            _MovedOn: Main is no longer at the plan's snapshot, perhaps by this very plan, or the branch is not at the staged snapshot.
+        """
         plan, plan_id, staged_id = self.verdict.plan, self.verdict.staged.plan_id, int(staged.snapshotId())
         told = {STAGED_AS: f"{self.base_id} {staged_id}", REMOVED: str(removed_rows(entries(staged.summary())))}
 
@@ -303,7 +310,7 @@ class _Commit:
             if int(base.currentSnapshot().snapshotId()) != self.base_id:
                 raise _MovedOn
             state = sealed(Walk(self.table, base).log_state(), plan)
-            # Of an attempt that another commit came before, the list of manifests stays behind; reclaiming finds it.
+            # If another commit wins, this attempt leaves its list of manifests behind; reclaiming finds it.
             head = self._with(self.table.newFastAppend().toBranch(branch_of(plan_id)), {**told, **state.to_properties()}).apply()
             if head.parentId() != staged_id:
                 raise _MovedOn  # another engine has ended the branch, or added to it
@@ -358,7 +365,7 @@ class _Commit:
 
         def judge(walk: Walk) -> None:
             self._judge(walk)
-            # Nothing passes but the log that the markers were numbered on.
+            # The markers' numbers were computed for one head and fit no other.
             if next(walk()).snapshot_id != head_id:
                 raise _MovedOn
 

@@ -1,7 +1,7 @@
-"""The files below a table's location: listed, and removed by name. Nothing outside of it is ever touched, and no link is followed.
+"""List the files below a table's location, and delete files by name. No function touches a file outside, or follows a link.
 
-Hadoop keeps a checksum beside each local file, `.NAME.crc`: its own kind of deletion takes both, so what names files here may, too.
-"""
+Hadoop keeps a checksum next to each local file, `.NAME.crc`. Hadoop's own deletion removes both files, so lists of files here may name
+both."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _S3 = ("s3", "s3a", "s3n")
 _RIGHTS = "uploads are asked for by s3:ListBucketMultipartUploads, and ended by s3:AbortMultipartUpload"
 CLOCKS_DIFFER_MS = 3_600_000
 """A store's clock may be that far from the ledger's: more may count, and nothing is missed."""
-# What a store that has no versions of objects answers when it is asked for them.
+# The answers of a store without versions of objects to a request for versions.
 _NO_VERSIONS = (HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED)
 
 
@@ -60,7 +60,7 @@ class ListedFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deleted:
-    """`size_bytes`: as the file system told just before. `missing`: were gone already, which is success (EXP-8)."""
+    """`size_bytes`: as the file system reported just before. `missing`: files that were gone already, which is success (EXP-8)."""
 
     files: int = 0
     missing: int = 0
@@ -80,7 +80,7 @@ def owner_of(name: str) -> str:
 
 
 def with_checksums(names: Iterable[str]) -> Iterator[str]:
-    """Each name, and that of the checksum that may lie beside it."""
+    """Yield each name, and the name of its possible checksum file."""
     for name in names:
         folder, _, file = name.rpartition("/")
         yield name
@@ -216,7 +216,7 @@ def _listed_there(io: FileIO, location: str) -> Iterator[ListedFile]:
 
 
 def size_there(io: FileIO, path: str) -> int | None:
-    """Of a file in a store; None: there is none of that name. Raises StorageRefused."""
+    """Return the size of a file in a store, or None if the store has no file of that name. Raises StorageRefused."""
     from pyarrow.fs import FileType
     from pyiceberg.io.pyarrow import PyArrowFileIO
 
@@ -229,7 +229,7 @@ def size_there(io: FileIO, path: str) -> int | None:
 
 
 def check_bucket(io: FileIO, location: str) -> None:
-    """Of a bucket that is not there a listing has no files, and says nothing. Raises StorageRefused."""
+    """Raise StorageRefused if the bucket does not exist. A listing of such a bucket would have no files and raise no error."""
     from pyarrow.fs import FileType
     from pyiceberg.io.pyarrow import PyArrowFileIO
 
@@ -270,13 +270,21 @@ def _delete_there(io: FileIO, location: str, names: list[str]) -> Deleted:
     return Deleted(files=len(there), missing=len(names) - len(there), size_bytes=sum(there.values()))
 
 
-# What a bucket with versioning keeps of objects that were deleted or replaced. Nothing of ours reads or removes it.
+# The versions that a bucket with versioning keeps of deleted or replaced objects. Our code never reads or removes them.
 
 
 def kept_versions(places: Iterable[tuple[FileIO, str]], *, until_ms: int | None = None) -> list[str]:
-    """What is kept below the locations, each with the way to it, in words, one for each bucket. `until_ms`: of objects that were written until
-    then (milliseconds since 1970); None: of all. In S3 alone there is somebody to ask; not to be told is told. Raises CatalogUnavailable,
-    StorageRefused, JavaEnded."""
+    """Describe the versions of objects that buckets keep below the locations, one text for each bucket.
+
+    Only S3 has a request for versions. If a store does not answer it, the text says so.
+
+    Args:
+        places: The locations, each with the access to its files.
+        until_ms: Count objects that were written until then (milliseconds since 1970). None: count all.
+
+    Raises:
+        CatalogUnavailable, StorageRefused, JavaEnded: The request failed.
+    """
     kept, unseen = Counter[str](), dict[str, None]()
     for io, location in places:
         place = urlsplit(location)
@@ -291,7 +299,7 @@ def kept_versions(places: Iterable[tuple[FileIO, str]], *, until_ms: int | None 
 
 
 def kept_of_removed(places: Iterable[tuple[FileIO, str]]) -> tuple[str, ...]:
-    """The same of places from which files have gone; where it cannot be asked, why: that they have gone is true all the same."""
+    """Describe the kept versions after a deletion. If the request fails, return the error as text, because the deletion itself succeeded."""
     try:
         return tuple(kept_versions(places))
     except LifecycleError as error:
@@ -301,7 +309,7 @@ def kept_of_removed(places: Iterable[tuple[FileIO, str]]) -> tuple[str, ...]:
 
 
 def _kept_below(io: FileIO, location: str, place: SplitResult, until_ms: int | None) -> int | str:
-    """How many; or why that cannot be seen, as the end of a sentence."""
+    """Return the number of kept versions, or the reason why it cannot be seen, as the end of a sentence."""
     with engine_failures():
         jvm = engine_of_process()
         given = jvm.settings_of(io.properties)
@@ -348,13 +356,15 @@ class Upload(NamedTuple):
 
 
 def unfinished_uploads(io: FileIO, location: str) -> list[Upload]:
-    """Below a location in S3. Raises StorageRefused, also where there is no such bucket; CatalogUnavailable, JavaEnded."""
+    """Return the uploads below a location in S3. Raises StorageRefused (also for a missing bucket), CatalogUnavailable, JavaEnded."""
     with _bucket_of(io, location) as bucket:
         return _uploads(bucket)
 
 
 def abort_uploads(io: FileIO, location: str, wanted: Callable[[str], bool]) -> None:
-    """Those below a location in S3 whose names, relative to it, are wanted; one that is gone meanwhile is success. Raises as the search does."""
+    """Abort the uploads below a location in S3 whose relative names are `wanted`. An upload that is gone already is no error.
+
+    Raises as `unfinished_uploads`."""
     with _bucket_of(io, location) as bucket:
         found = [upload for upload in _uploads(bucket) if wanted(upload.name)]
         for upload in found:
@@ -364,13 +374,13 @@ def abort_uploads(io: FileIO, location: str, wanted: Callable[[str], bool]) -> N
             except thrown() as error:
                 if _status(error) != HTTPStatus.NOT_FOUND:
                     raise
-        # A part that was under way may have come after it.
+        # A part of an upload may have arrived after the abort.
         if found and (left := next((upload.name for upload in _uploads(bucket) if wanted(upload.name)), None)):
             raise storage_refused(f"{location_prefix(location)}{left}", "an upload that was begun is still there after it was aborted")
 
 
 class _Bucket(NamedTuple):
-    """`client`: the one that Iceberg's I/O has, and `model`: the package of its requests. `prefix`: of the keys that are meant."""
+    """`client`: the client of Iceberg's I/O. `model`: the Java package of its requests. `prefix`: of the keys below the location."""
 
     client: Java
     model: Java
@@ -411,7 +421,7 @@ def _knows_no_store(error: Exception) -> bool:
 
 
 def _status(error: Exception) -> int | None:
-    """Of an answer of the store; None: it is no answer."""
+    """Return the HTTP status if the error is an answer of the store, or None."""
     cause = java_exception(error)
     status = None if cause is None else said(cause, "statusCode")
     return None if status is None else int(status)

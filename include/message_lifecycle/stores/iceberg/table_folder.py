@@ -39,8 +39,10 @@ _named: set[Path] = set()
 
 
 def on_disk(location: str) -> None:
-    """Bring a closed local file to disk, its name, and the names of the folders that were made for it: a catalog is about to name it, and its
-    database keeps that through a loss of power. What is not local is the store's own care."""
+    """Flush a closed local file to disk, with its name and the names of new folders above it.
+
+    A catalog is about to name the file, and the catalog's database survives a loss of power, so the file must survive too. Other stores
+    take care of this themselves."""
     if not is_local(location):
         return
     file = local_path(location)
@@ -52,7 +54,7 @@ def on_disk(location: str) -> None:
         try:
             _sync(folder.parent)
         except PermissionError:
-            return  # whoever may not read a folder has not made this one in it
+            return  # without the right to read the parent folder, this process cannot have made the folder in it
         _named.add(folder)
 
 
@@ -100,11 +102,11 @@ class TableDocument:
         return None if found is None or found == -1 else int(found)
 
     def summaries(self) -> Iterator[Mapping[str, str]]:
-        """Of the snapshots of main, newest first, as far back as the table remembers them."""
+        """Yield the summaries of main's snapshots, newest first, as far back as the table remembers them."""
         return (snapshot.get("summary") or {} for snapshot in self.main())
 
     def main_ids(self) -> Iterator[int]:
-        """Of the same snapshots."""
+        """Yield the ids of main's snapshots, in the same order."""
         return (int(snapshot["snapshot-id"]) for snapshot in self.main())
 
     def main(self) -> Iterator[Mapping[str, Any]]:
@@ -181,7 +183,7 @@ def reading(path: str) -> Iterator[None]:
 # How plans name data files: relative to the table's location, so that a plan is the same wherever the table lies.
 
 
-# A path, or a URI: Java writes those of local files with one slash (`file:/lake/...`).
+# A path or a URI. Java writes the URI of a local file with one slash (`file:/lake/...`).
 _ABSOLUTE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:/")
 _URI = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?://(?P<authority>[^/]*))?(?P<path>/.*)", re.DOTALL)
 _MISLEADING = re.compile(r"(?:^|/)\.{0,2}(?:/|$)")
@@ -203,7 +205,7 @@ def is_erased_copy(name: str) -> bool:
 
 
 def location_prefix(location: str) -> str:
-    """What a name leaves out."""
+    """Return the part of a file's path that its name leaves out."""
     return f"{location.rstrip('/')}/"
 
 
@@ -217,10 +219,13 @@ def absolute(prefix: str, name: str) -> str:
 
 
 def normalised(path: str) -> str:
-    """One spelling of a file's place: `file:/x`, `file:///x` and `/x` are `/x`; `s3a://b/x` is `s3://b/x`. Nothing is decoded.
+    """Return one spelling for all spellings of a file's path: `file:/x`, `file:///x` and `/x` are `/x`; `s3a://b/x` is `s3://b/x`.
 
-    Raises UnsafePath for a path with a step that leads elsewhere (`.`, `..`, nothing between two slashes), for then two names of one
-    file could differ."""
+    The function decodes no escapes.
+
+    Raises:
+        UnsafePath: A step leads elsewhere (`.`, `..`, an empty step), so two names of one file could differ.
+    """
     found = _URI.fullmatch(path)
     if found is None:
         place = path.rstrip("/")

@@ -1,6 +1,7 @@
 """Changes of a table's metadata alone, by Iceberg's own library: properties, refs, snapshots that leave the history.
 
-Each is one compare-and-swap by the catalog, whichever it is; so is, under its judge, what adds or removes files (`fence`).
+Every change is one compare-and-swap by the catalog, whichever catalog it is. The same holds for commits that add or remove files, under the
+judge of `fence`.
 """
 
 from __future__ import annotations
@@ -32,11 +33,19 @@ class TableGone(Exception):
 
 
 def change_metadata(place: Place, change: Callable[[Java, Java], None], *, what: str) -> None:
-    """Commit what `change` does to Iceberg's `TableMetadata.Builder`, its second argument; its first is the `TableMetadata` that the attempt
-    builds on. It is asked anew for each attempt, does nothing where all is done, and may raise to leave all as it is.
+    """Commit a change of a table's metadata.
 
-    `what` names the deed in errors. Raises TableGone; CatalogUnavailable; TableBusy where other commits always
-    come first; CommitUnknown where the catalog does not say how the commit ended, and `change` would still change something."""
+    Args:
+        change: Gets the `TableMetadata` that the attempt builds on, and Iceberg's `TableMetadata.Builder` to change. Every attempt calls
+            `change`. If the change is already there, `change` does nothing. To prevent the commit, `change` raises.
+        what: Names the change in errors.
+
+    Raises:
+        TableGone: The catalog has no such table.
+        CatalogUnavailable: The catalog does not answer.
+        TableBusy: Other commits came first in every attempt.
+        CommitUnknown: The catalog does not say how the commit ended, and `change` would still change something.
+    """
     with engine_failures():
         commit_metadata(_operations(place), change, what=what)
 
@@ -57,14 +66,15 @@ def compare_and_swap(operations: Java, attempt: Attempt, *, what: str) -> None:
 
 
 def swap_at_once(attempts: Sequence[Attempt], commit: Callable[[Sequence[tuple[Java, Java]]], object], *, what: str) -> None:
-    """Commit what the attempts make, each of another table, by one call of `commit`; where another commit came before, all are made anew.
-    Nothing but that call has an unknown result. As `commit_metadata` else."""
+    """Commit the attempts, one for each table, by one call of `commit`. If another commit came first, make all attempts again.
+
+    Only that call can have an unknown result. Otherwise as `commit_metadata`."""
     unknown: Exception | None = None
-    for number in range(_ATTEMPTS + 1):  # the last is a look at how the one before ended
+    for number in range(_ATTEMPTS + 1):  # the last round only checks how the commit before it ended
         try:
             made = [attempt() for attempt in attempts]
         except thrown(LifecycleError, OSError) as error:
-            # What comes between a commit and the look for it does not tell how the commit ended.
+            # An error between a commit and the check of its result does not show how the commit ended.
             if unknown is None:
                 raise
             raise CommitUnknown(what) from error
@@ -95,7 +105,7 @@ def current_metadata(place: Place) -> Java:
 
 
 def changed_metadata(base: Java, change: Callable[[Java, Java], None]) -> Java:
-    """What `change` makes of these metadata, which nobody commits; the very same where it does nothing."""
+    """Apply `change` to the metadata without a commit. Return the same object if `change` does nothing."""
     builder = _iceberg().TableMetadata.buildFrom(base)
     change(base, builder)
     return builder.build()
@@ -116,7 +126,7 @@ def _iceberg() -> Java:
 
 
 def document_of(metadata: Java) -> Document:
-    """What the `TableMetadata` would be as a file."""
+    """Return the `TableMetadata` as the document that its file would have."""
     found: Document = json.loads(_iceberg().TableMetadataParser.toJson(metadata))
     return found
 

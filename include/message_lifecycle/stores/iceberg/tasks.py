@@ -1,4 +1,4 @@
-"""The files and deletion vectors that a task reads, and those that it writes."""
+"""Files and deletion vectors that a task reads and writes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Store:
         return local_path(path).open("rb") if is_local(path) else cast("IO[bytes]", self.io.new_input(path).open())
 
     def create(self, path: str) -> IO[bytes]:
-        """For writing; what is there is written anew."""
+        """Open a file for writing. Replaces an existing file."""
         if is_local(path):
             local_path(path).parent.mkdir(parents=True, exist_ok=True)
             return local_path(path).open("wb")
@@ -72,7 +72,7 @@ class Store:
         return [(file.name, file.size_bytes) for file in listed(self.io, place)] if size is None else [("", size)]
 
     def remove(self, path: str) -> None:
-        """It is no error where it is not there."""
+        """Remove a file. A missing file is no error."""
         if is_local(path):
             local_path(path).unlink(missing_ok=True)
         else:
@@ -136,8 +136,10 @@ class NewVector:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """What changes in one partition of a table. `dropped`: paths of data files that go whole; `unmarked`: of those that lose their vector and
-    get none. `rows`: how many go or come, where that is the question."""
+    """The changes in one partition of a table.
+
+    `dropped`: paths of data files to drop whole. `unmarked`: paths of data files that lose their vector and get no new one. `rows`: the
+    number of rows that the change removes or brings back, if the caller needs it."""
 
     partition: int
     files: tuple[NewFile, ...] = ()

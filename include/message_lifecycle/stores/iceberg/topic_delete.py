@@ -146,18 +146,18 @@ class _Mover(NamesFailures, ChangeStore):
             self._bring_home(plan)
 
     def _bring_home(self, plan: Plan) -> None:
-        """What the deletion has taken away so far, the log first. A table whose name another has by now stays, and is told as a remnant."""
+        """Move back the tables that the deletion has moved away so far, the log first. A table whose name is taken stays away, a remnant."""
         actions = sorted(plan.moved_tables, key=_kind)
         for action in actions:
-            with suppress(PlanConflict):  # another has its name by now, or has changed it: it stays, a remnant
+            with suppress(PlanConflict):  # another table has its name by now, or another writer has changed it
                 if self._is_away(plan, action):
                     _rename(plan, action, place_of(action.table_uuid), _own(plan, action))
         for action in reversed(actions):
-            with suppress(PlanConflict):  # it is gone, and the word with it
+            with suppress(PlanConflict):  # the table is gone, and its properties with it
                 self._tell_home(plan, action)
 
     def _tell_home(self, plan: Plan, action: MovedTable) -> None:
-        """A table that is home loses the deletion's word; after an undo it has the undo's own. The log is told last."""
+        """Remove the deletion's properties from a table that is back. After an undo, set the undo's own. The log's table comes last."""
         if self._word(_own(plan, action), action) != self._deletion(plan):
             return
         returned = self._when_home(plan)
@@ -330,7 +330,7 @@ class IcebergRestorer(_Mover):
 
 
 def _told_of(log: TableDocument) -> dict[str, Any]:
-    """What a deleted topic's own table tells of it, as `Deletion` has it."""
+    """Return the fields of `Deletion` from the properties of a deleted topic's own table."""
     of = log.properties
     return {
         "plan_id": of[DELETED_BY],
@@ -465,7 +465,7 @@ def rows_by_manifests(table: Table, snapshot_id: int | None) -> tuple[int, int]:
 
 
 def rows_by_pyiceberg(table: Table) -> int:
-    """The same of the newest snapshot, by PyIceberg's own reading of manifests, which cannot tell whose marks a vector holds."""
+    """Count the live rows of the newest snapshot. PyIceberg's own reader of manifests cannot say which file a vector belongs to."""
     snapshot = table.current_snapshot()
     if snapshot is None:
         return 0

@@ -1,10 +1,10 @@
-"""Several tables in one commit of the catalog, all or none, where it is configured to be atomic (DEL-4).
+"""Several tables in one commit of the catalog, all or none, if the catalog is configured to be atomic (DEL-4).
 
-A REST catalog may offer `transactions/commit`. Whether that is atomic its name does not tell, so nobody who has not said so of the catalog
-(`lifecycle.atomic-transactions`) gets it. What is committed so is each table's commit as it would be made by itself: under the same
-judges, asked in each attempt, and with what Iceberg requires of the table: its uuid, and main where the attempt found it.
+A REST catalog may offer `transactions/commit`. The name does not say whether that request is atomic. So only a catalog with the setting
+`lifecycle.atomic-transactions` gets it. The commit of a table is the same as a commit of its own would be. The same judges run in each
+attempt, and Iceberg checks the same requirements: the table's uuid, and main where the attempt found it.
 
-Nothing is believed of how it ended. Each table is looked at for the plan's id, and what is not there follows in its own commit, in the
+We do not trust the catalog's answer. After the commit, we search each table for the plan's id. A missing commit follows on its own, in the
 plan's order, as everywhere else.
 """
 
@@ -113,7 +113,7 @@ class Ready:
 
 
 def _telling(make: Make) -> Make:
-    """Each commit says that it was not asked for alone: whoever finds a plan's tables otherwise knows that the catalog made a half of it."""
+    """Mark each commit as one of several. If only some of a plan's tables have theirs, the mark shows that the catalog made only a part."""
 
     def told(on: Java, walk: Walk) -> Iterator[Java]:
         for update in make(on, walk):
@@ -139,8 +139,10 @@ def _commit(commits: Sequence[Ready], made: Sequence[tuple[Java, Java]]) -> None
 
 
 def _missing(commits: Sequence[Ready], ended: LifecycleError) -> list[Ready]:
-    """Those that are not there. One that is there tells that all were made by now, so the others are looked for once more: they may have come
-    between two looks."""
+    """Return the commits that the catalog has not made.
+
+    If one commit is there, the catalog has finished. Missing commits are then checked once more, because they may have come between two
+    checks."""
     missing = list(commits)
     for _ in commits:
         there, missing = missing, [one for one in missing if found_after(ended, one.table, one.plan_id, one.since) is None]

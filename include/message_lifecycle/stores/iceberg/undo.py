@@ -71,8 +71,10 @@ def stage_undo(engine: Engine, io: FileIO, plan: Plan, plan_id: str, server: Map
 
 
 def _vectors(engine: Engine, io: FileIO, table: Java, plan: Plan, copies: Mapping[int, str], update: Java) -> Iterator[Java]:
-    """What stays marked: in a copy all but what comes back, in a file that stands what was marked before but for that, and the plan's
-    own markers. Vectors of before are taken out of the `update`. `copies`: of files that come back in part."""
+    """Write the deletion vectors of an undo.
+
+    A vector of a copied file marks every row except the returning ones. A vector of a file in the table keeps its earlier marks without the
+    returning rows, and adds the plan's own markers. The `update` removes the earlier vectors. `copies`: the files that return in part."""
     prefix = location_prefix(str(table.location()))
     unmarked = {absolute(prefix, action.file): action for action in plan.on_log.back if action.standing}
     marked = {absolute(prefix, action.file): action for action in plan.on_log.mark}
@@ -104,10 +106,10 @@ def _vectors(engine: Engine, io: FileIO, table: Java, plan: Plan, copies: Mappin
         yield vector
 
 
-# What the gate judges of a staged undo: frames of `undo_suite`, read without a JVM.
+# The evidence for the gate of a staged undo: the frames of `undo_suite`, read without a JVM.
 #
-# What was there is shown to be unchanged by the identity of its files. Of what comes back, offsets are compared one by one, and content by
-# the bytes of the file that it was taken from.
+# The identity of their files proves that the existing messages are unchanged. For returning messages, the evidence compares each offset,
+# and the content by the bytes of the file that they were copied from.
 
 
 def undo_evidence(table: Table, plan: Plan, staged: Staged) -> Mapping[str, pa.Table]:

@@ -1,6 +1,6 @@
-"""What a published plan took out of a table and is in its history still, read without a JVM (DEL-7).
+"""Find the messages that a published plan removed and that the table's history still has, without a JVM (DEL-7).
 
-Messages are known by (partition, offset), not by where they lie: a file that is still in the table may have been rewritten since.
+The key of a message is (partition, offset), not its file: another plan may have rewritten the files that are still in the table.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def returned(table: Table, plan: Plan) -> Effect:
 
 
 def given(table: Table, plan_id: str) -> tuple[Range, ...]:
-    """Offsets that the plan's markers were given: those between the ends of its two commits (MRK-4)."""
+    """Return the offsets of the plan's markers, which lie between the ends of its two commits (MRK-4)."""
     for snapshot in ancestors(table):
         if _property(snapshot, PARENT_PLAN_ID) == plan_id:
             parent = None if snapshot.parent_snapshot_id is None else table.snapshot_by_id(snapshot.parent_snapshot_id)
@@ -129,7 +129,7 @@ class Live:
 
 
 class _Taken:
-    """What a plan took, by segment."""
+    """The messages that a plan removed, by segment."""
 
     def __init__(self, plan: Plan, superseded: Sequence[RemoveRows]) -> None:
         self._plan = plan
@@ -142,7 +142,7 @@ class _Taken:
         return self._plan.drops(*place) or any(_overlaps(file, a.first_offset, a.last_offset) for a in self._rows.get(place, ()))
 
     def of(self, file: FileMetrics, was: Live) -> Longs:
-        """The file's messages that it took."""
+        """The file's messages that the plan removed."""
         offsets = was.offsets(file)
         if self._plan.drops(file.partition, file.segment):
             return offsets
@@ -153,7 +153,9 @@ class _Taken:
 
 
 def source_of(table: Table, plan: Plan) -> Snapshot:
-    """The snapshot that holds what the plan took: the one just before it, or the head of the branch that an erasure has made of it."""
+    """Return the snapshot with the messages that the plan removed.
+
+    That is the snapshot just before the plan, or the head of the branch that an erasure has made from it."""
     commit = _commit_of(table, plan.plan_id)
     ref = table.refs().get(undo_ref(plan.plan_id))
     found_id = None if ref is None else ref.snapshot_id
@@ -166,20 +168,20 @@ def source_of(table: Table, plan: Plan) -> Snapshot:
 
 
 def has_committed(table: Table, plan_id: str) -> bool:
-    """Whether the plan has had its commit on this table: one that an erasure has ended since has left the branch that undo takes from."""
+    """True if the plan has committed on this table. After an erasure has ended it, only the branch for its undo shows the commit."""
     return undo_ref(plan_id) in table.refs() or _commit_of(table, plan_id) is not None
 
 
 def has_lost(table: Table, plan: Plan, base_id: int | None) -> bool:
-    """Whether main goes back to the snapshot that the plan was made from, or to the commit that it takes back, and has none of the plan: both
-    an older catalog and another engine's rollback leave it so."""
+    """Whether main goes back to the snapshot that the plan was made from, or to the commit that it takes back, and has none of the plan:
+    both an older catalog and another engine's rollback leave it so."""
     goes_back = any(one.snapshot_id == base_id or _property(one, PLAN_ID) == (plan.takes_back or plan.plan_id) for one in ancestors(table))
     return goes_back and not has_committed(table, plan.plan_id)
 
 
 def _commit_of(table: Table, plan_id: str) -> Snapshot | None:
-    """The plan's newest snapshot on main. That which was staged stands there, without the commit's word, where another engine has rolled main
-    back to a time between the plan's stage and its publish."""
+    """The plan's newest snapshot on main. That which was staged stands there, without the commit's word, where another engine has rolled
+    main back to a time between the plan's stage and its publish."""
     return next((one for one in ancestors(table) if plan_id in (_property(one, PLAN_ID), _property(one, STAGED_PLAN_ID))), None)
 
 

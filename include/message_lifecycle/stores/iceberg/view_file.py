@@ -34,7 +34,11 @@ NOW = "unix_micros(current_timestamp())"
 
 
 def holds(rule: Rule, as_of: str = NOW) -> str:
-    """Condition: the rule holds. `as_of`: SQL of whole microseconds, from 0 to below INT64_MAX, in which nothing here overflows."""
+    """Return the condition that the rule holds.
+
+    Args:
+        as_of: SQL of whole microseconds, from 0 to below INT64_MAX. No sum here can overflow with such a value.
+    """
     return _side(rule, as_of, holding=True)
 
 
@@ -64,7 +68,7 @@ def _side(rule: Rule, as_of: str, *, holding: bool) -> str:
 
 
 def _joined(rules: tuple[Rule, ...], as_of: str, *, holding: bool, by: str) -> str:
-    # Of none: what leaves the others as they are.
+    # An empty group of rules must not change the result of the others.
     if not rules:
         return "true" if by == "AND" else "false"
     return "(" + f" {by} ".join(_side(inner, as_of, holding=holding) for inner in rules) + ")"
@@ -87,13 +91,15 @@ def _unknown_times(column: TimeColumn) -> tuple[str, ...]:
 # The views beside a topic's table, which hide dead messages from every reader at once: written by Iceberg's library, read without a JVM.
 
 
-# How Iceberg says that another process was first: it made the view, took its name for a table, wrote it anew, or dropped it.
+# Iceberg's exceptions if another process was first: it made the view, used the name for a table, rewrote the view, or dropped it.
 _OVERTAKEN = ("AlreadyExistsException", "CommitFailedException", "NoSuchViewException")
 
 
 def keep(tables: Tables, place: Place, text: str) -> None:
-    """Let the view say so. One whose metadata is not there is made anew, as nothing is in it that is not in `text`: a deletion takes a view's
-    file, and a catalog that was put back names it again. Raises as `put`, ForeignTable, and TableUnreadable."""
+    """Make the view have this text, and replace a view without metadata.
+
+    A view has no content besides `text`, so replacing it is safe. Its metadata may be missing because a deletion removed the view's file
+    and a restored catalog names it again. Raises as `put`, ForeignTable, and TableUnreadable."""
     location = tables.pointers.one(place)
     if location is not None:
         try:
@@ -122,10 +128,13 @@ _KEEPS_VIEWS = "Views need a SQL (JDBC) catalog of schema version V1 (`jdbc.sche
 
 
 def put(place: Place, text: str, *, new: bool) -> None:
-    """Make the view, or replace what is there. `new`: it was not there when the caller looked.
+    """Make the view, or replace the existing one. `new`: the view did not exist when the caller checked.
 
-    Raises TableBusy where another process was first; CatalogUnavailable where the catalog has no views, or cannot be told; StorageFull,
-    StorageRefused."""
+    Raises:
+        TableBusy: Another process was first.
+        CatalogUnavailable: The catalog has no views, or does not answer.
+        StorageFull, StorageRefused: The store did not take the view's file.
+    """
     with engine_failures():
         try:
             java = _java()
@@ -185,7 +194,7 @@ def _written(java: Jvm, place: Place, text: str, *, new: bool) -> Java:
 
 
 def drop_stream(catalog: Catalog, namespace: str) -> None:
-    """All that is in the namespace, and the namespace; it is no error when there is none."""
+    """Drop the namespace and everything in it. A missing namespace is no error."""
     if not catalog.namespace_exists(namespace):
         return
     for name in catalog.list_tables(namespace):

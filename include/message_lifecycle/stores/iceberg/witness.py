@@ -4,11 +4,11 @@ Snapshot summaries carry the state: end offsets, active segments, horizons. Anot
 commit of ours also writes the state, with the id and the sequence number of its snapshot, to a table property in the same commit. Expiry
 does not remove a property, and a rollback does not restore one. The ledger keeps a third copy (`app/witness.py`).
 
-`find_state` compares the property with the history of main. Three results are possible:
+`find_state` compares the property with the history of main. There are three results:
 
 - main contains our newest commit, or the history ends before it and provably goes back to it: the state stands;
 - main goes back past that commit: another engine rolled the table back (LogRolledBack);
-- nobody can tell: the state is lost until a person repairs it (LogStateLost).
+- neither can be proved: the state is lost until a person repairs it (LogStateLost).
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class Standing:
 
     @property
     def bringing(self) -> list[Commit]:
-        """Those of `foreign` that may have brought messages. Others took messages away, or wrote the same messages to other files."""
+        """Return the commits in `foreign` that may have brought messages. The others removed messages, or moved them to other files."""
         return [one for one in self.foreign if one.operation not in ("delete", "replace") or _brings(one)]
 
 
@@ -271,7 +271,7 @@ def next_witness(head: Commit, before: Mapping[str, str]) -> dict[str, str]:
     return {WITNESS: Witness(snapshot_id=head.snapshot_id, sequence_number=head.sequence_number, state=carried, batch=batch).text()}
 
 
-# What PyIceberg reads of a table.
+# How PyIceberg's tables are read.
 
 
 def main_of(table: Table, snapshot: Snapshot | None = None) -> Iterator[Known]:

@@ -1,8 +1,8 @@
-"""What Spark's Python workers are forked from on the embedded default (`spark.python.daemon.module`); never imported.
+"""The parent process of Spark's Python workers on the embedded default (`spark.python.daemon.module`); never imported.
 
-Spark puts its own Python code before everything else as an archive of sources: each start compiles it anew, and each task reads
-the archive's list of files again, and that of a jar of Spark's, where no code for Python is. The same code, compiled, is among the
-installed packages.
+Spark puts its own Python code first on the path, as an archive of sources. Python compiles that code again at each start. For each task,
+Python reads the archive's list of files again, and the list of a Spark jar without Python code. The installed packages have the same code,
+compiled, so this process removes the archive and the jars from the path.
 """
 
 from __future__ import annotations

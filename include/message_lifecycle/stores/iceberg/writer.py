@@ -101,7 +101,7 @@ class IcebergWriter(NamesFailures):
         given: Sequence[tuple[int, int] | Refusal] = ()
         for _ in range(TRIES):
             table = engine.table(name)
-            engine.forget(name)  # whoever looks next sees what was committed here, or another table that has the name
+            engine.forget(name)  # the next caller loads the table again: with this commit, or another table that has the name
             if table.properties().containsKey(FOLD_PROPERTY):
                 raise is_a_document_topic(str(name))
             if table.properties().get(ROLE_PROPERTY) == "mirror":
