@@ -36,7 +36,7 @@ COMPONENTS: Mapping[str, tuple[str, ...]] = {
 }
 # Bounds how many Spark applications run at once; order and safety are the table's own business.
 POOL, POOL_SLOTS = "lifecycle", 2
-# A component that was started with another value of one of these is started anew.
+# `start` restarts a component that runs with another value of one of these variables.
 MATTERS = ("LIFECYCLE_AIRFLOW_DB_URL", "LIFECYCLE_AIRFLOW_PORT", "LIFECYCLE_LEDGER_URL", "JAVA_HOME", "SPARK_HOME")
 HEALTHY_SECONDS = 240.0
 # A running task is not waited for to its end: every step can be repeated.
@@ -63,7 +63,7 @@ _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def components_running(layout: Layout) -> Mapping[str, bool]:
-    """Each component and whether it runs."""
+    """Return whether each component runs."""
     return {name: processes.find(layout, name) is not None for name in COMPONENTS}
 
 
@@ -100,7 +100,7 @@ def _migrate(layout: Layout, environment: Mapping[str, str], progress: Progress)
 
 
 def start(layout: Layout, environment: Mapping[str, str], progress: Progress) -> None:
-    """Start the components that do not run, restart those that run with other settings, and wait until all are healthy."""
+    """Start missing components, restart components that run with other settings, and wait until all are healthy."""
     ensure_files(layout)
     identity = processes.digest({name: environment[name] for name in MATTERS})
     running = [component for name in COMPONENTS if (component := processes.find(layout, name))]
@@ -131,11 +131,11 @@ def _wait_until_healthy(layout: Layout, api: AirflowApi, all_components: list[Co
                 raise component_failed(component.name, "ended", log, last_lines(log))
             if time.monotonic() > deadline:
                 raise component_failed(component.name, f"not healthy after {HEALTHY_SECONDS:.0f} s", log, last_lines(log))
-        time.sleep(HEALTH_POLL_SECONDS)  # no component tells when it is healthy
+        time.sleep(HEALTH_POLL_SECONDS)  # a component sends no signal when it is healthy
 
 
 def _healthy(api: AirflowApi, started_at: Mapping[str, datetime]) -> bool:
-    """Whether every component has given a sign of life since it was started: one from the run before counts for nothing."""
+    """True if every component has sent a heartbeat since its start. A heartbeat of an earlier run does not count."""
     try:
         report = api.health()
     except AirflowRefused:
@@ -150,7 +150,7 @@ def _healthy(api: AirflowApi, started_at: Mapping[str, datetime]) -> bool:
 
 def stop(layout: Layout) -> None:
     """End every process of Airflow's, running tasks and their Spark drivers included."""
-    # The api-server last: a task that is told to end reports to it, and would otherwise try until it is killed.
+    # Stop the api-server last: a task that must end reports to the api-server, and would otherwise try until the kill.
     processes.stop(layout, [name for name in COMPONENTS if name != _API_SERVER], polite_seconds=STOP_SECONDS)
     processes.stop(layout, [_API_SERVER], polite_seconds=STOP_SECONDS)
 
@@ -209,7 +209,7 @@ class AirflowApi:
     _token: str | None = field(default=None, repr=False)
 
     def request(self, method: str, path: str, body: object | None = None) -> Any:
-        """The decoded answer to a path such as /api/v2/dags; `AirflowRefused` carries the status of any answer that is not a success."""
+        """Return the decoded answer to a path, for example /api/v2/dags. `AirflowRefused` carries the status of a failed request."""
         if self._token is None:
             answer = self._send("POST", "/auth/token", {"username": self.user, "password": self.password})
             self._token = str(answer["access_token"])
@@ -276,7 +276,7 @@ class AirflowApi:
         return str(self.request("GET", _run_path(dag_id, run_id))["state"])
 
     def wait_for_run(self, dag_id: str, run_id: str, *, seconds: float) -> str:
-        """The state in which the run ended; `RunNotFinished` when it has not."""
+        """Wait for the end of the run, and return its final state. Raises RunNotFinished."""
         if not _until(lambda: self.run_state(dag_id, run_id) in ENDED, seconds):
             raise run_not_finished(dag_id, run_id, self.run_state(dag_id, run_id), seconds)
         return self.run_state(dag_id, run_id)
@@ -293,10 +293,10 @@ class AirflowApi:
         return "\n".join(str(line.get("event", "")) if isinstance(line, dict) else str(line) for line in lines)
 
     def approvals(self, dag_id: str, run_id: str) -> tuple[Approval, ...]:
-        """The questions of a run that nobody has answered yet and that may be answered: not one of these moments.
+        """Return the run's open questions, without questions that are too new to be answered.
 
-        Airflow 3.3 loses an answer that comes before its task waits, and fails the task where it comes before the scheduler has heard from
-        the executor that the half which asked has ended. It hears that before it gives its next sign of life.
+        Airflow 3.3 loses an answer that comes before the asking task waits. Airflow also fails the task if the answer comes before the
+        scheduler knows that the asking half of the task has ended. The scheduler learns that from the executor before its next heartbeat.
         """
         found = self.request("GET", f"{_run_path(dag_id, run_id)}/hitlDetails?response_received=false&limit=1000")["hitl_details"]
         beat = (self.health().get("scheduler") or {}).get("latest_scheduler_heartbeat")
@@ -322,8 +322,10 @@ def connect(layout: Layout, user: str = "admin") -> AirflowApi:
 
 
 def _has_settled(detail: Mapping[str, Any], heard: datetime) -> bool:
-    """A task parses its DAG before it asks, and then parks; one that is tried again keeps the time of its first question. `heard`: the
-    scheduler's last sign of life."""
+    """True if the task now waits for its answer, and the scheduler knows.
+
+    A task parses its DAG, asks, and then waits. A task on a second try keeps the time of its first question, so its start counts too.
+    `heard`: the scheduler's last heartbeat."""
     task = detail["task_instance"]
     since = max(datetime.fromisoformat(at) for at in (task["start_date"], detail["created_at"]))
     return task["state"] in PARKED and heard - since > SETTLED

@@ -1,5 +1,5 @@
-"""The embedded cluster, `LIFECYCLE_STACK=cluster`: tables in an object store behind a REST catalog, tasks on machines that share no folder with
-the driver.
+"""The embedded cluster, `LIFECYCLE_STACK=cluster`: tables in an object store behind a REST catalog, tasks on machines that share no folder
+with the driver.
 
 One process serves store and catalog; it keeps all objects in memory, and they go with it. Tables are opened by keys that the catalog gives
 out; the settings hold a key for landing files alone.
@@ -52,12 +52,12 @@ class Key:
 
 
 def components_running(layout: Layout) -> dict[str, bool]:
-    """Each component and whether it runs."""
+    """Return whether each component runs."""
     return {SERVER: is_serving(layout), **spark_cluster.components_running(layout)}
 
 
 def is_serving(layout: Layout) -> bool:
-    """Whether the store is there; if not, all that tables and landing folders had is gone."""
+    """True if the store runs. If the store is gone, the contents of all tables and landing folders are gone."""
     return processes.find(layout, SERVER) is not None
 
 
@@ -77,7 +77,7 @@ def token(layout: Layout) -> str:
 
 
 def store_settings(uri: str, key: Key) -> dict[str, str]:
-    """How Java and PyIceberg are told of the store and a key."""
+    """Return the settings of Java and PyIceberg for the store and this key."""
     told = {
         "s3.endpoint": uri,
         "s3.path-style-access": "true",
@@ -96,8 +96,8 @@ def served(layout: Layout, address: Address, store: str) -> dict[str, str]:
 
 
 def start(layout: Layout, java: Java, jars: tuple[Path, ...], store_jars: tuple[Path, ...], environment: Mapping[str, str]) -> Lake:
-    """The lake for who uses it, once all of it runs; what runs already is left as it is. `environment`: of the embedded default's processes.
-    Raises ComponentFailed, NoMachinesApart."""
+    """The lake for who uses it, once all of it runs; what runs already is left as it is. `environment`: of the embedded default's
+    processes. Raises ComponentFailed, NoMachinesApart."""
     server = processes.find(layout, SERVER) or _serve(layout, environment)
     processes.wait_for_word(layout, server, READY, seconds=_START_SECONDS)
     store, catalog = (f"http://{LOOPBACK}:{kept_port(layout.ports_file, name)}" for name in (STORE, REST))
@@ -119,7 +119,7 @@ def start(layout: Layout, java: Java, jars: tuple[Path, ...], store_jars: tuple[
             "spark.pyspark.driver.python": str(venv_python()),
         },
         python=told,
-        # What is of this machine alone.
+        # Settings that hold for this machine alone.
         without=("spark.local.dir", "spark.python.daemon.module"),
     )
 
@@ -140,14 +140,14 @@ def land(layout: Layout, folder: Path) -> str:
 
 
 def bytes_of_tables(layout: Layout) -> int:
-    """Of all objects that tables have."""
+    """Return the bytes of all objects of tables."""
     from pyarrow.fs import FileSelector
 
     return sum(file.size or 0 for file in files(layout, root_key(layout)).get_file_info(FileSelector(BUCKET, recursive=True)))
 
 
 def files(layout: Layout, key: Key) -> S3FileSystem:
-    """What the store has, as far as the key opens it."""
+    """Return the store's file system, with the rights of the key."""
     return files_at(f"http://{LOOPBACK}:{kept_port(layout.ports_file, STORE)}", key)
 
 
@@ -159,6 +159,6 @@ def files_at(uri: str, key: Key) -> S3FileSystem:
 
 
 def stop(layout: Layout) -> None:
-    """End all of it. What the store had is gone."""
+    """End the cluster. The store loses all of its contents."""
     spark_cluster.stop(layout)
     processes.stop(layout, [SERVER], polite_seconds=_STOP_SECONDS)

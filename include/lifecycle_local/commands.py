@@ -40,7 +40,7 @@ def up(
 
 
 def down() -> None:
-    """Stop everything that was started; the data stays, but for what the embedded cluster keeps in memory."""
+    """Stop everything that was started. The data stays, except for the data that the embedded cluster keeps in memory."""
     from lifecycle_local import stack
     from lifecycle_local.progress import Progress
 

@@ -1,11 +1,14 @@
 """`make demo`: the main job on real data, from nothing to a verified deletion, by a scheduled DAG run.
 
-Starts the embedded default, lands 336,776 real flights as topic `flights`, and those of a few airlines once more with a
-lifetime of their own, lets the scheduler compact the first topic and run the message cleaner, checks the compacted view against the
-files by pandas, prints what went and why (of one message that went and of one that stayed, too), and stops what it started. A document goes the same way: 18,335 real edits come in, two clients
-synchronise, what both have goes, the text stays; it is then read as a new client reads it, and held to the one that whoever recorded the
-edits ended with. After a deletion one is taken back, the space of another comes back, and a key is erased, with its receipt. It all is told
-in forty lines, of which the last say what to look at. The exit status tells whether it all came out as it must.
+The demo starts the embedded default and lands 336,776 real flights as topic `flights`. The flights of a few airlines also land in a second
+topic, with lifetimes of their own. The scheduler compacts the first topic and runs the message cleaner. The demo checks the compacted view
+against the files with pandas, and prints how many messages were removed and why, with one removed and one remaining message as examples.
+
+A document follows: 18,335 real edits come in, two clients synchronise, the edits that both have are removed, and the text stays. The demo
+then reads the text as a new client does, and compares it with the text that the recorded edits end with.
+
+After a deletion, the demo undoes one plan, reclaims the space of another plan, and erases a key with a receipt. At the end it stops what it
+started. The output has forty lines; the last lines say what to look at next. The exit status is 0 only if every result is correct.
 """
 
 from __future__ import annotations
@@ -73,14 +76,14 @@ SETTINGS: dict[str, Value] = {
     "undo_window": 1,
 }
 WITH_TTL = TopicName(stream="demo", topic="flights.with.ttl")
-# Of these most go by their TTL, and an aircraft that has no flight left gets a marker; it is a demo, so no person is asked.
+# Most of these flights expire by their TTL, and an aircraft without a remaining flight gets a marker. The demo asks no person for approval.
 TTL_SETTINGS: dict[str, Value] = {"subject_delete_marker_ttl": 30 * 86_400, "max_removed_fraction": 0.9, "segment_max_seconds": 0}
 COMPONENTS = TopicName(stream="demo", topic="components")
 DOCUMENT_SETTINGS: dict[str, Value] = {"fold": "text_splice", "snapshot_with_purging_changes": True}
 DOCUMENT = "game.svelte"
 LAPTOP, PHONE = "laptop", "phone"
 PHONE_HAS = 12_000
-"""How far the slower client has come: nothing from there on may go."""
+"""How far the slower client has come. No later change may be removed."""
 BY, WHY = "demo", "make demo shows it"
 LOOK = "`make up` starts it again and leaves it running"
 LOOK_AT_CLUSTER = "`export LIFECYCLE_STACK=cluster`, then `make up`, and the demo leaves it running"
@@ -103,7 +106,7 @@ def document_differs(text: str) -> LifecycleError:
 
 
 def afterwards_failed(text: str) -> LifecycleError:
-    """What came after the deletion did not come out as it must; the message says where."""
+    """Create the error for a wrong result after the deletion. `text` says which result."""
     return LifecycleError(text, code="AfterwardsFailed")
 
 
@@ -184,7 +187,7 @@ def _run(api: airflow.AirflowApi, progress: Progress, dag: Shown) -> list[Outcom
         api.set_paused(dag_id, False)
         run_id = (
             _scheduled_run(api, dag_id, known)
-            if _owes_a_run(dag, before)  # whose day, of which the scheduler makes a run, has ended before we began
+            if _owes_a_run(dag, before)  # the DAG's newest day ended before the demo began, so the scheduler makes a run
             else _triggered(api, dag_id)
         )
         state = api.wait_for_run(dag_id, run_id, seconds=_RUN_SECONDS)
@@ -228,7 +231,7 @@ def _scheduled_run(api: airflow.AirflowApi, dag_id: str, before: set[str]) -> st
 
 
 def _report_view(progress: Progress, outcomes: list[OutcomeView], landed: Landed) -> None:
-    """What was compacted, and whether the view holds the latest flight of each aircraft, by another computation."""
+    """Report the compaction, and check by another computation that the view holds the latest flight of each aircraft."""
     from message_lifecycle.app.wiring import lake
 
     s = lake()
@@ -338,7 +341,7 @@ def _land_document(s: Services, progress: Progress) -> None:
 
 
 def _report_document(s: Services, progress: Progress, outcomes: list[OutcomeView]) -> None:
-    """What the DAG did, what is left, and whether the text is the one that it must be. Raises DocumentDiffers."""
+    """Report the DAG's result and the remaining changes, and check the text. Raises DocumentDiffers."""
     last = next((outcome for _, outcome in s.ledger.history(COMPONENTS, operations=["snapshot_with_purge"]) if outcome.plan_id), None)
     (found,) = documents.describe(s, COMPONENTS, DOCUMENT)
     if last is None or last.name not in ("published", "no_op") or not found.state.snapshots:
@@ -359,7 +362,7 @@ def _report_document(s: Services, progress: Progress, outcomes: list[OutcomeView
 
 
 def _check_clients(s: Services, progress: Progress) -> None:
-    """The slower client can go on; one that was away while changes went is told so, and gets no hole."""
+    """Check that the slower client can go on, and that a client that was away during the purge gets an error instead of a gap."""
     pinned = min((row.server_seq for row in s.ledger.synced(COMPONENTS, DOCUMENT)), default=None)
     slowest = ""
     if pinned is not None:
@@ -376,7 +379,7 @@ def _check_clients(s: Services, progress: Progress) -> None:
 
 
 def _check_text(s: Services, progress: Progress) -> None:
-    """What a new client gets, against the text that the recording ends with."""
+    """Compare a new client's text with the text at the end of the recording."""
     got = documents.attach(s, COMPONENTS, DOCUMENT, client="visitor")
     entries = list(documents.history(s, COMPONENTS, DOCUMENT, start=got.seq))
     wanted = demo_data.editing_trace(document=DOCUMENT, client=LAPTOP).text
@@ -412,7 +415,7 @@ def _take_back(s: Services, progress: Progress, topic: TopicName) -> None:
 
 
 def _report_space(s: Services, progress: Progress, outcomes: list[OutcomeView], topic: TopicName, *, on_disk: int) -> None:
-    """What the reclaim gave back of the bytes `on_disk` before it; of an earlier demo, what that one did."""
+    """Report how many of the bytes `on_disk` the reclaim gave back, or the result of an earlier demo's reclaim."""
     found = next((o for _, o in s.ledger.history(topic, operations=["reclaim"]) if o.name == "published"), None)
     if found is None or found.reclaimed_files is None or found.reclaimed_bytes is None:
         outcomes_text = "; ".join(f"{outcome.topic}: {outcome.outcome}: {outcome.detail}" for outcome in outcomes)

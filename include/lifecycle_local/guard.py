@@ -1,7 +1,7 @@
-"""What a process starts for itself alone ends with it, also where it is killed: another process waits beside it, and then stops the rest.
+"""Stop what a process started for itself when the process ends, also if it is killed.
 
-`python -m lifecycle_local.guard STOP PROJECT STATE` waits on its standard input, which the kernel closes when the guarded process is
-gone; a word there says that nothing is left to do.
+`python -m lifecycle_local.guard STOP PROJECT STATE` waits on its standard input. The kernel closes that input when the guarded process is
+gone, and the guard then calls STOP. Any input from the guarded process means that nothing is left to stop.
 """
 
 from __future__ import annotations

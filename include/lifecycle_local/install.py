@@ -1,7 +1,7 @@
-"""Fills the virtual environment with exactly what requirements.txt names; run by `make`, before anything of the project is installed.
+"""Fill the virtual environment with exactly the packages of requirements.txt. `make` runs this before anything of the project is installed.
 
-Standard library only. pip, which every environment has, brings uv and the build backend by their pinned hashes; uv does the rest, from
-where the user has told pip to look: one configuration, not two.
+Standard library only. Every environment has pip. pip installs uv and the build backend by their pinned hashes, and uv installs the rest,
+from the index in the user's settings of pip: one configuration, not two.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def pinned(lock: str, names: Iterable[str]) -> str:
 
 
 def pip_settings(listing: str) -> dict[str, str]:
-    """What `pip config list` says, by name; the environment outranks a section for `install`, which outranks the general one."""
+    """Return the settings in the output of `pip config list`. The environment overrides `install`, which overrides the general section."""
     ranked: dict[str, dict[str, str]] = {"global": {}, "install": {}, ":env:": {}}
     for line in listing.splitlines():
         if found := SETTING.match(line):
@@ -68,8 +68,11 @@ def uv_environment(settings: Mapping[str, str], environ: Mapping[str, str]) -> d
 
 
 def fetch_suites(folder: Path) -> str | None:
-    """Fetch the test suites that the folder's lock pins, by npm from where the user has told it to look. Returns why not: only their
-    own tests miss them, so nothing fails by it."""
+    """Fetch the test suites that the folder's lock pins, by npm, from the registry in the user's settings.
+
+    Returns:
+        The reason why npm failed, or None. A failure is no error, because only the suites' own tests need them.
+    """
     npm = shutil.which("npm")
     if npm is None:
         return "there is no npm on this machine"
@@ -87,7 +90,7 @@ def packages(lock: str) -> int:
 
 
 def say(step: int, what: str) -> None:
-    """One line as a step begins: the whole takes a minute, of which uv says nothing where no terminal listens."""
+    """Print one line when a step begins: the installation takes a minute, and uv prints nothing without a terminal."""
     print(f"  {step}/{STEPS}  {what} ...", flush=True)
 
 
@@ -121,7 +124,7 @@ def main() -> int:
         say(step, what)
         if status := subprocess.run([*uv, *command], env=environment, check=False).returncode:
             return status
-    # As the packages are: where Python may write no byte code, every process would compile all of ours anew.
+    # Compile our code as the packages are compiled. If Python may write no byte code, every process would otherwise compile our code again.
     compile_dir(PACKAGE, quiet=1)
     say(STEPS, "npm brings a suite that only tests need")
     if reason := fetch_suites(SUITES):
