@@ -1,6 +1,6 @@
-"""A Java that runs Spark: the machine's own (17 to 22), else the one from the package registry, behind a shim that makes it start quickly.
+"""A Java that runs Spark: the machine's own (17 to 22), else the Java of the package registry, behind a shim for a quick start.
 
-It is told of this machine's network what other programs find by themselves: the proxy, and whom the machine trusts.
+Other programs find the machine's proxy and trusted certificates by themselves. Java does not, so this module passes them to Java.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from lifecycle_local.layout import JarMismatch, Layout, jars_unavailable, java_m
 OLDEST = 17
 # From 23 on `Subject.getSubject`, which Hadoop calls at every start, throws.
 NEWEST = 22
-# Spark's launcher always asks for this module. Only MLlib's linear algebra uses it; a runtime without it refuses to start, and one that has it
-# warns at every start that it is not finished.
+# Spark's launcher always asks for this module. Only MLlib's linear algebra uses it. A runtime without the module refuses to start, and a
+# runtime with the module warns at every start that it is not finished.
 SPARK_MODULE_OPTION = "--add-modules=jdk.incubator.vector"
 ANSWER_SECONDS = 60
 # Java's own format for trusted certificates: published, and simple enough to write (JavaKeyStore: magic, version, entries, digest).
@@ -72,7 +72,7 @@ def _ask(command: Path, *options: str) -> tuple[int, str]:
 
 
 def _candidates(layout: Layout, environ: Mapping[str, str]) -> Iterator[Path]:
-    """Homes, best first; our own shim is not one of them, for it would hide which runtime it stands before."""
+    """Yield homes, best first, without our own shim, which would hide the runtime behind it."""
     yield from (home for home in _named(environ) if home != layout.java)
 
 
@@ -87,10 +87,10 @@ def _named(environ: Mapping[str, str]) -> Iterator[Path]:
 
 
 def shim_script(java: Path, *, conf: Path) -> str:
-    """A `java` that passes everything on, except what stands in the way.
+    """Return a `java` script that passes on its arguments without the module option and without Spark's configuration folder.
 
-    Spark puts its configuration folder on the class path, and a JVM takes no class archive when a folder with files stands there. Spark
-    reads its settings from that folder by name, and log4j2 is told where its file is, so nothing needs it on the class path.
+    Spark puts its configuration folder on the class path, and a JVM takes no class archive if the class path has a folder with files. Spark
+    finds its settings in that folder by name, and log4j2 gets the path of its file, so the class path needs no such folder.
     """
     lines = (
         "#!/bin/sh",
@@ -342,13 +342,13 @@ def _reason(log: Path) -> str:
     """The line that says why, out of the resolver's long report."""
     text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
     lines = [line.strip() for line in text.splitlines()]
-    # What went wrong with the connection says more than that nothing was found, which is then true everywhere.
+    # An error of the connection says more than "not found": without a connection, no repository has the jar.
     telling = [line for sign in ("Server access error", "Host ", "not found", "Exception:") for line in lines if sign in line]
     return telling[0] if telling else last_lines(log, 2) or "no answer"
 
 
 def ensure_jars(layout: Layout, java: Java, environ: Mapping[str, str] = os.environ, *, jars: tuple[Jar, ...] = JARS) -> tuple[Path, ...]:
-    """Each of these pinned jars as a checked file of our folder, in class path order; asks a repository only for those not there yet."""
+    """Return the pinned jars as checked files of our folder, in class path order. Asks a repository only for missing jars."""
     missing: list[Jar] = []
     for jar in jars:
         place = layout.jars / jar.file_name

@@ -12,7 +12,7 @@ from typing import Literal
 
 from message_lifecycle.model.errors import BadInput, Refused, Unavailable
 
-# What can go wrong on the way to a running stack, each with what was found and what to do.
+# Errors on the way to a running stack. Their texts say what was found and what to do.
 
 
 def unusable_place(place: Path, reason: str, remedy: str) -> BadInput:
@@ -221,8 +221,8 @@ def project_root() -> Path:
 
 
 def find_layout(environ: Mapping[str, str] = os.environ) -> Layout:
-    """The layout for this clone; LIFECYCLE_HOME names another state folder, LIFECYCLE_TOOLS one for jars and class archive that others share.
-    LIFECYCLE_STACK=cluster: that of the embedded cluster, beside the other. Raises UnknownStack."""
+    """The layout for this clone; LIFECYCLE_HOME names another state folder, LIFECYCLE_TOOLS one for jars and class archive that others
+    share. LIFECYCLE_STACK=cluster: that of the embedded cluster, beside the other. Raises UnknownStack."""
     project, kind = project_root(), environ.get(STACK) or DISK
     if kind not in (DISK, CLUSTER):
         raise unknown_stack(kind)
@@ -246,7 +246,7 @@ def last_lines(path: Path, count: int = 5) -> str:
 
 
 def venv_bin() -> Path:
-    """The folder of this interpreter's scripts; not resolved, for the link is what makes it the virtual environment's."""
+    """Return the folder of this interpreter's scripts. Do not resolve the link: the link is what belongs to the virtual environment."""
     return Path(sys.executable).parent
 
 

@@ -1,7 +1,7 @@
 """One PostgreSQL server for this clone: loopback only, password only, three databases; starts again after any kind of death.
 
-It refuses to be root: then its program and data lie where another user, as whom it runs, can reach them.
-"""
+PostgreSQL refuses to run as root. If this process is root, the server runs as another user, and its program and data are in folders that
+the user can reach."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def _password_file(layout: Layout) -> Path:
 
 
 def _create_cluster(layout: Layout, place: PostgresPlace) -> None:
-    """initdb, whole or not at all: a folder half made by a run that was killed is made anew."""
+    """Run initdb, whole or not at all. If a killed run left half a folder, remove it and create the cluster again."""
     done = place.folder / "created"
     if done.is_file():
         if not _password_file(layout).is_file():
@@ -279,7 +279,7 @@ def _start_server(layout: Layout, place: PostgresPlace) -> Address:
             return address
         if time.monotonic() > deadline:
             raise database_broken(f"did not start within {START_SECONDS:.0f} s", place.log, last_lines(place.log, 3) or last_lines(log, 3))
-        time.sleep(POLL_SECONDS)  # the server tells nobody when it is ready
+        time.sleep(POLL_SECONDS)  # the server sends no signal when it is ready
 
 
 def stop(layout: Layout) -> bool:

@@ -1,9 +1,9 @@
-"""Processes of ours, the ports on which they listen, and which of them may work on a folder.
+"""The stack's processes, their ports, and the locks on its folders.
 
-A process is known by its identity, not by its number: a number that was given to another process since is never signalled. A long-lived one
-(component) leads a session, writes its own log, and is on file until it has ended. A port is picked once, kept in a file, and picked anew
-only when someone else has taken it. There is one start or stop of a stack at a time, and one set-up of its tools.
-"""
+The identity of a process is its number, its start time and the machine's boot. So we never signal another process that got the number
+later. A long-lived process (component) leads a session, writes its own log, and has a record file until it has ended. A component's port is
+chosen once, kept in a file, and chosen again only if another program has taken it. Only one start or stop of a stack runs at a time, and
+one set-up of its tools."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Process:
     boot: str
 
     def alive(self) -> bool:
-        """Whether this very process still runs; one that has ended and waits to be collected does not."""
+        """True if this very process still runs. A process that has ended and waits for its parent does not run."""
         return find_process(self.pid) == self
 
     def signal(self, number: int) -> None:
@@ -62,7 +62,7 @@ class Process:
 
 
 def _fields(pid: int) -> list[str] | None:
-    """What the kernel says of it, from the state on; the name before that may hold spaces and brackets."""
+    """Return the kernel's fields of the process from the state on. The name before the state may contain spaces and brackets."""
     try:
         return (PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError, PermissionError):
@@ -90,7 +90,7 @@ def working_folder(pid: int) -> Path | None:
 
 
 def family(root: Process) -> tuple[Process, ...]:
-    """Return the process and its descendants of now, also those that left its group or session."""
+    """Return the process and its present descendants, also descendants that left its group or session."""
     try:
         descendants = psutil.Process(root.pid).children(recursive=True) if root.alive() else []
     except psutil.NoSuchProcess:
@@ -100,7 +100,7 @@ def family(root: Process) -> tuple[Process, ...]:
 
 
 def marked(variable: str, value: str) -> tuple[Process, ...]:
-    """Return processes started with this environment variable: also those that outlived the parent they descended from."""
+    """Return processes started with this environment variable, also after the parent they descended from has ended."""
     found = []
     for candidate in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):  # it has ended meanwhile, or is another user's
@@ -110,20 +110,21 @@ def marked(variable: str, value: str) -> tuple[Process, ...]:
 
 
 def wait_for_end(processes: Iterable[Process], seconds: float) -> tuple[Process, ...]:
-    """Those that still run when the time is over; returns as soon as there are none."""
+    """Wait for the end of the processes. Return the processes that still run after `seconds`."""
     deadline = time.monotonic() + seconds
     left = tuple(processes)
     while left := tuple(process for process in left if process.alive()):
         if time.monotonic() > deadline:
             break
-        time.sleep(POLL_SECONDS)  # of a process that is not a child nothing tells the end
+        time.sleep(POLL_SECONDS)  # the kernel signals the end of a process only to its parent
     return left
 
 
 def end(leaders: Iterable[Process], *, polite_seconds: float) -> None:
-    """End processes and all that descend from them.
+    """End processes and their descendants.
 
-    Each by itself, not by group: a task of Airflow's leaves its parents' group, and would hear of the end only from the kill.
+    Every process gets its own signal. A signal to the group would miss a task of Airflow's, which leaves its parents' group. The task would
+    then end only by the kill.
     """
     end_all({member for leader in leaders for member in family(leader)}, polite_seconds=polite_seconds)
 
@@ -142,7 +143,7 @@ def end_all(processes: Iterable[Process], *, polite_seconds: float) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Component:
-    """A process on file; `environment` is a digest of what it was started with, to tell when that has changed."""
+    """A process with a record file. `environment` is a digest of its variables, to notice a change."""
 
     name: str
     process: Process
@@ -201,12 +202,12 @@ def launch(layout: Layout, name: str, command: Sequence[str | Path], environment
 
 
 def wait_for_word(layout: Layout, started: Component, pattern: str, *, seconds: float) -> str:
-    """What its log says, by the pattern, when it is ready. Raises ComponentFailed where it ends before, or takes longer."""
+    """Wait for a match of `pattern` in the component's log, and return the match. Raises ComponentFailed if it ends or takes too long."""
     log, deadline = log_file(layout, started.name), time.monotonic() + seconds
     while not (found := re.search(pattern, log.read_text(encoding="utf-8", errors="replace"))):
         if not started.process.alive() or time.monotonic() > deadline:
             raise component_failed(started.name, "did not start", log, last_lines(log, 3))
-        time.sleep(POLL_SECONDS)  # a log tells nobody that it has grown
+        time.sleep(POLL_SECONDS)  # a log file sends no signal when it grows
     return found[0]
 
 
@@ -266,8 +267,8 @@ def choose_port(file: Path, name: str) -> int:
 
 @contextlib.contextmanager
 def only_one(file: Path, *, wait_seconds: float = LOCK_SECONDS, cancelled: Event | None = None) -> Iterator[None]:
-    """Hold the lock for the block; the kernel releases it when its holder dies. `StackBusy` names the holder when it is not free in time, or
-    not before `cancelled` is set."""
+    """Hold the lock for the block; the kernel releases it when its holder dies. `StackBusy` names the holder when it is not free in time,
+    or not before `cancelled` is set."""
     cancelled = cancelled or Event()
     deadline = time.monotonic() + wait_seconds
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)

@@ -1,4 +1,4 @@
-"""What a person sees during a long step: a spinner with the time it takes on a terminal, one plain line otherwise."""
+"""Progress of a long step: a spinner with the elapsed time on a terminal, one plain line otherwise."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Progress:
 
     console: Console = field(default_factory=lambda: Console(stderr=True, highlight=False))
     announced: bool = True
-    """Whether the beginning of a step is told where there is no terminal; where every line counts, its end alone is."""
+    """Print a line at the beginning of a step, too, if there is no terminal. False if every line counts: print only the end."""
 
     @contextmanager
     def step(self, what: str) -> Iterator[None]:

@@ -23,16 +23,16 @@ from message_lifecycle.app.private_files import secret, write_private
 
 SERVICE = "redis"
 PROGRAM = "redis-server"
-# From 6.2 on XTRIM knows MINID, by which age is trimmed.
+# XTRIM knows MINID since 6.2, and trimming by age needs MINID.
 OLDEST = (6, 2)
 START_SECONDS = 20.0
-# It writes what is in memory when it is told to end; what was answered is on disk already.
+# Redis writes its memory to disk when it must end. Answered commands are on disk already.
 STOP_SECONDS = 10.0
 ANSWER_SECONDS = 5.0
 POLL_SECONDS = 0.05
 _VERSION = re.compile(r"\bv=([0-9]+)\.([0-9]+)")
 
-# A log that begins as a snapshot keeps the bytes of deleted entries, however often it is written anew: an erasure could never end.
+# A log that begins as a snapshot keeps the bytes of deleted entries, even if Redis rewrites the log: an erasure could never end.
 SETTINGS = f"""
 bind {LOOPBACK}
 protected-mode yes
@@ -128,7 +128,7 @@ def start(layout: Layout) -> Address:
     if address is not None:
         return address
     layout.prepare()
-    stop(layout)  # one that runs and does not answer holds the files that a new one would write
+    stop(layout)  # a server that runs and does not answer holds the files that a new server would write
     program = find_server()
     deadline = time.monotonic() + START_SECONDS
     while True:
@@ -150,7 +150,7 @@ def _wait(layout: Layout, started: Component, deadline: float) -> Address | None
     while started.process.alive() and time.monotonic() < deadline:
         if address := _answering(layout):
             return address
-        time.sleep(POLL_SECONDS)  # the server tells nobody when it is ready
+        time.sleep(POLL_SECONDS)  # the server sends no signal when it is ready
     return None
 
 

@@ -1,8 +1,8 @@
 """A REST catalog for this machine: Iceberg's own handlers behind an HTTP server, over whatever catalog a JVM has opened.
 
-It serves what the specification of Iceberg's REST catalog asks for tables, views and namespaces, on the loopback, to those who know a token.
-Several tables in one commit are offered where somebody says so: all or none, by one transaction of the database that keeps the catalog, or one
-after the other, as Iceberg's own handlers do, which a client must not take for one.
+The server answers the requests of Iceberg's REST specification for tables, views and namespaces, on the loopback, to clients that know a
+token. A commit of several tables is optional and has two forms. One form is atomic, by one transaction of the catalog's database. The other
+form commits one table after the other, as Iceberg's own handlers do. A client must not take the second form for an atomic commit.
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ class CameFirst(Exception):
 
 
 class RestCatalog:
-    """`database`: that of the `jvm`'s catalog. `at_once`: how it commits several tables; None: it does not offer to. `between`: called within
-    such a commit, after each table but the last."""
+    """`database`: that of the `jvm`'s catalog. `at_once`: how it commits several tables; None: it does not offer to. `between`: called
+    within such a commit, after each table but the last."""
 
     def __init__(self, jvm: Jvm, *, token: str, database: Callable[[], AbstractContextManager[psycopg.Connection]]) -> None:
         self._jvm, self._catalog, self._database = jvm, jvm.lake, database
@@ -206,7 +206,7 @@ class RestCatalog:
                 return _unknown(asked)
 
     def _one_after_the_other(self, changes: Sequence[Java]) -> None:
-        """All are looked at first, and then each is committed, as Iceberg's own fixture does."""
+        """Check every change first, and then commit the changes one by one, as Iceberg's own fixture does."""
         for change in changes:
             self._changed(change)
         for at, change in enumerate(changes):
@@ -215,7 +215,7 @@ class RestCatalog:
             self._handlers.updateTable(self._catalog, change.identifier(), change)
 
     def _all_or_none(self, changes: Sequence[Java]) -> None:
-        """What each table's metadata will be is written, and then the database points to all of them, or to none."""
+        """Write the new metadata of every table, and then let one transaction of the database point to all of them."""
         swaps = []
         for change in changes:
             operations, base, changed = self._changed(change)

@@ -45,8 +45,8 @@ _PROTOCOL = "HTTP/1.1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """`path`: bucket and object, decoded; `source`: the same of what is copied there, None: nothing is; `given`: by a key that a catalog has
-    given out."""
+    """`path`: bucket and object, decoded; `source`: the same of what is copied there, None: nothing is; `given`: by a key that a catalog
+    has given out."""
 
     given: bool
     method: str
@@ -91,20 +91,20 @@ class S3Server:
         self.uri = ""
 
     def key(self, below: str) -> Key:
-        """One more, for what lies below the path alone."""
+        """Return a new key, for objects below the path only."""
         made = Key(token=token_hex(16), below=below)
         self.keys[made.name] = made
         return made
 
     def end_keys(self) -> None:
-        """Those given out so far are no longer good."""
+        """End all keys that `key` has given out so far."""
         ended = {name: replace(key, until=time.monotonic()) for name, key in self.keys.items() if key.token is not None}
         self.keys.update(ended)
 
     def __call__(self, environ: dict[str, Any], start: Start) -> Iterable[bytes]:
         raw = environ["REQUEST_URI"]
         split = urlsplit(raw)
-        # Of what comes in chunks nobody says beforehand how long it is.
+        # A body that comes in chunks has no length in its header.
         body = environ["wsgi.input"].read(-1 if environ.get("wsgi.input_terminated") else int(environ.get("CONTENT_LENGTH") or 0))
         environ |= {"wsgi.input": io.BytesIO(body), "CONTENT_LENGTH": str(len(body))}
         query = {name: values[-1] for name, values in parse_qs(split.query, keep_blank_values=True).items()}
@@ -132,7 +132,7 @@ class S3Server:
         return self.around(asked, lambda: self._part(asked, environ, start) or self._moto(environ, start))
 
     def _part(self, asked: Asked, environ: Mapping[str, str], start: Start) -> Iterable[bytes] | None:
-        """A range of an object, of which moto copies the whole twice each time. None: something else is asked for, or there is none."""
+        """Return a range of an object, because moto copies the whole object twice for each range. None: no such request or object."""
         wanted = _RANGE.fullmatch(environ.get("HTTP_RANGE", ""))
         bucket, _, name = asked.path.removeprefix("/").partition("/")
         if asked.method != "GET" or wanted is None or not set(asked.query) <= {"x-id"} or not self._has(bucket):
@@ -184,7 +184,7 @@ class S3Server:
 
     @cached_property
     def files(self) -> S3FileSystem:
-        """All of it, for the eyes of a test."""
+        """Return the whole store, for a test to inspect."""
         return files_at(self.uri, self.root)
 
     def objects(self, below: str) -> list[str]:
@@ -197,7 +197,7 @@ class S3Server:
 
     @contextmanager
     def keeping_versions(self, bucket: str) -> Iterator[None]:
-        """Of what is deleted or replaced meanwhile."""
+        """Keep the versions of objects that are deleted or replaced in the block."""
         _bucket(bucket).versioning_status = "Enabled"
         try:
             yield
@@ -218,7 +218,7 @@ class S3Server:
                 dict.pop(_bucket(bucket).keys, name)  # its own asks each for a file to take away
 
     def _kept(self, below: str) -> Iterator[tuple[str, list[Any]]]:
-        """Each object by its path, with its versions, the oldest first; the last may say that it was deleted."""
+        """Yield the path of each object and its versions, the oldest first. The last version may be the mark of a deletion."""
         bucket, _, prefix = below.partition("/")
         kept = _bucket(bucket).keys
         return ((f"{bucket}/{name}", kept.getlist(name)) for name in kept if name.startswith(f"{prefix.rstrip('/')}/"))

@@ -1,7 +1,7 @@
 """A Spark cluster of this machine: a master, and workers that share no folder with the driver.
 
-Each of them lives in mounts of its own. There this clone is gone, with its packages, its settings and whatever lies below it, and so are the
-packages beside Python itself. Java, Spark and the jars are there under other names, as on other machines.
+The master and every worker run in mounts of their own. The mounts hide this clone, with its packages, its settings and every folder below
+it, and the packages of Python itself. Java, Spark and the jars are there under other names, as on other machines.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ mkdir -p "$1" && mount --no-canonicalize --rbind . "$1" && cd "$1/$8" || exit 1
 shift 8
 exec "$JAVA_HOME/bin/java" "$@"
 """
-# Applications come by their driver alone: the other way asks nobody for the secret. What one has left is of no use once it has ended.
+# Applications may come only from their driver: Spark's REST submission asks for no secret. The files of an ended application are useless.
 _OWN = {
     "spark.master.rest.enabled": "false",
     "spark.worker.cleanup.enabled": "true",
@@ -49,7 +49,7 @@ _OWN = {
 
 
 def no_machines_apart(said: str) -> Unavailable:
-    """This machine lets nobody make mounts of their own."""
+    """Create the error for a machine that forbids mounts of one's own."""
     return Unavailable(
         f"`{' '.join(_ALONE)}` does not work here: {said or 'no message'}. The cluster's machines are told apart by mounts of their own: run "
         "this where user namespaces are allowed (in a container often by its option `--privileged`).",
@@ -66,16 +66,23 @@ def _names(workers: int) -> list[str]:
 
 
 def components_running(layout: Layout, *, workers: int = WORKERS) -> dict[str, bool]:
-    """Each component and whether it runs."""
+    """Return whether each component runs."""
     return {name: processes.find(layout, name) is not None for name in _names(workers)}
 
 
 def start(
     layout: Layout, java: Java, jars: Sequence[Path], *, workers: int = WORKERS, cores: int = 1, memory: str = "1g"
 ) -> dict[str, str]:
-    """Spark's settings for a driver, which is the only one to know the cluster's secret. What runs already is left as it is.
+    """Start the cluster's missing parts, and return Spark's settings for a driver. Only the driver knows the cluster's secret.
 
-    `jars`: of one folder, which the machines have as well; `cores`, `memory`: of each worker. Raises NoMachinesApart, ComponentFailed."""
+    Args:
+        jars: Of one folder, which the machines have as well.
+        cores: Of each worker.
+        memory: Of each worker.
+
+    Raises:
+        NoMachinesApart, ComponentFailed: The cluster cannot start.
+    """
     folder, names = _folder(layout), _names(workers)
     machine = folder / "machine"
     safe = {
@@ -89,7 +96,7 @@ def start(
         for part in ("java", "spark", "jars"):
             (machine / part).mkdir(parents=True, exist_ok=True)
 
-        # Nobody looks at the pages of master and workers without a token signed by this; and nobody gets one.
+        # The web pages of master and workers need a token signed with this key. No user gets such a token, so the pages stay closed.
         pages = {
             "spark.ui.filters": _FILTER,
             f"spark.{_FILTER}.param.secretKey": urlsafe_b64encode(secret(layout.secrets / "spark-pages").encode()).decode(),

@@ -35,7 +35,7 @@ from lifecycle_local.progress import QUIET, Progress
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """What runs now. `address` is the UI's, None when Airflow does not run whole. `cluster`: what runs beside it, of the embedded cluster."""
+    """The running parts. `address`: of the UI, None unless all of Airflow runs. `cluster`: the other parts of the embedded cluster."""
 
     state: Path
     postgres: bool
@@ -52,11 +52,11 @@ class _Tools:
     java: Java
     jars: tuple[Path, ...]
     store_jars: tuple[Path, ...]
-    """Of a lake in an object store, beside the others."""
+    """Additional jars for a lake in an object store."""
 
     @property
     def archived(self) -> tuple[Java, tuple[Path, ...], tuple[Path, ...]]:
-        """What a class archive is tied to."""
+        """The parts that a class archive depends on."""
         return self.java, self.jars, self.store_jars
 
 
@@ -85,7 +85,7 @@ def _airflow_port(layout: Layout) -> int:
 
 
 def _start_database(layout: Layout, progress: Progress) -> _Started:
-    """The database, and of the cluster all that tables and tasks need; every file of configuration is for them as they run now."""
+    """Start the database, and the cluster's services for tables and tasks. Write every configuration file for the running services."""
     tools = _tools(layout, progress)
     with progress.step("PostgreSQL"):
         address = postgres.start(layout)
@@ -117,7 +117,7 @@ def _record_archive(layout: Layout, started: _Started, cancelled: Event) -> None
         write_spark_conf(layout, lake, tools.jars, made)
 
 
-# What makes the class archive where nobody is to wait for it; `down` ends it.
+# The process that makes the class archive in the background. `down` ends it.
 _RECORDER = "class-archive"
 _RECORDER_SECONDS = 2.0
 
@@ -183,11 +183,14 @@ def up(
     once_database_runs: Callable[[], None] | None = None,
     progress: Progress = QUIET,
 ) -> Status:
-    """Start what does not run yet and wait until it is healthy; if that fails or is interrupted, stop what this call started.
+    """Start the missing parts and wait until they are healthy. If that fails or is interrupted, stop what this call started.
 
-    `once_database_runs` is called when the databases and every file of configuration are there and Airflow is not started yet: the place to
-    migrate what Airflow's tasks will use. `with_redis`: a backend is configured that lives on the embedded Redis. `archive_later`: the class
-    archive is made in the background, minutes on a busy machine, in which Spark starts more slowly.
+    Args:
+        with_redis: A configured backend uses the embedded Redis.
+        archive_later: Make the class archive in the background. On a busy machine that takes minutes, and Spark starts more slowly until
+            then.
+        once_database_runs: Called when the databases and every configuration file are there, before Airflow starts. Migrate there what
+            Airflow's tasks will use.
     """
     layout = layout or find_layout()
     layout.prepare()
@@ -225,7 +228,7 @@ def up(
 
 
 def _check_kind(layout: Layout) -> None:
-    """Refuse the folder of the other stack: a cluster that begins anew would take its database away."""
+    """Refuse the folder of the other stack: a new cluster would remove the folder's database."""
     machines = layout.state / spark_cluster.MACHINES
     if machines.is_dir() != layout.is_cluster and any(map(Path.exists, (machines, layout.postgres, layout.state / postgres.PLACE))):
         other = "without STACK=cluster" if layout.is_cluster else "with STACK=cluster"
@@ -260,8 +263,10 @@ def _remove_database(layout: Layout) -> None:
 
 
 def start_scratch(layout: Layout, *, base: Layout | None = None, progress: Progress = QUIET) -> dict[str, str]:
-    """A database and a lake for one process alone, in a state folder of their own; Java, jars and class archive are those of `base`, the
-    clone's by default, of which nothing need run. The environment to work in; `remove_scratch` ends it, also where this has failed."""
+    """Start a database and a lake for one process alone, in a state folder of their own, and return the environment to work in.
+
+    Java, jars and class archive come from `base`, by default the clone's own folder; nothing in `base` needs to run. `remove_scratch`
+    removes database and lake, also after this function has failed."""
     base = base or find_layout()
     base.prepare()
     with only_one(base.lock_file):
@@ -283,7 +288,7 @@ def remove_scratch(layout: Layout) -> None:
 
 
 def down(layout: Layout | None = None, *, progress: Progress = QUIET) -> None:
-    """Stop all that was started, Spark drivers of running tasks included; the data stays, but for a cluster's, which its store keeps in memory."""
+    """Stop everything that was started, also Spark drivers of running tasks. Data stays, except a cluster's, which is in memory."""
     layout = layout or find_layout()
     if not layout.state.is_dir():
         return
@@ -293,18 +298,18 @@ def down(layout: Layout | None = None, *, progress: Progress = QUIET) -> None:
             airflow.stop(layout)
         with progress.step("Stopping Redis"):
             redis.stop(layout)
-        if (layout.state / spark_cluster.MACHINES).is_dir():  # whoever stops it may not know that it is a cluster
+        if (layout.state / spark_cluster.MACHINES).is_dir():  # the caller of `down` may not know that this stack is a cluster
             with progress.step("Stopping Spark's machines, REST catalog and object store"):
                 cluster.stop(layout)
         with progress.step("Stopping PostgreSQL"):
             processes.stop(layout, [_RECORDER], polite_seconds=_RECORDER_SECONDS)
             postgres.stop(layout)
-        # What drivers that were killed have left; nobody works there now.
+        # Files that killed drivers have left. No process works in that folder now.
         shutil.rmtree(layout.scratch)
 
 
 def status(layout: Layout | None = None) -> Status:
-    """What runs, asked of the processes themselves."""
+    """Return the parts that run. The answer comes from the processes themselves."""
     layout = layout or find_layout()
     components = airflow.components_running(layout)
     port = kept_port(layout.ports_file, airflow.SERVICE)
@@ -327,7 +332,7 @@ def landed(folder: Path, layout: Layout | None = None) -> str:
 
 
 def bytes_of_tables(layout: Layout) -> int:
-    """Of all files below the tables' folders."""
+    """Return the bytes of all files below the tables' folders."""
     if layout.is_cluster:
         return cluster.bytes_of_tables(layout)
     return sum(path.stat().st_size for path in layout.warehouse.rglob("*") if path.is_file())

@@ -1,4 +1,7 @@
-"""A Spark application that does a little of all that ours do, so that what it loads can be recorded; run once by spark-submit, never imported."""
+"""A Spark application that runs a little of everything, so that a class archive can record the loaded classes.
+
+spark-submit runs it once; nothing imports it.
+"""
 
 from __future__ import annotations
 

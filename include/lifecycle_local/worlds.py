@@ -32,7 +32,7 @@ def scratch_lake_world(server: Mapping[str, Value], options: StoreOptions = NO_O
 
 @cache
 def _enter_scratch_lake() -> None:
-    """It is gone when the process ends, also where it is killed."""
+    """Start a lake that is removed when the process ends, also if the process is killed."""
     layout = Layout(project=project_root(), state=Path(mkdtemp(prefix="lifecycle-")))
     ending = ExitStack()
     atexit.register(ending.close)
