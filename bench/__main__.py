@@ -1,7 +1,7 @@
-"""Every figure that the documents state, each benchmark in a process of its own; exit status 1 when one misses its limit.
+"""Every figure that the documents state. A process of its own runs each benchmark. Exit status 1 if a figure misses its limit.
 
-The database is started where it does not run, and then stopped again. One alone: `python -m bench compaction --only log`; by name only, for they
-take long: `python -m bench breakages`, `python -m bench faults`, `python -m bench large`.
+The command starts the database if it does not run, and then stops it again. One benchmark: `python -m bench compaction --only log`. Three
+long benchmarks run by name only: `python -m bench breakages`, `python -m bench faults`, `python -m bench large`.
 
 `python -m bench smoke` runs every benchmark at a twentieth of its size (`bench.smoke`).
 """

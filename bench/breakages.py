@@ -1,8 +1,8 @@
 """Deliberate breakages of the product, and whether the tests notice them: every patch of `tests/breakages` breaks one rule.
 
-`python -m bench breakages [NAME ...] [--write]`: each selection of tests that the index names must pass in a copy of the project, and fail
-in a copy with the patch. Exit status 1 where one is not noticed. pytest's exit status 1 alone is a notice: a file that cannot be imported, or
-a test that is not there, is none. `--write` renews `docs/breakages.md`, and goes with all of them only.
+`python -m bench breakages [NAME ...] [--write]`: each selection of tests in the index must pass in a copy of the project, and fail in a
+copy with the patch. Exit status 1 if the tests miss a breakage. Only pytest's exit status 1 counts as noticed: a file that cannot be
+imported, or a missing test, does not. `--write` writes `docs/breakages.md` again, and is allowed only for all breakages together.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from lifecycle_local.processes import end, find_process
 
 FOLDER = Path("tests/breakages")
 PAGE = Path("docs/breakages.md")
-# Of one run of pytest. The longest starts a Spark session and kills processes.
+# The limit for one run of pytest. The longest run starts a Spark session and kills processes.
 LIMIT_SECONDS = 1800
-# What `make test` runs, and the same generated logs each time: a property that notices notices again.
+# The tests of `make test`, with the same generated logs each time: a property that notices a breakage once notices it in every run.
 ARGUMENTS = ("-p", "no:cacheprovider", "--tb=no", "--hypothesis-profile=ci", "-m", "not hunt")
 PASSED, FAILED = 0, 1
-# Lines of a run that ended otherwise than it should.
+# Lines to show of a run that ended in an unexpected way.
 SHOWN = 15
 HEAD = """# Deliberate breakages
 
@@ -117,13 +117,13 @@ def copy_of(root: Path) -> Iterator[Path]:
 
 
 def run(tree: Path, selection: Selection) -> Ran:
-    """Run the tests with the tree's own code, and an embedded default of its own for those that need one."""
+    """Run the tests with the tree's own code. Tests that need an embedded default get one of their own."""
     layout, report = find_layout(), tree / "report.xml"
     report.unlink(missing_ok=True)
     environment = {
         **{name: value for name, value in os.environ.items() if name != "LIFECYCLE_TOOLS"},
         "PYTHONPATH": str(tree / "include"),
-        # Kept from one run to the next; what a tree writes there is never this project's own.
+        # The folder stays from one run to the next. A tree never writes to this project's own state folder.
         "LIFECYCLE_HOME": str(layout.state / "breakages"),
         "LIFECYCLE_JARS": os.environ.get("LIFECYCLE_JARS", str(layout.jars)),
     }
@@ -168,7 +168,7 @@ def trial(sound: Path, breakage: Breakage) -> Ran:
 
 
 def page(promises: Mapping[str, str], noticed: Mapping[Breakage, Sequence[str]]) -> str:
-    """What every breakage is, and which tests notice it."""
+    """Return the page that describes every breakage and names the tests that notice it."""
     lines = [HEAD]
     for promise, says in promises.items():
         lines += [f"## {says[0].upper()}{says[1:]}\n", "| breakage | what it breaks | tests that notice |", "|---|---|---|"]

@@ -1,7 +1,7 @@
-"""What people wait for: commands over twenty topics, and an ingest of one row, each as a process of its own.
+"""Commands that a person waits for: commands over twenty topics, and an ingest of one row, each as a process of its own.
 
-Two peers in the same run: a process that opens the catalog by PyIceberg and loads each of the topics' tables; and a PySpark application that
-reads the same row and appends it to a plain table of Iceberg's in the same catalog.
+Two peers run next to them. The first is a process that opens the catalog by PyIceberg and loads each of the topics' tables. The second is a
+PySpark application that reads the same row and appends it to a plain Iceberg table in the same catalog.
 
 `python -m bench commands --topics 1000` measures a large catalog. Making it takes some minutes.
 """

@@ -1,8 +1,8 @@
-"""Two-pass compaction from process start to committed snapshot, beside DuckDB's plain two passes over the same files.
+"""Two-pass compaction from process start to committed snapshot, next to DuckDB's plain two passes over the same files.
 
-The peer runs in a process of its own, on two threads: latest offset per key, then a copy of those rows in order, to bare Parquet
-files and without a commit. Each figure is a ratio of medians of the same run; CPU is that of whole process trees, JVM and workers
-included. Run: `python -m bench compaction [--messages N] [--only SET ...]`.
+The peer runs in a process of its own, on two threads. DuckDB finds the latest offset of each key, and then copies those rows in order to
+bare Parquet files, without a commit. A figure is a ratio of medians of the same run. CPU time is the time of whole process trees, JVM and
+workers included. Run: `python -m bench compaction [--messages N] [--only SET ...]`.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def measuring(scratch: Path) -> Iterator[Callable[[int], Measured]]:
 
 @contextmanager
 def own_ledger(scratch: Path) -> Iterator[None]:
-    """Make this process and those that it starts use a new ledger, which ends with the block."""
+    """Let this process and its children use a new ledger, and remove the ledger after the block."""
     folder = scratch / f"ledger-{token_hex(4)}"
     folder.mkdir(parents=True)
     before = os.environ.get(LEDGER_URL)

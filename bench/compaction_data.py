@@ -1,4 +1,4 @@
-"""What the compaction benchmark reads: logs of Zipf keys or of unique ones, and tails of new messages, as files of a topic."""
+"""Data of the compaction benchmark: logs with Zipf keys or unique keys, and tails of new messages, as files of a topic."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""What a compaction costs by the size of its tail and by that of the view it is taken up into, as a picture.
+"""Draw the cost of a compaction by the size of its tail and by the size of the view that takes the tail up.
 
-Beside it what DuckDB takes to compact it all again. Views have unique keys, which is the worst case: every key of the view is looked
-at. Run: `python -m bench compaction_growth [--view N] [--to FILE]`; it takes a while, and `make bench` leaves it out.
+The picture also shows the time that DuckDB takes to compact everything again. The views have unique keys, which is the worst case:
+compaction inspects every key of the view. Run: `python -m bench compaction_growth [--view N] [--to FILE]`. The run takes a while, so
+`make bench` leaves it out.
 """
 
 from __future__ import annotations

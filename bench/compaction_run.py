@@ -1,8 +1,9 @@
-"""One compaction in a fresh process, by the verbs as the applications call them:
-`python -m bench.compaction_run TOPIC AS_OF TO_GATE FROM_GATE`.
+"""One compaction in a fresh process, by the same functions as in the applications.
 
-Plans and stages, has the plan judged by whoever reads the run's name from the file TO_GATE and answers in FROM_GATE (the gate is an
-application of its own), and publishes. Prints the wall seconds of each step.
+Run: `python -m bench.compaction_run TOPIC AS_OF TO_GATE FROM_GATE`.
+
+The process plans and stages, and writes the run's name to the file TO_GATE. The gate, which is an application of its own, answers in the
+file FROM_GATE. Then the process publishes, and prints the wall seconds of each step.
 """
 
 from __future__ import annotations

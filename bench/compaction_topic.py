@@ -80,7 +80,7 @@ class Measured:
         update.commit()
 
     def compact(self) -> None:
-        """What is there, by the verbs, here; the gate is taken to have passed."""
+        """Compact the present messages in this process. The plan counts as passed by the gate."""
         record = steps.plan(self.services, self.name, as_of=self._next(), work="compaction")
         steps.stage(self.services, record.plan.plan_id)
         self._pass_plan(record.plan.plan_id)

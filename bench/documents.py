@@ -1,9 +1,10 @@
-"""Folding documents: one of 100,000 changes beside the bare loop over its fold, and 100,000 of twenty beside a plain `applyInPandas`.
+"""Folding documents: one document with 100,000 changes, and 100,000 documents with twenty changes each.
 
-The first compares a task's whole work on the document (reading, order, fold, the snapshot written) with the fold alone, in one process;
-its changes are a real editing history, begun anew when it ends. The second compares a run in a warm session, from the states to both
-commits, with the same fold over the same table by groups of pandas, whose result goes nowhere; the gate's proof is a figure beside.
-CPU is that of the whole process tree. Medians. Run: `python -m bench.documents [--documents N] [--repeats N]`.
+The first figure compares a task's whole work on one document (reading, order, fold, the written snapshot) with the bare loop over its fold,
+in one process. The changes are a real editing history, repeated from its beginning when it ends. The second figure compares a run in a warm
+session, from the states to both commits, with the same fold over the same table by a plain `applyInPandas`, whose result is not stored. The
+gate's proof is a separate figure. CPU time is the time of the whole process tree. Figures are medians. Run:
+`python -m bench.documents [--documents N] [--repeats N]`.
 """
 
 from __future__ import annotations
@@ -182,7 +183,7 @@ def many_documents(documents: int, repeats: int) -> int:
 
 
 def run(lake: Lake, name: TopicName, documents: int) -> tuple[Took, Took]:
-    """What a run costs, and what its proof does. All but the last change of each document go."""
+    """Return the cost of a run and the cost of its proof. The run purges every document's changes except the last."""
     s, policy = lake.services(), resolve(topic=SETTINGS, server={})
     store, snapshots, changes = s.documents, s.stores.snapshots, s.stores.changes
     synced = {document: (Synced(document=document, client="a", server_seq=CHANGES_EACH, at=None),) for document in names(documents)}
@@ -211,7 +212,7 @@ def run(lake: Lake, name: TopicName, documents: int) -> tuple[Took, Took]:
 
 
 def by_groups(session: SparkSession, name: TopicName) -> None:
-    """What anyone would write."""
+    """Fold the table in the way that anyone would write first."""
     fold = fold_of("json_merge_patch", yjs_roots={})
 
     def folded(group: pd.DataFrame) -> pd.DataFrame:
@@ -265,7 +266,7 @@ def fill(name: TopicName, documents: int) -> None:
 
 
 def payloads(documents: int, chance: np.random.Generator) -> list[bytes]:
-    """Of all changes of so many documents, document by document; each says something of its own, or storage would count for nothing."""
+    """Return the payloads of all changes, document by document. Every payload has random text, which compression cannot shrink."""
     said = chance.bytes(8 * documents * CHANGES_EACH).hex()
     texts = (said[at : at + 16] for at in range(0, len(said), 16))
     numbers = (seq for _ in range(documents) for seq in range(1, CHANGES_EACH + 1))
@@ -273,7 +274,7 @@ def payloads(documents: int, chance: np.random.Generator) -> list[bytes]:
 
 
 def stored_bytes(name: TopicName) -> int:
-    """All files of both tables, whoever needs them."""
+    """Return the size of the data files of both tables, also of files that no snapshot needs."""
     folders = [
         local_path(tables().load(name, kind=kind).location())
         for kind in ("", SNAPSHOTS)
@@ -283,7 +284,7 @@ def stored_bytes(name: TopicName) -> int:
 
 
 def live_bytes(name: TopicName) -> int:
-    """Of the files that the newest snapshots name: rows that are marked lie in them until they are rewritten."""
+    """Return the size of the files that the newest snapshots name. The files contain marked rows until a plan rewrites them."""
     found = 0
     for kind in ("", SNAPSHOTS):
         snapshot = tables().load(name, kind=kind).current_snapshot()

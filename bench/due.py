@@ -1,7 +1,7 @@
-"""What it costs to find that nothing is due: `lifecycle due` over 100 idle topics, as a process of its own, without a JVM.
+"""The cost of finding that nothing is due: `lifecycle due` over 100 idle topics, as a process of its own, without a JVM.
 
-The peer in the same run is what any answer from these tables costs at least: a process that opens the catalog by PyIceberg and
-loads each of the 100 tables.
+The peer in the same run shows the least cost of any answer from these tables: a process that opens the catalog by PyIceberg and loads each
+of the 100 tables.
 """
 
 from __future__ import annotations

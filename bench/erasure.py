@@ -1,8 +1,8 @@
-"""Erasing one key from 20 million messages in 320 files: only the files that hold it are written again.
+"""Erasing one key from 20 million messages in 320 files: the erasure rewrites only the files with the key.
 
-Planned, staged, judged, published and verified in a fresh process. The peer is DuckDB on two threads, which writes all files again without
-the key, as one does who does not know which hold it. Each figure is of a whole process tree, and a median. Neither process imports anything
-of this benchmark (`bench.erasure_run`). Run: `python -m bench erasure`.
+A fresh process plans, stages, judges, publishes and verifies. The peer is DuckDB on two threads. DuckDB does not know which files have the
+key, so it writes all files again without the key. Figures are of whole process trees, and medians. Neither process imports anything of this
+benchmark (`bench.erasure_run`). Run: `python -m bench erasure`.
 """
 
 from __future__ import annotations
