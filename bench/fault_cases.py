@@ -1,6 +1,6 @@
-"""What the fixture has a plan of: how each topic comes to hold what the plan is about, and where a run of it can die.
+"""Cases of the fixture: how a topic gets the contents that a plan is about, and where a run of the plan can die.
 
-Everything is small and the same whenever it is made: times are the standing clock's, keys and values are fixed.
+Everything is small and always the same: times come from the standing clock, and keys and values are fixed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ TTL = (("Nats-TTL", b"1s"),)
 
 
 class Maker(Protocol):
-    """What a case is made with."""
+    """The services, session, writer, folder and clock that a case needs."""
 
     @property
     def s(self) -> Services: ...
@@ -93,7 +93,7 @@ def _append(m: Maker, name: TopicName, at_s: float, *keys: bytes | None, ttl: bo
 
 
 def run(m: Maker, name: TopicName, at: Instant, work: Work) -> str:
-    """All of it, with a person's word; the plan's id."""
+    """Run all steps with a person's approval, and return the plan's id."""
     m.clock.now = at
     outcome = steps.run(m.s, name, as_of=at, approver=grant, work=work)
     assert outcome.name == "published" and outcome.plan_id is not None, (name, outcome)

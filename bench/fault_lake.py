@@ -42,7 +42,7 @@ from message_lifecycle.stores.record_log.store import RecordLogStore
 
 STREAM = "head"
 SECOND = 1_000_000
-# Of tests alone: the digests of erased keys in the fixture are made with it.
+# Only for tests: the digests of erased keys in the fixture were made with this secret.
 SECRET = KeySecret(b"the fixture's own and no secret!")
 DOCUMENTS = ("one", "two")
 _REQUESTS = {
@@ -61,7 +61,7 @@ _REQUESTS = {
 def services(
     engine: Callable[[], Engine], ledger: Ledger, *, of_lake: Tables | None = None, steps: Callable[[str], None] | None = None
 ) -> Services:
-    """`steps` is told every step of every store by its name; of the compacted view as `view:STEP`."""
+    """Return the services. `steps` gets the name of every step of every store. Steps of the compacted view are named `view:STEP`."""
 
     def of_view(step: str) -> None:
         if steps is not None:
@@ -108,8 +108,9 @@ def archive_of(folder: Path) -> Path:
 
 
 def seen(s: Services, name: TopicName, of_lake: Tables | None = None) -> dict[str, Any]:
-    """Every row of every table of the topic, without a JVM, all of it but the segment; of a topic that is no more whether it is deleted, and
-    not gone for good."""
+    """Return every row of every table of the topic, without the segment column, read without a JVM.
+
+    For a deleted topic, return whether it can still come back."""
     if isinstance(s.stores.log, RecordLogStore):
         return {"log": [value_of(message) for message in s.reader.messages(name)], "archive": _archived(s, name)}
     of_lake = of_lake or tables()
@@ -133,7 +134,7 @@ def seen(s: Services, name: TopicName, of_lake: Tables | None = None) -> dict[st
 
 
 def _archived(s: Services, name: TopicName) -> list[Any]:
-    """Of all plans of the topic."""
+    """Return the archived messages of all plans of the topic."""
     to = policy_of(s, name).archive_to
     assert to is not None
     there = [one.plan_id for one in s.ledger.plans(name) if Path(ParquetArchive(to).file(name, one.plan_id)).exists()]
@@ -141,7 +142,7 @@ def _archived(s: Services, name: TopicName) -> list[Any]:
 
 
 def past(name: TopicName, of_lake: Tables | None = None) -> dict[str, list[int]]:
-    """Of a topic's log how many snapshots it has, and how many files lie below it that hold data."""
+    """Return two numbers for a topic's log: its snapshots, and its data files on disk."""
     document = (of_lake or tables()).document(name)
     files = [path for path in local_path(str(document.content["location"])).rglob("data/**/*") if path.is_file()]
     return {"log": [len(document.content["snapshots"]), len([file for file in files if file.suffix in (".parquet", ".puffin")])]}

@@ -119,7 +119,7 @@ def _landing(m: Maker, name: TopicName) -> Work:
     for file in ("one", "two"):
         lines = [json.dumps({"key": f"{file} {at}", "at": at, "value": "v" * 50}) for at in range(6)]
         (folder / f"{file}.jsonl").write_text("\n".join([*lines[:3], "no message", *lines[3:], ""]), encoding="utf-8")
-    return "message_cleaner"  # what is asked is no plan: the word stands for it, and nobody reads it
+    return "message_cleaner"  # an ingest has no plan: the value only fills the place, and no code reads it
 
 
 def ingest(s: Services, landing: Path) -> str:
@@ -151,7 +151,7 @@ def case_of(operation: str) -> Case:
 
 
 def carried_out(s: Services, name: TopicName, work: Work, at: Instant) -> str:
-    """What the command of the work does; how it ended."""
+    """Run the command for the work, and return how it ended."""
     if isinstance(work, DeleteTopic):
         return delete_topic(s, name, by="ada", text="as expected").name
     if isinstance(work, ReclaimDeleted):

@@ -1,7 +1,7 @@
-"""One point of `bench faults`: an operation, a boundary, a fault there; and what the next run makes of it.
+"""One point of `bench faults`: an operation, a boundary, and a fault there. The point shows what the next run makes of the fault.
 
-An undisturbed run of the operation tells its boundaries (`bench.fault_watch`). The same run over the same lake then meets the fault at one of
-them, a fresh process goes on as a user does, by the same command, and what there is to see is compared.
+An undisturbed run of the operation gives the list of its boundaries (`bench.fault_watch`). The same run over the same lake then meets the
+fault at one of them. A fresh process continues as a user does, with the same command. The results of both are compared.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _UNNAMED = 70
 
 @dataclass(frozen=True, slots=True, order=True, kw_only=True)
 class Point:
-    """`boundary`: as the undisturbed run tells it, with its number among those that look alike."""
+    """`boundary`: its name in the undisturbed run, with a number if several boundaries look alike."""
 
     operation: str
     boundary: str
@@ -71,7 +71,7 @@ class Point:
 
 
 class Boundaries:
-    """Tells those of a run apart that look alike."""
+    """Number the boundaries of a run that look alike."""
 
     def __init__(self) -> None:
         self._seen: Counter[str] = Counter()
@@ -83,9 +83,12 @@ class Boundaries:
 
 
 def points_of(operation: str, run: Sequence[tuple[str, Boundary]]) -> Iterator[Point]:
-    """Which faults a boundary can have. Killed before a question is as killed after what was before it; what is asked of Java is more than a
-    question where Java then does something by which it can be seen. A catalog of before names files that are gone for good where the
-    operation deletes them, and a log of single records has none; a topic that comes or goes takes no writer."""
+    """Yield the points of a run: each boundary with each fault that it can have.
+
+    A kill before a call that only reads is the same as a kill after the call before it, so such a call gets no kill. A call of Java counts
+    as a change only if Java then does something visible. The fault `older` restores an earlier catalog. An operation that deletes files
+    that the earlier catalog names has no such fault, and neither has a log of single records, which has no catalog. A topic that appears or
+    disappears has no writer."""
     no_older = operation in FILES_GO or OPERATIONS[operation].on_records
     kills = ("kill", "second", "torn", "missing", "clock", *(() if no_older else ("older",)))
     beside = () if operation in TOPIC_GOES else ("writer",)
@@ -100,8 +103,9 @@ def points_of(operation: str, run: Sequence[tuple[str, Boundary]]) -> Iterator[P
 
 
 def mixed(points: Sequence[Point], seed: int) -> list[Point]:
-    """In an order of chance, but one of each fault at each kind of boundary in turn: the few calls that last are not lost among the many that
-    ask Java for something."""
+    """Shuffle the points, with one point of each fault at each kind of boundary in turn.
+
+    Otherwise the few lasting calls would be lost among the many calls of Java."""
     shuffled = sorted(points)
     random.Random(seed).shuffle(shuffled)
     turns: Counter[tuple[str, str]] = Counter()
@@ -117,8 +121,8 @@ def mixed(points: Sequence[Point], seed: int) -> list[Point]:
 
 
 class Unsynced:
-    """What a loss of power would take: content that was not brought to disk, and names that were not. A file that was renamed has its old
-    name again, and what it took the place of is back."""
+    """Play a loss of power: unsynced content and unsynced names are lost. A renamed file has its old name again, and the file that the
+    rename replaced is back."""
 
     def __init__(self) -> None:
         self._contents: set[Path] = set()
@@ -186,14 +190,14 @@ class Trial:
         import_noted(self.world)
 
     def points(self) -> list[Point]:
-        """All that there are."""
+        """Return all points of the operation."""
         damaged = [
             Point(operation=self.operation, boundary=name, fault=fault) for name in self.world.files(self.operation) for fault in _DAMAGES
         ]
         return [*points_of(self.operation, self.run), *damaged]
 
     def meets(self, point: Point) -> str:
-        """What comes of the fault: `same`, `not reached`, or the differences."""
+        """Return the effect of the fault: `same`, `not reached`, or the differences."""
         self.world.restore(self.operation)
         with self.world.catalog_kept(point.fault == "older"):
             met, status = self._damaged(point) if point.fault in _DAMAGES else self._disturbed(point)
@@ -271,7 +275,7 @@ class Trial:
         return tree
 
     def _undisturbed_and_appended(self) -> dict[str, Any]:
-        """What there is to see where the writer came after the run. It is made once."""
+        """Return the expected result if the writer appends after the run. The result is computed once."""
         if not self._appended:
             self.world.restore(self.operation)
             in_process(lambda: told(self.world, self.operation), log=self.log)
@@ -315,13 +319,13 @@ def told(world: World, operation: str) -> int:
 
 
 def note_modules(world: World) -> None:
-    """What this process has imported, for `import_noted`."""
+    """Note the modules that this process has imported, for `import_noted`."""
     with (world.folder / "modules").open("a", encoding="utf-8") as file:
         file.writelines(f"{name}\n" for name in list(sys.modules))
 
 
 def import_noted(world: World) -> None:
-    """What runs have imported is imported once, here, before the next ones are forked: half of their time, else."""
+    """Import the noted modules once, here, before the next runs are forked. Otherwise imports take half of a run's time."""
     file = world.folder / "modules"
     for name in dict.fromkeys(file.read_text(encoding="utf-8").splitlines()):
         if name.partition(".")[0] not in ("__main__", "__mp_main__", "bench"):
@@ -329,15 +333,16 @@ def import_noted(world: World) -> None:
                 import_module(name)
     file.unlink()
     gc.collect()
-    gc.freeze()  # or each of those that are forked goes through all of it again, and copies the pages
+    gc.freeze()  # otherwise each forked process visits all of these objects again, and copies the pages
 
 
 _java: java.Jvm | None = None
 
 
 def start_java() -> None:
-    """One that every process below this one asks which is not watched, and so need not start its own: a third of a point's time. It keeps
-    nothing from one to the next, as each opens the catalog anew."""
+    """Start one Java process for all unwatched processes below this one, so that they need not start their own.
+
+    That saves a third of a point's time. Java keeps no state from one process to the next, because each of them opens the catalog again."""
     global _java
     _java = java.Jvm(java.settings())
     _ = _java.gateway

@@ -1,8 +1,8 @@
-"""A process tree held at its boundaries: each call by which it would write a file, a database or a JVM is told before the kernel makes it.
+"""Hold a process tree at its boundaries: before the kernel makes a call that may write to a file, a database or a JVM, this module sees it.
 
-The kernel's own means for it (seccomp's user notifications) sees what Python, Java and libraries in C do alike, in the order in which it
-happens, and holds the caller until it has an answer: the call is made, fails with an error, or is the last thing that the tree came to. Linux
-on x86-64, without any privilege.
+The kernel's own interface (seccomp's user notifications) sees the calls of Python, Java and C libraries alike, in their true order. The
+interface holds the caller until this module answers. The kernel then makes the call, lets it fail with an error, or never makes it because
+the tree is killed. Linux on x86-64, without any privilege.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NOTIFY, _ALLOW = 0x7FC00000, 0x7FFF0000
 _X86_64 = 0xC000003E
 _OPEN, _OPENAT = 2, 257
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
-# By number: the name, and where its path stands among its arguments; the descriptor of the folder from which it goes stands before it.
+# By number: the call's name, and the position of the path in the arguments. The folder's descriptor, if any, is just before the path.
 _BY_PATH = {2: ("open", 0), 257: ("open", 1), 82: ("rename", 1), 264: ("rename", 3), 316: ("rename", 3), 87: ("unlink", 0), 263: ("unlink", 1),
             83: ("mkdir", 0), 258: ("mkdir", 1), 84: ("rmdir", 0), 86: ("link", 1), 265: ("link", 3), 76: ("truncate", 0)}  # fmt: skip
 _RENAMED = {82: 0, 264: 1, 316: 1}
@@ -47,7 +47,7 @@ _ANSWER_SECONDS = 60.0
 _ENDS_WITHIN_SECONDS = 180.0
 _POLL_MS = 20
 GIVES_WAY = 5
-# What stands for a part of a name that is another each time.
+# The parts of names that differ from run to run.
 _NAMED_ANEW = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?<![a-z])[0-9a-f]{8,}|\d+")
 _SQL = re.compile(rb"\b(INSERT INTO|UPDATE|DELETE FROM|FROM|SELECT|BEGIN|COMMIT|ROLLBACK|SET|SHOW)\b[\s\"]*([a-z_]\w*)?", re.IGNORECASE)
 _READS = ("SELECT", "FROM", "SHOW", "SET", "BEGIN", "ROLLBACK")
@@ -55,8 +55,10 @@ _READS = ("SELECT", "FROM", "SHOW", "SET", "BEGIN", "ROLLBACK")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Boundary:
-    """One call before it is made. `what`: the same of each run, names made anew left out. `writes`: something lasting is changed by it, or may
-    be (a call of Java). `process`: whose it is. `path`: of a file; `source`: the one that is renamed to it."""
+    """One call before the kernel makes it.
+
+    `what`: the same in each run, because the parts of names that differ are left out. `writes`: the call changes, or may change (a call of
+    Java), something lasting. `process`: the caller. `path`: of a file. `source`: the file that is renamed to `path`."""
 
     kind: Kind
     what: str
@@ -69,7 +71,7 @@ class Boundary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Call:
-    """What the kernel tells of a call."""
+    """The kernel's message about a call."""
 
     id: int
     thread: int
@@ -79,7 +81,7 @@ class _Call:
 
 @dataclass(slots=True)
 class Tree:
-    """A process of ours with all that it starts. `folder`: whose files are looked at; `database`: the port of the server."""
+    """One of our processes and its descendants. `folder`: calls on its files are boundaries. `database`: the port of the server."""
 
     folder: Path
     database: int
@@ -99,7 +101,7 @@ class Tree:
         if pid == 0:
             self._be_watched(shared, work)
         while not (number := struct.unpack("i", shared[:4])[0]):
-            time.sleep(0.001)  # nothing but the shared page tells that the child has its filter: until then it can be told no other way
+            time.sleep(0.001)  # the shared page is the only way to hear from the child until its filter is there
         if number < 0:
             raise SystemExit(f"the kernel refuses to tell calls (seccomp): {os.strerror(-number)}")
         found = find_process(pid)
@@ -119,18 +121,18 @@ class Tree:
             listener = _filtered()
             shared[:4] = struct.pack("i", listener)
             while not struct.unpack("i", shared[4:8])[0]:
-                time.sleep(0.001)  # the same the other way round: a call that waits would be one of those that are watched
+                time.sleep(0.001)  # the same in the other direction: a call that waits would itself be watched
             os.close(listener)
             status = work()
-        except BaseException:  # noqa: BLE001  # a fork must never return into its parent's code: whatever it is, it is told, and the process ends
+        except BaseException:  # noqa: BLE001  # a fork must never return into its parent's code: print any error and end the process
             traceback.print_exc()
         finally:
             sys.stdout.flush()
             os._exit(status)
 
     def boundaries(self) -> Iterator[Boundary]:
-        """Each as it is reached; when the next is asked for it was made, unless something else was done with it meanwhile. Ends with the tree's
-        first process."""
+        """Yield each boundary before its call. When the caller asks for the next one, the call is made, unless the caller has done
+        something else with it. Ends with the tree's first process."""
         deadline = time.monotonic() + _ENDS_WITHIN_SECONDS
         poll = select.poll()
         poll.register(self._listener, select.POLLIN)
@@ -161,7 +163,7 @@ class Tree:
             line.shutdown(socket.SHUT_RDWR)
 
     def lose_answer(self) -> None:
-        """The call at which the tree is held is made, and whoever is asked does it; but the connection breaks before the answer is read."""
+        """Let the server carry out the call at which the tree is held, but break the connection before the tree reads the answer."""
         assert self._call is not None
         call, self._call = self._call, None
         payload = self._payload(call, whole=True)
@@ -193,7 +195,7 @@ class Tree:
                 answer += part
 
     def _received(self) -> _Call | None:
-        """The next call that waits; None: whoever called was killed meanwhile."""
+        """Return the next waiting call, or None if its process was killed meanwhile."""
         buffer = ctypes.create_string_buffer(80)
         if _libc.ioctl(self._listener, ctypes.c_ulong(_RECEIVE), buffer) < 0:
             return None
@@ -265,7 +267,7 @@ class Tree:
         return Boundary(kind="file", what=f"{name} {told}", writes=True, path=path, syncs=syncs)
 
     def _statements(self, connection: str, payload: bytes) -> Iterator[bytes]:
-        """What is told by the messages of PostgreSQL's protocol; a statement prepared before as it was then."""
+        """Yield the statements in the messages of PostgreSQL's protocol. For a prepared statement, yield the text from its preparation."""
         at = 0
         while at + 5 <= len(payload) and payload[at : at + 1].isalpha():
             kind, length = payload[at : at + 1], int.from_bytes(payload[at + 1 : at + 5], "big")
@@ -291,11 +293,11 @@ class Tree:
 
 
 def _of_statement(statements: Sequence[bytes]) -> Boundary | None:
-    """Of what a client tells PostgreSQL at once: the statement that writes, where one does, as BEGIN goes out together with what follows it."""
+    """Return the boundary for statements that a client sends together: the writing one, if any, because BEGIN comes with the next one."""
     found = [(verb.decode().upper(), (table or b"").decode().lower()) for text in statements for verb, table in _SQL.findall(text)]
     if not found:
         return Boundary(kind="database", what="ask whether it is there", writes=False) if statements else None
-    # `FOR UPDATE` has no table; whoever locks a row is about to write.
+    # `FOR UPDATE` names no table. A client that locks a row is about to write.
     writing = [one for one in found if one[0] == "COMMIT" or (one[1] and one[0] not in _READS)]
     verb, table = (writing or [one for one in found if one[0] == "FROM" and one[1] not in ("", "pg_catalog")] or found)[0]
     what = {"FROM": f"SELECT {table}", "COMMIT": verb, "BEGIN": verb, "ROLLBACK": verb}.get(verb, f"{verb} {table}".strip())
@@ -304,7 +306,7 @@ def _of_statement(statements: Sequence[bytes]) -> Boundary | None:
 
 
 def _of_java(payload: bytes) -> Boundary | None:
-    """Of what is told Java by py4j: a method called, or a constructor. What it asks of names and memory is none."""
+    """Return the boundary of a method or constructor that py4j calls in Java. Requests about names and memory are no boundary."""
     lines = payload.split(b"\n", 3)
     if lines[0] == b"c" and len(lines) > 2:
         return Boundary(kind="java", what=f"call {lines[2].decode(errors='replace')}", writes=True)
@@ -316,7 +318,7 @@ def _is_whole(answer: bytes, *, of_java: bool) -> bool:
     return answer.endswith(b"\n") if of_java else answer[-6:-1] == b"Z\x00\x00\x00\x05"
 
 
-# What the kernel is asked.
+# Requests to the kernel.
 
 
 class _Instruction(ctypes.Structure):
@@ -337,14 +339,14 @@ def die_with_parent() -> None:
 
 
 def _filtered() -> int:
-    """From now on this process and all below it are told of; the listener's descriptor, negative: the error."""
+    """Let the kernel report the calls of this process and its children. Return the listener's descriptor, or minus the error."""
     program = [
         _Instruction(_LOAD, 0, 0, 4),
         _Instruction(_EQUAL, 1, 0, _X86_64),
         _Instruction(_RETURN, 0, 0, _ALLOW),
         _Instruction(_LOAD, 0, 0, 0),
     ]
-    # Opened for reading alone, a file is nobody's business: the flags are the second argument of one call and the third of the other.
+    # Opening a file only for reading is no boundary. The flags are the second argument of one call and the third of the other.
     for number, argument in ((_OPEN, 1), (_OPENAT, 2)):
         program += [
             _Instruction(_EQUAL, 0, 4, number),
@@ -397,7 +399,7 @@ def _path(call: _Call, at: int) -> Path:
 
 
 def _peer(pid: int, number: int) -> int | None:
-    """The port to which the socket is connected, on this machine; of others None."""
+    """Return the port of the socket's peer on this machine, or None for another machine."""
     with socket.socket(fileno=_descriptor_of(pid, number)) as line:
         if line.family not in (socket.AF_INET, socket.AF_INET6):
             return None

@@ -1,7 +1,7 @@
-"""The small lakes of `bench faults`: one topic for each operation, made once, put back as it was before each run; and what is compared.
+"""The small lakes of `bench faults`: one topic for each operation, made once and restored before each run; and the comparison of results.
 
-A lake's folder and its one database, which holds the catalog and the ledger, are copied whole. They lie at the same place and have the same
-name each time, as tables name their files by whole paths.
+A lake is a folder and one database for the catalog and the ledger, both copied whole. The folder has the same place and the database the
+same name each time, because tables name their files by whole paths.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from message_lifecycle.stores.iceberg.writer import IcebergWriter
 
 # A run that published is asked again until it finds nothing; a plan may leave more to the next.
 _RUNS = 4
-# So many differences are told of each part.
+# The number of differences to report in each part.
 _TOLD = 4
 _NAMED_ANEW = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?<![a-z])[0-9a-f]{8,}|\d{4}-\d\d-\d\dT[\d:.]+Z|\d{10,}")
 _NUMBERS = re.compile(r"\d+")
@@ -69,7 +69,7 @@ class World:
         return self.folder / "templates" / operation
 
     def configure(self) -> None:
-        """This process's lake, and that of all that it forks."""
+        """Point this process and its children to this lake."""
         conf = self.folder / "spark"
         shutil.copytree(self.layout.spark_conf, conf, dirs_exist_ok=True)
         for old, new in ((self.layout.state / ".pyiceberg.yaml", self.folder / ".pyiceberg.yaml"), (conf / "spark-defaults.conf",) * 2):
@@ -83,7 +83,7 @@ class World:
         }
 
     def make(self, operation: str, in_process: Callable[[Callable[[], None]], None]) -> None:
-        """The template of the operation's lake, with what is asked of it beside."""
+        """Make the template of the operation's lake, and store the requested work with it."""
         self._database(f"CREATE DATABASE {self.database}")
         shutil.rmtree(self.warehouse, ignore_errors=True)
         self.warehouse.mkdir(parents=True)
@@ -98,13 +98,13 @@ class World:
         self._execute(f"DROP DATABASE IF EXISTS {template} WITH (FORCE)", f"ALTER DATABASE {self.database} RENAME TO {template}")
 
     def restore(self, operation: str) -> None:
-        """The lake as it was made."""
+        """Restore the lake from its template."""
         shutil.rmtree(self.warehouse, ignore_errors=True)
         subprocess.run(["cp", "-a", str(self.template(operation) / "lake"), str(self.warehouse)], check=True)
         self._database(f"CREATE DATABASE {self.database} TEMPLATE {self.database}_{operation}")
 
     def files(self, operation: str) -> dict[str, Path]:
-        """Those of the lake as it was made, by a name that is the same whenever it is made."""
+        """Return the files of the template by names that are the same in each template."""
         made = self.template(operation) / "lake"
         there = sorted((path.stat().st_mtime_ns, path) for path in made.rglob("*") if path.is_file() and path.suffix != ".crc")
         seen: Counter[str] = Counter()
@@ -128,13 +128,14 @@ class World:
             )  # fmt: skip
 
     def forget(self, operation: str) -> None:
-        """All of it goes."""
+        """Remove the operation's databases and template."""
         self._execute(*(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)" for name in (self.database, f"{self.database}_{operation}")))
         shutil.rmtree(self.template(operation))
 
     def run(self, operation: str, *, seconds_late: int = 0) -> str:
-        """The operation's own command, by a process that has done nothing else; how it ended. `seconds_late`: so much its clock, and its as-of, stand
-        behind."""
+        """Run the operation's own command in a fresh process, and return how it ended.
+
+        `seconds_late`: how far the process's clock and its as-of are behind."""
         with self._opened(operation, Instant(case_of(operation).at - seconds_late * SECOND)) as (s, at):
             if operation == INGEST:
                 return ingest(s, self.folder / "landing")
@@ -161,8 +162,9 @@ class World:
             views.status(s, None)
 
     def finish(self, operation: str, *, seconds_late: int = 0) -> list[str]:
-        """As a user goes on: the same command, until it finds nothing to do; asked for a later time where an error says so. How each ended.
-        `seconds_late`: of the first alone."""
+        """Continue as a user does: repeat the command until it finds nothing to do. Return how each run ended.
+
+        If an error asks for a later time, the next run is later. `seconds_late`: of the first run only."""
         ended: list[str] = []
         late = seconds_late
         while not ended or (ended[-1] in ("published", "starved", "CommitLost") and len(ended) < _RUNS):
@@ -176,7 +178,7 @@ class World:
         return ended
 
     def look(self, operation: str) -> dict[str, Any]:
-        """What there is to see after all runs, names made anew and times left out."""
+        """Return everything visible after all runs, without times and without the parts of names that differ from run to run."""
         name = name_of(operation)
         with self._opened(operation) as (s, _):
             of_lake = Tables()
@@ -194,16 +196,17 @@ class World:
         return {**found, **self._left(operation)}
 
     def _left(self, operation: str) -> dict[str, Any]:
-        """What a reclaim far from now says, and which files are there that it would not take and no table names; apart from them those of tables
-        that the catalog does not have."""
+        """Return the result of a reclaim in the far future, and the leftover files that it would not remove and that no table names.
+
+        Leftover files of tables that the catalog does not have are counted separately."""
         name = name_of(operation)
-        # A view has a file of metadata each time that it is told, and keeps them all.
+        # A view gets a new metadata file each time it is written, and keeps all of them.
         there = {path for path in self.warehouse.rglob("*") if path.is_file() and not path.name.endswith((".crc", ".gz.metadata.json"))}
         if OPERATIONS[operation].on_records:
             return {"left": Counter(told_path(path.relative_to(self.warehouse)) for path in there)}
         lost = self._of_no_table(there)
         there -= lost
-        # The metadata of a table whose making has died before the catalog had it: nobody knows of them, and there is no message in them.
+        # A run that died while it created a table leaves metadata that no catalog has. Such files have no messages, so they do not count.
         lost = {path for path in lost if any(one.suffix == ".parquet" for one in lost if one.is_relative_to(self._table_folder(path)))}
         found = {"lost": Counter(told_path(path.relative_to(self.warehouse)) for path in lost)}
         with self._opened(operation, FAR) as (s, _):
@@ -257,12 +260,14 @@ class World:
 
 
 def told_path(path: Path) -> str:
-    """The same whenever it is made: what is named anew left out."""
+    """Return the path without the parts that differ from run to run."""
     return _NUMBERS.sub("*", _NAMED_ANEW.sub("*", str(path)))
 
 
 def _ended(outcomes: Iterable[Outcome]) -> list[str]:
-    """Those that changed something, or that a person must see. How many reclaims it takes, where one has died among its files, is no difference."""
+    """Return the outcomes that changed something or that a person must see.
+
+    The number of reclaims is no difference, because a reclaim that died among its files needs another one."""
     told = [one for one in outcomes if one.name in ("published", "failed", "blocked")]
     reclaims = {f"{one.operation} {one.name}" for one in told if one.operation == "reclaim"}
     others = [
@@ -310,9 +315,9 @@ def _plain(found: Any) -> Any:
     return _NAMED_ANEW.sub("*", found) if isinstance(found, str) else found
 
 
-# What is not compared where it is no difference: how much a reclaim would take is a figure; a plan that did not see what a writer appended
-# leaves it to the next, so that there are two, and numbers its markers behind it or before it; what a catalog of before has lost is removed a
-# second time, and a table that it has lost is made a second time.
+# Results that may differ without a fault. The size of a future reclaim is only a figure. A plan that did not see a writer's append leaves
+# it to the next plan: there are then two plans, and markers get numbers before or after the append. With an earlier catalog, a second run
+# removes lost messages again, and creates lost tables again.
 _NOT_COMPARED = {
     "": ("takeable",),
     "writer": ("takeable", "outcomes", "tables", "ended"),
@@ -326,7 +331,7 @@ def differences(found: Mapping[str, Any], undisturbed: Mapping[str, Any], *, fau
     if fault in ("clock", "older"):
         found, undisturbed = _without(_TIMES, found), _without(_TIMES, undisturbed)
     if fault in ("away", "half"):
-        # A gate that misses the file says so, and the next run plans anew.
+        # A gate that misses the file reports that, and the next run makes a new plan.
         found = {**found, "outcomes": [one for one in found.get("outcomes", ()) if one.split()[1] != "blocked"]}
     if fault == "writer":
         found, undisturbed = _in_any_order(found), _in_any_order(undisturbed)

@@ -1,8 +1,9 @@
-"""Faults of our own at every boundary of every operation: what the next run makes of them, compared with a run that nothing disturbed.
+"""Our own faults at every boundary of every operation: the result of the next run is compared with the result of an undisturbed run.
 
-`python -m bench faults [--operation X ...] [--each N] [--seconds S] [--seed S] [--jobs N]`. A *point* is an operation, a boundary and a fault
-(`bench.fault_point`). Points that were run before, and are in `bench/faults.tsv` with the commit that they ran at, are not run again (`--again`:
-those of the named operations are). Exit status 1 where there is a difference, each told with the command that shows it again.
+`python -m bench faults [--operation X ...] [--each N] [--seconds S] [--seed S] [--jobs N]`. A *point* is an operation, a boundary and a
+fault (`bench.fault_point`). `bench/faults.tsv` lists the points of earlier runs with their commits. The command skips these points, except
+with `--again`, which runs the points of the named operations again. Exit status 1 if there is a difference. The output gives the command
+that reproduces it.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ class Ran:
 
 
 def results(file: Path) -> dict[Point, Ran]:
-    """What was run so far."""
+    """Return the results of earlier runs."""
     lines = file.read_text(encoding="utf-8").splitlines()[1:] if file.is_file() else []
     found = {}
     for line in lines:
@@ -102,7 +103,7 @@ def results(file: Path) -> dict[Point, Ran]:
 
 
 def keep(file: Path, ran: Iterable[Ran]) -> None:
-    """All of it, in order, so that two files can be compared."""
+    """Write all results in order, so that two files can be compared."""
     part = file.with_suffix(".part")
     part.write_text("".join([_TITLES, *map(_line, sorted(ran, key=lambda one: one.point))]), encoding="utf-8")
     part.replace(file)
@@ -158,7 +159,7 @@ _world: World
 
 
 def begin(layout: Layout, address: postgres.Address, begun: Synchronized[int]) -> None:
-    """This worker's own lake, which all of its runs have after each other."""
+    """Make this worker's own lake, which its runs use one after another."""
     die_with_parent()
     with suppress(PermissionError):
         os.nice(-GIVES_WAY)

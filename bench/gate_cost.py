@@ -1,8 +1,8 @@
-"""What the quality gate costs for one and the same drop on topics of 1 GB and of 10 GB: evidence and judgement, in a warm application.
+"""The cost of the quality gate for the same drop on topics of 1 GB and of 10 GB: evidence and judgement, in a warm application.
 
-It must be flat in bytes, for it looks at metadata and at a sample of what goes. Its peer is itself on the smaller topic: first as
-many files that are ten times as large, then ten times as many files, in which it is linear at the most. The files that go are
-real; those that stay are only declared, so opening one of them would fail.
+The cost must not grow with the bytes, because the gate inspects metadata and a sample of the removed messages. The peer is the gate itself
+on the smaller topic. First the larger topic has as many files, ten times as large. Then it has ten times as many files, where the cost may
+grow ten times at most. The removed files are real. The other files are only declared, so opening one of them would fail.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ REPEATS = size.repeats(3)
 GOING, ROWS = 10, 3
 MB = 1_000_000
 MESSAGE_BYTES = 1_000
-# Messages that go are of the first minute since 1970, without its second 0, which means unknown; those that stay of the half minute before as_of.
+# Removed messages are of the first minute since 1970, without its second 0, which means unknown. The others are of the half minute before
+# as_of.
 START_S = 1_000
 AS_OF_S = START_S + 30.0
-# 1 is flat. A gate that read what stays would be at 10.
+# 1 is flat. A gate that read the remaining messages would be at 10.
 MAX_RATIO = 1.5
 FEW, MANY = size.of(1_000), size.of(10_000)
 TOPICS = {
@@ -41,7 +42,7 @@ TOPICS = {
 
 
 def prepared(lake: Lake, session: SparkSession, files: int, file_bytes: int) -> TopicName:
-    """A topic of which the first segments, few and small, are expired, and that many bytes are not."""
+    """Make a topic with a few small expired segments at its beginning, and `files` unexpired files of `file_bytes` each."""
     name = lake.topic()
     lake.append(name, *(Rows(base=ROWS * at, times=tuple(range(ROWS * at + 1, ROWS * (at + 1) + 1))) for at in range(GOING)))
     stays = Shape(

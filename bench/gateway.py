@@ -1,7 +1,7 @@
-"""An object store for the benchmarks: versitygw, which keeps objects as files of a folder, where it is on PATH or `VERSITYGW` names it; else our
-own, in Python and in memory, whose CPU is then part of what is measured on a small machine.
+"""An object store for the benchmarks: versitygw, if it is on PATH or `VERSITYGW` names it, else our own store.
 
-`go install github.com/versity/versitygw/cmd/versitygw@latest` makes it. Nothing of the project needs it.
+versitygw keeps objects as files of a folder. Our own store is in Python and in memory, so on a small machine its CPU time is part of the
+measurement. `go install github.com/versity/versitygw/cmd/versitygw@latest` installs versitygw. The project itself does not need it.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ def program() -> Path | None:
 
 
 def name() -> str:
-    """Which store it is, for what is printed."""
+    """Return the store's name as the output shows it."""
     found = program()
     return "our own S3 server (Python, objects in memory)" if found is None else f"{found.name} (Go, objects are files)"
 
 
 @contextmanager
 def gateway(executable: Path, folder: Path, root: Key, *, port: int = 0) -> Iterator[Gateway]:
-    """It serves what the folder has meanwhile. Raises RuntimeError where it does not start."""
+    """Serve the folder's objects during the block. Raises RuntimeError if versitygw does not start."""
     folder.mkdir(parents=True, exist_ok=True)
     port = port or next(filter(is_free, _PORTS))
     environment = {**os.environ, "ROOT_ACCESS_KEY": root.name, "ROOT_SECRET_KEY": root.secret}
@@ -78,5 +78,5 @@ def _wait(process: subprocess.Popen[bytes], port: int) -> None:
         with socket.socket() as probe:
             if probe.connect_ex((LOOPBACK, port)) == 0:
                 return
-        time.sleep(_POLL_SECONDS)  # it tells nobody that it listens
+        time.sleep(_POLL_SECONDS)  # versitygw sends no signal when it listens
     raise RuntimeError(f"versitygw does not listen on port {port}")

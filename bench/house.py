@@ -1,4 +1,4 @@
-"""How large the house is, and where it asks which operation or which table it is: counted from the code itself, never estimated.
+"""The size of the code base, and the places where code asks which operation or table it has. The figures come from the code itself.
 
 `python -m bench.house` prints the figures that CONTRIBUTING states; `--places` names each place that asks.
 """
@@ -33,13 +33,13 @@ FOLDERS = ("include", "plugins", "spark_apps", "dags")
 PACKAGE = "message_lifecycle"
 EMBEDDED = "lifecycle_local"
 PLANNED = frozenset({"plan", "change", "commit", "planned"})
-"""Names that hold a plan or one of its changes; a field is a plan's, too, where it is read of a field `plan`."""
+"""Names that hold a plan or one of its changes. A field belongs to a plan, too, if it is read from a field `plan`."""
 PARTS = frozenset(name for kind in (Plan, *get_args(Change)) for name in (*dir(kind), *(field.name for field in fields(kind))))
-"""Fields, properties and methods of a plan and of its changes: a document's change, for one, has other fields."""
+"""Fields, properties and methods of a plan and of its changes. A document's change, for example, has other fields."""
 TOLD_APART = {
     "include/message_lifecycle/app/operations/registry.py": "where alone an operation is meant to be told from another by its name",
 }
-"""Modules that ask by design, and why. All others say what they know by the data."""
+"""Modules that ask by design, with the reason. All other modules decide by the data."""
 ROOT_ERROR = "LifecycleError"
 OPERATIONS = frozenset(get_args(Operation))
 TABLES = frozenset((*get_args(TableKind), *BESIDE))
@@ -51,7 +51,7 @@ LISTS = {"Operation": OPERATIONS, "TableKind": TABLES}
 UNMISTAKABLE = frozenset(word for word in OPERATIONS if "_" in word)
 """Words that no other list has."""
 REST = frozenset({"else", "other", "rest", "default", "*", ""})
-"""What stands for all other words: of no list."""
+"""Words for "every other word", which belong to no list."""
 TESTS = ("startswith", "endswith", "removeprefix", "removesuffix", "in_", "not_in", "is_", "isin", "index", "count", "contains", "fromkeys")
 """Methods that test by what they are given, of texts, collections and columns."""
 OTHER_LISTS = {
@@ -69,7 +69,7 @@ SECOND = 1_000_000
 
 @cache
 def modules(root: Path) -> dict[str, ast.Module]:
-    """Path from the root -> what stands there."""
+    """Return the syntax tree of each module, by its path from the root."""
     found = sorted(path for folder in FOLDERS for path in (root / folder).rglob("*.py"))
     return {path.relative_to(root).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in found}
 
@@ -79,7 +79,7 @@ def _module(path: str) -> str:
 
 
 def places(trees: Mapping[str, ast.Module]) -> dict[str, list[int]]:
-    """Where it is asked, as path and the function or the constant in it -> lines. `TOLD_APART` is left out."""
+    """Return the lines that ask, by the path and the function or constant around them. `TOLD_APART` is left out."""
     found: dict[str, list[int]] = defaultdict(list)
     words = Words({_module(path): tree for path, tree in trees.items()})
     for path, tree in trees.items():
@@ -89,11 +89,16 @@ def places(trees: Mapping[str, ast.Module]) -> dict[str, list[int]]:
 
 
 def asking(words: Words, module: str) -> Iterator[int]:
-    """Lines that compare, match, look up, collect or test by an operation's name, a table's kind or a change's kind, or by a change's class;
-    also where a constant has the word. A call that is given one, and a type that lists them, only name it.
+    """Yield lines that decide by the name of an operation, a table's kind, a change's kind, or a change's class.
 
-    Three things are of another list: what `OTHER_LISTS` names; a dict or a set of which as many words are not ours, but for names that
-    nobody else has (`UNMISTAKABLE`); and a key of what the same module reads by other keys, too, for that is a record with fields."""
+    Such a line compares, matches, looks up, collects or tests, by such a name or by a constant with the name. A call with a name as its
+    argument, and a type that lists the names, do not count.
+
+    Three cases belong to other lists and do not count:
+
+    - the names in `OTHER_LISTS`;
+    - a dict or set whose names are not ours by half or more, unless a name is `UNMISTAKABLE`;
+    - a key of a record: the same module reads other keys of the record, too, so the record has fields."""
     tree = words.trees[module]
     fields = [(of, key.value) for of, key in _reads(tree) if isinstance(key, ast.Constant)]
     records = {_holds(of) for of, key in fields if isinstance(key, str) and key not in WORDS} - {""}
@@ -147,7 +152,7 @@ def asking(words: Words, module: str) -> Iterator[int]:
 
 
 def _reads(tree: ast.Module) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """What is read or written by a key, and the key."""
+    """Yield each expression that is read or written by a key, with the key."""
     for node in ast.walk(tree):
         match node:
             case ast.Subscript(value=of, slice=key) if _named(of) != "Literal":
@@ -159,7 +164,7 @@ def _reads(tree: ast.Module) -> Iterator[tuple[ast.expr, ast.expr]]:
 
 
 class Words:
-    """The texts that an expression stands for, through names of this module, of its classes, and of those that it imports."""
+    """The texts that an expression stands for. Follows names of the module, of its classes, and of its imports."""
 
     def __init__(self, trees: Mapping[str, ast.Module]) -> None:
         self.trees = trees
@@ -167,7 +172,7 @@ class Words:
         self._from = {module: dict(_origins(tree)) for module, tree in trees.items()}
 
     def of(self, module: str, node: ast.AST, seen: frozenset[tuple[str, str]] = frozenset()) -> frozenset[str]:
-        """The text that it is, those of a collection, or those of either branch."""
+        """Return the texts of an expression: a text itself, the items of a collection, or the texts of both branches."""
         match node:
             case ast.Constant(value=str(text)):
                 return frozenset({text})
@@ -206,7 +211,7 @@ def _dotted(node: ast.AST) -> str:
 
 
 def _constants(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
-    """What a module names once, at its top, and what its classes do."""
+    """Yield the names that a module or one of its classes assigns at its top, with the values."""
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
     for within, body in [("", tree.body), *((f"{of.name}.", of.body) for of in classes)]:
         for node in body:
@@ -240,7 +245,7 @@ def _holds(node: ast.AST) -> str:
 
 
 def _owner(tree: ast.Module, line: int) -> str:
-    """The function or the constant in which the line stands."""
+    """Return the name of the function or constant around the line."""
     names: list[str] = []
     body: Sequence[ast.stmt] = tree.body
     while inner := next((node for node in body if node.lineno <= line <= (node.end_lineno or node.lineno)), None):
@@ -266,7 +271,7 @@ def import_lines(tree: ast.Module) -> int:
 
 
 def error_classes(trees: Mapping[str, ast.Module]) -> set[str]:
-    """All below the root error, by name."""
+    """Return the names of all classes below the root error."""
     bases: dict[str, set[str]] = {
         node.name: {_named(base) for base in node.bases}
         for tree in trees.values()
@@ -323,7 +328,7 @@ def _imported(node: ast.AST, known: Mapping[str, object]) -> Iterator[str]:
 
 
 def _conditions(tree: ast.AST) -> Iterator[ast.expr]:
-    """Each expression that decides which way to go."""
+    """Yield the expressions that decide between branches."""
     for node in ast.walk(tree):
         match node:
             case ast.If(test=test) | ast.IfExp(test=test) | ast.While(test=test):
