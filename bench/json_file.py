@@ -1,10 +1,14 @@
-"""Messages in one JSON file: a removal against a bare loop that reads, parses and writes; a read under limits against one without.
+"""Messages in one JSON file: a removal against a bare loop that reads, parses and writes; a read under limits against a read without.
 
-The bare loop is what anyone would write: every line by `orjson.loads`, and written again; no check, no lock, no fsync. A removal writes
-anew what stays, and has it on disk before it takes the old file's name. Two are measured as `lifecycle run` does them, in the process that has
-planned them and so knows the file: the oldest messages, after which nothing needs to be parsed any more, and single ones up to the end, which
-is held to the limit. A third, of the oldest, with the first look that another process needs, which checks every line. Reads are those of the command: all messages, and those under limits by age, number and bytes. All in this process, by turns; each figure
-is a median.
+The bare loop is the code that anyone would write first: it parses every line with `orjson.loads` and writes it again, without check, lock
+or fsync. Our removal writes the remaining messages to a new file, and flushes that file to disk before it replaces the old one.
+
+Two removals run as in `lifecycle run`, in the process that has planned them and so knows the file. One removes the oldest messages, and
+need not parse the rest of the file. The other removes single messages up to the end of the file, and has the limit. A third removal, of the
+oldest messages, includes the first inspection that another process needs, which checks every line.
+
+The reads are the command's own: all messages, and messages under limits by age, number and bytes. Everything runs in this process, by
+turns. Figures are medians.
 """
 
 from __future__ import annotations

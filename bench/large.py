@@ -1,10 +1,11 @@
-"""A topic of some gigabytes compacted, expired and erased on the embedded cluster, at two sizes, so that growth is seen and not guessed.
+"""A topic of some gigabytes is compacted, expired and erased on the embedded cluster, at two sizes, so that the growth is measured.
 
-Messages have values of 1,000 to 2,000 random bytes, which nothing compresses, and keys with four versions each; segments have about 64 MB, and a
-quarter of them is too old. Each deed is a command line of its own, from its start to its end: `lifecycle compact`, `run` and `erase`, the last
-with the word that approves it. Of each: seconds of the clock and of CPU, the greatest memory of the driver (Python and Java together) and of
-each executor, and the bytes that went out of the store and came into it. Objects are files where versitygw is there; what our own store keeps
-is in memory, which is too little for more than a gigabyte or two. Run by name only: `python -m bench large [--gb 1 5]`.
+Values are 1,000 to 2,000 random bytes, which nothing compresses. Keys have four versions each. Segments have about 64 MB, and a quarter of
+the segments is too old. The steps are whole command lines: `lifecycle compact`, `run` and `erase`, the last one with its approval.
+
+The figures of a step: seconds of the clock and of CPU, the greatest memory of the driver (Python and Java together) and of each executor,
+and the bytes that left and reached the store. versitygw, if installed, keeps objects as files. Our own store keeps objects in memory, which
+is too little for more than a gigabyte or two. Run by name only: `python -m bench large [--gb 1 5]`.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class Shape:
 
     @property
     def rows(self) -> int:
-        """Of each partition."""
+        """The rows of each partition."""
         return self.segments * SEGMENT_ROWS
 
     def table(self, partition: int, segment: int, schema: pa.Schema) -> pa.Table:
@@ -109,7 +110,7 @@ def key_of(number: int) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """`read` and `written`: bytes of the store; None: it does not tell."""
+    """`read` and `written`: bytes of the store. None: the store does not count them."""
 
     wall: float
     used: Mapping[str, Used]
@@ -266,7 +267,7 @@ def stored(layout: Layout) -> Stored:
 
 
 def outcome(told: dict[str, object]) -> str:
-    """What the command says that it has done, in a line. Raises RuntimeError where that is not what it was asked."""
+    """Return the command's report in one line. Raises RuntimeError if the command did something else than requested."""
     outcomes = told.get("outcomes", [told])
     assert isinstance(outcomes, list)
     for one in outcomes:

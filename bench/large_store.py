@@ -1,5 +1,6 @@
-"""The store and the catalog of the large topic's cluster, until the signal to end: as those of the embedded cluster, but that versitygw keeps
-the objects, as files: `python -m bench.large_store FOLDER`."""
+"""Run the store and the catalog for the large topic's cluster until the signal to end: `python -m bench.large_store FOLDER`.
+
+Store and catalog are like the embedded cluster's, but versitygw keeps the objects as files."""
 
 from __future__ import annotations
 

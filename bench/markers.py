@@ -1,7 +1,8 @@
-"""What markers cost a run: finding and staging them, and the gate's evidence that each is owed and none is missing (MRK-1 to MRK-5).
+"""The cost of markers in a run: finding and staging them, and the gate's evidence that each is owed and none is missing (MRK-1 to MRK-5).
 
-Cycles of one topic, one after the other in a new application, so the first tells what the first run of a scheduled task pays. In each some keys lose
-their last message, one key gets a new marker in place of an older one, and one lives on. Run: `python -m bench markers`.
+The cycles of one topic run one after another in a new application, so the first cycle shows the cost of the first run of a scheduled task.
+In each cycle some keys lose their last message, one key gets a new marker in place of an older one, and one key keeps a message. Run:
+`python -m bench markers`.
 """
 
 from __future__ import annotations

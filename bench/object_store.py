@@ -1,8 +1,8 @@
-"""A compaction of the log of 20 million messages in an object store beside the same on this machine's disk, in turn, each in a fresh process.
+"""Compaction of a log of 20 million messages, in an object store and on this machine's disk, by turns. A fresh process runs each.
 
-The tables in the store lie behind a REST catalog that gives out keys; tasks run in the driver, on two threads, on either side, and what was
-made is compared. The store serves from a process of its own on the same cores, so its CPU is told, too: versitygw where it is there
-(`bench.gateway`), else our own. Run: `python -m bench object_store [--messages N] [--repeats N]`.
+The tables in the store are behind a REST catalog that gives out keys. Tasks run in the driver, on two threads, on both sides. The benchmark
+compares the results. The store is a process of its own on the same cores, so the output also states the store's CPU time. The store is
+versitygw if installed (`bench.gateway`), else our own. Run: `python -m bench object_store [--messages N] [--repeats N]`.
 """
 
 from __future__ import annotations
@@ -104,8 +104,9 @@ def store(folder: Path) -> Iterator[tuple[S3Server, int | None]]:
 
 @contextmanager
 def started_quickly(lake: Lake, layout: Layout, folder: Path) -> Iterator[Lake]:
-    """With the class archive of a lake in a store, as the embedded cluster's drivers have it; the one on disk has its own. Recorded once for all
-    runs of this clone."""
+    """Yield the lake with the class archive of a lake in a store, as the embedded cluster's drivers have it.
+
+    The lake on disk has an archive of its own. All runs of this clone share one recorded archive."""
     runtime = find_java(layout)
     jars, last = ensure_jars(layout, runtime), ensure_jars(layout, runtime, jars=STORE_JARS)
     archive = record_archive(layout, runtime, jars, last, described(lake), os.environ, Event())
@@ -155,7 +156,7 @@ def shown(disk: Side, remote: Side, served: list[Used]) -> int:
     print(f"  the store's own CPU: {', '.join(f'{used.cpu:.1f}' for used in served)}")
     cpu, wall = (_median(remote, what) / _median(disk, what) for what in ("cpu", "wall"))
     print(f"  store beside disk: CPU {cpu:.2f}, wall {wall:.2f} (limit {LIMIT})")
-    # What our own store takes of the same cores, and of one process's time, says nothing of what reads it.
+    # Our own store uses the same cores, and one process serves all requests. Its time says nothing about the readers' speed.
     return size.status(kept=gateway.program() is None or wall <= LIMIT)
 
 

@@ -1,4 +1,4 @@
-"""What a whole process tree costs: wall and CPU seconds and its peak of memory, whoever waited for whom."""
+"""Cost of a whole process tree: wall and CPU seconds and the peak of memory, also of processes that no parent waited for."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def cost_of_module(module: str, *arguments: str) -> Cost:
 
 
 def cpu_of_tree() -> float:
-    """CPU seconds so far of this process and of those below it that still run; of those that have ended, where they were waited for."""
+    """Return the CPU seconds so far of this process and its running descendants, and of ended descendants that a parent waited for."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     alive = sum(_cpu_seconds(pid) or 0.0 for pid in (os.getpid(), *_below(os.getpid())))
     return alive + ended.ru_utime + ended.ru_stime
@@ -61,8 +61,9 @@ class Used:
 
 @contextmanager
 def watching(roots: Callable[[], Mapping[str, Sequence[int]]], *, interval: float = 0.25, looks: int = 4) -> Iterator[dict[str, Used]]:
-    """What groups of process trees use meanwhile, by name; known at the end. `roots`: their processes as they are now, for trees may come and go.
-    Of those that run already, what they have used before does not count."""
+    """Measure groups of process trees during the block. The result, by the group's name, is complete after the block.
+
+    `roots`: the processes of each group now, because trees may appear and end. CPU time before the block does not count."""
     found, seen, over = dict[str, Used](), dict[int, tuple[str, float]](), threading.Event()
 
     def look(*, memory: bool) -> None:
@@ -116,8 +117,8 @@ def _main() -> int:
             os.wait()
         except ChildProcessError:
             break
-    # Spark's Python daemon ignores the end of its workers, and the kernel then adds their time to nobody's: so it is looked at while
-    # they run. What is missed is less than an interval for each process.
+    # Spark's Python daemon ignores the end of its workers, and the kernel then adds their time to no process. So a thread reads their time
+    # while they run, and misses less than an interval for each process.
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = max(used.ru_utime + used.ru_stime, sum(seen.values()))
     last = json.loads(said[-1]) if said and not status else None
@@ -145,7 +146,7 @@ def _below(pid: int) -> list[int]:
 
 
 def _cpu_seconds(pid: int) -> float | None:
-    """Of the process itself, without children."""
+    """Return the CPU seconds of the process itself, without children."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     except OSError:

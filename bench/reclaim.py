@@ -1,7 +1,7 @@
-"""Planning a reclaim over 1,000 snapshots of 100 files each, of which the newest alone is needed; and how much memory a million files take.
+"""Planning a reclaim over 1,000 snapshots of 100 files each, where only the newest is needed; and the memory for a million files.
 
-The peer is what Iceberg offers for the same work on an equal table: `expire_snapshots`, then `remove_orphan_files`. The files are empty.
-Run: `python -m bench reclaim [--snapshots N]`.
+The peer is Iceberg's own procedures for the same work on an equal table: `expire_snapshots`, then `remove_orphan_files`. The files are
+empty. Run: `python -m bench reclaim [--snapshots N]`.
 """
 
 from __future__ import annotations

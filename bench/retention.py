@@ -1,7 +1,7 @@
 """Retention by age, number and size together on 20 million messages: planned, staged and published in a fresh process.
 
-The peer is DuckDB on two threads that writes the kept messages again, and is told where the cut lies: it need not look for it. Each
-figure is of a whole process tree, start and JVM included, and a median. Run: `python -m bench retention`.
+The peer is DuckDB on two threads, which writes the kept messages again. The benchmark gives DuckDB the cut, so DuckDB need not find it.
+Figures are of whole process trees, start and JVM included, and medians. Run: `python -m bench retention`.
 """
 
 from __future__ import annotations

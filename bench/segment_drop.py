@@ -1,9 +1,9 @@
 """Dropping 60 % of a topic's segments: facts, plan, stage and publish of the exact list of files, in one warm application.
 
-The peer is what anyone would write in Spark on an equal table: `DELETE` by a range of segments, then `expire_snapshots`. Both run
-in this process, one after the other, and each figure is a median with its ratio to the peer's. Then each runs once in a process of its own,
-from its start to its end: there, ours does without Spark. The tables have no data: all of this is metadata, and the files are only named.
-Run: `python -m bench segment_drop [SEGMENTS ...]`.
+The peer is the code that anyone would write first in Spark on an equal table: `DELETE` by a range of segments, then `expire_snapshots`.
+Ours and the peer run in this process, one after the other. Figures are medians, with their ratio to the peer's. Then ours and the peer run
+once in a process of their own, from its start to its end; there, ours needs no Spark. The tables have no data: the work is on metadata, and
+the files are only named. Run: `python -m bench segment_drop [SEGMENTS ...]`.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def peer(lake: Lake, name: TopicName, shape: Shape, times: Times) -> None:
 
 
 def _prepared(lake: Lake, session: SparkSession, shape: Shape) -> TopicName:
-    # Of messages one second apart, those go that are older than the rest spans.
+    # Messages are one second apart. The expiry spans the remaining segments, so it removes every older message.
     name = lake.topic(undo_window=1, message_expiry=(shape.segments - _going(shape)) * shape.step_us // SECOND)
     append_segments(session, name, shape)
     return name
@@ -190,7 +190,7 @@ def main() -> int:
         warm = Times()
         for run in (ours, peer):
             run(lake, _prepared(lake, session, shape := Shape(segments=size.of(1_000), rows=ROWS)), shape, warm)
-        # All figures, even where one limit is missed.
+        # Measure all sizes, even if one misses its limit.
         kept = [measure(session, lake, segments, arguments.repeats) for segments in arguments.segments]
         return size.status(kept=all(kept))
     finally:

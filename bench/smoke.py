@@ -25,7 +25,7 @@ ALONE = ("commands",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """One benchmark's run; `said` is all that it printed."""
+    """One benchmark's run. `said`: its output."""
 
     name: str
     status: int

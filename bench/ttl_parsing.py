@@ -1,8 +1,9 @@
-"""Reading `Nats-TTL` headers: the arrays that ingest reads them by, against DuckDB reading the same strings by regular expressions.
+"""Reading `Nats-TTL` headers: ingest's arrays against DuckDB, which reads the same strings by regular expressions.
 
-The peer is what anyone would write in SQL: whole seconds as a number, and of a duration each unit by an expression of its own. It
-knows less of the grammar (no `.5h`, no sign, no repeated unit), and both must give the same microseconds. Both run in this process on one
-thread, by turns; each figure is a median of CPU seconds. Ours goes in blocks of as many rows as Spark hands to Python at a time.
+The peer is the code that anyone would write first in SQL: whole seconds as a number, and each unit of a duration by an expression of its
+own. The peer knows less of the grammar (no `.5h`, no sign, no repeated unit), and both must give the same microseconds. Ours and the peer
+run in this process on one thread, by turns. Figures are medians of CPU seconds. Ours reads blocks of as many rows as Spark hands to Python
+at a time.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ END AS lifetime FROM headers
 
 
 def usual() -> Iterator[str]:
-    """What publishers write: a few round values, again and again."""
+    """Yield values as publishers write them: a few round values, again and again."""
     chance = random.Random(43)
     for _ in range(ROWS):
         yield chance.choice(

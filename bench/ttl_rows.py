@@ -1,8 +1,8 @@
 """Removing 200,000 overdue messages scattered over 20 million: planned, staged and published in a fresh process.
 
-The peer is what anyone would write without a table format: DuckDB, on two threads, writes the same files again without them. Each
-figure is CPU of a whole process tree, start and JVM included, and a median. The gate is measured in runs of their own: its own work,
-with neither what starting a session nor what its imports take, as a share of a run's CPU. Run: `python -m bench ttl_rows`.
+The peer is the code that anyone would write without a table format: DuckDB, on two threads, writes the same files again without the
+messages. Figures are CPU time of whole process trees, start and JVM included, and medians. Runs of their own measure the gate: its own
+work, without the start of a session and without imports, as a share of a run's CPU. Run: `python -m bench ttl_rows`.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _each(costs: Sequence[float]) -> str:
 
 
 def _child(*arguments: str) -> tuple[float, dict[str, float]]:
-    """CPU seconds of the process and all that it started and waited for, and what it printed last."""
+    """Return the CPU seconds of the process and its waited-for descendants, and the values that it printed last."""
     process = subprocess.Popen([sys.executable, "-m", "bench.ttl_rows", *arguments], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     said = process.stdout.read()
@@ -237,7 +237,7 @@ def _rows(partition: int, base: int, schema: pa.Schema, later: int) -> pa.Table:
 
 
 def prepared(lake: Lake, data: Path, **settings: Value) -> TopicName:
-    """A topic of its own with links to the files, appended in one commit. `settings`: those of the topic, by default TTL."""
+    """Make a topic with links to the files, appended in one commit. `settings`: of the topic, by default TTL."""
     name = lake.topic(partitions=PARTITIONS, message_expiry=0, **(settings or {"allow_msg_ttl": True}))
     table = engine_of_process().table(name)
     _append(table, _linked(data, local_path(str(table.location()))))
