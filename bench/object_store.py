@@ -106,7 +106,7 @@ def store(folder: Path) -> Iterator[tuple[S3Server, int | None]]:
 def started_quickly(lake: Lake, layout: Layout, folder: Path) -> Iterator[Lake]:
     """Yield the lake with the class archive of a lake in a store, as the embedded cluster's drivers have it.
 
-    The lake on disk has an archive of its own. All runs of this clone share one recorded archive."""
+    The lake on disk has an archive of its own. Every run of this clone shares one recorded archive."""
     runtime = find_java(layout)
     jars, last = ensure_jars(layout, runtime), ensure_jars(layout, runtime, jars=STORE_JARS)
     archive = record_archive(layout, runtime, jars, last, described(lake), os.environ, Event())
