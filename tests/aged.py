@@ -46,7 +46,7 @@ def policies(draw: st.DrawFn) -> Policy:
 
 
 def rules() -> st.SearchStrategy[Rule]:
-    """Of any shape that the model allows."""
+    """Draw rules of any shape that the model allows."""
     after = st.builds(After, column=_COLUMNS, us=st.one_of(st.sampled_from((0, 1, SECOND, INT64_MAX)), st.integers(0, 3 * SECOND)))
     timeless = st.recursive(
         st.one_of(st.just(Never()), st.builds(Known, column=_COLUMNS)),

@@ -32,7 +32,7 @@ class Aged:
     batches: tuple[tuple[NewMessage, ...], ...]
 
 
-# Made once, as those of `tests.logs` are.
+# Strategies are made once, as in `tests.logs`.
 _MESSAGES = st.lists(
     st.builds(
         lambda time, key, ttl, extra: NewMessage(
@@ -50,7 +50,10 @@ _MESSAGES = st.lists(
 
 @st.composite
 def aged_logs(draw: st.DrawFn, *, limited: bool = False) -> Aged:
-    """`limited`: with markers and a limit by number, and without expiry, for what lapses with its segment is ranked otherwise."""
+    """Draw an aged log.
+
+    `limited`: with markers and a limit by number, and without message expiry, because messages that expire with their segment have another
+    rank."""
     chosen: dict[str, Value] = {
         "allow_msg_ttl": True,
         "segment_size_bytes": draw(st.sampled_from([1, 30, 1000])),

@@ -1,5 +1,6 @@
-"""Archives of tests: below a folder of this machine, or in an object store of this machine, of which the catalog's configuration has keys for
-one folder. What a test does to their files, and what it finds there."""
+"""Archives for tests: below a folder of this machine, or in an object store of this machine.
+
+In the store, the catalog's configuration has keys for one folder only. The classes also read and change the archives' files for tests."""
 
 from __future__ import annotations
 
@@ -21,17 +22,17 @@ BUCKET = "lake"
 
 
 class Archived(ABC):
-    """`to`: as `archive_to` has it. A file is told as the archive itself tells it."""
+    """`to`: the value of the setting `archive_to`. Names of files are as in the archive's own messages."""
 
     to: str
 
     @abstractmethod
     def below(self, name: str) -> Archived:
-        """Another one beside others."""
+        """Return another archive next to this one."""
 
     @abstractmethod
     def files(self) -> list[str]:
-        """All there are, half-written ones not."""
+        """Return all complete files of the archive."""
 
     @abstractmethod
     def content(self, file: str) -> bytes: ...
@@ -52,7 +53,7 @@ class Archived(ABC):
     @abstractmethod
     @contextmanager
     def away(self) -> Iterator[None]:
-        """It is not mounted, or not reached, meanwhile; and seems to be there."""
+        """Unmount or disconnect the archive during the block, in a way that its place still seems to exist."""
 
     def holds(self, key: bytes) -> bool:
         return any(key in self.content(file) for file in self.files())
@@ -152,7 +153,9 @@ def _key(file: str) -> str:
 
 @contextmanager
 def archive_of(kind: str, request: pytest.FixtureRequest) -> Iterator[Archived]:
-    """For the fixture `archive`; `kind`: disk or object_store. In that store whoever opens the archive has the key of its folder alone, by the catalog's settings."""
+    """Yield the archive for the fixture `archive`. `kind`: disk or object_store.
+
+    In the object store, the catalog's settings give any opener of the archive only the key of the archive's folder."""
     if kind == "disk":
         yield OnDisk(request.getfixturevalue("tmp_path"))
         return

@@ -273,7 +273,7 @@ def erasure_of_a_document(world: World) -> Scene:
 
 
 def quarantine_age(world: World) -> Scene:
-    """Of three batches two are older than their age. One of their rows has the key k."""
+    """Make a quarantine of three batches: two are older than their age, and one of their rows has the key k."""
     scene = _made(world, settings={"quarantine_max_age": 10})
     scene.messages(b"k")
     properties = {**QUARANTINE_PROPERTIES, **beside(scene.name, entries(engine_of_process().table(scene.name).properties()))}

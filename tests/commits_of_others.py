@@ -1,4 +1,4 @@
-"""What another engine can commit to a table of ours, by Iceberg's Java library alone: none of it knows of our state (MSG-4, DEL-4)."""
+"""Commits of another engine to our tables, by Iceberg's Java library alone, which knows nothing of our state (MSG-4, DEL-4)."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def delete_a_planned_row(by: Other) -> None:
 
 
 def _replace(by: Other, pick: Pick, change: Callable[[Row], Row | None]) -> None:
-    """Write the files anew that have such a row, as a copy-on-write does."""
+    """Rewrite the files that have such a row, as a copy-on-write does."""
     update = by.table.newOverwrite()
     for file, _, rows in by.files():
         if any(map(pick, rows)):
@@ -208,7 +208,7 @@ def overwrite(by: Other) -> None:
 
 
 def rewrite(by: Other) -> None:
-    """All files, as a compaction of small files does."""
+    """Rewrite every file, as a compaction of small files does."""
     update, files = by.table.newRewrite(), by.files()
     if not files:
         return

@@ -45,7 +45,7 @@ class Log:
     partitions: int = 2
 
 
-# Made once, as those of `tests.logs` are.
+# Strategies are made once, as in `tests.logs`.
 _MESSAGES = st.lists(
     st.builds(
         lambda partition, time, event, key, value, ttl, extra: NewMessage(
@@ -96,7 +96,7 @@ def logs(
 
 
 class Topic:
-    """One topic in a world, and all that was ever appended to it."""
+    """One topic in a world, and every message that was ever appended to the topic."""
 
     def __init__(self, world: World, log: Log) -> None:
         self.world, self.settings = world, log.settings
@@ -129,7 +129,7 @@ class Topic:
 
     @property
     def taken(self) -> list[Message]:
-        """What lies at or below the horizons, whether the log still has it or not."""
+        """Return the messages at or below the horizons, also messages that the log no longer has."""
         return [m for place, m in sorted(self.ever.items()) if m.offset <= self.horizons.get(place[0], -1)]
 
     @property
@@ -169,8 +169,10 @@ def of_one_key(one: Message, other: Message) -> bool:
 
 
 def end_by_the_rules(messages: Sequence[Message], as_of: int) -> int:
-    """The last offset that a run takes of a partition (CMP-1, CLK-4): of the longest start of its log in which no message is later than
-    `as_of`, except for future times that have a message of before `as_of` behind them."""
+    """Return the last offset of a partition that a run compacts (CMP-1, CLK-4).
+
+    The run takes the longest start of the log without a message later than `as_of`. A message with a future time does not count as late if
+    a message at or before `as_of` follows it."""
 
     def counts(start: Sequence[Message]) -> bool:
         late = [(at, m.append_time) for at, m in enumerate(start) if m.append_time is not None and m.append_time > as_of]
@@ -184,12 +186,12 @@ def end_by_the_rules(messages: Sequence[Message], as_of: int) -> int:
 
 
 def latest_by_the_rules(taken: Sequence[Message], older: Callable[[Message, Message], bool] = older_by_offset) -> list[Message]:
-    """Each key's latest message, and all without a key."""
+    """Return each key's latest message, and every message without a key."""
     return [m for m in taken if not any(of_one_key(m, other) and older(m, other) for other in taken)]
 
 
 def view_by_the_rules(taken: Sequence[Message], settings: Mapping[str, Any], as_of: int) -> list[Message]:
-    """What a view holds that keeps no deletions (CMP-1 to CMP-3, CMP-8)."""
+    """Return the rows of a view that keeps no deletions (CMP-1 to CMP-3, CMP-8)."""
     return [
         m
         for m in latest_by_the_rules(taken)
@@ -198,6 +200,6 @@ def view_by_the_rules(taken: Sequence[Message], settings: Mapping[str, Any], as_
 
 
 def alive_by_the_rules(shown: Sequence[Message], settings: Mapping[str, Any], at: int) -> list[Message]:
-    """What a logical read shows of messages: neither the dead nor what is older than one of its key (CMP-8)."""
+    """Return the messages that a logical read shows: no dead ones, and none older than a dead one of the same key (CMP-8)."""
     dead = [m for m in shown if is_dead(m, settings, at)]
     return [m for m in shown if m not in dead and not any(of_one_key(m, other) and m.offset < other.offset for other in dead)]

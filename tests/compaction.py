@@ -30,7 +30,7 @@ _TIMES = ("append_time", "event_time", "expires_at", "delete_horizon")
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """What rules look at."""
+    """The fields that rules read."""
 
     append_time: Instant | None
     expires_at: Instant | None

@@ -1,4 +1,4 @@
-"""Which tests run beside each other, and the embedded default (PostgreSQL and Spark's configuration) for those that need it."""
+"""Groups of tests for the workers, and the embedded default (PostgreSQL and Spark's configuration) for tests that need it."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ from tests.effort import HUNT
 if TYPE_CHECKING:
     from lifecycle_local.redis import Address
 
-# One group of `make test` runs in one worker, in order: it shares an Airflow, whose settings a process reads once. Every other group is a
-# file, and runs in any worker: each has an embedded default of its own, but for the jars and Java's class archive, which nobody changes.
+# One group of `make test` runs in one worker, in order, because the group shares an Airflow, whose settings a process reads once. Every
+# other group is a file, and runs in any worker. A worker has an embedded default of its own. Workers share only the jars and Java's class
+# archive, which no test changes.
 GROUPS = {"dags": "dags", "e2e": "e2e"}
-# One test over many files of scenarios: each of them is a group, as a file of tests is. Its cases are named `store-file-scenario`.
+# One test over many files of scenarios. A scenario file is a group, as a file of tests is. Cases are named `store-file-scenario`.
 _SCENARIOS = "tests/contract/test_scenarios.py"
 # Marks of tests that start a server or a JVM.
 _SERVERS = ("spark", "postgres", "redis", "nats", "airflow")
-# What xdist calls the first worker, which uses the clone's own state folder, as a run without workers does.
+# xdist's name for the first worker. That worker uses the clone's own state folder, as a run without workers does.
 _FIRST_WORKER = "gw0"
-# New objects, until Python's collector looks at them.
+# The number of new objects that starts Python's garbage collector.
 _COLLECTED_AFTER = 20_000
 
-# No example has a deadline: what takes long on a busy machine is no fault.
+# No example has a deadline: slowness on a busy machine is no fault.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 settings.register_profile(HUNT, print_blob=True)
@@ -83,8 +84,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What is there when the tests begin stays to their end: thousands of tests and the modules that they import. Python's collector would
-    walk through it every few seconds."""
+    """Exclude existing objects from garbage collection.
+
+    Thousands of tests and their imported modules stay until the end. Python's collector would scan all of them every few seconds."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(_COLLECTED_AFTER, 20, 20)

@@ -71,7 +71,7 @@ class Drafts:
         )
 
     def asked(self, as_of: int = 0) -> str:
-        """What a run comes to where nobody answers."""
+        """Run without an approver, and return the outcome's name."""
         self.world.set_now(Instant(as_of))
         return steps.run(self.s, NAME, as_of=Instant(as_of), work="snapshot_with_purge").name
 
@@ -119,5 +119,5 @@ def die() -> None:
 
 
 def text_at(seq: int) -> str:
-    """What the changes of `Drafts.write` up to `seq` give."""
+    """Return the text after the changes of `Drafts.write` up to `seq`."""
     return "".join(f"{each} " for each in range(seq, 0, -1))

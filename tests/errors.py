@@ -11,7 +11,7 @@ from message_lifecycle.model.errors import LifecycleError
 
 
 def raises(*codes: str, match: str | None = None, kind: type[LifecycleError] = LifecycleError) -> pytest.RaisesExc[LifecycleError]:
-    """As `pytest.raises`: an error of one of these codes, and no other. `kind` tells two errors of one code apart."""
+    """Expect an error with one of these codes, as `pytest.raises` does. `kind`: the error's class, if two classes share a code."""
     return pytest.raises(kind, match=match, check=lambda error: error.code in codes)
 
 

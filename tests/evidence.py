@@ -53,7 +53,7 @@ POLICY = policy()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """What a gate is given."""
+    """The arguments of a gate."""
 
     plan: Plan
     staged: Staged
@@ -274,7 +274,7 @@ def both(first: Callable[[Case], Case], second: Callable[[Case], Case]) -> Calla
 
 
 def _emptied(case: Case) -> Case:
-    """All 100 messages go, and the limits on shares allow it."""
+    """Change the case so that it removes all 100 messages, within the limits on shares."""
     wide = under(max_removed_fraction=1.0)(case)
     expected = replace(wide.plan.expected, removed=(("expiry", 100),), removed_bytes=1000)
     first, *others = wide.plan.on_log.drop
