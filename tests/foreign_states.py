@@ -154,12 +154,12 @@ def lake_in(folder: Path, ledger: Ledger) -> Lake:
     return Lake(SqlCatalog("lake", **own), services)
 
 
-# States, by name. Each is brought about in the topic's newest metadata, or in its files.
+# States, by name. A state is written to the topic's newest metadata, or to its files.
 
 
 BROKEN = ("{", "", "null", "[]", '"x"', "-5", '{"0": "many"}', '{"0": 1.5}', '{"0": -7}', '{"0": 1e400}', '{"0": 1180591620717411303424}',
           '{"x": 1}', '{"-1": 1}', '{"99999999999": 1}', '{"0": null}', '{"0": []}', '{"0": {"rows": 1}}', "[" * 5_000)  # fmt: skip
-"""Values that no key of ours ever has. Of counts a name is any text."""
+"""Values that no key of ours ever has. In keys with counts, any text is a valid name."""
 OFFSET_KEYS = (layout.END_OFFSETS, layout.ACTIVE_SEGMENTS, layout.COPIED, layout.PURGED_THROUGH)
 NO_NUMBERS = ("", "x", "1.5", "-1", "1180591620717411303424", "{}", "null", "true")
 PROPERTIES = (layout.PARTITIONS_PROPERTY, layout.ROLE_PROPERTY, layout.STREAM_PROPERTY, layout.TOPIC_PROPERTY, UNDO_PROPERTY, RECLAIMED,
@@ -199,7 +199,7 @@ def _parents_in_a_ring(document: Document) -> Document:
 
 
 def values() -> Iterator[tuple[str, Change]]:
-    """Each key of ours with each value that is none of ours."""
+    """Yield each of our keys with every value that we never write."""
     for key in OFFSET_KEYS:
         for value in BROKEN:
             yield f"{key} {value[:30]}", summary_with(key, value)

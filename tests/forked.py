@@ -1,7 +1,7 @@
-"""Work in a process of its own that may die by SIGKILL: forked from a server that has imported what it needs, so no imports start anew.
+"""Work in a forked process that a test can kill by SIGKILL. The forking server has imported all modules, so no process imports them again.
 
-What the kernel does to a killed process it does here: no `finally` runs, locks go, connections break off. The server is forked from before
-any test's state: it has imported modules and has opened nothing, and each process gets the directory and the environment of a new one.
+A killed process behaves as the kernel makes it behave: no `finally` runs, locks are released, connections break. The server is forked
+before any test has state: it has imported modules and opened nothing. A process gets the directory and the environment of a new process.
 """
 
 from __future__ import annotations

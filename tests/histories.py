@@ -31,7 +31,7 @@ _made: set[str] = set()
 
 
 def uri_in(folder: Path) -> str:
-    """Of the folder's own catalog, for SQLAlchemy; what Java commits in this process goes there from now on."""
+    """Return the folder's own catalog as an address for SQLAlchemy. From now on, Java in this process commits to that catalog."""
     named = folder / "catalog"
     uri = _embedded()
     if not named.exists():
@@ -84,7 +84,7 @@ def catalog_in(folder: Path, **properties: str) -> SqlCatalog:
     (folder / "warehouse").mkdir(exist_ok=True)
     uri = uri_in(folder)
     catalog = SqlCatalog(CATALOG, uri=uri, warehouse=str(folder / "warehouse"), **properties)
-    # Each test has a catalog or two: their connections would be more than the server takes.
+    # Every test has a catalog or two. If they kept their connections, the server would have too many.
     catalog.engine = create_engine(uri, poolclass=NullPool)
     catalog.create_namespace_if_not_exists(PLACE[0])
     return catalog

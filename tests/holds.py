@@ -37,9 +37,9 @@ def held(
 
 
 def run_with_hold(s: Services, name: TopicName, work: Work, *, as_of: Instant, when: When, place: Callable[[], object]) -> Outcome:
-    """One run to its end, with a hold placed before or in the middle of it; where that makes it plan again, it does.
+    """Run the work to its end, with a hold placed before or in the middle of it. If the hold forces a new plan, plan again.
 
-    Raises what planning raises, such as HeldByLegalHold."""
+    Raises the errors of planning, for example HeldByLegalHold."""
 
     def word(_plan: object, _report: object) -> tuple[bool, str, str]:
         return True, "tester", "as expected"

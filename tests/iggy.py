@@ -52,7 +52,7 @@ def _encode_create_stream(command: iggy.CreateStream) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """A layout's two directions, and messages in it from which fuzzing starts."""
+    """A layout's two directions, and sample messages for the fuzzer to start with."""
 
     name: str
     decode: Callable[[bytes], Any]
@@ -122,7 +122,7 @@ def fuzzed(layout: Layout, count: int, seed: int) -> Iterator[bytes]:
             case 4:
                 sample[at:at] = noise(1 + int(below() * 8))
             case 5:
-                # Among the first bytes are those that say what follows, and how long it is.
+                # The first bytes hold the kind of the following part, and its length.
                 sample[int(below() * min(len(sample), 8))] = int(below() * 8)
             case 6:
                 other = starts[int(below() * len(starts))]
@@ -133,9 +133,10 @@ def fuzzed(layout: Layout, count: int, seed: int) -> Iterator[bytes]:
 
 
 def survived(layout: Layout, count: int, seed: int) -> Counter[str]:
-    """Every input is read or refused by a WireError with a place in it; how often each field was at fault, and `read`.
+    """Require that the decoder reads every input, or refuses it by a WireError with a place in it. Count errors by field, and `read`.
 
-    What is read says all that the bytes say: written again it is the same bytes, or, where a name was not normalised, reads the same.
+    A decoded value must hold everything that the bytes say. Encoded again, it must give the same bytes, or, after a name that was not
+    normalised, bytes that decode to the same value.
     """
     told: Counter[str] = Counter()
     for data in fuzzed(layout, count, seed):

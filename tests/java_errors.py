@@ -11,7 +11,7 @@ from pyspark.errors.exceptions.captured import IllegalArgumentException
 
 
 def java_error(name: str, status: int | None = None) -> Py4JJavaError:
-    """`name`: the simple name of its class. It knows its status if it is an answer of a store."""
+    """Make an error of Java. `name`: the simple name of its class. `status`: the HTTP status, for an answer of a store."""
     error = Py4JJavaError.__new__(Py4JJavaError)
     error.java_exception = _of_java(name, status)
     return error

@@ -1,8 +1,8 @@
-"""Lakes for tests, beside the embedded default's: each has a catalog of its own, and tables on this machine's disk or in an object store of this
-machine.
+"""Lakes for tests, in addition to the embedded default's. A lake has a catalog of its own, and tables on this machine's disk or in an
+object store of this machine.
 
-Behind a REST catalog (Iceberg's own handlers) nobody else has keys for the store: it gives out one for each table that it answers. A catalog that
-is rows of PostgreSQL gives out none, and its configuration has the key.
+A REST catalog (Iceberg's own handlers) alone has the keys for the store, and gives out a key for each table in its answers. A catalog in
+PostgreSQL gives out no keys, so its configuration has the key.
 """
 
 from __future__ import annotations
@@ -43,8 +43,10 @@ _IO = {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO", "s3.retry.min-wait-ms": 
 
 @dataclass(slots=True, kw_only=True)
 class Lake:
-    """`environment`: what names it to Java and to PyIceberg. `s3`: where its files are, None: on disk. `engines`: those of its clients, kept
-    from one test to the next."""
+    """A lake for tests.
+
+    `environment`: the variables that name the lake to Java and to PyIceberg. `s3`: the store of its files, None: on disk. `engines`: Java
+    and Spark of its clients, kept from one test to the next."""
 
     environment: Mapping[str, str]
     s3: S3Server | None
@@ -52,7 +54,7 @@ class Lake:
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """It is this process's lake meanwhile. Java and Spark that were started know their own lake, and nobody sees them here."""
+        """Make this lake the process's lake during the block. Hide Java and Spark of other lakes, because they know only their own lake."""
         with pytest.MonkeyPatch.context() as patched:
             for name, value in self.environment.items():
                 patched.setenv(name, value)
@@ -66,14 +68,14 @@ class Lake:
             self.engines = {_named(place, name): getattr(place, name) for place, name in _ENGINES}
 
     def files(self, location: str) -> list[str]:
-        """All below a table's location."""
+        """Return every file below a table's location."""
         if self.s3 is not None:
             return self.s3.objects(location.removeprefix("s3://"))
         return [str(path) for path in Path(location).rglob("*") if path.is_file()]
 
     def on_cluster(self, folder: Path, settings: Mapping[str, str]) -> Self:
         """The same lake for a client of its own, whose tasks run where Spark's settings say. `folder`: of its configuration, empty."""
-        # What is of this machine alone.
+        # Leave out settings that hold for this machine alone.
         return self.configured(folder, settings, without=("spark.local.dir", "spark.python.daemon.module", "spark.executor.extraClassPath"))
 
     def configured(self, folder: Path, settings: Mapping[str, str], *, without: Sequence[str] = ()) -> Self:

@@ -1,4 +1,4 @@
-"""Values for ledger tests: plans and what comes after them, a clock that stands still, strategies for all that is recorded."""
+"""Values for ledger tests: plans and their later records, a clock that stands still, and strategies for every kind of record."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Log:
     segment_bytes: int
 
 
-# Hypothesis looks a strategy through where it is first drawn from: made anew for each log, that took longer than the logs.
+# Hypothesis inspects a strategy at its first draw. Strategies made again for each log took longer than the logs, so they are made once.
 _PARTITIONS = st.integers(1, 2)
 _BATCHES = st.integers(1, 4)
 _SEGMENT_BYTES = st.sampled_from([1, 10, 1000])
@@ -89,10 +89,11 @@ def logs(draw: st.DrawFn) -> Log:
 def expired_by_the_rules(
     messages: Iterable[Message], consumers: Iterable[Progress], *, expiry_us: int, consumer_expiry_us: int, as_of: int
 ) -> set[tuple[int, int]]:
-    """EXP-4 to EXP-6 and CLK-4 without the metadata of segments.
+    """Return the messages that expire by EXP-4 to EXP-6 and CLK-4, computed without the metadata of segments.
 
-    A message goes iff every live consumer has processed all messages of its own segment and of all earlier segments of its partition, and
-    each of those messages has a known time and is dead, except for those of a future time. A message of a future time stays."""
+    The rules judge a message together with the messages of its own segment and of all earlier segments of its partition. Every live
+    consumer must have processed all of them. Every such message must have a known time and be dead, except messages of a future time. A
+    message of a future time itself stays."""
     stored, late_after = list(messages), as_of + SKEW_SECONDS * SECOND
     by_name: dict[str, list[Progress]] = {}
     for progress in consumers:

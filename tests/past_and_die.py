@@ -1,8 +1,8 @@
-"""One plan over the tables of a folder, in a process of its own, which dies by SIGKILL when it reaches the step that is named.
+"""Run one plan over the tables of a folder, in a process of its own. The process dies by SIGKILL when it reaches the named step.
 
-Its arguments are FOLDER LEDGER_URL STEP OPERATION [ID], the operation one of `reclaim`, `delete`, `undo`, `hold` and `release`, of which
-`reclaim` with a plan is of the topic that it deleted, and the last two are the ledger's alone; a step that comes more than once is told by
-its number (`inside_commit 2`). With the step `none` it lives, and prints how the run ended.
+The arguments are FOLDER LEDGER_URL STEP OPERATION [ID]. The operation is `reclaim`, `delete`, `undo`, `hold` or `release`. `reclaim` with a
+plan's id reclaims the topic that the plan deleted. `hold` and `release` touch only the ledger. A step that comes several times has a number
+(`inside_commit 2`). With the step `none` the process survives, and prints how the run ended.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ def start(folder: Path, ledger_url: str, step: str, *operation: str) -> Forked:
 
 
 def dies(folder: Path, ledger_url: str, step: str, *operation: str) -> None:
-    """It comes to the step, and no further."""
+    """Run the operation, and require that the process dies at the step."""
     run = start(folder, ledger_url, step, *operation)
     _, log = run.communicate(timeout=_ENDS_WITHIN_SECONDS)
     assert run.returncode == -signal.SIGKILL, log
 
 
 def ended(runs: list[Forked]) -> list[str]:
-    """The last word of each, once all have ended; none was killed, and none was a mistake of ours."""
+    """Wait for all runs, and return their last printed words. No run may be killed or fail by a mistake of the test."""
     ends = [(process.communicate(timeout=_ENDS_WITHIN_SECONDS), process.returncode) for process in runs]
     told = [out.split()[-1] if out.split() else log for (out, log), _ in ends]
     assert all(status in (0, 3) for _, status in ends), told
@@ -58,7 +58,7 @@ def _carried_out(past: Past, operation: str, *given_id: str) -> str:
 
 
 def _tell_of_holds(past: Past, steps: Callable[[str], None]) -> None:
-    """What the ledger does for a hold, beside what it does for others."""
+    """Call `steps` around the ledger's writes for a hold, in addition to its usual steps."""
     engine, written = past.ledger._database.engine, []
 
     def tell(at: str) -> Callable[..., None]:

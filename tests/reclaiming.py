@@ -91,7 +91,7 @@ class Past:
         return made
 
     def delete(self, condition: str, *, days_old: float) -> tuple[int, ...]:
-        """Snapshots of a delete, which writes what is left of its files anew."""
+        """Delete rows, and return the new snapshots. The delete rewrites the remaining rows of its files."""
         table = self.made[""].refresh()
         before = {snapshot.snapshot_id for snapshot in table.snapshots()}
         newest = table.current_snapshot()

@@ -37,7 +37,7 @@ class Retained:
     max_bytes: int
 
 
-# Made once, as those of `tests.logs` are.
+# Strategies are made once, as in `tests.logs`.
 @cache
 def _batches(partitions: int) -> st.SearchStrategy[list[list[NewMessage]]]:
     message = st.builds(

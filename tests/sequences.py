@@ -27,7 +27,7 @@ _OF_FILES: tuple[Work, ...] = ("message_cleaner", "retention", "reclaim")
 
 @dataclass(slots=True, kw_only=True)
 class Run:
-    """One store's way through the steps, at whole seconds. `look`: all that a person sees of the topic."""
+    """One store's way through the steps, at whole seconds. `look`: returns everything that a person sees of the topic."""
 
     world: World
     name: TopicName
@@ -41,7 +41,7 @@ class Run:
         return Instant(self.now_s * SECOND)
 
     def carry_out(self, work: Work, after_s: int) -> object:
-        """What it did to messages, markers and documents: how many files and bytes that are, each store answers for itself."""
+        """Return the outcome for messages, markers and documents. Numbers of files and bytes differ by store, so they are left out."""
         self.now_s += after_s
         self.world.set_now(self.now)
         outcome = steps.run(self.world.services, self.name, as_of=self.now, approver=approved, work=work)
@@ -55,7 +55,7 @@ class Run:
         return outcome.name, dict(outcome.removed), outcome.markers, outcome.cancelled_markers, outcome.restored, outcome.more
 
     def step(self, step: Step) -> object:
-        """What it answers, or the name of the error that refuses it, and what is there then."""
+        """Return the step's answer, or the code of its error, and the topic's contents after the step."""
         try:
             answer = step.do(self)
         except LifecycleError as error:
@@ -65,7 +65,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`do`: what is called with the run so far; `says`: the step in words, for whoever reads a failure."""
+    """`do`: called with the run so far. `says`: the step in words. A failure shows them."""
 
     says: str
     do: Callable[[Run], object]

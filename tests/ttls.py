@@ -15,7 +15,7 @@ SECOND = 1_000_000
 NEVER, NONE, INVALID = "never", "none", "invalid"
 AFTER_THE_LAST_NS = 2**63
 
-# What TTL-1 to TTL-3 make of each.
+# Values of the header, and their lifetimes by TTL-1 to TTL-3.
 VALUES: dict[str, int | str] = {
     "1": SECOND, "01": SECOND, "1s": SECOND, "1000ms": SECOND, "1h30m5s": 5405 * SECOND, ".5h": 1800 * SECOND, "1.999s": 1_999_000,
     "9223372036854775807": INT64_MAX, "9" * 30: INT64_MAX, "NEVER": NEVER, "nEvEr": NEVER, "0": NONE, "0s": NONE,

@@ -1,4 +1,4 @@
-"""Plans taken back, for the tests of what every store of whole logs must do."""
+"""Undone plans. Tests of every store of whole logs use them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def stored(world: World, name: TopicName) -> list[Message]:
 
 
 def segments(world: World, name: TopicName) -> list[Segment]:
-    """Without the names of files and what metadata of fresh files tells otherwise."""
+    """Return the log's segments without the names of files and without metadata that fresh files change."""
     return [replace(segment, files=(), sealed=True) for segment in world.services.reader.log(name).segments]
 
 

@@ -1,4 +1,4 @@
-"""A topic of documents that are purged and taken back, for the tests of what every store of documents must do."""
+"""A topic of documents with purges and their undo. Tests of every store of documents use it."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def due(world: World) -> Topic:
 
 
 def purged(topic: Topic) -> tuple[list[str], Shown]:
-    """Three plans took changes 1 to 7, then 8 to 17, then 18 to 29 with the snapshot at 10. What was there before the last."""
+    """Purge changes 1 to 7, then 8 to 17, then 18 to 29 with the snapshot at 10. Return the plans, and the contents before the last one."""
     plans = []
     for first, last, synced in ((1, 10, 8), (11, 24, 18), (25, 34, 30)):
         topic.write("a", range(first, last + 1))

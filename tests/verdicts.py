@@ -19,5 +19,5 @@ def let_pass(plan: Plan, staged: Staged) -> Verdict:
 
 
 def by(ledger: tuple[str, int]) -> Given:
-    """What a commit is given that is made with this identity of a ledger."""
+    """Return the context of a commit by a ledger with this identity."""
     return Given(ledger=lambda: ledger)

@@ -26,7 +26,7 @@ HOUR = 3_600 * SECOND
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What a command said, and its exit status."""
+    """The output of a command, and its exit status."""
 
     status: int
     out: str

@@ -1,4 +1,4 @@
-"""What another program can do to a log that is no table: to the files of a folder, or by commands of Redis. None of it knows of our state."""
+"""Changes by another program, which ignores our state, to a log that is no table: in the files of a folder, or by commands of Redis."""
 
 from __future__ import annotations
 
