@@ -1,4 +1,4 @@
-"""Markers on a plan's branch: which keys the staged change empties, their markers, and the older markers that go (MRK-1 to MRK-5)."""
+"""Markers on a plan's branch: the keys that the staged change empties, their markers, and the removed older markers (MRK-1 to MRK-5)."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ def _start_over(engine: Engine, plan: Plan, staged: Staged) -> Staged:
 
 
 def _emptied(log: Table, plan: Plan, staged: Staged) -> tuple[list[dict[str, Any]], Mapping[int, int | None]]:
-    """The rows of `MARKED`, and the newest time of each partition that has one later than the plan's `as_of`."""
-    # Where nothing that goes can cause a marker, the list, which may be most of a log, is not made (DEL-9).
+    """Return the rows of `MARKED`, and the newest time of each partition that has a time later than the plan's `as_of`."""
+    # Without a removal that can cause a marker, do not build the list, which may have most of a log (DEL-9).
     caused = bool(plan.on_log.drop) or any(marker_of(rows.reason) is not None for rows in plan.on_log.mark)
     before_id = plan.requirements.snapshot_id
     with snapshot_rows(log, plan.plan_id) as rows:
@@ -194,7 +194,7 @@ def sealed(state: LogSummary, plan: Plan) -> LogSummary:
 
 
 def dropped_places(plan: Plan) -> str:
-    """Where the segments lie that go whole, as a condition on `t`."""
+    """Return a condition on `t`: the row is in a segment that the plan drops whole."""
     return (
         " OR ".join(
             f"(t.partition = {run.partition} AND t.segment BETWEEN {run.first_base} AND {run.last_base})" for run in plan.on_log.drop
@@ -228,11 +228,11 @@ CAUSES_NONE = f"({IS_MARKER} OR coalesce(list_contains(headers, struct_pack(name
 
 
 def causes() -> str:
-    """The reasons that make a marker, as SQL writes a list."""
+    """Return the reasons that make a marker, as a list in SQL."""
     return ", ".join(f"'{reason}'" for reason in making_markers())
 
 
-# Per key the newest message that goes, and the newest that an age rule or a request takes (MRK-3). `dropped`: the segments that go whole.
+# For each key: the newest removed message, and the newest that an age rule or a request removes (MRK-3). `dropped`: the dropped segments.
 EMPTIED = f"""
     CREATE OR REPLACE TABLE emptied AS
     SELECT last.partition AS partition, last."offset" AS "offset", key, cause.reason AS reason
@@ -311,7 +311,7 @@ STAGED = f"""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkersNow:
-    """`files` hold `count` markers with the offsets that follow the log at the head that was looked at; `state`: the log's with them."""
+    """`files` hold `count` markers, whose offsets follow the log's end at the given head. `state`: the log's state with the markers."""
 
     files: Sequence[Java]
     count: int
@@ -360,12 +360,12 @@ def _staged_markers(rows: SnapshotRows, verdict: Verdict, policy: Policy) -> lis
 
 
 def new_offsets(ends: dict[int, int]) -> str:
-    """Offsets that the plan's snapshot had not given, as a condition on `t`."""
+    """Return a condition on `t`: the offset is newer than the plan's snapshot."""
     return " OR ".join(f"(t.partition = {partition} AND t.offset >= {end})" for partition, end in sorted(ends.items())) or "false"
 
 
 def holds_new(file: FileMetrics, ends: Mapping[int, int]) -> bool:
-    """Whether the file may hold such an offset."""
+    """True if the file may hold an offset that is newer than the plan's snapshot."""
     return file.partition in ends and (file.last_offset is None or file.last_offset >= ends[file.partition])
 
 

@@ -62,7 +62,7 @@ def create(place: Place, shape: TableShape, *, properties: Mapping[str, str], su
             # the table with that name may be this very table: a client repeats a request to a database if it lost the first answer.
             transaction.underlyingOps().commit(None, transaction.currentMetadata())
         except thrown() as error:
-            # Whatever it says: a look does no harm, and each catalog has words of its own.
+            # Check after every error: the check does no harm, and the errors differ from catalog to catalog.
             taken = java_class(error) == ALREADY_THERE
             unknown = taken or result_unknown(error)
             try:
@@ -86,7 +86,7 @@ def create(place: Place, shape: TableShape, *, properties: Mapping[str, str], su
 
 
 def make_namespace(namespace: str) -> None:
-    """Make it where it is not there. Raises CatalogUnavailable."""
+    """Make the namespace if it is missing. Raises CatalogUnavailable."""
     jvm = engine_of_process()
     with engine_failures():
         wanted = jvm.jvm.org.apache.iceberg.catalog.Namespace.of(texts(jvm, namespace))
@@ -95,7 +95,7 @@ def make_namespace(namespace: str) -> None:
         try:
             jvm.lake.createNamespace(wanted)
         except thrown():
-            # Another process may have made it since the look, and catalogs say so in many words.
+            # Another process may have made the namespace since the check, and catalogs report that in different ways.
             if not jvm.lake.namespaceExists(wanted):
                 raise
 

@@ -1,7 +1,7 @@
-"""Messages that another engine has written to a log: the log's state counts them, or they stop the topic by name (MSG-4).
+"""Messages that another engine has written to a log: the log's state counts them, or a named error stops the topic (MSG-4).
 
 A commit of another engine carries no state of ours. The state at our newest commit is right until such a commit brings messages. From then
-on the next offset lies above every offset that later commits have shown on main.
+on, the next offset is above every offset that later commits have shown on main.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _PICK = picking("file_path", "partition", "null_value_counts", "lower_bounds", "
 def log_state(table: Table, snapshot: Snapshot | None, standing: Standing) -> LogSummary | None:
     """Return the state at a snapshot of main (None: its head); None if our newest commit carries no state of a log.
 
-    The state is that of our newest commit. Where other engines have brought messages since, the next offset lies above theirs, and the next
+    The state is that of our newest commit. If other engines have brought messages since, the next offset is above theirs, and the next
     message opens a segment.
 
     Raises:
@@ -63,7 +63,7 @@ def log_state(table: Table, snapshot: Snapshot | None, standing: Standing) -> Lo
 
 
 class _File(NamedTuple):
-    """A data file that a commit after our newest one brought. `first`, `last`: offsets; None: nobody knows any more."""
+    """A data file that a commit after our newest one brought. `first`, `last`: offsets; None: unknown."""
 
     path: str
     snapshot_id: int

@@ -20,7 +20,7 @@ def whole(value: object, key: str, *, least: int = 0, most: int = INT64_MAX) -> 
     """Return the whole number that a JSON value, or the text of a property, holds.
 
     Raises:
-        Refused: It is none from `least` to `most` (`DamagedProperty`).
+        Refused: The value is not a whole number from `least` to `most` (`DamagedProperty`).
     """
     found = value
     if isinstance(value, str):
@@ -62,7 +62,7 @@ def partition(text: str, key: str) -> int:
 
 
 def offsets(text: object, key: str) -> dict[int, int]:
-    """Return offsets by partition; -1 stands for none. Raises DamagedProperty."""
+    """Return offsets by partition; -1 means no offset. Raises DamagedProperty."""
     return {partition(name, key): whole(offset, key, least=-1) for name, offset in json_object(text, key).items()}
 
 

@@ -1,4 +1,4 @@
-"""Where the newest metadata of each table is, and the metadata themselves.
+"""The newest metadata of each table, and the metadata's location.
 
 A SQL (JDBC) catalog is queried directly: one short query, instead of the seconds that opening the catalog as an object costs. A catalog of
 any other kind returns the metadata in its answer. We never read the metadata file itself, because the catalog's own credentials may not
@@ -79,7 +79,7 @@ class Pointers(ABC):
         if beside and seen.listed and not place[1].endswith(_VIEWS):
             return None
         found = self.newest(place)
-        if found is not None or beside:  # that a topic is not there is asked again before somebody says so
+        if found is not None or beside:  # do not note that a topic is missing: a report of that checks again first
             seen.tables[place] = found
         return found
 
@@ -253,7 +253,7 @@ class CatalogPointers(Pointers):
 
         try:
             return self._catalog.load_view(place)
-        except (NoSuchViewError, NotImplementedError):  # there is none, or the catalog has no views
+        except (NoSuchViewError, NotImplementedError):  # the view is missing, or the catalog has no views
             return None
 
     def _all(self, namespace: str | None) -> Sequence[tuple[Place, str]]:
@@ -262,7 +262,7 @@ class CatalogPointers(Pointers):
         places: list[Place] = []
         with reaching_catalog():
             for parent in self._catalog.list_namespaces() if namespace is None else [(namespace,)]:
-                with suppress(NoSuchNamespaceError):  # it has gone since, and the others have not
+                with suppress(NoSuchNamespaceError):  # this namespace was dropped meanwhile, and the others still count
                     places += [(".".join(found[:-1]), found[-1]) for found in self._catalog.list_tables(parent)]
         return [(place, answer[0]) for place in places if (answer := self._ask(place, listed=True)) is not None]
 

@@ -34,7 +34,7 @@ class Blob:
 
 
 def puffin_file(vectors: Iterable[tuple[str, Positions]]) -> tuple[bytes, list[Blob]]:
-    """The file's bytes and where in it the vector of each data file lies. `vectors`: path, positions in ascending order."""
+    """Return the file's bytes, and the position of each data file's vector in them. `vectors`: path, positions in ascending order."""
     content, blobs = bytearray(_FILE_MAGIC), []
     for data_file, positions in vectors:
         vector = _blob(positions)

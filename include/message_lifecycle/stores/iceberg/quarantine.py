@@ -1,7 +1,7 @@
-"""The quarantine table read by its metadata, and rid of whole files, or given them back: staged on a branch, published in one fenced commit
+"""The quarantine table: read by its metadata; whole files are dropped or given back, staged on a branch and published in one fenced commit
 (QUA-1, DEL-7).
 
-Every look at a topic asks this store what is there, so what reads data is imported where it is called."""
+Every question about a topic uses this store, so functions that read data import their libraries only when they run."""
 
 from __future__ import annotations
 
@@ -321,7 +321,7 @@ def returning(
 
 
 def returned(plan: Plan, before: Iterable[QuarantineFile], after: Iterable[QuarantineFile]) -> int:
-    """How many of an undo's rows its commit has brought, each file known by its times and its number of rows."""
+    """Count the rows of an undo that its commit has brought. Times and row count identify a file."""
     old = {file.name for file in before}
     new = Counter(_known_by(file) for file in after if file.name not in old)
     named = Counter((action.oldest_at, action.newest_at, action.rows) for action in plan.on_quarantine.files_back)

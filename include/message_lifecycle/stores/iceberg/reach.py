@@ -51,7 +51,8 @@ class Machine:
 
 
 def one_catalog(tables: Tables) -> bool:
-    """Whether PyIceberg's configuration names the catalog that Spark's names: a namespace that Java makes there is looked for, and dropped.
+    """True if PyIceberg's configuration names the same catalog as Spark's: PyIceberg finds a namespace that Java makes and then drops.
+
     Raises CatalogUnavailable, SparkUnavailable."""
     name = f"doctor-{token_hex(6)}"
     make_namespace(name)
@@ -63,12 +64,12 @@ def one_catalog(tables: Tables) -> bool:
             with engine_failures():
                 java = engine_of_process()
                 java.lake.dropNamespace(java.jvm.org.apache.iceberg.catalog.Namespace.of(texts(java, name)))
-        except Exception as error:  # whatever it was, the namespace that stays has to be named
+        except Exception as error:  # any error: the message must name the namespace that stays
             raise CatalogUnavailable(f"it does not drop the namespace {name}, which was made to look for it: {error}") from error
 
 
 def at_once() -> bool:
-    """Whether the catalog commits several tables at once. Raises NoTransactions, CatalogUnavailable, SparkUnavailable."""
+    """True if the catalog commits several tables at once. Raises NoTransactions, CatalogUnavailable, SparkUnavailable."""
     with engine_failures():
         return commits_at_once(engine_of_process())
 
@@ -84,7 +85,7 @@ def this_machine() -> Machine:
 
 
 def runs_tasks_here() -> int | None:
-    """How many tasks this process runs at once; None: a cluster does."""
+    """Return the number of tasks that this process runs at once, or None if a cluster runs the tasks."""
     return local_cores(settings())
 
 
@@ -98,7 +99,7 @@ def machines(store: Store, path: str) -> tuple[list[Machine], int]:
             places = 2 * (sum(there) or 1)
             answers = context.parallelize(range(places), places).map(partial(_look, store, path)).collect()
             found.update({one.name: one for one in answers})
-            # Where Spark starts executors for tasks alone, it has some now.
+            # If Spark starts executors only when it has tasks, executors exist now.
             there = registered(context)
             if len(found) >= len(there):
                 break
@@ -121,7 +122,7 @@ def _giving_up(context: SparkContext) -> Iterator[None]:
     threading.Thread(target=look, name="give-up", daemon=True).start()
     try:
         yield
-    except Exception as error:  # a job that was cancelled ends in words of Spark's; any other error goes on as it is
+    except Exception as error:  # Spark has its own error for a cancelled job; any other error passes unchanged
         if gone.is_set():
             what = f"{context.master} gave no executor within {_FIRST_SECONDS} s: it has no core or memory free, or does not reach this machine"
             raise SparkUnavailable(what) from error

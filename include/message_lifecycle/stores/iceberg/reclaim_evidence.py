@@ -97,7 +97,7 @@ def _look(tables: Tables, plan: Plan, policy: Policy, action: Forget, seen: _See
 
 
 def lies_below(table: Table, name: str) -> bool:
-    """Whether it is a plain name of a file below the table's location."""
+    """True if the name is a plain name of a file below the table's location."""
     try:
         check_name(table.location(), name)
     except OutsideTable:
@@ -106,8 +106,9 @@ def lies_below(table: Table, name: str) -> bool:
 
 
 def named(table: Table, snapshots: Iterable[Snapshot]) -> Iterator[NamedFile]:
-    """Every file that these snapshots are read through, by PyIceberg; relative to the location, whole where it lies outside. Raises
-    UnsafePath."""
+    """Yield every file that reading these snapshots by PyIceberg needs. Names are relative to the location, or whole paths outside it.
+
+    Raises UnsafePath."""
     within, read = Within(table.location()), set[str]()
     yield NamedFile(within.name(table.metadata_location), "metadata")
     for snapshot in snapshots:

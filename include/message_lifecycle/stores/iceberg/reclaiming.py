@@ -139,7 +139,7 @@ class IcebergReclaimer(NamesFailures, ChangeStore):
             self._steps("before_expire")
             self._expire(plan, action, checks[action.table])
             self._steps("after_expire")
-            # A catalog's server may take the change up on newer metadata than were looked at.
+            # A catalog's server may apply the change to newer metadata than the check has seen.
             checks[action.table](self._document(plan, action).content)
             document, io = self._open(plan.topic, action.table)
             places.append((io, str(document.content["location"])))
@@ -295,7 +295,7 @@ def expire(
     set_properties(base, builder, properties)
 
 
-# How much of a table's disk only its past needs, by summaries alone: a figure for `status`, not a plan.
+# The part of a table's disk space that only its past needs, by summaries alone: a figure for `status`, not a plan.
 
 
 def hidden_bytes(document: TableDocument) -> int:

@@ -1,4 +1,4 @@
-"""The quarantine beside a topic: refused rows as tasks write them, and as a person reads them."""
+"""The quarantine next to a topic: refused rows as tasks write them, and as a person reads them."""
 
 from __future__ import annotations
 
@@ -145,10 +145,10 @@ def quarantined(name: TopicName, batch_id: str) -> Counter[tuple[str, str]]:
 
 
 def _create(engine: Engine, name: TopicName) -> None:
-    """Make the quarantine unless there is one. Raises CommitUnknown if nobody knows whether it was made."""
+    """Make the quarantine unless it exists. Raises CommitUnknown if the result is unknown."""
     with suppress(UnknownTopic):
         engine.table(name, kind=QUARANTINE)
         return
     properties = {**_PROPERTIES, **beside(name, entries(engine.table(name).properties()))}
-    # False: another process made it meanwhile
+    # False means that another process made the quarantine first.
     new_table.create((name.namespace, name.table(QUARANTINE)), QUARANTINE_SHAPE, properties=properties, summary={})

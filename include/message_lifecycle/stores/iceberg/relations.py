@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     import duckdb
     from pyiceberg.schema import Schema
 
-# A database of one question: what does not fit into memory lies in a scratch file, and goes with it.
+# A database for one question: rows that do not fit into memory are in a scratch file, which is removed with the database.
 
 
 @contextmanager
 def scratch_database(*, memory: str) -> Iterator[duckdb.DuckDBPyConnection]:
-    """`memory`: how much of it is held at once, as DuckDB writes sizes; the rest spills. Raises FileLost, FileUnreadable."""
+    """Open a database. `memory`: the limit in memory, as DuckDB writes sizes; the rest spills. Raises FileLost, FileUnreadable."""
     import duckdb
 
     with tempfile.TemporaryDirectory() as folder:
@@ -55,7 +55,8 @@ _QUOTED_PATH = re.compile(r"""['"]((?:[a-z][a-z0-9+.-]*:/)?/[^'"]+)['"]""")
 def named_files(spill: str) -> Iterator[None]:
     """Let DuckDB read files of tables in the block, and name its errors.
 
-    Raises FileLost, FileUnreadable or StorageRefused if DuckDB's error names a file of a table. Errors about spilled files pass unchanged."""
+    Raises FileLost, FileUnreadable or StorageRefused if DuckDB's error names a file of a table. Errors about spilled files pass
+    unchanged."""
     import duckdb
 
     try:
@@ -112,7 +113,7 @@ _PATTERN = re.compile(r"[*?\[{]")
 
 
 class Names:
-    """By what name a database opens each file. A file system that it needs for that is there from the first name on. Rates: 0 is none."""
+    """The names under which a database opens files. The first name that needs a file system registers it. Rates: 0 means no limit."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, read_bytes_per_second: int = 0, write_bytes_per_second: int = 0) -> None:
         self._connection, self._read, self._write = connection, read_bytes_per_second, write_bytes_per_second
@@ -231,7 +232,7 @@ class _Shared:
 
 
 _shared: _Shared | None = None
-# Taken again by its own thread where Python meanwhile clears away an answer that nobody has read to its end.
+# The lock's own thread may take it again, when Python's collector ends an answer that no reader has read to its end.
 _changing = RLock()
 
 
@@ -266,7 +267,7 @@ def database() -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def _forget(shared: _Shared | None = None) -> None:
-    """The next question makes another; this one goes with its last session. None: whichever it is."""
+    """Let the next question make another database. The old database ends with its last session. None: the present database."""
     global _shared
     with _changing:
         if shared in (None, _shared):
@@ -285,8 +286,8 @@ atexit.register(_forget)  # DuckDB prints what Python's end finds of it
 
 # Rules about messages, rendered as DuckDB's SQL over the columns of a Parquet file.
 #
-# Files hold any int64 as a time, and DuckDB's times are narrower: INT64_MAX reads as `infinity` (never due, as it stands for the end of
-# time), -INT64_MAX as `-infinity`, and INT64_MIN, which stands for unknown, as what lies before even that.
+# Files hold any int64 as a time, and DuckDB's times are narrower. INT64_MAX reads as `infinity` (never due, because it means the end of
+# time), and -INT64_MAX as `-infinity`. INT64_MIN, which means unknown, reads as a time even before that.
 
 
 _FIRST = -9_223_372_022_400_000_000
@@ -298,7 +299,7 @@ def instant(us: int) -> str:
 
 
 def micros(column: str) -> str:
-    """The time as the file has it, as int64; the smallest int64 where it is null. DuckDB gives no number for an infinite time."""
+    """Return the file's time as int64, and the smallest int64 for null. DuckDB gives no number for an infinite time."""
     return (
         f"CASE WHEN {column} = 'infinity'::TIMESTAMPTZ THEN {INT64_MAX} WHEN {column} = '-infinity'::TIMESTAMPTZ THEN {-INT64_MAX} "
         f"ELSE coalesce(epoch_us({column}), {INT64_MIN}) END"
@@ -306,7 +307,7 @@ def micros(column: str) -> str:
 
 
 def due(column: str, as_of: int) -> str:
-    """Condition: the time in the column is known and has come. A time that cannot be named is taken as not come: that keeps data."""
+    """Return the condition that the column's time is known and has come. A time that DuckDB cannot name counts as future: data stays."""
     bound = min(as_of, INT64_MAX - 1)
     if bound >= _FIRST:
         return f"({column} <= {instant(bound)})"

@@ -118,7 +118,7 @@ class _Object(InputFile, OutputFile):
 
 @contextmanager
 def _no_sums_of_parts() -> Iterator[None]:
-    """Let a client of AWS that is created in the block verify checksums only where it must.
+    """Let a client of AWS that is created in the block verify checksums only if it must.
 
     By default the client computes five checksums of each answer, because the store may send one of them. PyArrow reads parts of objects,
     and a store has no checksums of parts. The needless sums cost two fifths of the time of reading. PyArrow has no other way to turn them

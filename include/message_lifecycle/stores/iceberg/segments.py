@@ -44,7 +44,7 @@ class FileMetrics(NamedTuple):
     without_expiry: int | None
     """Messages without an expires_at."""
     never: bool | None
-    """Whether any says that no age takes it."""
+    """True if any message has no age limit."""
     without_never: int | None
 
     @property
@@ -71,7 +71,7 @@ ReadLate = Callable[[Mapping[Place, list[str]], Instant], Mapping[Place, InTime]
 
 @contextmanager
 def _collector_paused() -> Iterator[None]:
-    """So many objects that all stay would be looked at again and again: nearly half of the time."""
+    """Pause Python's collector: it would scan the many lasting objects again and again, for nearly half of the time."""
     running = gc.isenabled()
     gc.disable()
     try:

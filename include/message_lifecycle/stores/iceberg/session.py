@@ -131,7 +131,7 @@ def _start_java() -> None:
 
 
 def _is_lost() -> bool:
-    """Whether the cluster of this process's context has gone."""
+    """True if the cluster of this process's context is lost."""
     return _watch is not None and _watch.lost
 
 
@@ -149,9 +149,9 @@ def quoted(*parts: str) -> str:
 
 
 def sql_table(name: TopicName, *, kind: str = "", branch: str | None = None, metadata: str | None = None) -> str:
-    """The topic's table (or one beside it) as an identifier for SQL and DataFrame writers.
+    """Return the topic's table (or one of its other tables) as an identifier for SQL and DataFrame writers.
 
-    `branch`: one branch of it, for writing; `metadata`: one of Iceberg's metadata tables of it (`files`).
+    `branch`: a branch of the table, for writing. `metadata`: one of Iceberg's metadata tables for it (`files`).
     """
     parts = [CATALOG, name.namespace, name.table(kind)]
     if branch is not None:
@@ -182,7 +182,7 @@ _GONE, _NO_ROOM = ("08", "57P"), "53100"
 _SERVER = re.compile(
     r"org\.apache\.iceberg\.exceptions\.(?:REST|ServiceFailure|ServiceUnavailable|NotAuthorized|Forbidden|UnprocessableEntity)Exception: (.*)"
 )
-# How it refuses what another has done first, of a deed that does not look whether it was so.
+# The catalog's error if another commit came first, in a call that does not check this itself.
 _CONFLICT = re.compile(r"org\.apache\.iceberg\.exceptions\.(?:AlreadyExists|CommitFailed)Exception: (.*)")
 _STORE = re.compile(r"software\.amazon\.awssdk\.(?:core|services\.s3)\.\S*Exception: (.*)")
 # The same in PyArrow's words, which come without a number.
@@ -213,7 +213,7 @@ def engine_failures() -> Iterator[None]:
         if refused is None:
             raise
         raise refused from error
-    except Exception as error:  # of any engine: it is looked at, and raised again where it says nothing of the kind
+    except Exception as error:  # of any engine: inspect the error, and raise it unchanged if it has none of these reasons
         named = _named(error)
         if named is None:
             raise

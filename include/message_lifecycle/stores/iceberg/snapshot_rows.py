@@ -71,7 +71,7 @@ class SnapshotRows:
         )
 
     def differing(self, one_id: int | None, other_id: int | None) -> Callable[[FileMetrics], bool]:
-        """Whether the other snapshot lacks a file of this one, or has it with another deletion vector."""
+        """Return a test of files: the other snapshot lacks the file, or has it with another deletion vector."""
         one, other = (
             {(file.name, snapshot.vectors.get(absolute(self._prefix, file.name))) for file in snapshot.files}
             for snapshot in map(self._snapshot, (one_id, other_id))

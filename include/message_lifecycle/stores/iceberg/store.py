@@ -154,7 +154,7 @@ def stage(engine: Engine, io: FileIO, plan: Plan, plan_id: str, server: Mapping[
     if plan.selection.files:
         jvm: Java = engine.jvm
         drop = table.newOverwrite().deleteFiles(going, jvm.org.apache.iceberg.util.DeleteFileSet.create())
-        # The mark of a stage that is whole stands on its last commit.
+        # The last commit of a stage carries the mark that the stage is complete.
         if not by_row:
             drop.set(STAGED_PLAN_ID, plan_id)
         commit_to(table, branch, drop, what=f"staging plan {plan_id}")

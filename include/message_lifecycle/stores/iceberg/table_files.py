@@ -101,7 +101,7 @@ def delete_files(io: FileIO, location: str, names: Iterable[str]) -> Deleted:
 
 
 def check_name(location: str, name: str) -> str:
-    """The name. Raises OutsideTable where it is no plain relative path."""
+    """Return the name. Raises OutsideTable unless it is a plain relative path."""
     if is_absolute(name) or not name:
         raise OutsideTable(location, name)
     try:
@@ -299,7 +299,7 @@ def kept_versions(places: Iterable[tuple[FileIO, str]], *, until_ms: int | None 
 
 
 def kept_of_removed(places: Iterable[tuple[FileIO, str]]) -> tuple[str, ...]:
-    """Describe the kept versions after a deletion. If the request fails, return the error as text, because the deletion itself succeeded."""
+    """Describe the kept versions after a deletion. If the request fails, return the error as text: the deletion itself succeeded."""
     try:
         return tuple(kept_versions(places))
     except LifecycleError as error:
@@ -333,7 +333,7 @@ def _kept_below(io: FileIO, location: str, place: SplitResult, until_ms: int | N
 
 
 def _is_latest(jvm: Jvm) -> Java:
-    """A predicate on versions of objects, as Java has them: asked from here, each object that the bucket shows would be two calls."""
+    """Return a Java predicate on versions of objects. The same check from Python would cost two calls for each object of the bucket."""
     lang = jvm.jvm.java.lang
     method_type = lang.invoke.MethodType.methodType(lang.Class.forName("java.lang.Boolean"))
     of_version = lang.Class.forName("software.amazon.awssdk.services.s3.model.ObjectVersion")
@@ -416,7 +416,7 @@ def _uploads(bucket: _Bucket) -> list[Upload]:
 
 
 def _knows_no_store(error: Exception) -> bool:
-    """Whether the classes of the store's own client are not on Java's class path."""
+    """True if the classes of the store's own client are missing on Java's class path."""
     return java_exception(error) is None and not line_broke(error)
 
 

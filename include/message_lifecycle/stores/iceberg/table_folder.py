@@ -1,4 +1,4 @@
-"""A table's metadata document, read as it stands; and how the files below its location are named."""
+"""A table's metadata document, read directly; and the names of the files below its location."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from urllib.parse import unquote, urlsplit
 
 from message_lifecycle.model.errors import FileLost, FileUnreadable, UnsafePath
 
-# A table's metadata document, read as it stands: enough for names, settings, summaries, and far quicker than a table object.
+# A table's metadata document, read directly: enough for names, settings and summaries, and far quicker than a table object.
 
 
 def is_local(location: str) -> bool:
-    """Whether the location is a path or a `file:` URI."""
+    """True if the location is a path or a `file:` URI."""
     return urlsplit(location).scheme in ("", "file")
 
 
@@ -30,7 +30,7 @@ def local_path(location: str) -> Path:
 
 
 def folder_at(location: str) -> str:
-    """The same place as new files below it are named by: a path where it is local."""
+    """Return the location as the names of new files have it: a path if it is local."""
     return str(local_path(location)) if is_local(location) else location.rstrip("/")
 
 
@@ -180,7 +180,7 @@ def reading(path: str) -> Iterator[None]:
         raise FileUnreadable(path, said_by(error)) from error
 
 
-# How plans name data files: relative to the table's location, so that a plan is the same wherever the table lies.
+# Plans name data files relative to the table's location, so that a plan is the same wherever the table is.
 
 
 # A path or a URI. Java writes the URI of a local file with one slash (`file:/lake/...`).
@@ -210,7 +210,7 @@ def location_prefix(location: str) -> str:
 
 
 def is_absolute(name: str) -> bool:
-    """Whether the file lies outside of the table's location, so that its name is all of its place."""
+    """True if the file is outside the table's location, so that the name is a whole path."""
     return bool(_ABSOLUTE.match(name))
 
 
@@ -240,21 +240,21 @@ def normalised(path: str) -> str:
 
 
 class Within:
-    """Names files by where they lie within a table's location."""
+    """Names files by their place within a table's location."""
 
     def __init__(self, location: str) -> None:
         self._prefix = location_prefix(normalised(location))
         self._as_given = location_prefix(location)
 
     def name(self, path: str) -> str:
-        """Relative to the location; whole where the file lies outside. Raises UnsafePath."""
+        """Return the name relative to the location, or the whole path of a file outside. Raises UnsafePath."""
         if path.startswith(self._as_given):
-            # As nearly every path is written; then only the rest can mislead.
+            # Nearly every path begins like this; then only the rest can be misleading.
             name = path[len(self._as_given) :]
             if not _MISLEADING.search(name):
                 return name
         return normalised(path).removeprefix(self._prefix)
 
     def may_hold(self, path: str) -> bool:
-        """Whether a path that cannot be normalised might lie here, by its beginning or by steps that lead elsewhere."""
+        """True if a path that cannot be normalised might be here, by its beginning or by steps that lead elsewhere."""
         return path.startswith((self._as_given, self._prefix)) or "/../" in path or "/./" in path

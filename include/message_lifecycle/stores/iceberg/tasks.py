@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyiceberg.io import FileIO
     from pyiceberg.table import Table
 
-# Beginnings of the names of settings that open files, as PyIceberg has them.
+# Prefixes of PyIceberg's settings for opening files.
 _OF_FILES = ("s3.", "client.", "gcs.", "adls.")
 
 

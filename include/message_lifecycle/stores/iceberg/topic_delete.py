@@ -1,13 +1,15 @@
 """Whole topics deleted and brought back: the tables get other names in the catalog (DEL-7).
 
-A table's files and its history stay where they are. A catalog renames one table in one step, but never two. So a topic's log goes last and
-comes back first: wherever a run dies in between, the topic is there with its messages, and the tables beside it are on their way.
+A table's files and its history stay where they are. A catalog renames one table in one step, but never two. So a topic's log moves last
+when the topic is deleted, and first when it is brought back. If a run dies in between, the topic still has its messages, and some of its
+other tables have moved.
 
-- Deleted: each table gets the plan's id as a property (`DELETED_BY`) before it goes. The log goes last, so where the log lies with the
-  deleted and names the plan, all tables do.
+- Deleted: each table gets the plan's id as a property (`DELETED_BY`) before it moves. The log moves last. So if the log is among the
+  deleted tables and names the plan, all tables are.
 - Brought back: each table loses that property once all are back. The log is the last to lose it, and gets the undo's id (`RETURNED_BY`).
 
-Until then the move is not done. Whoever comes next ends it; where somebody has committed to one of the tables meanwhile, it is taken back.
+Until then the move is not complete. The next run of any process completes it. If another writer has committed to one of the tables
+meanwhile, the next run undoes the move.
 """
 
 from __future__ import annotations
@@ -66,7 +68,7 @@ _ON_DELETED = (DELETED_BY, DELETED_AT, DELETED_GATE, DELETED_KIND)
 
 
 class _Mover(NamesFailures, ChangeStore):
-    """The two directions share this: all tables of a topic get other names, one after the other.
+    """Shared by both directions: all tables of a topic get other names, one after another.
 
     Args:
         scratch: Work on a scenario's topics, as `IcebergTopics` does.
@@ -146,7 +148,7 @@ class _Mover(NamesFailures, ChangeStore):
             self._bring_home(plan)
 
     def _bring_home(self, plan: Plan) -> None:
-        """Move back the tables that the deletion has moved away so far, the log first. A table whose name is taken stays away, a remnant."""
+        """Move back the tables that the deletion has moved so far, the log first. A table whose name is taken stays away, as a remnant."""
         actions = sorted(plan.moved_tables, key=_kind)
         for action in actions:
             with suppress(PlanConflict):  # another table has its name by now, or another writer has changed it
@@ -183,7 +185,7 @@ class _Mover(NamesFailures, ChangeStore):
         return self._word(_own(plan, action), action) is not None
 
     def _word(self, place: Place, action: MovedTable) -> str | None:
-        """Which plan the table there says to have deleted it, if any; None: that table is not there."""
+        """Return the id of the plan that the table there names as its deletion, "" for no plan. None: the table is not there."""
         found = self._tables.found(place)
         return None if found is None or found.uuid != action.table_uuid else found.properties.get(DELETED_BY, "")
 
@@ -352,7 +354,7 @@ def _own(plan: Plan, action: MovedTable) -> Place:
 
 
 def place_of(table_uuid: str) -> Place:
-    """Where a deleted topic's table is in the catalog."""
+    """Return the place of a deleted topic's table in the catalog."""
     return DELETED, f"t{table_uuid.replace('-', '')}"
 
 
@@ -376,7 +378,7 @@ def _published(plan: Plan) -> Published:
 
 
 def _move(plan: Plan, action: MovedTable, place: Place, to: Place) -> None:
-    """Raises PlanConflict, also where it was moved with somebody's commit that came first."""
+    """Rename the table. Raises PlanConflict, also if another writer's commit came first and the table moved with it."""
     _rename(plan, action, place, to)
     metadata = _metadata(plan, action, to)
     if (str(metadata.uuid()), _snapshot(metadata)) != (action.table_uuid, action.snapshot_id):
@@ -414,7 +416,7 @@ def _metadata(plan: Plan, action: MovedTable, place: Place) -> Java:
 
 
 def _require(plan: Plan, action: MovedTable, metadata: Java) -> None:
-    """Raises PlanConflict where the table is not as it was planned for."""
+    """Raise PlanConflict if the table has changed since the plan."""
     if str(metadata.uuid()) != action.table_uuid:
         raise PlanConflict(plan.plan_id, f"the {action.table or 'log'} is another table than was planned for")
     current = _snapshot(metadata)
@@ -443,7 +445,7 @@ def _name_taken(plan: Plan) -> PlanConflict:
     return PlanConflict(plan.plan_id, "another table has the name of one that would move")
 
 
-# How many rows a table has, by its manifests: read twice, by two readers.
+# The number of a table's rows by its manifests, counted twice by two readers.
 
 
 _PICK = picking("content", "file_path", "record_count", "file_size_in_bytes", "referenced_data_file")

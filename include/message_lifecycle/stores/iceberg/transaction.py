@@ -33,7 +33,11 @@ SETTING = f"{PROPERTIES}.{ATOMIC}"
 
 
 def commits_at_once(jvm: Jvm) -> bool:
-    """Whether the catalog commits several tables at once, all or none. Raises NoTransactions where it is configured so, and does not offer it."""
+    """True if the catalog commits several tables at once, all or none.
+
+    Raises:
+        NoTransactions: The configuration says so, but the catalog does not offer it.
+    """
     if not jvm.is_atomic:
         return False
     if not jvm.capabilities.has_transactions:
@@ -101,7 +105,7 @@ class Ready:
                 # Iceberg's guard came before ours, and knows no plans.
                 ended = PlanConflict(self.plan_id, error.reason)
             for one in commits:
-                with suppress(Exception):  # of a catalog that has gone: how the commit ended is what counts
+                with suppress(Exception):  # the catalog may be gone: only the result of the commit counts
                     one.jvm.forget(one.topic, kind=one.kind)
             missing = _missing(commits, ended)
         if len(missing) == len(commits):

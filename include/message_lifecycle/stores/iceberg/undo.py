@@ -1,6 +1,6 @@
-"""Staging an undo: what a plan took, back on a branch made at the head of main (DEL-7).
+"""Stage an undo: bring back the messages that a plan removed, on a branch made at the head of main (DEL-7).
 
-A file that the table let go comes back as a copy. Where the table has the file still, marks are taken off it.
+A file that the table has dropped comes back as a copy. If the table still has the file, the undo removes marks from it.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def undo_evidence(table: Table, plan: Plan, staged: Staged) -> Mapping[str, pa.T
 
 
 class _Changes:
-    """Which offsets of a file are there in the one snapshot and not in the other."""
+    """The offsets of a file that only one of two snapshots has."""
 
     def __init__(self, table: Table, was: Snapshot, now: Snapshot) -> None:
         self._io, self._was, self._now = table.io, Vectors(table, was), Vectors(table, now)

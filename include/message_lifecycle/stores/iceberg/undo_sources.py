@@ -89,7 +89,7 @@ def returned(table: Table, plan: Plan) -> Effect:
 
 
 def given(table: Table, plan_id: str) -> tuple[Range, ...]:
-    """Return the offsets of the plan's markers, which lie between the ends of its two commits (MRK-4)."""
+    """Return the offsets of the plan's markers, which are between the ends of its two commits (MRK-4)."""
     for snapshot in ancestors(table):
         if _property(snapshot, PARENT_PLAN_ID) == plan_id:
             parent = None if snapshot.parent_snapshot_id is None else table.snapshot_by_id(snapshot.parent_snapshot_id)
@@ -122,7 +122,7 @@ class Live:
         return np.sort(rows.offsets[rows.alive])
 
     def alive(self, place: Place, first: int, last: int, *, but: str | None = None) -> Longs:
-        """Offsets from `first` to `last` that are there, as often as they are there. `but`: without the file of this name."""
+        """Return the live offsets from `first` to `last`. An offset in several files appears several times. `but`: a file to skip."""
         found = [self.offsets(file) for file in self._at.get(place, ()) if _overlaps(file, first, last) and file.name != but]
         offsets = np.concatenate(found) if found else _NONE
         return offsets[(offsets >= first) & (offsets <= last)]
@@ -173,15 +173,18 @@ def has_committed(table: Table, plan_id: str) -> bool:
 
 
 def has_lost(table: Table, plan: Plan, base_id: int | None) -> bool:
-    """Whether main goes back to the snapshot that the plan was made from, or to the commit that it takes back, and has none of the plan:
-    both an older catalog and another engine's rollback leave it so."""
+    """True if main comes from the snapshot before the plan, or from the commit that the plan undoes, and has no commit of the plan.
+
+    A restored older catalog and another engine's rollback both have this effect."""
     goes_back = any(one.snapshot_id == base_id or _property(one, PLAN_ID) == (plan.takes_back or plan.plan_id) for one in ancestors(table))
     return goes_back and not has_committed(table, plan.plan_id)
 
 
 def _commit_of(table: Table, plan_id: str) -> Snapshot | None:
-    """The plan's newest snapshot on main. That which was staged stands there, without the commit's word, where another engine has rolled
-    main back to a time between the plan's stage and its publish."""
+    """Return the plan's newest snapshot on main.
+
+    If another engine has rolled main back to a time between stage and publish, that is the staged snapshot, without the commit's
+    properties."""
     return next((one for one in ancestors(table) if plan_id in (_property(one, PLAN_ID), _property(one, STAGED_PLAN_ID))), None)
 
 
@@ -220,7 +223,7 @@ def _restore(file: FileMetrics, offsets: Longs, *, standing: bool) -> RestoreRow
 
 
 def _overlaps(file: FileMetrics, first: int, last: int) -> bool:
-    # Where the metadata does not say, it may.
+    # A file without metadata about its offsets may overlap.
     return (file.first_offset is None or file.first_offset <= last) and (file.last_offset is None or file.last_offset >= first)
 
 

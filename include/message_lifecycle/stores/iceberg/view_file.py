@@ -1,4 +1,4 @@
-"""The views beside a topic's table: the rules as SQL, the views written and read; and scratch streams taken away with their views."""
+"""The views next to a topic's table: the rules as SQL, reading and writing of views; and removal of scratch streams with their views."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _unknown_times(column: TimeColumn) -> tuple[str, ...]:
     return ("0L", first) if column == "append_time" else (first,)
 
 
-# The views beside a topic's table, which hide dead messages from every reader at once: written by Iceberg's library, read without a JVM.
+# The views next to a topic's table hide dead messages from every reader at once. Iceberg's library writes them. Reading needs no JVM.
 
 
 # Iceberg's exceptions if another process was first: it made the view, used the name for a table, rewrote the view, or dropped it.
@@ -159,7 +159,7 @@ def put(place: Place, text: str, *, new: bool) -> None:
 
 
 def drop(place: Place) -> None:
-    """Forget the view; it is no error when there is none, nor where the catalog keeps none."""
+    """Drop the view. A missing view is no error, and neither is a catalog without views."""
     java = engine_of_process()
     with engine_failures():
         try:
@@ -190,7 +190,7 @@ def _written(java: Jvm, place: Place, text: str, *, new: bool) -> Java:
     return view.withProperty("spark.query-column-names", ",".join(field.name for field in SCHEMA.fields))
 
 
-# Scratch streams taken away whole: tables, views and files, without Spark, for its own DROP looks at every file first.
+# Scratch streams are removed whole (tables, views and files) without Spark, because Spark's own DROP reads every file first.
 
 
 def drop_stream(catalog: Catalog, namespace: str) -> None:

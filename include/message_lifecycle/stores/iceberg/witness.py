@@ -1,4 +1,4 @@
-"""Where the state of a log stands after another engine has worked on its table (MSG-4).
+"""The state of a log after another engine has worked on its table (MSG-4).
 
 Snapshot summaries carry the state: end offsets, active segments, horizons. Another engine's `expire_snapshots` removes them. So each
 commit of ours also writes the state, with the id and the sequence number of its snapshot, to a table property in the same commit. Expiry
@@ -6,7 +6,7 @@ does not remove a property, and a rollback does not restore one. The ledger keep
 
 `find_state` compares the property with the history of main. There are three results:
 
-- main contains our newest commit, or the history ends before it and provably goes back to it: the state stands;
+- main contains our newest commit, or the history ends before it and provably goes back to it: the state is valid;
 - main goes back past that commit: another engine rolled the table back (LogRolledBack);
 - neither can be proved: the state is lost until a person repairs it (LogStateLost).
 """
@@ -172,7 +172,7 @@ def find_state(where: str, mark: str, main: Iterable[Commit], witness: Witness |
 
     Raises:
         LogRolledBack: Main goes back past our newest commit.
-        LogStateLost: The witnesses disagree, or nobody can prove what main comes from.
+        LogStateLost: The witnesses disagree, or the origin of main cannot be proved.
     """
     if witness is not None and mark not in witness.state:
         witness = None
@@ -189,7 +189,7 @@ def find_state(where: str, mark: str, main: Iterable[Commit], witness: Witness |
             return _standing(one, state, foreign, witnessed=True)
         if witness is not None and one.sequence_number <= witness.sequence_number:
             raise LogRolledBack(where, head.snapshot_id, witness.snapshot_id)
-        if ours:  # newer than the property, which a writer of ours from before, or another engine, left as it was
+        if ours:  # newer than the property, which an older version of our writer, or another engine, left unchanged
             return _standing(one, _state_in(one), foreign, witnessed=False)
         foreign.append(one)
         last = one
@@ -251,7 +251,7 @@ def _only_state(carried: Mapping[str, str]) -> dict[str, str]:
 
 
 def next_witness(head: Commit, before: Mapping[str, str]) -> dict[str, str]:
-    """Return the property that goes with a new head of main; empty if the head carries nothing to keep.
+    """Return the property to write with a new head of main; empty if the head carries nothing to keep.
 
     Args:
         before: The table's properties as the commit found them.
@@ -318,7 +318,7 @@ def _earlier(table: Table) -> Iterator[Known]:
 
 
 def snapshots_at(io: FileIO, location: str) -> Iterator[Known]:
-    """Yield the snapshots of an earlier metadata document; none if nobody can read it any more."""
+    """Yield the snapshots of an earlier metadata document, or nothing if the document cannot be read any more."""
     try:
         with io.new_input(location).open() as stream:
             raw = stream.read()

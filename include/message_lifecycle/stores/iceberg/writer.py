@@ -45,12 +45,13 @@ from message_lifecycle.stores.iceberg.segments import FileMetrics
 from message_lifecycle.stores.iceberg.shares import MEBIBYTE
 from message_lifecycle.stores.iceberg.tasks import NewFile
 
-# Rows that this process holds, as data files of a topic's table: written by PyArrow and described by Iceberg.
+# Rows of this process become data files of a topic's table: PyArrow writes the files, and Iceberg describes them.
 
 
 def write_rows(engine: Engine, table: Java, rows: pa.Table) -> list[Java]:
-    """Write rows of a topic's columns, a file for each segment in the order of offsets. Iceberg's descriptions of the files, which nothing
-    names yet."""
+    """Write rows of a topic's columns, a file for each segment in the order of offsets.
+
+    Return Iceberg's descriptions of the files. No snapshot names the files yet."""
     import pyarrow.parquet as pq
 
     files: list[Java] = []
@@ -187,7 +188,7 @@ def _may_hold(file: FileMetrics, offset: int) -> bool:
 def _numbered(
     base: LogSummary, messages: Iterable[NewMessage], policy: Policy, forbidden: KeyMatch | None, late_after: Instant | None
 ) -> tuple[list[tuple[int, int] | Refusal], list[dict[str, Any]], LogSummary]:
-    """Where each message goes, or why it does not; the rows that go; and the log's state with them."""
+    """Return the offset or the refusal of each message, the rows to write, and the log's state with them."""
     ends, active = dict(base.end_offsets), deepcopy(dict(base.active))
     given: list[tuple[int, int] | Refusal] = []
     rows = []
