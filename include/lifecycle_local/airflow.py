@@ -68,7 +68,7 @@ def components_running(layout: Layout) -> Mapping[str, bool]:
 
 
 def any_running(layout: Layout) -> bool:
-    """Whether a component runs."""
+    """True if any component runs."""
     return any(components_running(layout).values())
 
 
@@ -241,7 +241,7 @@ class AirflowApi:
         return found
 
     def ensure_pool(self, name: str, slots: int, description: str) -> None:
-        """Make the pool if there is none; one whose slots a person has changed stays as it is."""
+        """Make the pool if it is missing. A pool whose slots a person has changed stays as it is."""
         try:
             self.request("POST", f"{API}/pools", {"name": name, "slots": slots, "description": description})
         except AirflowRefused as refused:

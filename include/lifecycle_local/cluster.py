@@ -72,7 +72,7 @@ def landing_key(layout: Layout) -> Key:
 
 
 def token(layout: Layout) -> str:
-    """Whoever has it may ask the catalog."""
+    """Return the token that gives access to the catalog."""
     return secret(layout.secrets / "catalog-token")
 
 
@@ -90,7 +90,7 @@ def store_settings(uri: str, key: Key) -> dict[str, str]:
 
 
 def served(layout: Layout, address: Address, store: str) -> dict[str, str]:
-    """The catalog as its server has it, as Spark's settings. `store`: the URI of the object store."""
+    """Return Spark's settings for the catalog in its own server. `store`: the URI of the object store."""
     own = {**_IO, "warehouse": f"s3://{BUCKET}/tables", **store_settings(store, root_key(layout))}
     return catalog_settings(CATALOG, address, layout.warehouse) | {f"{_PREFIX}.{name}": value for name, value in own.items()}
 

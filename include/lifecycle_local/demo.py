@@ -208,7 +208,7 @@ def _runs(api: airflow.AirflowApi, dag_id: str) -> list[dict[str, Any]]:
 
 
 def _owes_a_run(dag: Shown, before: list[dict[str, Any]]) -> bool:
-    """Whether the newest interval had no run yet; the scheduler makes one for each, and no second."""
+    """True if the newest interval has had no run yet. The scheduler makes exactly one run for each interval."""
     if dag.interval is None:
         return False
     interval = timedelta(seconds=interval_seconds(dag.interval))
@@ -306,7 +306,7 @@ def _content(s: Services, plan_id: str | None) -> str:
 
 
 def _markers(s: Services, name: TopicName, count: int) -> str:
-    """How many keys have no message left, and the marker of one of them."""
+    """Describe the number of keys without a remaining message, and the marker of one of them."""
     marker = next(message for message in s.reader.messages(name) if is_marker(message.headers))
     shown = ", ".join(f"{header}: {content.decode()}" for header, content in marker.headers)
     return f"{count:,} markers stand for aircraft that have none, as {(marker.key or b'').decode()} ({shown})"

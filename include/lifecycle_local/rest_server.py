@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import psycopg
 
 _LOOPBACK = "127.0.0.1"
-# How parts of a namespace are joined in a path.
+# The separator between parts of a namespace in a path.
 _JOINED = "\x1f"
 _STATUS = {
     "NoSuchTableException": HTTPStatus.NOT_FOUND,
@@ -120,7 +120,7 @@ class RestCatalog:
         except CameFirst as error:
             return told(HTTPStatus.CONFLICT, str(error), "CommitFailedException")
         except Exception as error:
-            # Where this process has started Spark, PySpark takes each error of Java for one of its own, and stumbles over it.
+            # If this process has started Spark, PySpark takes each error of Java for its own, and fails on it.
             of_java = error if isinstance(error, Py4JJavaError) else error.__context__
             if not isinstance(of_java, Py4JJavaError):
                 raise
@@ -273,7 +273,7 @@ class RestCatalog:
         return str(self._mapper.writeValueAsString(response))
 
     def knows(self, header: str | None) -> bool:
-        """Whether who sends this header has the token."""
+        """True if the sender of this header has the token."""
         return header is not None and hmac.compare_digest(header.encode(), f"Bearer {self._token}".encode())
 
 

@@ -1,6 +1,6 @@
-"""An object store for this machine: moto's S3 behind a door that checks each signature, on the loopback.
+"""An object store for this machine: moto's S3 behind a check of each signature, on the loopback.
 
-moto itself takes any secret. Here a key opens what lies below one path, for as long as it is good, as keys that a catalog gives out do.
+moto itself accepts any secret. Here a key opens the objects below one path, as long as the key is valid, as a catalog's keys do.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Refused:
 
 
 class S3Server:
-    """`asked`: all requests since the last look, oldest first, where it `remembers` them, bodies too."""
+    """`asked`: all requests since the last check, oldest first, also with their bodies if the server `remembers` them."""
 
     def __init__(self, root: Key, *others: Key, remembers: bool = True) -> None:
         self._remembers = remembers
@@ -242,7 +242,7 @@ class _Handler(MotoRequestHandler):
 
 @contextmanager
 def s3_server(root: Key | None = None, *others: Key, port: int = 0, remembers: bool = True) -> Iterator[S3Server]:
-    """Served by threads of this process meanwhile; what is stored is in memory. `root`: opens all of it; by default one at random."""
+    """Serve from threads of this process during the block. Objects are in memory. `root`: a key for everything; by default a random one."""
     made = S3Server(root or Key(), *others, remembers=remembers)
     server = make_server(LOOPBACK, port, made, threaded=True, request_handler=_Handler)
     made.uri = f"http://{LOOPBACK}:{server.server_port}"

@@ -30,8 +30,8 @@ PACK_SECONDS = 300
 _ON = r"(?:Starting Spark master at|Successfully registered with master) spark://\S+"
 _FILTER = "org.apache.spark.ui.JWSFilter"
 _ALONE = ("unshare", "--map-root-user", "--mount")
-# The mounts are made within what only its own processes see. The folder of the machines lies in what is hidden: it is taken along, by the
-# way that the shell stands in it. `--no-canonicalize`: mount would name that way by what is hidden.
+# The mounts are made in a namespace that only the machine's own processes see. The mounts hide the folder of the machines, too. The shell's
+# working directory keeps it reachable. Without `--no-canonicalize`, mount would use the folder's full path, which is hidden.
 _APART = """
 cd "$1" && mount --bind "$2" machine/java && mount --bind "$3" machine/spark && mount --bind "$4" machine/jars || exit 1
 mount -t tmpfs none "$5" && mount -t tmpfs none "$6" && mkdir -p "$7" && mount -t tmpfs none "$7" || exit 1

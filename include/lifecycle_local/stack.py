@@ -132,7 +132,7 @@ def _launch_recorder(layout: Layout, started: _Started, _cancelled: Event) -> No
 
 
 def archive(layout: Layout | None = None) -> None:
-    """Make the class archive beside a database that runs, and put it into Spark's configuration; without a database, nothing."""
+    """Make the class archive next to a running database, and put it into Spark's configuration. Without a database, do nothing."""
     layout = layout or find_layout()
     address, settings = postgres.running(layout), read_environment(layout)
     if address is None or settings is None or (layout.is_cluster and not cluster.is_serving(layout)):
@@ -256,7 +256,7 @@ def _begin_anew(layout: Layout) -> None:
 
 
 def _remove_database(layout: Layout) -> None:
-    """As root the database may lie in a folder of another user's."""
+    """Stop and remove the database. For root, the database may be in a folder of another user."""
     postgres.stop(layout)
     if (layout.state / postgres.PLACE).is_file():  # else no other place was ever chosen
         shutil.rmtree(postgres.find_place(layout).folder, ignore_errors=True)
@@ -326,7 +326,7 @@ def status(layout: Layout | None = None) -> Status:
 
 
 def landed(folder: Path, layout: Layout | None = None) -> str:
-    """Where an ingest finds the files of the folder: there, or in the cluster's store, where they are put."""
+    """Return the place where an ingest finds the folder's files: the folder, or the cluster's store after an upload."""
     layout = layout or find_layout()
     return cluster.land(layout, folder) if layout.is_cluster else str(folder)
 
