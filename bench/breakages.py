@@ -69,7 +69,7 @@ class Breakage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """How one run of pytest ended. `status` None: not within the time. `said`: the end of what it wrote."""
+    """The end of one run of pytest. `status` None: not within the time. `said`: the end of its output."""
 
     status: int | None
     failed: tuple[str, ...]
@@ -92,9 +92,9 @@ def index(root: Path) -> tuple[Mapping[str, str], tuple[Breakage, ...]]:
 
 
 def applies(root: Path, breakage: Breakage, *, check: bool) -> str:
-    """Apply the patch to the tree, or only look whether it fits; what git says against it, empty: nothing."""
+    """Apply the patch to the tree, or only check whether it fits. Return git's error, or an empty text."""
     command = ["git", "apply", *(["--check"] if check else []), str((root / breakage.patch).resolve())]
-    # The copy may lie below another repository, to whose paths git would hold it.
+    # The copy may be below another repository. Without the ceiling, git would apply the patch to that repository's paths.
     environment = {**os.environ, "GIT_CEILING_DIRECTORIES": str(root.parent)}
     done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
     return done.stderr.strip() if done.returncode else ""

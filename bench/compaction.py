@@ -41,7 +41,7 @@ MEMORY_MB = 2_048
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Set:
-    """A log, the tail that is new when it is compacted again (None: compacted for the first time), and what is asked of it.
+    """A log, the tail that is new at a second compaction (None: compacted for the first time), and the limits.
 
     `cpu`, `wall`: the greatest ratio to the peer. `beside`: wall ratio to another set's.
     `whole_only`: another set runs the same code, so a part of the size leaves it out. `gate`: at a part, the gate judges this one, too."""
@@ -174,7 +174,7 @@ def runs(make: Callable[[int], Measured], one: Set, scratch: Path, repeats: int,
 
 
 def shown(name: str, one: Set, found: Found, walls: dict[str, float]) -> int:
-    """How many bounds were missed."""
+    """Print the figures, and return the number of missed limits."""
     mine, theirs = found.ours, found.theirs
     print(f"{name}: load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; medians of {len(mine)} (each run)")
     for kind, costs in (("ours", mine), ("DuckDB", theirs)):

@@ -48,7 +48,7 @@ def main() -> int:
 
 
 def measured(sizes: Sequence[tuple[int, int, int]]) -> list[Point]:
-    """`sizes`: of view and tail, and which of both the point stands at."""
+    """Measure the points of a panel. `sizes`: of view and tail, and the point's place on the axis."""
     scratch = find_layout().scratch / "bench-growth"
     scratch.mkdir(parents=True, exist_ok=True)
     found = []
@@ -64,7 +64,7 @@ def measured(sizes: Sequence[tuple[int, int, int]]) -> list[Point]:
 
 
 def picture(panels: dict[str, list[Point]]) -> str:
-    """An SVG document: a panel beside the other, both from zero."""
+    """Return an SVG document with the panels next to each other, with axes from zero."""
     most = max(max(ours, theirs) for points in panels.values() for _, ours, theirs in points) * 1.1
     parts = [part for number, (title, points) in enumerate(panels.items()) for part in _panel(number, title, points, most)]
     legend = (

@@ -29,7 +29,7 @@ def ours(topic: str, as_of: str, to_gate: str, from_gate: str) -> dict[str, floa
         assert Path(from_gate).read_text(encoding="utf-8") == "judged"
     with timed(took, "publish"):
         assert applications.publish_all(run=run) == 0
-    # Once it is committed, nobody waits for the JVM's end; its CPU counts.
+    # After the commit, no user waits for the JVM's end. The JVM's CPU time still counts.
     took["until committed"] = time.time() - began - took["gate"]
     return took
 

@@ -89,8 +89,9 @@ class Measured:
         assert outcome.name == "published", outcome
 
     def measured(self, scratch: Path, *, gate: bool = False) -> tuple[Cost, list[int], Cost | None]:
-        """A run in a fresh process, after which the view is as it was: its cost, what it made (count and sum of offsets), and what its
-        gate cost, if that is to be known."""
+        """Measure a run in a fresh process, and restore the view after it.
+
+        Return its cost, its result (count and sum of offsets), and the cost of its gate if `gate` asks for that."""
         before = self._head()
         with _answering(scratch, self._judge if gate else self._pass) as (asked, answered, judged):
             cost = cost_of_module("bench.compaction_run", str(self.name), format_instant(self._next()), str(asked), str(answered))
@@ -159,7 +160,7 @@ class Measured:
 
 @contextmanager
 def _answering(scratch: Path, judge: Any) -> Iterator[tuple[Path, Path, list[Any]]]:
-    """Two pipes, (asked, answered), and somebody at their other ends, who judges one plan outside the process that is measured."""
+    """Make two pipes, (asked, answered), and a thread at their other ends that judges one plan outside the measured process."""
     asked, answered, found = scratch / "asked", scratch / "answered", list[Any]()
     for pipe in (asked, answered):
         pipe.unlink(missing_ok=True)

@@ -141,7 +141,7 @@ def one_document(repeats: int) -> int:
 
 
 def edits(count: int) -> list[Change]:
-    """A real history, over and over: between two rounds all of the text goes."""
+    """Return a real history, repeated: between two rounds a change deletes all of the text."""
     trace = editing_trace(document="one", client="editor")
     cleared = json.dumps([[0, len(trace.text), ""]]).encode()
     once = [*(change.payload for change in trace.changes), cleared]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def erase(topic: str, request_id: str) -> dict[str, int]:
-    """Plan, stage, judge, publish and verify, as `lifecycle erase run` does. Return how many messages went."""
+    """Plan, stage, judge, publish and verify, as `lifecycle erase run` does. Return the number of removed messages."""
     from lifecycle_local.environment import load_environment
 
     load_environment()

@@ -1,4 +1,4 @@
-"""The project's own services over a lake whose clock stands, and what a reader of a topic sees, as JSON."""
+"""The project's own services over a lake with a fixed clock, and the content that a reader of a topic sees, as JSON."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def record_logs(folder: Path, ledger: Ledger) -> tuple[Services, RecordLogStore]
 
 
 def archive_of(folder: Path) -> Path:
-    """Where the topics of such logs keep what goes from them."""
+    """Return the folder where the topics of record logs archive removed messages."""
     return folder / "archive"
 
 

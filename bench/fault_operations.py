@@ -112,7 +112,7 @@ class OnLake:
 
 
 def _landing(m: Maker, name: TopicName) -> Work:
-    """Two files are to be taken; a line of each is none."""
+    """Make two files to ingest, with one invalid line each."""
     create_topic(m.s, name, partitions=2, settings={"segment_max_seconds": 3})
     folder = m.folder.parent / "landing"
     folder.mkdir(exist_ok=True)

@@ -212,7 +212,7 @@ class Trial:
         return "; ".join(found).replace(str(self.world.folder), "") or SAME
 
     def _disturbed(self, point: Point) -> tuple[bool, int]:
-        """Whether the run came to the boundary, and how it ended."""
+        """Return whether the run reached the boundary, and its exit status."""
         tree = self._started()
         names, unsynced, met, beside = Boundaries(), Unsynced(), False, None
         for boundary in tree.boundaries():
@@ -284,7 +284,7 @@ class Trial:
         return self._appended
 
     def _afterwards(self, *, seconds_late: int = 0) -> dict[str, Any]:
-        """By a fresh process, as a user goes on."""
+        """Continue in a fresh process, as a user does, and return the result."""
         seen = self.world.folder / "seen.json"
         seen.unlink(missing_ok=True)
 
@@ -296,7 +296,7 @@ class Trial:
 
         try:
             in_process(look, log=self.world.folder / "next.log")
-        except RuntimeError as error:  # what the next run has left cannot be looked at: a difference, and no end of the campaign
+        except RuntimeError as error:  # the next run left an unreadable state: that is a difference, and no end of the campaign
             return {"ended": str(error).strip().splitlines()[-1]}
         found: dict[str, Any] = json.loads(seen.read_text(encoding="utf-8"))
         return found

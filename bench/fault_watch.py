@@ -42,7 +42,7 @@ _WORKING_FOLDER = -100
 _BY_DESCRIPTOR = {74: "sync", 75: "sync", 77: "truncate", 1: "write", 18: "write", 20: "write", 44: "write", 46: "write", 326: "write"}
 _SCATTERED, _MESSAGE, _COPIED = 20, 46, 326
 _PATH_BYTES, _TEXT_BYTES = 4096, 100_000
-# How long an answer may take whose loss is played; a JVM stages within it.
+# The time for an answer that the fault then loses; a JVM stages within that time.
 _ANSWER_SECONDS = 60.0
 _ENDS_WITHIN_SECONDS = 180.0
 _POLL_MS = 20
@@ -147,17 +147,17 @@ class Tree:
                 if boundary is not None:
                     yield replace(boundary, process=self._process(call.thread))
             except (OSError, ValueError):
-                pass  # its process went while it was looked at
+                pass  # the process ended during the inspection
             self._answer()
         self.kill()
         raise TimeoutError(f"it did not end within {_ENDS_WITHIN_SECONDS:.0f} s; see {self.log}")
 
     def fail(self, error: int) -> None:
-        """The call at which the tree is held is not made: it ends with this error."""
+        """Let the call at which the tree is held fail with this error, without making the call."""
         self._answer(error=-error)
 
     def break_line(self) -> None:
-        """The connection breaks before the call at which the tree is held is made."""
+        """Break the connection before the kernel makes the call at which the tree is held."""
         assert self._call is not None
         with socket.socket(fileno=_descriptor_of(self._process(self._call.thread), self._call.arguments[0])) as line:
             line.shutdown(socket.SHUT_RDWR)
@@ -314,7 +314,7 @@ def _of_java(payload: bytes) -> Boundary | None:
 
 
 def _is_whole(answer: bytes, *, of_java: bool) -> bool:
-    """Whether a line of py4j, or PostgreSQL's word that it is ready for the next, is its end."""
+    """True if the answer is complete: a line of py4j, or PostgreSQL's message that it is ready for the next statement."""
     return answer.endswith(b"\n") if of_java else answer[-6:-1] == b"Z\x00\x00\x00\x05"
 
 
@@ -366,7 +366,7 @@ def _filtered() -> int:
 
 
 def _descriptor_of(pid: int, number: int) -> int:
-    """Another process's descriptor, as one of ours."""
+    """Return a copy of another process's descriptor in this process."""
     handle = os.pidfd_open(pid)
     try:
         found: int = _libc.syscall(_GETFD, handle, number, 0)
@@ -418,6 +418,6 @@ def _memory(thread: int, at: int, length: int) -> bytes:
 
 
 def _text(thread: int, at: int) -> bytes:
-    """Up to its zero byte; what lies behind the page may not be there."""
+    """Read the text up to its zero byte. The memory behind the page may not exist."""
     first = _memory(thread, at, min(_PATH_BYTES, 4096 - at % 4096))
     return (first if b"\0" in first else first + _memory(thread, at + len(first), _PATH_BYTES)).partition(b"\0")[0]

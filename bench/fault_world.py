@@ -326,7 +326,7 @@ _NOT_COMPARED = {
 
 
 def differences(found: Mapping[str, Any], undisturbed: Mapping[str, Any], *, fault: str = "") -> list[str]:
-    """Where the two are not the same, in a line each."""
+    """Return the differences between the two, one line each."""
     left_out = _NOT_COMPARED.get(fault, _NOT_COMPARED[""])
     if fault in ("clock", "older"):
         found, undisturbed = _without(_TIMES, found), _without(_TIMES, undisturbed)

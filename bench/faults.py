@@ -212,7 +212,7 @@ def try_operation(operation: str, given: argparse.Namespace, commit: str, ends: 
 
 
 def campaign(root: Path, given: argparse.Namespace, layout: Layout) -> int:
-    """How many points differ."""
+    """Run the campaign, and return the number of points with a difference."""
     address = postgres.running(layout)
     assert address is not None
     context = get_context("fork")

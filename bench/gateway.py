@@ -29,7 +29,7 @@ _PORTS = range(24_500, 24_600)
 
 @dataclass(kw_only=True)
 class Gateway:
-    """One key opens all of it: who measures has nobody to keep out. `pid`: of its process; `folder`: where each bucket is a folder."""
+    """A running versitygw. One key opens everything: a benchmark needs no protection. `pid`: its process. `folder`: has the buckets."""
 
     uri: str
     root: Key
@@ -45,7 +45,7 @@ class Gateway:
 
 
 def program() -> Path | None:
-    """Where versitygw is; None: it is not there, and our own store serves."""
+    """Return the path of versitygw, or None if it is missing, and our own store serves."""
     found = shutil.which(os.environ.get(NAMED) or "versitygw")
     return None if found is None else Path(found)
 

@@ -355,12 +355,12 @@ def functions_named(tree: ast.AST, name: str) -> int:
 
 
 def uses_of_any(tree: ast.AST) -> int:
-    """How often a type is left open by `Any`."""
+    """Count the types that are `Any`."""
     return sum(isinstance(node, ast.Name) and node.id == "Any" for node in ast.walk(tree))
 
 
 def casts_to(tree: ast.AST, kind: str) -> int:
-    """How often a value is declared to be of this type, without a check."""
+    """Count the values that are cast to this type without a check."""
     return sum(
         isinstance(node, ast.Call)
         and _named(node.func) == "cast"

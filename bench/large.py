@@ -228,7 +228,7 @@ def run(layout: Layout, arguments: Sequence[str], given: bytes) -> Step:
     after = stored(layout)
     written = sum(size for name, size in after.files.items() if name not in before.files)
     sent = None if before.passed is None or after.passed is None else after.passed - before.passed
-    # The gateway writes to its files what comes in, and reads from them what goes out.
+    # The gateway writes incoming bytes to its files, and reads outgoing bytes from them.
     read = None if sent is None else max(0, sent - written)
     return Step(wall=wall, used=used, read=read, written=written, told=outcome(json.loads(told)))
 

@@ -134,7 +134,7 @@ def side(scratch: Path, log: Log) -> Iterator[Side]:
 
 @contextmanager
 def beside(lake: Lake, scratch: Path, log: Log) -> Iterator[Side]:
-    """The same in another lake, which is this process's only where it is entered."""
+    """Make the same side in another lake. The lake is this process's own only inside `entered`."""
     with ExitStack() as kept:
         with lake.entered():
             remote = kept.enter_context(side(scratch, log))

@@ -190,7 +190,7 @@ def generated(name: str = "bench-ttl-rows", *, ascending: bool = False) -> Path:
             _write(making, ascending=ascending)
             making.rename(data)
         except OSError:
-            if not data.exists():  # else another benchmark has written them meanwhile
+            if not data.exists():  # otherwise another benchmark has written the files meanwhile
                 raise
         finally:
             shutil.rmtree(making, ignore_errors=True)
