@@ -1,4 +1,4 @@
-"""Policies and rows at the edges of time, and the age rules said once more, straight from the settings (CLK-2 to CLK-4, TTL-5)."""
+"""Policies and rows at the edges of time, and a second form of the age rules, straight from the settings (CLK-2 to CLK-4, TTL-5)."""
 
 from __future__ import annotations
 
@@ -78,5 +78,5 @@ def hidden_by_the_settings(row: Row, policy: Policy, as_of: int) -> bool:
 
 
 def edges_of(instant: int | None) -> tuple[Instant, ...]:
-    """The instant before, at and after it, as far as they are instants."""
+    """Return the instants just before, at and after this one, if they are valid instants."""
     return () if instant is None else tuple(Instant(instant + by) for by in (-1, 0, 1) if INT64_MIN <= instant + by <= INT64_MAX)

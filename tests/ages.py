@@ -1,4 +1,4 @@
-"""Logs whose messages carry lifetimes of their own, and the rules of age said once more, quadratically, message by message."""
+"""Logs whose messages have lifetimes of their own, and a second form of the age rules, quadratic, message by message."""
 
 from __future__ import annotations
 

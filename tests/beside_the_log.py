@@ -1,4 +1,4 @@
-"""Topics with a plan's work on the tables beside their log: the compacted view, documents, refused rows, and the past of them all."""
+"""Topics with a plan's work on the tables next to their log: the compacted view, documents, refused rows, and the past of all of them."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class Scene:
 
     Attributes:
         work: The plan's work.
-        goes: By kind of table, which rows it takes.
-        comes: By kind of table, which rows it brings, and how many.
+        goes: By kind of table, the rows that the plan removes.
+        comes: By kind of table, the rows that the plan brings, and how many.
         others: By kind of table, another engine there.
     """
 
@@ -97,7 +97,7 @@ class Scene:
         documents.add_changes(self.s, self.name, changes)
 
     def undo_of(self, work: Work) -> None:
-        """The plan takes back what the work has done: what that took comes, and nothing goes."""
+        """Make the plan an undo of the work: the plan brings back the rows that the work removed, and removes nothing."""
         before, plan_id = self.rows(), self.run(work)
         after = self.rows()
         self.comes.clear()

@@ -143,7 +143,7 @@ def append(by: Other, *, to: str | None = None) -> None:
 
 
 def _delete(by: Other, pick: Pick) -> None:
-    """By deletion vectors, as Spark's DELETE does."""
+    """Delete by deletion vectors, as Spark's DELETE does."""
     table = by.table
     loaded = by.by_pyiceberg
     head = loaded.current_snapshot()
@@ -249,7 +249,7 @@ def create_refs(by: Other) -> None:
 
 
 def drop_our_branch(by: Other) -> None:
-    """And every other of their own and ours, as a cleaning of branches does."""
+    """Drop every branch and tag except main, as a cleaning of branches does."""
     refs = [str(ref) for ref in by.table.refs() if str(ref) != "main"]
     for ref in refs:
         changing = by.table.manageSnapshots()
@@ -264,7 +264,7 @@ def fast_forward(by: Other) -> None:
 
 
 def fast_forward_to_our_stage(by: Other) -> None:
-    """Iceberg refuses it where main has gone on, as it has after our own commit."""
+    """Fast-forward main. Iceberg refuses this if main has moved on, as main has after our own commit."""
     stage, table = branch_of(by.plan_id), by.table
     if not table.refs().containsKey(stage):
         return
@@ -324,7 +324,7 @@ def create_again(by: Other) -> None:
 
 
 def create_again_alike(by: Other) -> None:
-    """The same with all properties, as a tool does that copies the definition of a table."""
+    """Create the table again with all properties, as a tool does that copies the definition of a table."""
     _create(by, {key: text for key, text in entries(by.table.properties()).items() if key != "format-version"})
 
 

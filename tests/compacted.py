@@ -1,4 +1,4 @@
-"""Logs to be compacted, and the rules of compaction said once more, quadratically, message by message."""
+"""Logs for compaction, and a second form of the rules of compaction, quadratic, message by message."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def messages(chance: random.Random, count: int, *, first: int = 0, keys: int = 8
 
 @dataclass(slots=True)
 class Table:
-    """One partition of a compacted table, as its commits leave it. `rows` reads what is in the files, in their order."""
+    """One partition of a compacted table after its commits. `rows` reads the rows of the files, in their order."""
 
     folder: Path
     files: list[InputFile] = field(default_factory=list)

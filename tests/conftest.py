@@ -148,7 +148,7 @@ def embedded_redis() -> Iterator[Address]:
 
 @pytest.fixture(scope="session")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Address]:
-    """A Redis server of these tests alone, whatever else runs beside them."""
+    """Start a Redis server for these tests alone."""
     from lifecycle_local import redis
     from lifecycle_local.guard import stopped_after
     from lifecycle_local.layout import Layout, project_root

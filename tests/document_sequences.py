@@ -76,7 +76,7 @@ def _history(document: str) -> Step:
 
 
 def _purged(document: str, many: int, client: str) -> Step:
-    """Most of what is purged goes as here: changes come, a client has them, the next run takes them."""
+    """Make a step that purges as most purges do: changes come, a client gets them, and the next run removes them."""
     turn = (_change(document, many), _sync(document, client, 1), work_of("snapshot_with_purge", 1))
     return Step(f"{turn}", lambda run: [run.step(step) for step in turn])
 

@@ -1,4 +1,4 @@
-"""How much `make test` does of what has no end, or takes too long for each change; `make hunt` does all of it, and many more generated logs."""
+"""The size of property tests: `make test` runs a part of the unlimited and the slow tests, `make hunt` all of them on many more logs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def hunting() -> bool:
 
 @contextmanager
 def far() -> Iterator[None]:
-    """The tables meanwhile are behind servers, where each log costs many times as much: there a hunt takes no more logs than any run."""
+    """Mark the block's tables as behind servers, where a log costs many times as much. A hunt then takes no more logs than any run."""
     before = _far.set(True)
     try:
         yield
@@ -41,9 +41,9 @@ def far() -> Iterator[None]:
 
 
 def effort(store_kind: str, logs: int, *, on_tables: int = 0) -> settings:
-    """How many logs a property is held to: many in memory, few where each costs seconds, and many there too when somebody hunts for failures.
+    """Return settings for a property: many logs in memory, few if each takes seconds, and more of both in a hunt for failures.
 
-    Shrinking would run a failing log hundreds of times: elsewhere that is quick, on tables it is an hour."""
+    Shrinking would run a failing log hundreds of times. That is quick in memory, and takes an hour on tables."""
     tables = store_kind == "iceberg"
     examples = on_tables if tables else logs
     return settings(

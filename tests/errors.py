@@ -1,4 +1,4 @@
-"""Errors as the tests expect them: by the code that a person reads. A class that somebody catches is expected by `pytest.raises` as well."""
+"""Errors as the tests expect them: by the code that a person reads. If code catches a class, `pytest.raises` expects that class as well."""
 
 from __future__ import annotations
 

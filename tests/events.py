@@ -1,4 +1,4 @@
-"""Descriptions of jobs, as Spark's event log has them."""
+"""Descriptions of jobs, read from Spark's event log."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def hold_of(topic: TopicName, what: What | None = None, *, hold_id: str = "01234
 def held(
     s: Services, name: TopicName, *, key: bytes | None = None, offsets: tuple[int, int | None] | None = None, partition: int = 0
 ) -> Hold:
-    """Place it, as ada."""
+    """Place a hold, as the user ada."""
     span = None if offsets is None else HeldRange(partition=partition, first=offsets[0], last=offsets[1])
     return place_hold(s, name, by="ada", why="case 7", key=key, offsets=span)
 

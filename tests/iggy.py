@@ -17,7 +17,7 @@ PARTITIONS = 100_000
 
 
 def text(name: str) -> bytes:
-    """A length and a name, as they are."""
+    """Return a length and a name, without normalising the name."""
     raw = name.encode()
     return struct.pack("<B", len(raw)) + raw
 

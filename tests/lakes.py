@@ -62,7 +62,7 @@ class Lake:
                 patched.setattr(place, name, self.engines.get(_named(place, name)))
             for name in (session.SUBMITTED, session.ARGUMENTS):
                 patched.delenv(name, raising=False)
-            # Where a test before has started Spark, PySpark asks Spark's Java about each error, also about one of another Java.
+            # If an earlier test has started Spark, PySpark asks Spark's Java about each error, also about an error of another Java.
             patched.setattr(java_gateway, "get_return_value", protocol.get_return_value)
             yield
             self.engines = {_named(place, name): getattr(place, name) for place, name in _ENGINES}
@@ -100,7 +100,7 @@ class RestLake(Lake):
     catalog: RestCatalog
 
 
-# Where a process keeps the Java, and the Spark, that it has started.
+# Attributes that hold the Java and the Spark of a process.
 _ENGINES: tuple[tuple[Any, str], ...] = (
     (engine, "_of_process"),
     (session, "_of_process"),

@@ -42,7 +42,7 @@ def alter(ledger: Ledger, topic: TopicName = TOPIC, **changes: Mapping[str, Any]
 
 
 def place(ledger: Ledger, topic: TopicName, entry: Synced) -> None:
-    """How far a client is, whatever was there of it."""
+    """Set a client's progress, whatever the ledger has for the client."""
     ledger.detach(topic, entry.document, entry.client)
     assert ledger.replace_synced(topic, entry.document, entry.client, seen=None, to=entry)
 

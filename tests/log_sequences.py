@@ -33,7 +33,7 @@ WORKS: tuple[Work, ...] = ("message_cleaner", "message_cleaner", "retention", "c
 
 
 def seen(run: Run) -> object:
-    """The log, the compacted view with the tail beside it, and where the log ends."""
+    """Return the log, the compacted view with the tail, and the log's end offsets."""
     reader = run.world.services.reader
     view = [] if run.world.services.stores.view.view(run.name) is None else read_compacted(run.world.services, run.name)
     return [_told(m) for m in reader.messages(run.name)], [_told(m) for m in view], dict(reader.end_offsets(run.name))

@@ -1,4 +1,4 @@
-"""Logs for property tests, and the rules of expiry said once more, quadratically, message by message."""
+"""Logs for property tests, and a second form of the rules of expiry, quadratic, message by message."""
 
 from __future__ import annotations
 

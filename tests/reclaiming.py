@@ -65,7 +65,7 @@ class Past:
         return self.made[""].refresh()
 
     def table(self, kind: str = "", *, partitions: int = 1, location: str | None = None, **settings: Value) -> Table:
-        """The topic's table, or one beside it. `location` None: named by the table, where the next one of the name would lie as well."""
+        """Make the topic's table, or another table of the topic. `location` None: from the table's name, as for the name's next table."""
         properties = {
             **own_properties(settings),
             STREAM_PROPERTY: NAME.stream,
@@ -78,7 +78,7 @@ class Past:
         return self.made[kind]
 
     def append(self, *offsets: int, days_old: float, kind: str = "", **summary: str) -> int:
-        """A snapshot of ours, as old as that at NOW."""
+        """Append a snapshot of ours that is so many days old at NOW."""
         ours = {**LogSummary(end_offsets={0: max(offsets) + 1}).to_properties(), LEDGER: ledger_text(self.ledger.next_identity(NAME))}
         made = append(self.made[kind].refresh(), *offsets, **{**ours, **summary})
         self.age({made: days_old}, kind=kind)
@@ -154,7 +154,7 @@ def _granting(_plan: object, _report: object) -> tuple[bool, str, str]:
 
 
 def past_in(folder: Path, *, steps: Callable[[str], None] | None = None, ledger_url: str = "sqlite://") -> Past:
-    """A lake in the folder; the ledger's clock stands at NOW."""
+    """Make a lake in the folder. The ledger's clock always says NOW."""
     io = {"py-io-impl": f"{LakeFileIO.__module__}.{LakeFileIO.__name__}"}
     catalog = catalog_in(folder)
     catalog.create_namespace_if_not_exists(NAME.namespace)

@@ -53,7 +53,7 @@ def append(log: RecordLog, count: int) -> None:
 
 
 def remove(log: RecordLog, *runs: range, plan_id: str = "p1") -> None:
-    """Once, by its plan id, as the store does it."""
+    """Remove the offsets once, by the plan's id, as the store does."""
     with log.lock():
         head = log.head()
         if head.commit_of(plan_id) is None:
@@ -163,5 +163,5 @@ def first_file(kind: str, root: Path) -> tuple[Path, int]:
 
 
 def is_run(found: Sequence[int]) -> bool:
-    """Whether the offsets follow each other."""
+    """True if the offsets follow each other without a gap."""
     return list(found) == list(range(found[0], found[-1] + 1)) if found else True

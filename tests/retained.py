@@ -1,4 +1,4 @@
-"""Logs under limits by age, number and bytes for property tests, and RET-1 to RET-4 said once more, quadratically, message by message."""
+"""Logs under limits by age, number and bytes for property tests, and a second form of RET-1 to RET-4, quadratic, message by message."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def retained_logs(draw: st.DrawFn) -> Retained:
 
 
 def reasons_by_the_rules(messages: Sequence[Message], settings: Mapping[str, Value]) -> dict[tuple[int, int], str]:
-    """Why each message goes at AS_OF (RET-1 to RET-4). Messages in order of (partition, offset)."""
+    """Return the reason why each message is removed at AS_OF (RET-1 to RET-4). `messages`: in order of (partition, offset)."""
     age, records, size = (settings.get(name) for name in ("max_age_seconds", "max_records", "max_total_bytes"))
     found: dict[tuple[int, int], str] = {}
     left = []

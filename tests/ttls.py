@@ -1,4 +1,4 @@
-"""TTL strings: what the rules say of them, strings of every kind, and the rules said once more, in fractions (TTL-1 to TTL-3)."""
+"""TTL strings of every kind, their lifetimes, and a second form of the rules, in fractions (TTL-1 to TTL-3)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ UNITS = {"h": 3600 * 10**9, "m": 60 * 10**9, "s": 10**9, "ms": 10**6, "us": 10**
 
 
 def oracle(text: str) -> int | str:
-    """The rules once more, by splitting at the units and in fractions; exact where a unit holds the decimals given a whole number of times."""
+    """Apply the rules in a second form, by splitting at the units and in fractions.
+
+    The result is exact if ten to the number of given decimals divides the unit."""
     text = text.lstrip(" ")
     if text in {"".join(letters) for letters in _spellings("never")}:
         return NEVER

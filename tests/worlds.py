@@ -43,7 +43,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lake:
-    """Topics in memory with their ledger, whose clock stands at NOW until a test moves it."""
+    """Topics in memory with their ledger, whose clock says NOW until a test moves it."""
 
     world: World
     capsys: pytest.CaptureFixture[str]
