@@ -6,7 +6,7 @@ import sys
 
 from message_lifecycle.app.cli import interrupts
 
-TYPE_CHECKING = False  # `typing` takes longer to import than all that is needed before Ctrl-C is answered
+TYPE_CHECKING = False  # importing `typing` takes longer than all other imports before Ctrl-C is answered
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any

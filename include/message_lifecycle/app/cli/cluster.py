@@ -34,8 +34,8 @@ def pack(
 ) -> None:
     """Write the archive for spark.archives: the packages that tasks need, in the versions of this installation.
 
-    It serves executors with the same minor version of Python, and the same kind of machine and system library; they need not have any
-    package. The package `message_lifecycle` is not in it: each run gives its own.
+    The archive serves executors with the same minor version of Python, kind of machine and system library. The executors need no package
+    of their own. The package `message_lifecycle` is not in the archive, because each run sends its own.
     """
     from message_lifecycle.stores.iceberg.executors import pack as write
 
@@ -53,8 +53,8 @@ def pack(
 def doctor(output: OutputOption = Output.text) -> int:
     """Look whether settings, ledger, catalog, tables, tasks and Airflow work together; exit status 1 when one does not.
 
-    It makes a topic of its own, removes a message of it, brings it back, and takes the topic away. Where tasks run on a cluster, each
-    executor says what it has, and reads a file of that topic.
+    The command creates a topic of its own, removes a message from it, brings the message back, and deletes the topic. If tasks run on a
+    cluster, each executor reports its versions and packages, and reads a file of that topic.
     """
     from message_lifecycle.app.doctor import examine
     from message_lifecycle.app.wiring import iceberg_world

@@ -1,4 +1,4 @@
-"""All commands by name, each imported when it is called; and the one boundary for errors."""
+"""The table of all commands, each imported when it is called, and the single boundary for errors."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def as_process() -> int:
     try:
         return main()
     finally:
-        if "_duckdb" not in sys.modules:  # which tells of each object of its own that nobody has looked for
+        if "_duckdb" not in sys.modules:  # duckdb prints a warning for every object of its own that was not collected
             gc.freeze()  # the process ends: nothing of it is garbage to look for
 
 
@@ -123,7 +123,7 @@ def _leave_quietly() -> int:
     return BROKEN_PIPE
 
 
-# All commands, in the order of work. One is imported and built when it is called or listed: no call pays for the others.
+# The commands, in the order of work. A command is imported and built when it is called or listed, so no call pays for the others.
 
 
 _ORDER = {
@@ -194,7 +194,7 @@ class _Commands(UserDict[str, Any]):
 
 
 class _Lazy(TyperGroup):
-    """Names its commands without making them: to complete a word, and to tell what an unknown one is most like."""
+    """Names its commands without building them, to complete a name and to suggest the nearest command for an unknown name."""
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
@@ -234,7 +234,7 @@ def _root(
 
 @cache
 def tree() -> Any:
-    """`lifecycle`; the same one at every call, for what is made of it holds nothing of a call."""
+    """Return the command tree of `lifecycle`. Every call shares one tree, because it holds no state of a call."""
     return typer.main.get_command(app)
 
 

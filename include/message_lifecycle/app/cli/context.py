@@ -40,7 +40,7 @@ def _lake() -> Services:
 
 
 def _world(store: Backend) -> MakeWorld:
-    """Of the store that has this name; what it needs is imported when it is made."""
+    """Return the function that builds the world of this store. The store's packages are imported when that function runs."""
 
     def make(server: Mapping[str, Value], options: StoreOptions = NO_OPTIONS) -> World:
         from message_lifecycle.app import wiring
@@ -99,8 +99,7 @@ def instant_of(s: Services, as_of: str | None) -> Instant:
 
 
 def work_of(s: Services, name: TopicName) -> Scheduled:
-    """What a run of this topic is for: messages are cleaned, of a backend its retention; of documents snapshots are made, and changes
-    purged."""
+    """Return the topic's scheduled work: cleaning for messages, retention for a backend, snapshots and purges for documents."""
     from message_lifecycle.app.services import policy_of
 
     return "snapshot_with_purge" if policy_of(s, name).of_documents else s.work_on(name)
@@ -133,7 +132,7 @@ def waiting_or(judgement: Judgement) -> int:
 
 
 def worst(statuses: Iterable[int]) -> int:
-    """Of several topics: the one that most needs a look."""
+    """Return the exit status that most needs a person's attention, from the statuses of several topics."""
     found = set(statuses) - {0}
     return next((status for status in _BY_WEIGHT if status in found), max(found, default=0))
 

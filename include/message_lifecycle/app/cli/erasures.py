@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class _NoKeyAsArgument(TyperGroup):
-    """What stands where a subcommand may stand is most likely a key, which would then be in the shell's history: it is not told again."""
+    """Refuses an unknown subcommand without printing it. The word is most likely a key, and by now stands in the shell's history."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and self.get_command(ctx, args[0]) is None:

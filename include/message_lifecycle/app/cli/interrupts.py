@@ -4,7 +4,7 @@ The first signal prints the line, silences both outputs and raises KeyboardInter
 command that is not out after `GRACE_SECONDS`, or that is interrupted again, ends at once. An end at once is safe at every point: the next run
 finds what was staged or committed, as it does after a machine died.
 
-This module is imported before any other, so it imports little.
+The process imports this module before any other, so the module imports little.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def wants_json(given: Sequence[str]) -> bool:
 
 
 def install(given: Sequence[str]) -> Interrupts:
-    """Answer SIGINT from now on. A signal that the shell has told us to ignore, as in a background job, stays ignored.
+    """Answer SIGINT from now on. If the shell has set SIGINT to be ignored, as in a background job, it stays ignored.
 
     Args:
         given: The command line without the program's name.
@@ -90,7 +90,7 @@ class Interrupts:
         os._exit(INTERRUPTED)
 
     def _say(self) -> None:
-        """Print the line. Nothing that other threads, engines or cleaning up say afterwards is shown, except for debugging."""
+        """Print the line. Later output of other threads, engines or the cleanup is hidden, except for debugging."""
         if sys.stderr is not None and sys.stderr.isatty():
             os.write(2, _SHOW_CURSOR)
         import json

@@ -1,4 +1,4 @@
-"""What is, what was done, and why: `lifecycle status`, `explain` and `backends` (RET-6)."""
+"""Commands that show the state of topics, past work and the reasons: `lifecycle status`, `explain` and `backends` (RET-6)."""
 
 from __future__ import annotations
 

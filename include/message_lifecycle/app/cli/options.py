@@ -107,7 +107,7 @@ def settings_of(texts: list[str], where: str) -> dict[str, Value]:
 
 
 def changes_of(settings: list[str], unset: list[str], where: str) -> dict[str, Value | None]:
-    """What is set, and as None what is taken away."""
+    """Return the changed settings: a new value for each setting of --set, None for each setting of --unset."""
     given = settings_of(settings, where)
     both = sorted(set(given) & set(unset))
     if both:
@@ -141,10 +141,15 @@ def key_of(text: str, *, is_base64: bool, where: str) -> bytes:
 
 
 def read_key(*, is_base64: bool, empty_is_a_key: bool) -> bytes:
-    """A key given to this process alone, on standard input, or asked for without echo on a terminal: the bytes of one line without its
-    newline, or what they decode to. Raises UnusableKey, which tells nothing of it.
+    """Read a key from standard input, or ask for it without echo on a terminal.
 
-    Arguments stand in the shell's history, in the list of processes, and in whatever records commands.
+    A key is never an argument, because the shell's history, the process list and command records show arguments.
+
+    Returns:
+        The bytes of one line without its newline, decoded if `is_base64`.
+
+    Raises:
+        UnusableKey: The line is no key. The error does not show the line.
     """
     line = _line()
     try:

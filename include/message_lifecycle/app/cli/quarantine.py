@@ -110,8 +110,8 @@ def replay(
 ) -> int:
     """Take a batch's refused rows again, after a setting or the mapping was corrected; each comes in once.
 
-    The other options say how the rows are read, as those of `lifecycle ingest` do. A row that is refused again is in the quarantine of
-    the new batch. The replayed rows leave the quarantine by a plan, as every deletion does.
+    The other options say how to read the rows, as in `lifecycle ingest`. A row that is refused again goes into the quarantine of the new
+    batch. A plan removes the replayed rows from the quarantine, as for every deletion.
     """
     from message_lifecycle.app import steps
     from message_lifecycle.app.ingest import ingest as take
@@ -130,7 +130,7 @@ def replay(
 
 
 def _with_options_of_ingest(command: Any) -> Any:
-    """Give the command the options by which `lifecycle ingest` reads files, so that each is declared once."""
+    """Give the command the reading options of `lifecycle ingest`, so that each option is declared once."""
     own = [one for one in signature(command, eval_str=True).parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
     left_out = {"path", "include", "exclude", "skip_changed", *(one.name for one in own)}
     read_by = [one for one in signature(ingest, eval_str=True).parameters.values() if one.name not in left_out]

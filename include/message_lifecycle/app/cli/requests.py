@@ -1,4 +1,4 @@
-"""What a person asks for by name: `lifecycle message`, `key`, `topic truncate` (MRK-2, PRG-1); `undo` (DEL-7); `hold` (DEL-8)."""
+"""Commands for a person's requests: `lifecycle message`, `key`, `topic truncate` (MRK-2, PRG-1); `undo` (DEL-7); `hold` (DEL-8)."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def undo(
 ) -> int:
     """Bring back what a published plan removed, while the topic's undo_window lasts.
 
-    Planned, gated and published like a deletion, with your word as its approval. What came since stays. Rules leave alone what came back, until you say --release or ask for its removal by name.
+    Planned, gated and published like a deletion, with your word as its approval. Messages that arrived since stay. Rules do not remove the messages that came back, until you say --release or request their removal by name.
     """
     word = word_of(by, text, "an undo")
     s = services(ctx)
@@ -229,7 +229,7 @@ def _run(
     return ended(output, outcome, things, after=list(in_values_blocks(found)), in_values=found)
 
 
-# `lifecycle hold`: what must not go, whoever asks, until a person releases it (DEL-8).
+# `lifecycle hold`: a hold keeps its messages from every removal, until a person releases the hold (DEL-8).
 
 
 hold_commands = typer.Typer(
@@ -261,10 +261,10 @@ def add(
 ) -> int:
     """Place a legal hold: on the topic, on a key, or on a range of offsets.
 
-    A hold that covers no message now stands, too, and the exit status is 1 without --in-advance.
+    A hold that covers no message now is placed, too. The exit status is then 1 without --in-advance.
 
-    A removal that is being published now is waited for; every one after it leaves alone what the hold names. What is dead is hidden from
-    readers all the same, and is not removed.
+    The command waits for a removal that is being published now; every later removal keeps the held messages. Readers still do not see a
+    held message that is dead, but it is not removed.
     """
     from message_lifecycle.app.holds import place_hold
     from message_lifecycle.app.sparing import messages_held
@@ -314,7 +314,7 @@ def list_(
     name = None if topic is None else TopicName.parse(topic)
     found = holds_view(s, name, released=released, keys=keys)
     if name is not None and not found:
-        s.topics.describe(name)  # a deleted topic may be held; one that nobody knows is a mistake
+        s.topics.describe(name)  # a deleted topic may have holds; an unknown name is a mistake
     emit(output, found, HoldView.table)
 
 

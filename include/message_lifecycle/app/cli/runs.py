@@ -1,5 +1,8 @@
-"""All steps at once: `lifecycle run`; `compact`, which keeps each key's latest message in a view beside the log (CMP-10);
-`reclaim`, which gives back the space of what was removed longer ago than the undo window (DEL-7)."""
+"""Commands that make all steps at once: `lifecycle run`, `compact` and `reclaim`.
+
+`compact` keeps each key's latest message in a view next to the log (CMP-10). `reclaim` frees the space of messages that were removed before
+the undo window began (DEL-7).
+"""
 
 from __future__ import annotations
 

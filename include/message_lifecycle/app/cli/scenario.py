@@ -60,7 +60,7 @@ def run(
     from message_lifecycle.app.scenario.file import load
     from message_lifecycle.app.scenario.run import ScenarioRun
 
-    # All are read first: a wrong file is found before anything runs.
+    # Read every file first, so that a wrong file is found before anything runs.
     loaded = [(file, tried) for file in files for tried in load(file)]
     make_world = wiring_of(ctx).worlds[store.value]
     screen = Screen()

@@ -183,7 +183,7 @@ class Screen:
 
 
 def printed(blocks: Iterable[Block]) -> str:
-    """Return the parts as a file would have them. Names stay as they are: whoever keeps the text must find them in it."""
+    """Return the blocks as text for a file. Names stay unchanged, so that a reader of the file can search for them."""
     with redirect_stdout(StringIO()) as text:
         Screen(written=str).draw(blocks)
     return text.getvalue()

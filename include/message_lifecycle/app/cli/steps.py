@@ -1,4 +1,7 @@
-"""What is due, what would go, and the steps of one plan by hand: stage, gate, approve or refuse, publish, verify. Each can be repeated."""
+"""Commands that show due work, preview a plan, and make its steps one by one: stage, gate, approve or refuse, publish, verify.
+
+Every step can be repeated.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,7 @@ def due(
     found = [*judge(s, of_lake, as_of=at), *judge(s, of_lake, as_of=at, work="snapshot_with_purge")]
     found += judge(s, [name for name in names if name in s.backends], as_of=at, work="retention")
     found.sort(key=lambda answer: answer.topic)
-    # What cannot be read was asked about for messages and for documents alike.
+    # An unreadable topic was judged twice, for messages and for documents, so drop the second answer.
     emit(output, DueView(as_of=at, topics=tuple(dict.fromkeys(map(DueTopic.of, found)))))
     return worst(answer.error.exit_code for answer in found if answer.error is not None)
 

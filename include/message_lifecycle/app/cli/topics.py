@@ -219,13 +219,13 @@ def forget(ctx: typer.Context, topic: TopicArgument, by: ByOption, text: TextOpt
     return ended(output, forget_topic(s, TopicName.parse(topic), by=word[1], text=word[2]))
 
 
-# A request like those of `message` and `key`, which people look for beside what else is done to a topic.
+# `truncate` is a request like `message` and `key`, but people look for it among the topic commands.
 app.command()(requests.truncate)
 app.command()(repair)
 
 
 def _recorded(text: str, *, topic: str | None, partitions: int | None, settings: Mapping[str, Value]) -> RecordedTopic:
-    """What the command says cannot be said a second time beside it."""
+    """Return the topic of the recorded command. Refuse every option that the recorded command already sets."""
     given = {"TOPIC": topic is not None, "--partitions": partitions is not None, "--set message_expiry": "message_expiry" in settings}
     told = [name for name, is_given in given.items() if is_given]
     if told:
@@ -252,7 +252,7 @@ def invalid_hex(text: str, reason: str) -> BadInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedTopic:
-    """What is needed to make the topic: everything that the command says, its numeric topic id apart, for topics here have names."""
+    """The values to create the topic: every value of the recorded command except its numeric topic id, because topics here have names."""
 
     name: TopicName
     partitions: int
@@ -260,10 +260,13 @@ class RecordedTopic:
 
     @classmethod
     def from_iggy(cls, text: str) -> RecordedTopic:
-        """Read a CreateTopic command in hexadecimal (EXP-1). A stream that is given by its number has that number as its name.
+        """Read a CreateTopic command in hexadecimal (EXP-1). If the command names the stream by number, that number becomes its name.
 
-        The expiry is the topic's own in any case: a command without one says "never", not "as the server does".
-        Raises InvalidHex, WireError, and InvalidSetting for a topic without partitions.
+        The expiry is always the topic's own setting: a command without expiry means "never", not "as the server does".
+
+        Raises:
+            InvalidHex, WireError: The text is not a CreateTopic command.
+            InvalidSetting: The topic has no partitions.
         """
         command = decode_create_topic(_from_hex(text))
         name = TopicName(stream=normalise_name(str(command.stream_id)), topic=command.name)
