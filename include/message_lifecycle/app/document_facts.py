@@ -1,4 +1,4 @@
-"""What the snapshots and purges of documents are planned from: their tables, their clients, their settings at every level (SNP-9)."""
+"""The facts for planning snapshots and purges of documents: their tables, their clients, their settings at every level (SNP-9)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def document_facts(s: Services, name: TopicName, policy: Policy, *, as_of: Insta
 
 
 def undone_documents(s: Services, name: TopicName) -> dict[str, CameBack]:
-    """What came back with undos, by document, and was not released since: the undos' own plans name it."""
+    """Return, by document, what undos brought back and nobody released since. The undos' own plans name it."""
     found: dict[str, CameBack] = {}
     for known in s.ledger.undone(name):
         if known.released_at is None:
@@ -60,7 +60,7 @@ def undone_documents(s: Services, name: TopicName) -> dict[str, CameBack]:
 
 
 def own_policies(own: OwnSettings, policy: Policy) -> dict[str, Policy]:
-    """Of the documents that have settings of their own, or whose owner has: the narrowest wins (SNP-9)."""
+    """Return the policy of each document that has settings of its own or from its owner. The narrowest level wins (SNP-9)."""
     owned = {document for document, owner in own.owners.items() if owner in own.users}
     return {document: policy.narrowed(*_levels(own, document)) for document in sorted(owned | own.documents.keys())}
 
@@ -90,21 +90,21 @@ def by_document(s: Services, name: TopicName) -> dict[str, list[Synced]]:
 
 
 def settings_hash(own: OwnSettings) -> str:
-    """A plan is about these settings: one that they changed under is made again. Without any: empty."""
+    """Return a hash of the settings below the topic, empty if there are none. If the hash changes, the plan is made again."""
     if not (own.users or own.documents or own.owners):
         return ""
     return hashlib.sha256(json.dumps(asdict(own), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def accepted_values(own: OwnSettings, policy: Mapping[str, Value | None]) -> dict[str, Value | None]:
-    """What a person has accepted with a removal: the topic's settings, and those below (DEL-3)."""
+    """Return the settings that a person accepts with a removal: the topic's and the levels below it (DEL-3)."""
     if not (own.users or own.documents or own.owners):
         return dict(policy)
     return {**policy, ACCEPTED_OWN: json.dumps(asdict(own), sort_keys=True)}
 
 
 def accepted_own(accepted: Mapping[str, Value | None] | None) -> dict[str, dict[str, Value | None]]:
-    """By document, as they were then, and whose it was then."""
+    """Return the accepted settings by document, with the owners of that time."""
     kept = json.loads(str((accepted or {}).get(ACCEPTED_OWN) or "{}"))
     users, documents, owners = (kept.get(level, {}) for level in ("users", "documents", "owners"))
     return {

@@ -1,6 +1,6 @@
-"""The client's side of documents: changes come in, clients pull, attach, synchronise and detach, and look at the history.
+"""The client's side of documents: clients send changes, pull, attach, synchronise and detach, and read the history.
 
-Nobody gets a hole in the sequence: what is read is looked at whole before it is given, and read again where a purge came between.
+A client never gets a sequence with a hole: each answer is checked whole before it is returned, and read again if a purge interfered.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ Asked = Callable[[DocumentState], Answer]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pulled:
-    """What a client gets: the snapshot (None: none is needed) with the state it shows, then `changes`, without a hole, up to `seq`."""
+    """The answer to a client: the snapshot with its state, then `changes` up to `seq`, without a hole. A client may need no snapshot."""
 
     document: str
     seq: int
     epoch: int
     snapshot: Snapshot | None
     state: object
-    """What `snapshot` shows, as a JSON value; None where there is none."""
+    """The state in `snapshot`, as a JSON value; None without a snapshot."""
     changes: tuple[Change, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncedAt:
-    """Where the ledger has the client now; `epoch`: of the document, to bring along from now on."""
+    """The client's position in the ledger now. `epoch` is the document's; the client sends it from now on."""
 
     document: str
     client: str
@@ -64,16 +64,25 @@ class Described:
 
 
 def add_changes(s: Services, name: TopicName, changes: Sequence[Change], *, epoch: int | None = None) -> dict[str, int]:
-    """Store changes, all or none; the newest server_seq by document. `epoch`: that the clients bring. Changes of an erased document whose
-    name may not come in again (`erase --forbid`) are left out, and so is it from what is returned.
+    """Store all changes or none.
 
-    Raises InvalidServerSeq, EpochMismatch (SNP-7), InvalidName, NotADocumentTopic, TopicBusy."""
+    Changes of an erased document with a forbidden name (`erase --forbid`) are left out, and so is the document from the result.
+
+    Args:
+        epoch: The epoch that the clients know.
+
+    Returns:
+        The newest server_seq by document.
+
+    Raises:
+        InvalidServerSeq, EpochMismatch, InvalidName, NotADocumentTopic, TopicBusy: Nothing was stored (SNP-7).
+    """
     s.ledger.check(name, s.topics.describe(name).ledger)
     named = _named(changes)
     with s.ledger.lock(name, wait_seconds=_WAIT_SECONDS, purpose="ingest"):
-        # Asked under the lock: whoever forbids a key waits for it (see `erasures`).
+        # Read the forbidden keys under the lock: an erasure that forbids a key waits for this lock (see `erasures`).
         forbidden = forbidden_keys(s.ledger, s.key_secret, name)
-        # A document that is gone has left no spelling to go by.
+        # An erased document has left no spelling, so try every spelling of the name.
         taken = [
             change
             for change in named
@@ -86,9 +95,13 @@ def add_changes(s: Services, name: TopicName, changes: Sequence[Change], *, epoc
 
 
 def check_epochs(s: Services, name: TopicName, brought: Sequence[tuple[Change, int]]) -> None:
-    """Whether clients may bring these changes, each with the epoch that it knows (SNP-7); the tables and the ledger are read once.
+    """Check that clients may send these changes, each with the epoch that the client knows (SNP-7). Reads tables and ledger once.
 
-    Of each document, client and epoch the first change counts: those after it follow. Raises EpochMismatch, InvalidName."""
+    Only the first change of each document, client and epoch is checked, because the others follow it.
+
+    Raises:
+        EpochMismatch, InvalidName: A change is refused.
+    """
     changes, epochs = zip(*brought, strict=True) if brought else ((), ())
     _check_epochs(s, name, list(zip(_named(changes), epochs, strict=True)))
 
@@ -122,10 +135,17 @@ def pull(
     epoch: int | None = None,
     at: Instant | None = None,
 ) -> Pulled:
-    """What a client at `client_seq` is missing (SNP-2). `epoch` None: the current one. `at`: when a named client asks; one that asks is
-    not silent (SNP-3), and up to where it has proved to have the document is as it was.
+    """Return the snapshot and changes that a client at `client_seq` is missing (SNP-2).
 
-    Raises UnknownDocument, InvalidServerSeq, EpochMismatch; then the client is as silent as before."""
+    A client that asks is not silent (SNP-3). Its proven position in the document does not change.
+
+    Args:
+        epoch: The epoch that the client knows. None: the current epoch.
+        at: The time of the request, if `client` is named.
+
+    Raises:
+        UnknownDocument, InvalidServerSeq, EpochMismatch: The request does not count as a sign of life.
+    """
     wanted = normalise_name(document)
     who = None if client is None else normalise_name(client)
     policy = _policy(s, name, wanted)
@@ -143,7 +163,10 @@ def pull(
 
 
 def attach(s: Services, name: TopicName, document: str, *, client: str) -> Pulled:
-    """Begin anew, by the newest snapshot: what the client had is forgotten, and keeps nothing (SNP-3, SNP-5). After an error it has it still."""
+    """Start again as a client, from the newest snapshot.
+
+    The ledger forgets the client's old position, so it keeps no changes any more (SNP-3, SNP-5). After an error the old position stays.
+    """
     wanted = normalise_name(document)
     who = normalise_name(client)
     policy = _policy(s, name, wanted)
@@ -203,24 +226,40 @@ def sync(
 
 
 def detach(s: Services, name: TopicName, document: str, *, client: str, epoch: int | None = None) -> bool:
-    """The client keeps no change any more; whether it did (SNP-3). `epoch` None: the current one.
+    """Forget the client's position, so that it keeps no changes any more (SNP-3).
 
-    Raises UnknownDocument, EpochMismatch where the document has not come to `epoch`: the client knows another document."""
+    Args:
+        epoch: The epoch that the client knows. None: the current epoch.
+
+    Returns:
+        True if the client had a position.
+
+    Raises:
+        UnknownDocument: No document has this name.
+        EpochMismatch: The document has not reached `epoch`, so the client knows another document.
+    """
     wanted = normalise_name(document)
     who = normalise_name(client)
     _policy(s, name, wanted)
     state = _state(s, name, wanted)
     if epoch is not None:
-        # Of an earlier epoch it may always go: a row moves with the document, and without one there is nothing to keep.
+        # A client with an earlier epoch may always leave: a row moves with the document, and a client without a row keeps nothing.
         check_epoch(state, who, 0, epoch, has_row=True)
     return s.ledger.detach(name, wanted, who)
 
 
 def history(s: Services, name: TopicName, document: str, *, start: int = 0, limit: int | None = None) -> Iterator[tuple[int, object]]:
-    """(server_seq, state after it) from change `start` on, ascending, as far back as it can be replayed; at most the first `limit`, and no
-    change after them is read (SNP-8). One state is in memory at a time: what is wrong with a later change is raised when it is come to.
+    """Return (server_seq, state after it) from change `start` on, ascending, as far back as the changes can be replayed (SNP-8).
 
-    Raises InvalidSetting for a limit below 1, UnknownDocument, InvalidChange, TableBusy."""
+    Only one state is in memory at a time, so an error in a later change is raised only when the iterator reaches it.
+
+    Args:
+        limit: Return at most so many states, and read no change after them.
+
+    Raises:
+        InvalidSetting: The limit is below 1.
+        UnknownDocument, InvalidChange, TableBusy: The history cannot be read.
+    """
     check_limit(name, limit)
     wanted = normalise_name(document)
     fold = _fold(_policy(s, name, wanted))
@@ -231,7 +270,7 @@ def history(s: Services, name: TopicName, document: str, *, start: int = 0, limi
             return iter(())
         base = _snapshot(s, name, wanted, found.base) if found.base else None
         changes = islice(s.documents.changes(name, wanted, after=found.base), last - found.base)
-        # A store reads its tables as they are when it is asked for the first: what a purge leaves then stays whole to the end.
+        # The store fixes the tables' state when it reads the first change, so a later purge makes no hole in this iteration.
         first = list(islice(changes, 1))
         if [change.server_seq for change in first] != list(range(found.base + 1, min(last, found.base + 1) + 1)):
             continue
@@ -326,9 +365,14 @@ def _fold(policy: Policy) -> Fold:
 
 
 def alter_user(s: Services, name: TopicName, user: str, changes: Mapping[str, Value | None]) -> str:
-    """Settings of all documents that the user owns; None unsets. All or nothing. The user's name, as it is kept.
+    """Change settings of all documents that the user owns, all or none of them. The value None unsets a setting.
 
-    Raises InvalidSetting, InvalidName, NotADocumentTopic."""
+    Returns:
+        The user's name as it is stored.
+
+    Raises:
+        InvalidSetting, InvalidName, NotADocumentTopic: Nothing was changed.
+    """
     (kept,) = alter_own_settings(s, name, OwnChanges(users={user: changes})).users
     return kept
 
@@ -343,7 +387,11 @@ def alter_document(
 
 
 def alter_own_settings(s: Services, name: TopicName, given: OwnChanges) -> OwnChanges:
-    """Of several users and documents at once, all or nothing; the changes under the names as they are kept. As `alter_user`."""
+    """Change settings of several users and documents at once, all or none of them. Raises the errors of `alter_user`.
+
+    Returns:
+        The changes, under the names as they are stored.
+    """
     policy = policy_of_document_topic(s, name)
     changes = _as_kept(given)
     s.ledger.alter_own_settings(
@@ -376,7 +424,7 @@ def _merged(settings: Iterable[tuple[str, Mapping[str, Value | None]]]) -> dict[
 
 
 def check_levels(policy: Policy, own: OwnSettings, *, where: str) -> None:
-    """What settings must be together holds at every level, whichever of them was changed (SNP-5). Raises InvalidSetting."""
+    """Check at every level that the settings fit together, whichever level was changed (SNP-5). Raises InvalidSetting."""
     for place, narrowed in _levels(policy, own):
         check_documents(narrowed, where=f"{place} of {where}")
 
@@ -389,7 +437,7 @@ def _levels(policy: Policy, own: OwnSettings) -> Iterator[tuple[str, Policy]]:
 
 
 def _checked(changes: Mapping[str, Value | None], where: str) -> dict[str, Value | None]:
-    """All of them before any is kept."""
+    """Check every change, before the ledger stores any of them."""
     for setting, value in changes.items():
         if setting not in OWN_SETTINGS:
             raise InvalidSetting(where=where, key=setting, value=value, allowed=f"one of {', '.join(OWN_SETTINGS)} (SNP-9)")

@@ -132,7 +132,7 @@ def _waiting(s: Services) -> dict[TopicName, PlanSummary]:
 
 
 def of_messages(s: Services, names: Iterable[TopicName]) -> list[TopicName]:
-    """Return the topics without those of documents. An unreadable topic stays in the list and is judged with the others."""
+    """Return the topics of messages. An unreadable topic stays in the list and is judged with the others."""
     return [name for name in names if holds_documents(s, name) is not True]
 
 

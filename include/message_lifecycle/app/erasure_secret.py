@@ -71,6 +71,6 @@ def match_of(s: Services, requests: Iterable[ErasureRequest]) -> KeyMatch:
 
 
 def forbidden_keys(ledger: Ledger, key_secret: Callable[[bool], KeySecret], topic: TopicName) -> KeyMatch | None:
-    """What may not come into the topic; None, and no secret asked for, where nothing is forbidden, as nearly everywhere."""
+    """Return a match for the keys that the topic must refuse. None if it refuses no key, which is the usual case: no secret is read then."""
     found = ledger.forbidden(topic)
     return KeyMatch.of(key_secret(False), (request.key for request in found)) if found else None

@@ -1,7 +1,7 @@
-"""A person asks that a key be gone everywhere. The key itself goes no further than `ask`: what is kept and passed on is its keyed hash.
+"""Erasure requests: a person asks to erase a key everywhere. Only `ask` sees the key; the ledger and all other code use its keyed hash.
 
-A forbidden key is refused from the moment the request is recorded. What was on its way in by then comes in, and is found: an erasure
-waits for it before it searches, and is published only while nothing is on its way.
+A forbidden key is refused from the moment the request is recorded. Messages that were already being ingested then still come in, and the
+erasure finds them: it waits for running ingests before it searches, and is published only while no ingest runs.
 """
 
 from __future__ import annotations
@@ -47,10 +47,16 @@ _TELLING_BYTES = 4
 
 
 def ask(s: Services, key: bytes, *, topics: Sequence[TopicName], forbid: bool, by: str, why: str) -> ErasureRequest:
-    """Record the request. `topics` empty: all there are, and with `forbid` all that will be.
+    """Record the request.
 
-    Raises UnknownTopic, UnexplainedErasure, UnnamedPerson, MixedScripts, ErasureSecretMissing, ErasureSecretChanged, and UnusableKey where `by` or `why` tells the key:
-    both are kept."""
+    Args:
+        topics: Erase the key from these topics. Empty: every topic, with `forbid` also every future topic.
+
+    Raises:
+        UnusableKey: `by` or `why` contains the key, and the ledger keeps both.
+        UnknownTopic, UnexplainedErasure, UnnamedPerson, MixedScripts: The request is incomplete or wrong.
+        ErasureSecretMissing, ErasureSecretChanged: The key cannot be hashed.
+    """
     for name in topics:
         s.topics.describe(name)
     by = person_of(by)
@@ -84,7 +90,7 @@ def _record_ledger(s: Services, topics: Sequence[TopicName]) -> None:
 
 
 def tells(key: bytes, text: str) -> bool:
-    """Whether the text holds the key, as a word of its own and plainly, in hex, or in base64."""
+    """Return whether the text contains the key as a separate word: in plain text, in hex or in base64."""
     if len(key) < _TELLING_BYTES:
         return False
     spelled = {key.hex(), base64.b64encode(key).decode(), key.decode("utf-8", "surrogateescape")}
@@ -92,8 +98,10 @@ def tells(key: bytes, text: str) -> bool:
 
 
 def topics_of(s: Services, request: ErasureRequest) -> list[TopicName]:
-    """The topics that it concerns, as they are now: those that were named and have not gone for good since, or every one of the lake and of
-    the backends beside it. Origins come before their copies: what a copy still took from one that was not erased yet is found there."""
+    """Return the request's topics that exist now: its named topics, or every topic of the lake and the backends.
+
+    Origins come before their copies. A copy may take the key from an origin that is not erased yet; the later erasure of the copy finds it.
+    """
     origins = {replica: origin for origin, replica in s.ledger.replicas()}
     names = [name for name in request.topics if not is_gone(s, name)] if request.topics else all_topics(s)
     return sorted(names, key=lambda name: (len(line_of(origins, name)), name))
@@ -101,7 +109,7 @@ def topics_of(s: Services, request: ErasureRequest) -> list[TopicName]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Erased:
-    """What an erasure has come to for one topic: an outcome, or the error that stands against it."""
+    """The result of an erasure for one topic: an outcome, or the error that prevents it."""
 
     topic: TopicName
     outcome: Outcome | None = None
@@ -112,15 +120,21 @@ class Erased:
         return self.outcome is not None and self.outcome.name in ("published", "no_op")
 
     def reason(self) -> str:
-        """Return why it is not done."""
+        """Return why the erasure of the topic is not done."""
         if self.outcome is not None:
             return f"{self.topic}: {self.outcome.name}: {self.outcome.detail}"
         return f"{self.topic}: {code_of(self.error)}: {self.error}"
 
 
 def carry_out(s: Services, request_id: str, *, approver: Approver | None = None) -> list[Erased]:
-    """Erase the request's key from each of its topics in turn, each by a plan of its own; one that cannot be stops no other. What was done
-    before is found. Raises UnknownErasure, NothingToErase where the request was refused."""
+    """Erase the request's key from each of its topics in turn, with one plan for each topic.
+
+    A topic that fails stops no other topic. Work of an earlier run is found, not repeated.
+
+    Raises:
+        UnknownErasure: The ledger has no such request.
+        NothingToErase: The request was refused.
+    """
     request = s.ledger.erasure(request_id)
     if request.state == "refused":
         raise nothing_to_erase(request.request_id, request.detail)
@@ -139,19 +153,21 @@ def carry_out(s: Services, request_id: str, *, approver: Approver | None = None)
 
 
 def latest(s: Services, request: ErasureRequest) -> list[Erased]:
-    """What the request has come to so far, by the ledger; topics that nobody has looked at for it are left out."""
+    """Return the request's results so far, from the ledger. Topics that no run has searched for it yet are left out."""
     found = ((name, newest(s, request, name)) for name in topics_of(s, request))
     return [Erased(topic=name, outcome=outcome[1]) for name, outcome in found if outcome is not None]
 
 
 def newest(s: Services, request: ErasureRequest, name: TopicName) -> tuple[Instant, Outcome] | None:
-    """What the request's newest plan of the topic came to, with the time of recording; None: it has come to nothing there yet."""
+    """Return the outcome of the request's newest ended plan of the topic, with its recording time. None if no plan has ended yet."""
     return next(((at, outcome) for at, outcome, _ in outcomes(s, request, name)), None)
 
 
 def settle_latest(s: Services, request: ErasureRequest) -> ErasureRequest:
-    """`settle`, by the ledger. It is looked at once more after each word: topics may end at one time, each seen to by a process that has
-    not seen the other, and the last word must not be of the one that saw less."""
+    """Settle the request from the results in the ledger, and repeat until the results do not change.
+
+    Two processes may end two topics at the same time without seeing each other's result. The state recorded last must include both.
+    """
     seen, found = None, latest(s, request)
     while found != seen:
         settle(s, request, found)
@@ -188,8 +204,11 @@ def _not_looked_at(s: Services, name: TopicName) -> str:
 
 
 def unreached(s: Services, request: ErasureRequest) -> list[str]:
-    """Deleted topics whose tables may hold the key still, each in words: an erasure looks into those of standing topics alone. Where every
-    topic is meant, those too that lie in a backend and are not configured."""
+    """Describe the places that may still hold the key but were not searched.
+
+    An erasure searches only the tables of existing topics. Tables of deleted topics, missing tables and returned tables are listed here. If
+    the request is about every topic, topics in a backend that are not configured are listed, too.
+    """
     gone = lost(s)
     return (
         [
@@ -232,7 +251,7 @@ def unreached(s: Services, request: ErasureRequest) -> list[str]:
 
 
 def kept_beneath(s: Services, request: ErasureRequest) -> list[str]:
-    """What stores keep of the topics' files beneath their tables, in words: an erasure that is done for every table is not done there."""
+    """Describe the old file copies that stores keep beneath the topics' tables. The erasure of every table does not remove them."""
     gone = ((name, gone_at(s, request, name)) for name in topics_of(s, request))
     ended = f", then `lifecycle erase run {request.request_id[:_SHORT]}` ends the request"
     return [f"{name}: {told}{ended}" for name, at in gone if at is not None for told in beneath(s, name, at)]
@@ -268,7 +287,10 @@ def _told_of_remnant(s: Services, left: Remnant) -> str:
 
 
 def copied_again(s: Services, request: ErasureRequest) -> list[str]:
-    """Copies that were done before their origin, as a person may answer for them first, and have taken the key from it since: in words."""
+    """Describe copies that were erased before their origin and took the key from the origin again.
+
+    A person may approve the erasure of the copy first, so the order of `topics_of` does not prevent this.
+    """
     done = {name: ended[0] for name in topics_of(s, request) if (ended := newest(s, request, name)) is not None}
     pairs = ((replica, origin) for origin, replica in s.ledger.replicas() if origin in done and replica in done)
     early = sorted(replica for replica, origin in pairs if done[replica] <= done[origin])
@@ -303,8 +325,11 @@ def _is_refused(one: Erased) -> bool:
 
 
 def _has_gone(s: Services, request: ErasureRequest, name: TopicName) -> bool:
-    """Whether something may have gone: nothing goes before a person's word, and after it a run may die between the commits of two tables.
-    What came later, a run that found nothing more for one, takes nothing back."""
+    """Return whether the erasure may have removed something from the topic.
+
+    An erasure removes nothing before a person approves it. After the approval a run may die between the commits of two tables. A later run
+    that finds nothing more does not change this answer.
+    """
     return any(
         outcome.name == "published" or (record.approval is not None and record.approval.granted)
         for _, outcome, record in outcomes(s, request, name)

@@ -1,4 +1,4 @@
-"""Legal holds on a topic (DEL-8): placed, released, and those that stand. What they keep is said in `sparing`."""
+"""Legal holds on a topic (DEL-8): place, release and list them. The module `sparing` finds the messages that holds keep."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _standing_or_deleted(s: Services, name: TopicName) -> Topic | Deletion:
 
 
 def release_hold(s: Services, hold_id: str, *, by: str, why: str) -> Hold:
-    """What it kept may go with the next run. Raises UnknownHold, InvalidHold, HoldReleased, ClockSkewed."""
+    """Release the hold, so that the next run may remove its messages. Raises UnknownHold, InvalidHold, HoldReleased, ClockSkewed."""
     s.ledger.check_host_clock()
     released = s.ledger.release_hold(hold_id, by=by, why=why.strip())
     with suppress(UnknownTopic):  # nothing of a topic that has gone can be deleted

@@ -1,4 +1,4 @@
-"""A search for a key inside the values and headers of messages of other keys. Nothing changes: a person acts on what it names."""
+"""A search for a key inside the values and headers of messages with other keys. The search only reads; a person acts on its findings."""
 
 from __future__ import annotations
 

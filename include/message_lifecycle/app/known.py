@@ -1,6 +1,6 @@
-"""Every topic there is: those of the catalog and the backends, and those that the ledger knows and that have gone without a word of ours.
+"""Every known topic: the topics of the catalog and the backends, and the topics that only the ledger still knows.
 
-A topic that cannot be found is not a topic that never was: as long as nobody has deleted it, it is told, and nothing is well without it.
+A topic that the ledger knows and no plan has deleted is missing. Commands report a missing topic, and `status` is not ok while one exists.
 """
 
 from __future__ import annotations
@@ -30,15 +30,18 @@ log = logging.getLogger("lifecycle")
 
 
 def all_topics(s: Services, stream: str | None = None) -> list[TopicName]:
-    """Of the lake and of the backends beside it, in order; with those that have gone without a word of ours (see `why_absent`)."""
+    """Return the topics of the lake and the backends, sorted, together with missing topics (see `why_absent`)."""
     there = {*s.topics.list(), *s.backends}
     missing = _missing(s, s.ledger.known_topics().keys() - there)
     return sorted(name for name in there | missing if stream in (None, name.stream))
 
 
 def why_absent(s: Services, name: TopicName, error: UnknownTopic) -> LifecycleError:
-    """What to tell where something of the topic was not found: `error` where it stands, never was or was deleted, TopicMissing where nobody
-    here has taken it away."""
+    """Return the error to report after a part of the topic was not found.
+
+    Returns:
+        TopicMissing, if the topic is gone but no plan deleted it. Otherwise `error`: the topic exists, never existed or was deleted.
+    """
     absent = find_topic(s, name) is None and _missing(s, {name})
     return topic_missing(str(name)) if absent else error
 
@@ -50,7 +53,7 @@ def require_not_missing(s: Services, name: TopicName) -> None:
     erasure would find nothing and end with a receipt.
 
     Raises:
-        PartlyUnavailable: The topic is missing (`TopicMissing`). It stays missing until `topic forget`.
+        PartlyUnavailable: The topic is missing (`TopicMissing`), and stays missing until `topic forget`.
     """
     if is_missing(s, name):
         raise topic_missing(str(name))
@@ -81,7 +84,7 @@ def of_it_alone(s: Services, name: TopicName, error: Exception) -> LifecycleErro
 
 
 def holds_documents(s: Services, name: TopicName) -> bool | None:
-    """None: nobody can tell, for a reason of the topic's alone. Raises what concerns the others, too."""
+    """Return whether the topic holds documents, or None if this topic cannot be read. Errors that concern other topics, too, are raised."""
     try:
         return s.topics.describe(name).of_documents
     except Exception as error:  # noqa: BLE001 - the barrier of one topic
@@ -108,7 +111,7 @@ def forget_topic(s: Services, name: TopicName, *, by: str, text: str) -> Outcome
 
 
 def _missing(s: Services, names: Collection[TopicName]) -> set[TopicName]:
-    """Of these names, which no topic has: those that the ledger knows and that no plan has deleted since it knows them."""
+    """Return the names that the ledger knows and no plan has deleted since. The caller has found that no topic has these names."""
     known = {name: since for name, since in s.ledger.known_topics().items() if name in names}
     deleted: dict[TopicName, tuple[Instant, str]] = {}
     for at, one in s.ledger.history(operations=["topic_delete"]) if known else ():
@@ -119,10 +122,10 @@ def _missing(s: Services, names: Collection[TopicName]) -> set[TopicName]:
         if name in deleted and deleted[name][0] >= since and s.ledger.undone_by(deleted[name][1]) is None:
             return True
         begun = s.ledger.open_plan(name)
-        return begun is not None and bool(begun.plan.deleted_tables)  # its outcome is not told yet
+        return begun is not None and bool(begun.plan.deleted_tables)  # the deletion has no recorded outcome yet
 
     missing = {name for name, since in known.items() if not is_deleted(name, since)}
-    # The ledger may be older than a deletion, or one may have ended as failed: the tables tell it, too.
+    # The ledger may be older than a deletion, or have recorded it as failed. The tables show the deletion, too.
     return missing - {
         topic.topic for topic in (_deletions(s) if missing else ()) if topic.deleted_at >= known.get(topic.topic, topic.deleted_at)
     }
@@ -131,5 +134,5 @@ def _missing(s: Services, names: Collection[TopicName]) -> set[TopicName]:
 def _deletions(s: Services) -> Sequence[Deletion]:
     try:
         return s.stores.deletions()
-    except LifecycleError:  # nobody can tell
+    except LifecycleError:  # the deletions cannot be read
         return ()

@@ -1,5 +1,7 @@
-"""What each topic obliges and how late it is (OBL-1), by facts, the ledger and the time alone: one value that `status`, `topic describe`, the
-pages and the metrics show alike."""
+"""The obligations of each topic and their delays (OBL-1), computed only from facts, the ledger and the time.
+
+`status`, `topic describe`, the pages and the metrics show the same value.
+"""
 
 from __future__ import annotations
 
@@ -38,15 +40,17 @@ _ENDS_SEARCHED = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lake:
-    """What is asked once for all topics: the time, the questions that stand, the erasures that are not done, and by name the topics that were
-    deleted and cannot come back, whose space is still to be given back."""
+    """The facts that are read once for all topics: the time, the waiting questions, and the open erasures.
+
+    `deleted` has, by name, the deleted topics that cannot come back and whose space must still be freed.
+    """
 
     now: Instant
     waiting: Sequence[PlanSummary]
     erasures: Sequence[ErasureRequest]
     deleted: Mapping[TopicName, Sequence[Obligation]]
     unknown: LifecycleError | None
-    """Why nobody can tell which topics were deleted."""
+    """The error that prevented reading the deleted topics; None: they were read."""
 
 
 def of_lake(s: Services) -> Lake:
@@ -65,7 +69,7 @@ def of_lake(s: Services) -> Lake:
 
 
 def regardless(policy: Policy) -> Policy:
-    """What the settings oblige whether or not anything is enabled."""
+    """Return the policy as if the cleaner were enabled, because obligations do not depend on that setting."""
     return policy if policy.cleaner_enabled else policy.narrowed({"enabled": True})
 
 
@@ -121,7 +125,7 @@ def _not_judged(operation: Operation, last: tuple[Instant, OutcomeName] | None, 
 
 
 def bound_us(s: Services, policy: Policy, operation: Operation) -> int:
-    """How long what the operation does may be due before that is told: `max_overdue`, but never so short that a run could not have come."""
+    """Return how long work may be due before it is reported as late: `max_overdue`, but at least the time until the next run."""
     interval = resolve(topic={}, server=s.server)[operation.interval]
     assert isinstance(interval, int), "every interval has a default"
     return max(policy.max_overdue_us, seconds(interval + SCHEDULER_LATENCY_SECONDS))
@@ -141,7 +145,10 @@ def _owed(
 
 
 def _look(s: Services, name: TopicName, kept: Look | None, ends: Sequence[tuple[Instant, Outcome]], stands: Look) -> Look:
-    """With what runs have come to since, by whatever way they were started. Before the topic was as it is nobody could have looked."""
+    """Return the look, updated with every run that has ended since. Scheduled runs and runs by hand count alike.
+
+    `stands` is the lower limit: no run can have examined the topic before the topic was as it is now.
+    """
     looked = [None if kept is None else kept.looked_at, *(at for at, _ in ends), stands.looked_at]
     done = [outcome for _, outcome in ends if outcome.name in _GOOD_ENDS]
     if any(outcome.more for outcome in done):  # the last that left nothing over comes before it
@@ -155,12 +162,12 @@ def _look(s: Services, name: TopicName, kept: Look | None, ends: Sequence[tuple[
 
 
 def of_standing(s: Services, name: TopicName, ends: Sequence[tuple[Instant, Outcome]]) -> Sequence[tuple[Instant, Outcome]]:
-    """Without what was done with a deleted topic of the name: its space was given back, which says nothing of the one that stands."""
+    """Return the ends without the reclaims of a deleted topic with the same name, because they say nothing about the existing topic."""
 
     def is_of_another(outcome: Outcome) -> bool:
         if outcome.plan_id is None or named(outcome.operation).counts_messages:
             return False
-        # A reclaim's plan is of many MB, and is read for topics alone that were deleted once.
+        # A reclaim's plan has many MB, so it is read only if a topic of this name was deleted once.
         if not s.ledger.history(name, limit=1, operations=["topic_delete"]):
             return False
         return kind_of(s.ledger.record(outcome.plan_id).plan).topic(s, name) is None
@@ -183,13 +190,13 @@ def _of_questions(
     ended: Mapping[str, Sequence[tuple[Instant, Outcome]]],
     at_work: Collection[str],
 ) -> Iterator[Obligation]:
-    """Questions that stand, and those that lapsed and that the next run asks again: how often nobody has answered."""
+    """Yield the waiting questions, and the lapsed questions that the next run asks again, with the number of unanswered times."""
     asked: dict[PlanOperation, list[Instant]] = {}
     for plan in lake.waiting:
         if plan.topic == name and plan.reported_at is not None:
             record = s.ledger.record(plan.plan_id)
-            # One that has lapsed is closed by the next plan, which may never come where nothing is due any more; one that settings have made
-            # void was not left unanswered.
+            # The next plan closes a lapsed question, but if nothing is due any more, that plan may never come. A question that a change of
+            # settings made void was not left unanswered.
             if waits(s, record) or (plan.operation in at_work and not outdated(s, record.plan)):
                 asked[plan.operation] = [plan.reported_at]
     for ends in ended.values():
