@@ -1,5 +1,8 @@
-"""What the Spark applications call: the verbs for all topics of one run; and what all of them have, a command line, one error boundary, the
-watch over their parent. Topics are isolated: one that fails stops no other."""
+"""The functions that the Spark applications call: each verb, applied to all topics of one run.
+
+The module also holds the parts that all applications share: the command line, the error boundary and the watch over the parent process.
+Topics are isolated, so a failed topic stops no other topic.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,11 @@ Subject = TypeVar("Subject", TopicName, PlanRecord)
 
 
 def copy_all(*, topics: list[str]) -> int:
-    """Copy into every replica; exit status: 0 unless one failed, for nothing else tells that a replica falls behind."""
+    """Copy into every replica.
+
+    Returns:
+        The exit status. One failed copy makes it nonzero, because nothing else reports a replica that falls behind.
+    """
     s = lake()
 
     def one(name: TopicName) -> None:
@@ -120,7 +127,7 @@ def publish_all(*, run: str, plan_id: str | None = None) -> int:
 
 
 def _again(s: Services, record: PlanRecord, conflict: PlanConflict, run: str) -> None:
-    """What it was planned on has changed: plan anew and carry that out, all of it here."""
+    """Plan the topic again and run that plan, because the facts behind the first plan have changed."""
     log.warning("%s", conflict)
     ended = steps.ended_by_another(s, record.plan)
     if ended is not None:
@@ -128,7 +135,7 @@ def _again(s: Services, record: PlanRecord, conflict: PlanConflict, run: str) ->
         return
     steps.close(s, record.plan, "superseded", conflict.reason)
     if of_plan(s, record.plan).by_request:
-        raise conflict  # whoever asked is told, and asks again
+        raise conflict  # the person who requested it sees the error, and requests it again
     outcome = steps.run(s, record.plan.topic, as_of=record.plan.as_of, run=run, work=again(s, record.plan))
     log.info("%s: %s %s", record.plan.topic, outcome.name, outcome.detail)
 
@@ -152,9 +159,12 @@ def _isolated(
     *,
     work: Operation = "message_cleaner",
 ) -> int:
-    """Each by itself. The status says that nothing went well, not that something did not: the others must be able to go on.
+    """Run `one` for each subject, isolated from the others, and return the exit status.
 
-    `run` None: nothing is written down (a copy), and one failure is the status.
+    The status is nonzero only if every subject failed, because the later tasks must go on with the other topics.
+
+    Args:
+        run: Record outcomes under this run. None, for copies: record nothing, and one failure makes the status nonzero.
     """
     failures = []
     for subject in subjects:
@@ -163,7 +173,7 @@ def _isolated(
         except OpenPlan as rival:
             log.info("%s", rival)
             if run is not None and isinstance(subject, TopicName) and as_of is not None:
-                # It has looked at nothing, so nothing is settled by it.
+                # The run examined nothing here, so the outcome must not settle anything.
                 s.ledger.record_run_outcome(run, replace(_failed(subject, None, as_of, rival, work), name="no_op", more=True))
         except Exception as error:  # noqa: BLE001 - the barrier of one topic
             name = subject if isinstance(subject, TopicName) else subject.plan.topic

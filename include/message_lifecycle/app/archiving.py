@@ -1,4 +1,4 @@
-"""What is kept of what goes: archived messages (RET-7), and the frames by which the gate sees them."""
+"""The archive of removed messages (RET-7), and the evidence frames that show it to the gate."""
 
 from __future__ import annotations
 
@@ -38,10 +38,11 @@ def with_frame(frames: Mapping[str, object], name: str, rows: Sequence[Mapping[s
     return {**frames, name: pa.Table.from_pylist([dict(row) for row in rows])}
 
 
-# What goes is kept elsewhere, where the policy says so: written when it is staged, compared by the gate, found again before it goes (RET-7).
+# If the policy sets `archive_to`, an archive keeps the removed messages (RET-7). Staging writes them, the gate compares them, and publish
+# checks them again before the removal.
 #
-# Through the store's own reader, so it serves every store that offers the whole log; a store of very large logs reads only what goes, and
-# has its own way in the place of `_going` then.
+# `_going` reads through the store's own reader, so it serves every store that offers the whole log. A store of very large logs needs its
+# own version of `_going`, which reads only the messages that the plan removes.
 
 
 FRAME = "archive"
@@ -64,14 +65,18 @@ def archive(s: Services, plan: Plan) -> None:
 
 
 def evidence(s: Services, plan: Plan, frames: Mapping[str, object]) -> Mapping[str, object]:
-    """The store's frames, and `archive`: one row about the file, read once more and compared with what goes."""
+    """Return the store's frames and `archive`: one row about the file, read again and compared with the messages to remove."""
     kept = _kept(plan)
     rows = [] if kept is None else [{"rows": kept.rows, "same": kept == archived(_going(s, plan))}]
     return with_frame(frames, FRAME, rows)
 
 
 def require(s: Services, plan: Plan) -> None:
-    """Raises PlanConflict where the archive has not all of what goes any more, or has it otherwise: days may lie between gate and publish."""
+    """Check that the archive still has every message to remove, unchanged. Days may lie between gate and publish.
+
+    Raises:
+        PlanConflict: Messages are missing from the archive, or differ from the log's.
+    """
     kept, rows = _kept(plan), plan.expected.removed_rows
     if kept is None or kept.rows != rows:
         raise PlanConflict(plan.plan_id, f"the archive has {0 if kept is None else kept.rows} of the {rows} messages that go")
@@ -80,22 +85,26 @@ def require(s: Services, plan: Plan) -> None:
 
 
 def forget(plan: Plan) -> None:
-    """Of a plan that has not been published: nothing has gone, so nothing is archived."""
+    """Drop the archive file of a plan that was not published: its messages stay in the log, so the archive must not have them."""
     _archive(plan).drop(plan.topic, plan.plan_id)
 
 
-# For a topic that is searched for a key: which archives took something of it.
+# For a key search: the archives that received messages of the topic.
 
 
 def lost(s: Services, name: TopicName) -> list[str]:
-    """The archives that took something of the topic and cannot be looked into: a disk may not be mounted, a store not be reached, and what
-    cannot be searched may hold any key."""
+    """Return the archives that received messages of the topic but cannot be read now: a disk not mounted, a store not reached.
+
+    An archive that cannot be searched may hold any key.
+    """
     return [archive.folder(name) for archive in _used(s, name) if not archive.is_there(name)]
 
 
 def former_holders(s: Services, name: TopicName, policy: Policy, matches: Matches) -> Iterator[str]:
-    """Archives that took what went before `archive_to` was changed, and hold a key that is looked for: they are no part of the topic any
-    more, and are searched all the same. Of those that are lost nobody can tell (`lost`)."""
+    """Yield former archives of the topic, from before `archive_to` changed, that hold a searched key.
+
+    A former archive is no longer part of the topic, but a key search must include it. `lost` returns the archives that cannot be searched.
+    """
     from message_lifecycle.stores.archive import key_in_archive
 
     now = None if policy.archive_to is None else _at(policy.archive_to).folder(name)
@@ -105,7 +114,7 @@ def former_holders(s: Services, name: TopicName, policy: Policy, matches: Matche
 
 
 def find_in_values(s: Services, name: TopicName, needle: Needle) -> list[ValuePlace]:
-    """Where archived messages tell the key in their values, in every archive that the topic has or had.
+    """Return the places where values of archived messages hold the key, in every archive that the topic has or had.
 
     Raises:
         StorageRefused: An archive that has messages of the topic is not there.
@@ -119,10 +128,16 @@ def find_in_values(s: Services, name: TopicName, needle: Needle) -> list[ValuePl
 
 
 def kept_beneath(s: Services, name: TopicName, until: Instant) -> list[str]:
-    """What buckets keep of archived files that were written until then, in words: of all archives that the topic has or had. Raises what
-    asking them raises."""
+    """Describe the old copies of archived files that buckets keep, in all archives that the topic has or had.
+
+    Args:
+        until: Consider files written up to this instant.
+
+    Raises:
+        Exception: Any error of the bucket's store.
+    """
     now = policy_of(s, name).archive_to
-    # Also what it has kept for plans that were not published.
+    # The current archive may also keep copies for plans that were not published.
     found = [*_used(s, name), *([] if now is None else [_at(now)])]
     each = {archive.folder(name): archive for archive in found}.values()
     return [told for archive in each for told in archive.kept_beneath(name, until)]
@@ -136,7 +151,7 @@ def _used(s: Services, name: TopicName) -> list[ParquetArchive]:
 
 
 def _kept(plan: Plan) -> Archived | None:
-    """What the plan's file in the archive has; None: there is none that can be read. Raises UnsafePath, and StorageRefused where nobody knows."""
+    """Return the content of the plan's archive file, or None if no readable file exists. Raises UnsafePath, StorageRefused."""
     import pyarrow as pa
 
     try:

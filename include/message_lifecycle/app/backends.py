@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 # Configured backends beside the lake: every verb reaches their topics by name, and opens a backend only when it is about one of them.
 #
-# The first question about a topic brings its configuration to the backend: a topic that the ledger has never known is created, settings
-# that differ are altered, and a tightened setting then asks a person as ever (DEL-3). A topic that the ledger knows and that is not there
-# is missing. It is never created again (OBL-1).
+# The first question about a topic applies its configuration to the backend. A topic that the ledger has never known is created. Settings
+# that differ are altered; a tightened setting then needs a person's approval as usual (DEL-3). A topic that the ledger knows but the
+# backend does not have is missing, and is never created again (OBL-1).
 
 
 def beside(lake: Services, backends: tuple[ConfiguredBackend, ...]) -> Services:
@@ -77,7 +77,7 @@ def _strays(backends: Sequence[ConfiguredBackend], opened_backends: Mapping[str,
 class OpenedBackend:
     """One backend, opened at the first question about one of its topics.
 
-    Each topic is brought up to date by itself, at the first question about it: a damaged log hides no other log of the same backend.
+    The first question about a topic applies the configuration of that topic alone, so a damaged log hides no other log of the backend.
     """
 
     def __init__(self, lake: Services, backend: ConfiguredBackend) -> None:
@@ -116,8 +116,7 @@ def _services(lake: Services, backend: ConfiguredBackend) -> Services:
 
 
 def _as_tables(evidence: Mapping[str, object]) -> Mapping[str, object]:
-    """Each list of rows as an Arrow table, which Great Expectations is given; of no rows, one without columns: how many there are is all that
-    is asked of it then."""
+    """Turn each list of rows into an Arrow table for Great Expectations. An empty list gives a table without columns."""
     import pyarrow as pa
 
     return {name: pa.Table.from_pylist(rows) if isinstance(rows, list) else rows for name, rows in evidence.items()}

@@ -223,7 +223,7 @@ def _topics(given: Mapping[str, Mapping[str, object]], where: str) -> Iterator[t
 
 
 def _named(error: ValidationError, where: str) -> InvalidSetting:
-    """The first thing that is wrong, by the key it stands under; of an address no value, for it may hold a password."""
+    """Return the first error as InvalidSetting. The value of an address stays hidden, because it may hold a password."""
     first = error.errors(include_url=False)[0]
     kinds = ("json_file", "rotating_file", "redis_streams")
     key = ".".join(str(part) for part in first["loc"] if part not in kinds) or "(the table)"

@@ -10,7 +10,7 @@ BEGIN, END = "<!-- the matrix: written by the program, a test holds it equal -->
 
 
 def reference() -> str:
-    """The part of the page between its marks, these included. What a backend refuses is one line."""
+    """Return the generated part of the page, with its begin and end marks. One line lists all refused limits of a backend."""
     lines = ["| backend | limit | logical read filter | physical removal |\n", "|---|---|---|---|\n"]
     for backend, group in groupby(matrix(), key=lambda support: support.backend):
         found = list(group)

@@ -31,7 +31,7 @@ def read_changes(lines: Iterable[bytes], *, where: str, fold: str) -> Iterator[C
 
 
 class _Line:
-    """One line, and its place for whoever has to mend it."""
+    """One line and its place, which errors name so that a person can correct the line."""
 
     def __init__(self, place: str, line: bytes) -> None:
         self._place = place

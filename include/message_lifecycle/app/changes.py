@@ -1,6 +1,6 @@
 """The walk through a plan's changes: stage them where no reader sees them, commit them, find them again in the tables (DEL-4).
 
-Each kind of change has its store, and all stores have the same interface (`ports.ChangeStore`).
+Every kind of change has its store, and all stores have the same interface (`ports.ChangeStore`).
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def sweep(s: Services, name: TopicName) -> None:
     """Drop leftover stages of the topic's closed plans, which a run left when it died or lost its store. Under the topic's lock.
 
     Stages of unknown or open plans stay: another ledger may own them, a person may still answer, or the result of a commit is unknown. A
-    stage that cannot be dropped now stops no plan. It is logged, and the next planning of the topic tries again.
+    stage that cannot be dropped now stops no plan. The failure is logged, and the next planning of the topic tries again.
     """
     for plan_id in s.ledger.uncleared(name):
         if drop_leftover_stage(s, s.ledger.record(plan_id)):
@@ -238,7 +238,7 @@ def standing_in_tables(s: Services, record: PlanRecord, planner: Planner, run: s
     """Return how an open plan stands for a run that plans. The tables come first: the ledger may not know what a dead run committed.
 
     Args:
-        can_finish: False after an attempt to finish a plan of which some commits are there.
+        can_finish: False after an attempt to finish a plan that has only some of its commits.
     """
     plan = record.plan
     if can_finish and is_committed(s, plan):

@@ -40,7 +40,7 @@ def missing_configuration() -> BadInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """What the wiring needs: the server's settings, where the ledger is, and backends beside the lake."""
+    """The input of the wiring: the server's settings, the ledger's address, and the backends next to the lake."""
 
     server: Mapping[str, Value]
     ledger_url: str

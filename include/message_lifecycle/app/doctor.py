@@ -1,4 +1,7 @@
-"""Whether all that a run needs is there and works together: `lifecycle doctor`. What it makes, it takes away again."""
+"""`lifecycle doctor`: check that every part that a run needs exists and works with the others.
+
+The check removes everything that it creates.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,7 @@ class Finding:
 
 
 class _NotWell(Exception):
-    """What was looked at is there, and not as it should be."""
+    """The checked part exists, but is not as it should be."""
 
 
 class _Absent(Exception):
@@ -54,7 +57,11 @@ class _Absent(Exception):
 
 
 def examine(make_world: MakeWorld) -> Iterator[Finding]:
-    """Each part when it was looked at. `make_world`: of the lake that is configured, for a topic of a moment."""
+    """Check each part and yield its finding.
+
+    Args:
+        make_world: Builds the world of the configured lake, for a temporary topic.
+    """
     configured = _looked_at("settings", _settings)
     yield configured
     if not configured.ok:
@@ -66,7 +73,7 @@ def examine(make_world: MakeWorld) -> Iterator[Finding]:
         tables = _looked_at("tables", trial.tables) if catalog.ok else _after("tables", "the catalog")
         yield tables
         yield _looked_at("tasks", trial.tasks) if tables.ok else _after("tasks", "the tables")
-        # Whatever was made before the tables were found wanting goes, too.
+        # Also remove everything that was created before the check of the tables failed.
         yield _looked_at("nothing left", trial.nothing_left) if trial.has_begun else _after("nothing left", "the tables")
     yield _looked_at("Airflow", _airflow)
 
@@ -171,7 +178,7 @@ class _Trial:
             found, there = reach.machines(Store.of(self._table), f"{self._table.location()}/{self._file}")
         except LifecycleError:
             raise
-        except Exception as error:  # of Spark or of any library on a machine that lacks some: told with what to do
+        except Exception as error:  # Spark or a library on a machine without a package: report with advice
             raise _NotWell(_advised(str(error), own.python)) from error
         wrong = [told for one in found if (told := _differs(own, one))]
         if wrong:
@@ -205,7 +212,7 @@ def _differs(own: Machine, other: Machine) -> str:
 
 
 def _advised(said: str, python: str) -> str:
-    """What Spark says of a Python that runs no task of ours, with what to do."""
+    """Return Spark's error about the executors' Python, together with the remedy."""
     if "PYTHON_VERSION_MISMATCH" in said:
         return f"the executors have another Python than {python}, which is here: set LIFECYCLE_PYTHON there, or spark.pyspark.python"
     if found := re.search(r"No module named '?([\w.]+)|Cannot run program \"([^\"]+)|exec: ([^\s:]+): not found", said):

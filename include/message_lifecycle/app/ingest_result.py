@@ -1,4 +1,4 @@
-"""What an ingest took: the answer of the command, of the Spark application, and of the functions that they call."""
+"""The result of an ingest, as the command, the Spark application and their functions return it."""
 
 from __future__ import annotations
 
@@ -35,14 +35,19 @@ class RemapView(View):
 
 
 class IngestResult(View):
-    """What one call took. `files` empty: all were taken before, nothing was changed.
+    """The messages and files that one call took.
 
-    `quarantined`: refused rows by code. `end_offsets`: the log's, afterwards. `segments`: how many got messages.
-    `unknown_times`: messages without a known append time, which never expire (CLK-4). `shift_days`: by how many days all times were moved. `erased`: messages that were not
-    taken, and are kept nowhere, because their key was erased (`erase --forbid`). `changed`: files that were
-    passed over because they were taken before with other content. `span_seconds`: what `segment_max_seconds` was doubled to, because a
-    batch would have opened too many segments; None: it is as set (EXP-3). `absent`: fields that some records of JSON lines do not have, and
-    how many.
+    Attributes:
+        files: Empty if every file was taken before; the call then changed nothing.
+        quarantined: Refused rows by code.
+        end_offsets: The log's end offsets afterwards.
+        segments: The number of segments that got messages.
+        unknown_times: Messages without a known append time, which never expire (CLK-4).
+        shift_days: All times were moved by this number of days.
+        erased: Messages that were not taken, and are kept nowhere, because their key was erased (`erase --forbid`).
+        changed: Files that were skipped, because they were taken before with other content.
+        span_seconds: The doubled `segment_max_seconds`, if a batch would have opened too many segments. None: as set (EXP-3).
+        absent: Fields that some records of JSON lines do not have, with the number of these records.
     """
 
     topic: TopicName
@@ -59,14 +64,14 @@ class IngestResult(View):
     changed: tuple[str, ...] = ()
     span_seconds: int | None = None
     refused_whole: tuple[str, ...] = ()
-    """Files of which every row was refused. Each may come in again under its name when it is mended."""
+    """Files with every row refused. A corrected file may come in again under the same name."""
     refused_batches: tuple[str, ...] = ()
-    """Batches of which nothing was taken and rows were refused: a person must see to them."""
+    """Batches with refused rows and no message taken. A person must resolve them."""
     passed_over: tuple[PassedOver, ...] = ()
     """Files below the folder that were not taken, with the reasons: hidden, of another kind, excluded, changed, or taken before."""
     absent: Mapping[str, int] = field(default_factory=dict, metadata={"key": "absent_fields"})
     going_back: tuple[GoingBack, ...] = ()
-    """Files of which every time lies before those of an earlier file, in the order of the files (CLK-4: known times alone)."""
+    """Files whose times are all before the times of an earlier file, in the order of the files (CLK-4: known times only)."""
     remapped: RemapView = ABSENT
     """Which batches were taken again by another mapping."""
     removal: OutcomeView = ABSENT

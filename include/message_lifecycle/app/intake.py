@@ -72,7 +72,7 @@ class IngestOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intake:
-    """What an ingest works with. The engine is asked for only when there is something to take."""
+    """The parts that an ingest needs. The engine starts only when there is something to take."""
 
     topics: Topics
     ledger: Ledger
@@ -176,7 +176,7 @@ def left_open(intake: Intake, name: TopicName, known: Sequence[SourceFile]) -> t
         appended = end_of_batch(intake.engine(), name, batch.batch_id)
         if appended is not None:
             log.info("%s: batch %s of a run that died is in the table", name, batch.batch_id)
-            # Nobody counted which files gave no message: they count as taken.
+            # The dead run did not record which files gave no message, so every file counts as taken.
             refused = quarantined(name, batch.batch_id).total()
             intake.ledger.finish_batch(
                 batch.batch_id, snapshot_id=appended.snapshot_id, rows=appended.rows, quarantined=refused, ranges=appended.ranges
@@ -207,7 +207,7 @@ def _take(
         with engine_failures():
             taken = _append(intake, intake.topics.describe(name), batch_id, files, policy, options, again=again)
     except (BadInput, Refused):
-        # Nothing of it is in the table, and as it stands it never will be.
+        # The table has no message of this batch, and the same files would be refused again.
         intake.ledger.abandon_batch(batch_id)
         raise
     appended = taken.appended
@@ -265,7 +265,7 @@ def _append(
     clock = policy.late_after(intake.ledger.now())
     plain = Reading(
         job=_job(topic, policy, options),
-        # Asked under the topic's lock: whoever forbids a key waits for it (see `erasures`).
+        # Read the forbidden keys under the topic's lock: an erasure that forbids a key waits for this lock (see `erasures`).
         forbidden=forbidden_keys(intake.ledger, intake.key_secret, name),
         description=f"ingest of {name}, batch {batch_id[:8]}",
     )

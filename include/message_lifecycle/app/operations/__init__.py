@@ -1,1 +1,1 @@
-"""What the verbs ask of each operation: one module an operation, found by `registry`."""
+"""The operations as the verbs use them: one module for each operation. `registry` finds them."""

@@ -1,6 +1,6 @@
 """Compaction of a topic into its view, and the purge of the log's messages that the view covers (CMP-1, CMP-5, CMP-9, CMP-10).
 
-Where nothing is new, two metadata documents tell it, the log's and the view's, however long the log.
+If the log has nothing new, two metadata documents show that: the log's and the view's. The length of the log does not matter.
 """
 
 from __future__ import annotations
@@ -84,10 +84,10 @@ class Compaction(Operation):
         new, due = sum(tail.rows for tail in facts.tails), compaction.is_due(facts.view, policy, as_of=as_of)
         if plan.is_empty or (not due and _too_few(_new_bytes(facts), policy)):
             return [replace(nothing, held=plan.held)]
-        # What is new may have come in long after its own time: no look that found nothing has seen it.
+        # A new message may have come in long after its own time, after a run that found nothing. So its own time counts.
         times = [plan.due_since, *_oldest_new(s, facts)]
         since = min((at for at in times if at is not None), default=None)
-        # Where the view alone has something to do nobody counts it before it is read.
+        # If only the view has due messages, their number is not known before the view is read.
         return [replace(nothing, amount=new or 1, unit="messages" if new else "compacted view", since=since, held=plan.held)]
 
     def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
@@ -144,7 +144,7 @@ class PurgeCompacted(OfMessages):
             return ()
         if s.view_of(name) is None:
             return [Owed(kind="purge", by_setting=False)]
-        # What can go came to be covered after nothing could.
+        # The purgeable messages were covered by a compaction that was published after the last run that had nothing to purge.
         first = None if look.settled_at is None else s.ledger.planned_since(name, (Compaction.name,), published_after=look.settled_at)
         return [Owed(kind="purge", amount=made().expected.removed_rows, since=first, held=made().held, by_setting=False)]
 
