@@ -1,8 +1,8 @@
 """Snapshots and purges of documents, and the undo of both (SNP-1 to SNP-10, DEL-7).
 
-Snapshots and epochs come first, then a look at both tables and at the clients, and only then the purge. A crash in between leaves changes
-that could have gone, and never takes one that is needed. An undo goes the other way: the changes first, then the snapshots, which are
-more places to begin a document's history from.
+A run first writes snapshots and epochs, then checks both tables and the clients, and only then purges. A crash in between leaves some
+purgeable changes, but never removes a change that is needed. An undo goes the other way: it brings back the changes first, then the
+snapshots, because a snapshot only adds a place to start the document's history from.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _AGE = "changes_max_age"
 
 
 class OfDocuments(Operation):
-    """What a purge and its undo have in common."""
+    """The common part of a purge and its undo."""
 
     of_documents = True
 
@@ -79,12 +79,14 @@ class SnapshotWithPurge(OfDocuments):
         return [Owed(kind="documents", amount=len(made().on_snapshots.documents), unit="documents", held=made().held)]
 
     def candidates(self, s: Services, names: Iterable[TopicName], *, named: bool) -> Iterable[TopicName]:
-        """Topics of messages are left out, but for those that a person named."""
+        """Leave out topics of messages, except for topics that a person named."""
         return [name for name in names if named or holds_documents(s, name) is not False]
 
     def due(self, s: Services, name: TopicName, asked: DueContext) -> Due:
-        """A topic that had nothing is looked at closely again only when one of its tables, its settings, who has what, or the time at
-        which a client falls silent has come to be another."""
+        """Plan a topic that had nothing due again only after a change.
+
+        A change is a new state of its tables, settings or clients, or the time when the next client falls silent.
+        """
         policy = policy_of_document_topic(s, name)
         if (waiting := asked.question(name)) is not None:
             return waiting
@@ -110,8 +112,8 @@ class SnapshotWithPurge(OfDocuments):
         return f"{made} snapshots, {removed} of {rows_in} changes in {len(plan.on_snapshots.documents)} documents go"
 
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
-        """The store's frames, and of a purge the ledger's word on the clients."""
-        # Clients come and go while a topic is staged: what is judged is what may still go, so it is planned anew and not blocked.
+        """Return the store's frames, and for a purge the number of documents with a client that still needs purged changes."""
+        # Clients come and go while a topic is staged. If they now need staged changes, the topic is planned again instead of blocked.
         _check_clients(s, plan, staged)
         frames = super().evidence(s, plan, staged, policy)
         return with_frame(frames, "clients", [{"unsynced": len(unsynced(s, plan, staged))}])
@@ -133,13 +135,16 @@ class SnapshotWithPurge(OfDocuments):
         return replace(super().given(s, plan, staged), behind=lambda: unsynced(s, plan, staged))
 
     def check_before_commit(self, s: Services, verdict: Verdict, store: ChangeStore) -> None:
-        """Of the purge: the snapshots are there that it rests on, unless they come in the same commit. What was published of it by then takes
-        nothing away, and a new plan goes on from it; of one that purges nothing that was all, and `verify` says what of it is wrong."""
+        """Check before the purge that its snapshots exist, unless they come in the same commit.
+
+        If the check fails, the published snapshots stay. Snapshots remove nothing, and a new plan continues from them. A plan without a purge
+        has no second commit, so `verify` reports its errors.
+        """
         plan = verdict.plan
         wanted = None if plan.snapshots is None else plan.snapshots.settings_hash
         if settings_hash(s.ledger.own_settings(plan.topic)) != wanted:
             raise PlanConflict(plan.plan_id, "settings of users or documents were changed after it was planned")
-        _check_clients(s, plan, verdict.staged)  # what is known to be in the way raises no epoch
+        _check_clients(s, plan, verdict.staged)  # a plan that a client blocks must not raise an epoch
         if store is s.stores.changes:
             wrong = _snapshot_differences(s, plan, verdict.staged) if s.stores.snapshots.published(plan) is not None else []
             if wrong:
@@ -150,7 +155,7 @@ class SnapshotWithPurge(OfDocuments):
         return done[-1]
 
     def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
-        """What the published tables do not have as the gate has judged it (DEL-6)."""
+        """Return the differences between the published tables and the state that the gate judged (DEL-6)."""
         plan, staged = record.plan, record.staged
         assert staged is not None, "what is published was staged"
         wrong = _snapshot_differences(s, plan, staged)
@@ -164,7 +169,7 @@ class SnapshotWithPurge(OfDocuments):
         return wrong
 
     def record_effects(self, s: Services, plan: Plan, staged: Staged | None) -> None:
-        """What was removed under these settings was accepted with them; with nothing removed, only a loosening needs no word (DEL-3)."""
+        """Record the plan's settings as accepted if it removed something, or if the settings are not tighter than before (DEL-3)."""
         _deactivate(s, plan)
         accepted = s.ledger.accepted(plan.topic)
         removes = any(action.purged or action.dropped for action in going(plan, staged))
@@ -195,7 +200,7 @@ class UndoOfDocuments(Undo, OfDocuments):
 
     def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
         plan, wrong = record.plan, []
-        # What came back is remembered first, whatever else is found: the next run must not take it again.
+        # Record first that the changes came back, even if a check fails later: the next run must not remove them again.
         remember(s, plan)
         if published.restored != plan.restored_rows:
             wrong.append(f"{plan.restored_rows} changes should be back, the commit says {published.restored}")
@@ -224,7 +229,7 @@ def going(plan: Plan, staged: Staged | None) -> list[SnapshotDocument]:
 
 
 def unsynced(s: Services, plan: Plan, staged: Staged) -> list[str]:
-    """Documents that would lose a change which the ledger now says a client may need, or that no client has any more (SNP-9)."""
+    """Return the documents that must not be purged: by the ledger, a client may need a purged change, or no client is left (SNP-9)."""
     purged = [action for action in staged.documents_of(plan) if action.purged]
     if not purged:
         return []
@@ -245,7 +250,7 @@ def _check_clients(s: Services, plan: Plan, staged: Staged) -> None:
 
 
 def _deactivate(s: Services, plan: Plan) -> None:
-    """Clients that were silent for too long keep nothing any more, and attach again by the snapshot (SNP-3)."""
+    """Deactivate clients that were silent for too long. Such a client keeps no changes, and attaches again from the snapshot (SNP-3)."""
     own, policy = s.ledger.own_settings(plan.topic), Policy.of_values(plan.policy)
     silent: list[Synced] = []
     for document, rows in by_document(s, plan.topic).items():
@@ -256,7 +261,7 @@ def _deactivate(s: Services, plan: Plan) -> None:
 
 
 def _snapshot_differences(s: Services, plan: Plan, staged: Staged) -> list[str]:
-    """What the snapshots' table does not have as it was staged."""
+    """Return the differences between the snapshots' table and the stage."""
     actions = staged.documents_of(plan)
     names = {action.document for action in actions}
     states = {state.document: state for state in s.documents.states(plan.topic, s.documents.tables(plan.topic), only=names)}
@@ -284,7 +289,7 @@ def _is_settled(state: DueState, marker: str, policy: Policy, as_of: Instant) ->
 
 
 def _goes_by_age(s: Services, name: TopicName, policy: Policy) -> bool:
-    """Whether changes can go because time has passed, somewhere in the topic: when, only a look at them tells."""
+    """Return whether any level of settings removes changes by age. Only a scan of the changes shows when the next one is due."""
     own = s.ledger.own_settings(name)
     ages = [policy.changes_max_age, *(levels.get(_AGE) for level in (own.users, own.documents) for levels in level.values())]
     return any(age not in (None, "permanent") for age in ages)

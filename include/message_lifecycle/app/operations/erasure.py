@@ -74,7 +74,7 @@ class Erasure(Operation):
         return erasure.plan(name, requirements, policy, of, found, as_of=as_of)
 
     def required(self, s: Services, name: TopicName, policy: Policy) -> Requirements:
-        """What must still be true where the plan is applied."""
+        """Return the conditions that must still hold when the plan is applied."""
         return required(s.reader.log(name), policy, ids_of(holds_of(s, name)))
 
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
@@ -90,7 +90,11 @@ class Erasure(Operation):
         return writers_waited_for(s, plan.topic)
 
     def check_before_commit(self, s: Services, verdict: Verdict, store: ChangeStore) -> None:
-        """Raises ErasureUnfinished where a batch has begun and not ended: history alone tells whether it is in the table."""
+        """Check that no ingest batch is open, because only the history, which the erasure removes, shows whether the table has the batch.
+
+        Raises:
+            ErasureUnfinished: A batch has begun and not ended.
+        """
         name = verdict.plan.topic
         if batches := s.ledger.open_batches(name):
             raise erasure_unfinished(f"topic {name}", f"ingest batch {batches[0].batch_id} of a run that died is open; ingest first")
@@ -105,7 +109,7 @@ class Erasure(Operation):
         return sparing.touched_messages(s, plan, staged, holds)
 
     def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
-        """By a new search of the tables. If there is nothing, what was found is the topic's part of the request's receipt."""
+        """Search the tables again and return the differences. Without a difference, the search result joins the request's receipt."""
         plan = record.plan
         found = tuple(search(s, plan, matches_of(s, plan)))
         wrong = [*_left(found), *_otherwise(plan, published, found)]
@@ -139,7 +143,7 @@ class ErasureOfDocument(Erasure):
         return sparing.touched_tables(plan, holds)
 
     def record_effects(self, s: Services, plan: Plan, staged: Staged | None) -> None:
-        """What the ledger has of a document goes once the tables have nothing of it, also where they had nothing before."""
+        """Remove the document from the ledger, because the tables have no rows of it any more, or never had any."""
         assert plan.erasure is not None, "an erasure's plan names its request"
         s.ledger.forget_document(plan.topic, matches_of(s, plan), word=_word_of(plan.erasure.digest))
 
@@ -154,10 +158,11 @@ def _refuse_held(
     as_of: Instant,
     undoable: Collection[str],
 ) -> None:
-    """An erasure ends the table's history: it is refused where a hold may touch a row of the key, or any that history alone still has (DEL-8).
+    """Refuse the erasure if a hold may cover a row of the key, or a row that only the history still has (DEL-8).
 
-    Of a held key it is found which rows history alone has, and which refused rows and damaged lines tell both keys; of other holds it is
-    not looked for, so they refuse."""
+    An erasure ends the table's history. For a hold on another key, a search finds the rows that only the history has, and the refused rows
+    and damaged lines that contain both keys. For other holds there is no such search, so they always refuse.
+    """
     for hold in holds_of(s, name):
         key = hold.what.key if isinstance(hold.what, HeldKey) else None
         if (
@@ -169,7 +174,7 @@ def _refuse_held(
 
 
 def _touches(found: Sequence[KeyInTable], held: Sequence[KeyInTable]) -> bool:
-    """Whether an erasure of what was `found` may take something of another key, which is `held`."""
+    """Return whether erasing the `found` rows may remove rows of another key, which are in `held`."""
     refused = {file.name: file.offsets for file in _refused(found)}
     return any(not file.needed for table in held for file in table.files) or any(
         file.name in refused and _meet(refused[file.name], file.offsets) for file in _refused(held)
@@ -177,17 +182,17 @@ def _touches(found: Sequence[KeyInTable], held: Sequence[KeyInTable]) -> bool:
 
 
 def _refused(found: Sequence[KeyInTable]) -> Iterator[HeldFile]:
-    """Files of rows that are no messages: one may tell several keys."""
+    """Return the files of rows that are no messages. One such row may contain several keys."""
     return (file for table in found if TABLE_KINDS[table.table].of_text for file in table.files)
 
 
 def _meet(one: str, other: str) -> bool:
-    """Whether any row is in both; where a store does not name its rows, one may be."""
+    """Return whether both files' rows overlap. If a store does not name its rows, they may overlap."""
     return not (one and other) or not set(offsets_of(one)).isdisjoint(offsets_of(other))
 
 
 def _refuse_lost_archives(s: Services, name: TopicName) -> None:
-    """Raises UnsupportedErasure: nothing is said to be erased that was not looked into."""
+    """Raise UnsupportedErasure for a lost archive, because an archive that was not searched must not count as erased."""
     for folder in archiving.lost(s, name):
         raise unsupported_erasure(
             f"topic {name}",
@@ -197,7 +202,7 @@ def _refuse_lost_archives(s: Services, name: TopicName) -> None:
 
 
 def _refuse_former_archives(s: Services, name: TopicName, policy: Policy, matches: KeyMatch) -> None:
-    """Raises UnsupportedErasure: nothing is said to be erased that is there."""
+    """Raise UnsupportedErasure for a former archive with the key, because the erasure would not remove the key there."""
     for folder in archiving.former_holders(s, name, policy, matches):
         raise unsupported_erasure(
             f"topic {name}",
@@ -212,7 +217,7 @@ def matches_of(s: Services, plan: Plan) -> KeyMatch:
 
 @contextmanager
 def writers_waited_for(s: Services, name: TopicName, *, purposes: Sequence[str] = _WRITERS) -> Iterator[None]:
-    """None of them is under way meanwhile. Raises TopicBusy."""
+    """Wait for the topic's writers and lock them out meanwhile. Raises TopicBusy."""
     with ExitStack() as held:
         for purpose in purposes:
             held.enter_context(s.ledger.lock(name, wait_seconds=_WAIT_SECONDS, purpose=purpose))
@@ -228,7 +233,7 @@ def _left(found: Sequence[ErasedTable]) -> list[str]:
 
 
 def _otherwise(plan: Plan, published: Published, found: Sequence[ErasedTable]) -> list[str]:
-    """What is not as the plan and its commit say."""
+    """Return the differences between the tables, the commit and the plan."""
     wrong = []
     kept = {(action.table, snapshot) for action in plan.rewrites for snapshot in action.snapshots}
     named = {(action.table, at) for action in plan.rewrites for _, at in (*action.refs, *action.undo)}
@@ -241,7 +246,7 @@ def _otherwise(plan: Plan, published: Published, found: Sequence[ErasedTable]) -
 
 
 def forget_former(s: Services, request: ErasureRequest) -> None:
-    """What the ledger has of a document of topics that are gone for good, or are topics of messages now: no plan is made for those."""
+    """Remove the document from the ledger for topics that are gone for good, or that now hold messages: no plan covers these topics."""
     for name in s.ledger.document_topics(names_of(lambda one: one.of_documents and not one.gives_back)):
         topic = find_topic(s, name)
         if (not request.topics or name in request.topics) and (topic is None or not topic.of_documents):

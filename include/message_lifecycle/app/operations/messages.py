@@ -36,7 +36,7 @@ from message_lifecycle.ports import ChangeStore
 
 
 class OfMessages(Operation):
-    """What the operations on topics of messages have in common."""
+    """The common part of the operations on topics of messages."""
 
     def candidates(self, s: Services, names: Iterable[TopicName], *, named: bool) -> Iterable[TopicName]:
         return of_messages(s, names)
@@ -57,7 +57,10 @@ class OfMessages(Operation):
         return {**of_log, **s.stores.view.evidence(plan, staged, policy)} if of_view else of_log
 
     def comes_between(self, plan: Plan) -> bool:
-        """The SQL view, which names a snapshot of the compacted one, has to be made anew before anything goes from the log."""
+        """Return whether the SQL view must be recreated between the commits: it names a snapshot of the compacted view.
+
+        Messages may leave the log only after that.
+        """
         return plan.of_log and bool(plan.on_view.mark)
 
     def check_before_commit(self, s: Services, verdict: Verdict, store: ChangeStore) -> None:
@@ -66,7 +69,7 @@ class OfMessages(Operation):
             if plan.on_view.mark:
                 latest_view(
                     s, plan.topic
-                )  # an older one would show what went from the view, once what hides it there has gone from the log
+                )  # an older SQL view would show removed messages again, once the log has lost the newer messages that hide them
         elif plan.of_log and plan.requirements.snapshot_id is not None:
             others = s.reader.removed_by_others(s.reader.log(plan.topic), plan.requirements.snapshot_id)
             if others is None or others:
@@ -102,12 +105,12 @@ class OfMessages(Operation):
 
 
 def of_log_alone(plan: Plan, done: Published) -> Published:
-    """An outcome counts nothing that goes from the view, or comes back to it, for the log may have it still; but what compaction leaves out."""
+    """Return the commit with counts of the log only. Messages that leave the view may still be in the log. Compaction counts the view."""
     return done if plan.of_log or plan.on_view.compact else replace(done, removed=())
 
 
 def facts_of(s: Services, log: LogState, view: ViewState | None = None) -> Facts:
-    """What the rules of messages are asked about."""
+    """Return the facts that the rules for messages use."""
     facts = Facts(log=log, consumers=tuple(readers_of(s, log.topic)), accepted=s.ledger.accepted(log.topic))
     return sparing.facts_with_spared(s, facts, view)
 
@@ -121,7 +124,7 @@ def view_as_relied_on(s: Services, plan: Plan) -> bool:
 
 
 def _view_differences(s: Services, plan: Plan, staged: Staged) -> list[str]:
-    """What the commit on the view did not do as it was judged."""
+    """Return the differences between the commit on the view and the gate's judgement."""
     done = s.stores.view.published(plan) if plan.on_view.mark else None
     if not plan.on_view.mark or (done is not None and staged.view is not None and dict(done.removed) == dict(staged.view.removed)):
         return []
@@ -136,7 +139,7 @@ _TRIES = 4
 
 
 class Cleaning(OfMessages):
-    """What removes by the topic's own rules. Nothing of what these take is left afterwards but what somebody holds (DEL-6)."""
+    """Removals by the topic's own rules. Afterwards, only messages with a holder may be left of the due messages (DEL-6)."""
 
     marks, undoable = True, True
 
@@ -150,7 +153,11 @@ class Cleaning(OfMessages):
         super().check_before_commit(s, verdict, store)
 
     def heeds_horizon(self, s: Services, plan: Plan) -> bool:
-        """Where the cleaner does not wait for compaction it relies on the view as it was; else any horizon binds it, for horizons only rise."""
+        """Return whether the plan still respects the compacted view's horizons.
+
+        A cleaner that does not wait for compaction relies on the view as planned. Otherwise every horizon binds the plan, because horizons
+        only rise.
+        """
         if plan.past_horizon or any(bound.name == READER for bound in plan.bounds):
             return not plan.past_horizon or view_as_relied_on(s, plan)
         return not horizons_of(s, plan.topic)
@@ -160,7 +167,7 @@ class Cleaning(OfMessages):
         return after, _overdue_without_holder(plan, after)
 
     def after_outcome(self, s: Services, plan: Plan, after: Plan) -> None:
-        """What was removed under these settings was accepted with them; with nothing removed, only a loosening needs no word (DEL-3)."""
+        """Record the plan's settings as accepted if it removed something, or if the settings are not tighter than before (DEL-3)."""
         accepted = s.ledger.accepted(plan.topic)
         if not plan.is_empty or (accepted is not None and not Policy.of_values(plan.policy).tightened_since(accepted)):
             s.ledger.set_accepted(plan.topic, dict(plan.policy))
@@ -171,7 +178,7 @@ class Cleaning(OfMessages):
 
 def _of_plan(made: Plan, kind: ObligationKind) -> Owed:
     reasons = of_obligation(kind)
-    # What lies beyond a limit by number or size has no time of its own at which it came to: it is told as of now.
+    # A message beyond a limit by number or size has no due time of its own. The plan says `as_of` instead, so drop that time.
     held = tuple(
         replace(entry, overdue_since=None) if entry.overdue_since == made.as_of else entry for entry in made.held if entry.reason in reasons
     )
@@ -318,11 +325,14 @@ def _plan(s: Services, facts: Facts, policy: Policy, *, as_of: Instant) -> Plan:
 
 
 def _overdue_without_holder(plan: Plan, after: Plan) -> list[str]:
-    """Messages that a new plan at the same `as_of` would still take, that were there when the first was made and had no holder then.
+    """Describe messages that the run should have removed: they are still due, existed at planning, and had no holder.
 
-    Three things wait for the next run. A reader may have moved on, or the segment before may have lost its last message in this very run:
-    what they held. What messages that came since, the run's own markers among them, have pushed beyond a limit by number or size. And what
-    a held message beyond a limit has: by the times of those that went it may have ranked behind, and before by those that are left (RET-4)."""
+    Three kinds of messages may wait for the next run:
+
+    * Messages whose holder went away: a reader moved on, or this run emptied the segment before them.
+    * Messages that newer messages, including the run's own markers, pushed beyond a limit by number or size.
+    * Messages that a held message now displaces: after the removal it ranks before them, by the remaining times (RET-4).
+    """
     ends = dict(plan.requirements.end_offsets)
     ranks_anew = dict(after.requirements.end_offsets) != ends or any(held.holder in get_args(SparedBy) for held in plan.held)
     going: tuple[DropSegments | RemoveRows, ...] = (*after.on_log.drop, *after.on_log.mark)
@@ -347,7 +357,8 @@ def _was_held(plan: Plan, action: DropSegments | RemoveRows) -> bool:
     return all(any(entry.first_base <= offset <= entry.last_offset for entry in held) for offset in (first, action.last_offset))
 
 
-# What a person asks to have removed, from the log and from its compacted view: what is named, and what would come back by it (PRG-1).
+# Removals that a person requests, from the log and from its compacted view: the named messages, and older messages that would otherwise
+# reappear in the view (PRG-1).
 
 
 Offsets = dict[int, set[int]]
@@ -361,7 +372,7 @@ class MessageRequest(OfMessages):
     by_request, marks, undoable, on_records = True, True, True, True
 
     def is_of(self, plan: Plan, work: Work) -> bool:
-        """A request is planned anew each time."""
+        """Return False, because a request is planned again each time."""
         return False
 
     def plan_of_log(self, s: Services, log: LogState, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
@@ -419,7 +430,7 @@ def _of_ranges(s: Services, log: LogState, view: ViewState, request: RemoveRange
 
 
 def _of_span(s: Services, log: LogState, view: ViewState, request: TruncateLog | RemoveNullKeys) -> Offsets:
-    """All that the view has there: an older message of a key lies below a newer one of it, and so goes with it."""
+    """Return all offsets of the span that the view has. An older message of a key has a lower offset, so it is in the span, too."""
     span, chosen = span_of(request), set[int]()
     for row in s.stores.view.view_rows(log.topic, view, partition=request.partition, start=span.start):
         if row.message.offset >= span.stop:
@@ -499,7 +510,7 @@ class MarkerGeneration(OfMessages):
 
     def plan_of_log(self, s: Services, log: LogState, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
         since = s.ledger.swept(log.topic)
-        # Before the first sweep nobody has looked, and nothing is owed for what nobody can tell.
+        # Before the first sweep there is no state to compare with, so no marker is owed for earlier removals.
         removals = () if since is None or log.snapshot_id is None else s.reader.removed_by_others(log, since)
         return markers.plan(facts_of(s, log), policy, removals, as_of=as_of)
 

@@ -33,7 +33,7 @@ _GONE = "no row that it took is in any file any more"
 
 
 class OfQuarantine(Operation):
-    """What the age and its undo have in common."""
+    """The common part of the removal by age and its undo."""
 
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
         return quarantine_of(s, plan.topic).evidence(plan, staged, policy)
@@ -92,7 +92,7 @@ class Quarantine(OfQuarantine):
         return f"{len(plan.selection.files):,} whole file(s) of the quarantine"
 
     def record_effects(self, s: Services, plan: Plan, staged: Staged | None) -> None:
-        """Accept the age by which rows go. A plan of replayed rows alone accepts no age."""
+        """Record the quarantine's age as accepted. A plan that removes only replayed rows accepts no age."""
         if dict(plan.expected.removed).get("quarantine_replayed") != plan.expected.removed_rows or not plan.expected.removed_rows:
             accept_one(s, plan, quarantine.SETTING)
 
@@ -120,7 +120,7 @@ class UndoOfQuarantine(Undo, OfQuarantine):
 
     def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
         plan = record.plan
-        # What came back is remembered first, whatever else is found: the next run must not take it again.
+        # Record first that the rows came back, even if a check fails later: the next run must not remove them again.
         remember(s, plan)
         if published.restored == plan.restored_rows:
             return []

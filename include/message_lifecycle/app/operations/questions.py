@@ -1,4 +1,4 @@
-"""What a person is told of a plan that waits for a word, line by line, as Markdown: how much goes, and why they are asked."""
+"""The question to a person about a waiting plan, as Markdown lines: how much the plan removes, and why it needs an approval."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def of_messages(plan: Plan, where: str, going: Removed, failed: Sequence[Check])
 
 
 def of_documents(plan: Plan, where: str, going: Removed, failed: Sequence[Check]) -> list[str]:
-    """No document is named: whoever asks the question keeps it, and an erasure reaches the ledger alone."""
+    """Return the lines without any document's name. Airflow keeps the question, and an erasure reaches only the ledger."""
     told = [("question", plan.asks), ("held document", plan.held), ("note", plan.warnings)]
     return [
         first_line(plan, where, going),
@@ -76,7 +76,7 @@ def _bytes(plan: Plan) -> str:
 
 
 def percent(part: int, whole: int) -> str:
-    """Whole percents; what is not all or nothing is not told as that."""
+    """Return the share in whole percents. Only exact values become 0 % or 100 %."""
     share = 100 * part / whole
     if 0 < share < 0.5 or 99.5 <= share < 100:  # where it would be rounded to all or nothing
         return "under 1 %" if share < 1 else "over 99 %"
@@ -94,5 +94,5 @@ def limits(plan: Plan, failed: Sequence[Check]) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    """Others' text, such as the reason of a hold, that it makes no link, image, element or line of its own where Markdown is shown."""
+    """Escape text from people, for example a hold's reason, so that it creates no link, image, element or line in Markdown."""
     return " ".join(text.replace("\\", "\\\\").replace("[", "\\[").replace("<", "&lt;").split())

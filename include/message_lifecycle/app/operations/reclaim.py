@@ -38,10 +38,10 @@ from message_lifecycle.model.tables import BegunReclaim, DeletedFacts, DeletedTo
 from message_lifecycle.operations import reclaim
 from message_lifecycle.ports import DeletedReclaimer, Topic
 
-# A deleted topic's space given back for good (DEL-7).
+# Free the space of a deleted topic for good (DEL-7).
 #
-# Its tables have no name of their own any more, so what is asked of a topic elsewhere is asked of the deletion here. Once they are forgotten
-# there is no way back: from then on a plan is brought to its end by whoever meets it, whatever was said since.
+# The deleted topic has no name in the catalog any more, so this code reads the deletion's record instead. After the catalog forgets the
+# tables there is no way back. Any later run then finishes the plan, even if a person refused or placed a hold since.
 
 
 log = logging.getLogger("lifecycle")
@@ -64,7 +64,7 @@ class DeletedReclaim(OfSpace):
         pass  # its views went when it was deleted
 
     def preview(self, s: Services, name: TopicName, work: Work, *, as_of: Instant) -> Plan:
-        """Raises UnknownPlan, NothingDeleted, UndoWindowOpen, LedgerMismatch, and what looking into its folders does."""
+        """Plan the reclaim. Raises UnknownPlan, NothingDeleted, UndoWindowOpen, LedgerMismatch, and errors from listing the folders."""
         deletion = deletion_of(s, cast(ReclaimDeleted, work).plan_id)
         found = _standing(s, deletion)
         policy, name = policy_of_deleted(s, found), deletion.topic
@@ -82,7 +82,7 @@ class DeletedReclaim(OfSpace):
         return reclaim.plan_deleted(facts, policy, as_of=as_of)
 
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
-        """The store's frames, and of the ledger how many holds stand now, and whether the topic can be brought back again."""
+        """Return the store's frames, with the number of current holds and whether an undo is still possible."""
         frames = reclaimer_of(s, plan.topic).evidence(plan, staged, policy)
         undoable = s.ledger.now() < undo_until(s, _of_plan(s, plan))
         return with_figures(frames, {"holds": len(holds_of(s, plan.topic)), "undoable": int(undoable)})
@@ -94,7 +94,7 @@ class DeletedReclaim(OfSpace):
         return questions.of_space(plan, "They are all that is left of the topic that was deleted", failed)
 
     def settings_now(self, s: Services, plan: Plan) -> Policy:
-        """The deleted topic's. Raises PlanConflict where it is not there any more."""
+        """Return the deleted topic's settings. Raises PlanConflict if its tables are gone."""
         return policy_of_deleted(s, _of_plan(s, plan))
 
     def counted(self, outcome: Outcome, plan: Plan, published: Published) -> Outcome:
@@ -117,13 +117,13 @@ def deletion_of(s: Services, plan_id: str) -> Plan:
 
 
 def done_before(s: Services, deletion: Plan) -> PlanRecord | None:
-    """By which plan the deleted topic went for good."""
+    """Return the record of the plan that removed the deleted topic for good, or None."""
     later = s.ledger.published_after(deletion.topic, deletion.plan_id, "reclaim")
     return next((record for record in later if record.plan.parent == deletion.plan_id), None)
 
 
 def is_gone(s: Services, name: TopicName) -> bool:
-    """Whether no topic has the name, and the one that was deleted last went for good."""
+    """Return True if no topic has the name, and the last deleted topic of the name was removed for good."""
     try:
         s.topics.describe(name)
     except UnknownTopic:
@@ -131,19 +131,19 @@ def is_gone(s: Services, name: TopicName) -> bool:
         last = next(deletions, None)
         return last is not None and done_before(s, deletion_of(s, last)) is not None
     except PartlyUnavailable:
-        pass  # it is there
+        pass  # the topic exists
     return False
 
 
 def begun_plan(s: Services, name: TopicName) -> Plan | None:
-    """The plan of that name that a run has left half done."""
+    """Return the plan for a deleted topic of that name that a run left half done."""
     open_ = s.ledger.open_plan(name)
     of_deleted = open_ is not None and open_.plan.dropped_tables
     return open_.plan if open_ is not None and of_deleted and reclaimer_of(s, name).has_begun(open_.plan) else None
 
 
 def due_by_name(s: Services) -> dict[TopicName, ReclaimDeleted]:
-    """Of each name the topic that was deleted first of those that cannot be brought back any more, or whose reclaim has begun."""
+    """Return one deleted topic for each name: the one whose reclaim has begun, otherwise the oldest that cannot come back any more."""
     if s.stores.delete_tables is None or s.stores.drop_tables is None:
         return {}
     now = s.ledger.now()
@@ -154,14 +154,16 @@ def due_by_name(s: Services) -> dict[TopicName, ReclaimDeleted]:
 
 
 def lost(s: Services) -> dict[str, BegunReclaim]:
-    """Reclaims that have begun and that nobody brings to an end by the ledger, by plan: it was restored from before them, or a run died
-    when all but their word was gone."""
+    """Return, by plan, the begun reclaims that no open plan of the ledger will finish.
+
+    Either the ledger was restored from a time before the reclaim, or a run died when only the reclaim's note was left.
+    """
     begun = {} if s.stores.drop_tables is None else s.stores.drop_tables.unfinished()
     return {plan_id: one for plan_id, one in begun.items() if not _is_open(s, plan_id)}
 
 
 def end_lost(s: Services, plan_id: str) -> Outcome:
-    """End what a lost reclaim has begun. Nothing is removed, for no plan names it. Raises FilesLeft."""
+    """End a lost reclaim without removing files, because no plan names its files. Raises FilesLeft."""
     topic = lost(s)[plan_id].topic
     left = reclaimer_of(s, topic).left_by(plan_id)
     if left:
@@ -172,7 +174,7 @@ def end_lost(s: Services, plan_id: str) -> Outcome:
 
 
 def forget_ended(s: Services) -> None:
-    """Drop the words of lost reclaims whose files have gone. The others wait for a person, and are told."""
+    """Drop the notes of lost reclaims whose files are gone. Log the other lost reclaims, which wait for a person."""
     for plan_id, begun in lost(s).items():
         if begun.removed:
             reclaimer_of(s, begun.topic).forget(plan_id)
@@ -207,7 +209,7 @@ def _of_plan(s: Services, plan: Plan) -> DeletedTopic:
 
 
 def _readers(s: Services, name: TopicName) -> Iterable[str]:
-    """What the ledger knows of a name is about the topic that has it now."""
+    """Yield the readers of the deleted topic, if no new topic has its name. The ledger's entries are about a new topic otherwise."""
     try:
         s.topics.describe(name)
     except UnknownTopic:
@@ -216,14 +218,15 @@ def _readers(s: Services, name: TopicName) -> Iterable[str]:
         yield from (told[kind].format(consumer) for kind, consumer in sorted(readers) if kind in told)
 
 
-# Space given back once the undo window has passed: old snapshots, and files that no snapshot names (DEL-7).
+# Free space after the undo window: old snapshots, and files that no snapshot names (DEL-7).
 #
-# A name may have had topics that were deleted, and have another one now. One of them is taken a run: the deleted first, for they are seldom.
+# A name may belong to several deleted topics and to an existing one. A run reclaims one of them. Deleted topics come first, because they
+# are rare.
 
 
 _RECLAIM: tuple[plans.Operation, ...] = ("reclaim",)
 _COMPACTION: tuple[plans.Operation, ...] = ("compaction",)
-"""It takes nothing from the log, and leaves the files of the view that was."""
+"""Compaction removes nothing from the log, but leaves the files of the former view to reclaim."""
 
 
 class Reclaim(OfSpace):
@@ -233,7 +236,7 @@ class Reclaim(OfSpace):
     gives_way = True
 
     def owed(self, s: Services, name: TopicName, policy: Policy, made: Callable[[], Plan], look: Look) -> Sequence[Owed]:
-        """By the ledger and the bytes that no reader sees: a plan is a walk through the whole history."""
+        """Return the owed space, from the ledger and the hidden bytes, because making a plan would read the whole history."""
         if name in s.backends:
             return ()
         now, window = s.ledger.now(), policy.undo_window_us
@@ -251,17 +254,17 @@ class Reclaim(OfSpace):
         return [replace(found, amount=0 if held else hidden, since=since, held=held[:1])]
 
     def looked_at(self, s: Services, given: Sequence[TopicName]) -> Sequence[TopicName]:
-        """Also at names that a deleted topic had."""
+        """Return the topics to check, with the names of deleted topics."""
         names = super().looked_at(s, given)
         return names if given else [*names, *sorted(set(due_by_name(s)) - set(names))]
 
     def candidates(self, s: Services, names: Iterable[TopicName], *, named: bool) -> Iterable[TopicName]:
-        """All of them; and what lost reclaims have left is forgotten first, whichever topics are asked about."""
+        """Return all names. First drop the notes of ended lost reclaims, for every topic."""
         forget_ended(s)
         return names
 
     def due(self, s: Services, name: TopicName, asked: DueContext) -> Due:
-        """Looking costs a walk through the topic's history, once an interval."""
+        """Judge the topic. The judgement reads the topic's whole history, once an interval."""
         if (waiting := asked.question(name)) is not None:
             return waiting
         deleted = asked.cached(due_by_name).get(name)
@@ -289,7 +292,7 @@ class Reclaim(OfSpace):
             snapshot_id=next(main, None),
             needed_since=_needed_since(s, name),
             undoable_since=s.ledger.planned_since(name, undoable(), published_after=Instant(s.ledger.now() - policy.undo_window_us)),
-            # What a hold names may lie in files of the past, and nobody looks into them (DEL-8).
+            # Old files may contain held messages, and a reclaim does not read these files, so every hold counts (DEL-8).
             held=tuple(hold.told for hold in holds),
             heeded=ids_of(holds),
             accepted=s.ledger.accepted(name),
@@ -306,12 +309,12 @@ class Reclaim(OfSpace):
         return questions.of_space(plan, "What it had removed longer ago than the undo window could then not be taken back any more", failed)
 
     def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
-        """What went and was not listed."""
+        """Return an error if more files were removed than the plan lists."""
         listed = sum(len(removal.files) for removal in record.plan.file_removals)
         return [f"{published.reclaimed_files} files went, the plan lists {listed}"] if published.reclaimed_files > listed else []
 
     def record_effects(self, s: Services, plan: Plan, staged: Staged | None) -> None:
-        """That the undo window is as long as it is was accepted."""
+        """Record the length of the undo window as accepted."""
         accept_one(s, plan, reclaim.WINDOW)
 
     def counted(self, outcome: Outcome, plan: Plan, published: Published) -> Outcome:
@@ -319,7 +322,7 @@ class Reclaim(OfSpace):
 
 
 def work_on(s: Services, name: TopicName, *, as_of: Instant) -> Work:
-    """The deleted topic that is to go, or else the one that stands."""
+    """Return the reclaim of a deleted topic if one is due and unhindered, otherwise the reclaim of the existing topic."""
     deleted = due_by_name(s).get(name)
     if deleted is None or (begun_plan(s, name) is None and _hindrance(s, name, deleted, as_of=as_of) is not None):
         return Reclaim.name
@@ -327,7 +330,7 @@ def work_on(s: Services, name: TopicName, *, as_of: Instant) -> Work:
 
 
 def _hindrance(s: Services, name: TopicName, deleted: ReclaimDeleted, *, as_of: Instant) -> str | None:
-    """Why nothing of the deleted topic is to go now, in words, so that what else has its name need not wait; None: nothing is in the way."""
+    """Return why the deleted topic cannot be reclaimed now, or None. An existing topic of the same name then need not wait for it."""
     holds = holds_of(s, name)
     if holds:
         return f"nothing is reclaimed: {holds[0].told}"
@@ -361,9 +364,9 @@ def _stands(s: Services, name: TopicName) -> bool:
 
 
 def _needed_since(s: Services, name: TopicName) -> Instant | None:
-    """When the oldest ingest or plan of the topic began that is still open: what it has written since may be named by nothing yet."""
+    """Return when the topic's oldest open ingest or plan began. No snapshot may name its new files yet."""
     batches = [batch.begun_at for batch in s.ledger.open_batches(name)]
     plan = s.ledger.open_plan(name)
-    # One that gives back space writes nothing itself.
+    # A reclaim writes no files itself.
     open_plans = [plan.recorded_at] if plan is not None and kind_of(plan.plan).counts_messages else []
     return min([*batches, *open_plans], default=None)

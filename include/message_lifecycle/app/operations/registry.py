@@ -50,11 +50,11 @@ class Operation:
     by_request: ClassVar[bool] = False
     """A person requests it, and no run plans it again by itself."""
     gives_back: ClassVar[bool] = False
-    """It removes nothing: after its first commit nothing stops the others."""
+    """The operation only brings rows back, so after its first commit no hold and no setting stops the other commits."""
     gives_way: ClassVar[bool] = False
-    """It waits while a person is asked about the log."""
+    """The operation waits while a person is asked about the log."""
     marks: ClassVar[bool] = False
-    """It may remove the last live message of a key, and then makes the key's marker (MRK-1, MRK-2)."""
+    """The operation may remove the last live message of a key, and then makes the key's marker (MRK-1, MRK-2)."""
     removes: ClassVar[bool] = True
     """Its last outcome shows the state of the topic's removals. Compaction removes no message of the log (CMP-9), and a reclaim removes files
     of messages that left it before."""
@@ -71,7 +71,7 @@ class Operation:
     not_undone: ClassVar[str] = ""
     """The reason why its plans cannot be undone, if there is a special one."""
     stops_when_disabled: ClassVar[bool] = False
-    """It does nothing while the message cleaner is disabled (EXP-2)."""
+    """The operation does nothing while the message cleaner is disabled (EXP-2)."""
     interval: ClassVar[str] = "interval"
     """The server's setting with the interval of its schedule."""
     command: ClassVar[str] = ""
@@ -101,7 +101,7 @@ class Operation:
     # When it is due
 
     def looked_at(self, s: Services, given: Sequence[TopicName]) -> Sequence[TopicName]:
-        """Return the topics that a schedule checks: those that a person named, otherwise all. Raises NotInABackend."""
+        """Return the topics that a schedule checks: the topics that a person named, otherwise all. Raises NotInABackend."""
         return given or [name for name in all_topics(s) if name not in s.backends]
 
     def candidates(self, s: Services, names: Iterable[TopicName], *, named: bool) -> Iterable[TopicName]:
@@ -176,7 +176,7 @@ class Operation:
     # The way to publish
 
     def settings_now(self, s: Services, plan: Plan) -> Policy:
-        """Return the settings that must equal those of the plan."""
+        """Return the settings that must equal the plan's settings."""
         return policy_of(s, plan.topic)
 
     def heeds_horizon(self, s: Services, plan: Plan) -> bool:
@@ -337,7 +337,7 @@ def _loaded(place: str) -> Any:
 
 
 def names_of(so: Callable[[Operation], bool]) -> tuple[plans.Operation, ...]:
-    """Return the names of the operations for which `so` holds."""
+    """Return the names of the operations that satisfy `so`."""
     return tuple(dict.fromkeys(operation.name for operation in map(named, OPERATIONS) if so(operation)))
 
 

@@ -40,27 +40,27 @@ _OF_NOTHING = ("rows_in", "rows_restored", "rows_removed", "rows_kept", "asks")
 
 
 class OfWholeTopic(Operation):
-    """What deleting and bringing back have in common."""
+    """The common part of deleting a topic and bringing it back."""
 
     def mover(self, s: Services, name: TopicName) -> ChangeStore:
         """Return the store that moves the tables. Raises NotDeletable."""
         return deleter_of(s, name)
 
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
-        """The store's frames, and of the ledger how many holds stand now."""
+        """Return the store's frames, with the number of current holds."""
         frames = self.mover(s, plan.topic).evidence(plan, staged, policy)
         if plan.is_empty:
-            # Asked again, an undo is like any other of which nothing is left to do.
+            # A repeated undo has nothing left to do, so its figures are zero.
             return _with_figures({**frames, **dict.fromkeys(_OF_UNDO, frames["taken"])}, dict.fromkeys(_OF_NOTHING, 0))
         return _with_figures(frames, {"asks": len(plan.asks), "holds": len(holds_of(s, plan.topic))})
 
     def writer_lock(self, s: Services, plan: Plan) -> AbstractContextManager[None]:
-        """Nothing is written to the topic meanwhile: what a writer has begun ends before, or finds no topic."""
+        """Keep writers away meanwhile: a running write ends before the move, and a later one finds no topic."""
         return writers_waited_for(s, plan.topic)
 
 
 class TopicDelete(OfWholeTopic):
-    """Deletes a topic. Whatever a hold names lies in it, so a hold refuses it (DEL-8)."""
+    """Deletes a topic. The tables contain every held message, so any hold on the topic refuses its deletion (DEL-8)."""
 
     name = "topic_delete"
     by_request, undoable = True, True
@@ -133,20 +133,20 @@ class UndoOfTopicDelete(Undo, OfWholeTopic):
         return 0  # what comes back, no hold keeps away
 
     def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
-        """That a topic is back is remembered first, whatever else is found."""
+        """Record first that the topic is back, even if a check fails. Then return the differences."""
         plan = record.plan
         remember(s, plan)
         return _misplaced(plan, deleter_of(s, plan.topic).tables_of(plan.topic))
 
     def record_effects(self, s: Services, plan: Plan, staged: Staged | None) -> None:
-        """The views beside a topic went with its deletion, and are made anew."""
+        """Create the topic's SQL views again, because the deletion removed them."""
         if plan.restored_tables:
             s.ledger.note_topic(plan.topic, anew=False)
             keep_view(s, plan.topic)
 
 
 def _misplaced(plan: Plan, found: Sequence[TopicTable]) -> list[str]:
-    """Tables that are not where the plan has brought them, with all their rows (DEL-6)."""
+    """Describe tables that are not at the plan's place, or lack rows (DEL-6)."""
     there = {table.table: (table.table_uuid, table.rows) for table in found}
     planned = {table.table: (table.table_uuid, table.rows) for table in plan.moved_tables}
     return [

@@ -33,7 +33,7 @@ from message_lifecycle.ports import ChangeStore
 
 
 class Undo(Operation):
-    """What taking back has in common, whatever comes back. Its first commit is the last thing that a hold or other settings can stop."""
+    """The common part of all undos. After an undo's first commit, no hold and no setting can stop it."""
 
     name = "undo"
     by_request, gives_back, takes_messages = True, True, False
@@ -53,7 +53,7 @@ class Undo(Operation):
         return f"brought back {restored:,} {things}" + (f", removed {gone}" if gone else "")
 
     def on_close(self, s: Services, plan: Plan) -> str:
-        """What has come to its first commit alone, and another plan will bring back the rest of, is remembered all the same."""
+        """Record a half-committed undo, although another plan will bring back the rest."""
         if (plan.on_view.back or plan.documents_back) and changes.has_first(s, plan):
             remember(s, plan)
         return ""
@@ -83,7 +83,7 @@ class UndoOfMessages(Undo, OfMessages):
     def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
         plan, staged = record.plan, record.staged
         assert staged is not None, "what is published was staged"
-        # What came back is remembered first, whatever else is found: the next run must not take it again.
+        # Record first that the messages came back, even if a check fails later: the next run must not remove them again.
         remember(s, plan)
         wrong, found = _view_differences(s, plan), s.reader.effect(plan)
         if (published.restored, found.rows) != (plan.restored_rows, plan.restored_rows):
@@ -101,7 +101,7 @@ class UndoOfMessages(Undo, OfMessages):
 
 
 def _plan(s: Services, name: TopicName, policy: Policy, work: UndoPlan, *, as_of: Instant) -> Plan:
-    """The plan that takes it back; an empty one where that was done before. Raises UnknownPlan, and why it cannot be undone."""
+    """Return the plan that undoes `work`'s plan, empty if it was undone before. Raises UnknownPlan, or why it cannot be undone."""
     record = s.ledger.record(work.plan_id)
     taken_back = record.plan
     if is_undone(s, taken_back):
@@ -126,7 +126,7 @@ def _plan(s: Services, name: TopicName, policy: Policy, work: UndoPlan, *, as_of
     _check_newer(s, log, taken_back, of_view)
     holds = holds_of(s, name)
     kept = SparedOffsets(sparing.spared_of(s, log, holds) if found.markers else ())
-    # A marker is a message: one that a hold keeps cannot go, and what it tells of must not be there beside it (DEL-8).
+    # A marker is a message. A held marker cannot go, and the messages that it marks as gone must not come back next to it (DEL-8).
     held = [by for mark in found.markers for by, _ in kept.split(mark.partition, mark.offsets)[1]]
     if held:
         raise HeldByLegalHold(str(name), len(held), sorted({by.detail for by in held}))
@@ -138,7 +138,7 @@ def _plan(s: Services, name: TopicName, policy: Policy, work: UndoPlan, *, as_of
 
 
 def _both_there(name: TopicName, brought: Sequence[str]) -> str:
-    """What the plan removed was brought again under another mapping since, so both are in the log afterwards: nothing is lost by that."""
+    """Return the warning that the plan's messages were ingested again under another mapping. The log then has both versions."""
     commands = " and ".join(f"`lifecycle message delete {name} --batch {batch_id}`" for batch_id in brought)
     return (
         f"the messages that come back were brought again since, under another mapping, by batch {', '.join(brought)}: both are in the log then. "
@@ -147,8 +147,14 @@ def _both_there(name: TopicName, brought: Sequence[str]) -> str:
 
 
 def markers_of(s: Services, record: PlanRecord, undone_by: str | None = None) -> Sequence[Range]:
-    """What a plan's markers were given. Versions before undo did not keep it with the outcome: then the log's history tells it, or the undo
-    that has taken the markers away. Raises UndoSourceGone where neither tells of all: a marker that stays hides what comes back."""
+    """Return the offsets of a plan's markers.
+
+    Outcomes of versions before undo do not record the offsets. The offsets then come from the log's history, or from the undo that removed
+    the markers.
+
+    Raises:
+        UndoSourceGone: Some offsets are unknown. A marker that stays in the log would hide the returning messages.
+    """
     outcome = record.outcome
     if outcome is None:
         return ()
@@ -169,14 +175,18 @@ def _rows_in(spans: Sequence[Range]) -> int:
 
 
 def check(s: Services, record: PlanRecord, policy: Policy, table_uuid: str, has_committed: Callable[[], bool]) -> None:
-    """Whether the plan may be taken back at all. `table_uuid`: of the table that it would come back to. `has_committed`: whether anything
-    was published of it. Raises why it cannot be undone."""
+    """Check that the plan may be undone. Raises the reason why not.
+
+    Args:
+        table_uuid: The table that the messages would return to.
+        has_committed: Return whether any commit of the plan exists.
+    """
     plan, outcome = record.plan, None if record.outcome is None else record.outcome.name
-    # One that was found to have done something else than planned has done it all the same.
+    # A plan that failed verification still changed the table.
     committed = outcome != "failed" or has_committed()
     published_at = s.ledger.published_at(plan.plan_id) if committed else None
     if stopped_at_log(s, record):
-        # Its commit came after the gate's word, so that the tables keep what it took for at least as long.
+        # Count the undo window from the gate's report. The commit came later, so the tables keep the messages for at least that long.
         outcome, published_at = "published", record.reported_at
     undo.check(
         plan,
@@ -190,8 +200,10 @@ def check(s: Services, record: PlanRecord, policy: Policy, table_uuid: str, has_
 
 
 def stopped_at_log(s: Services, record: PlanRecord) -> bool:
-    """Whether a removal was closed after the first of its two commits, the view's: a hold, other settings or another writer had come between.
-    The view is without what it took, and the log has it still."""
+    """Return whether a removal was closed between its two commits, by a hold, a changed setting or another writer.
+
+    The first commit removed the messages from the view, but the log still has them.
+    """
     plan, outcome = record.plan, record.outcome
     if not plan.on_view.mark or not plan.of_log or outcome is None or outcome.name in ("published", "failed"):
         return False
@@ -199,9 +211,11 @@ def stopped_at_log(s: Services, record: PlanRecord) -> bool:
 
 
 def later(s: Services, plan: Plan, *operations: plans.Operation) -> list[Plan]:
-    """What was published since and still stands, the first of each operation first: neither taken back, nor lost with an older catalog. One
-    that was found to have done something else than planned has done it all the same; of those that failed, compactions alone may have done
-    nothing: such as were never judged, or are not in the view's history as far as they would be."""
+    """Return the later plans that still have an effect, in order within each operation.
+
+    Plans that were undone, or lost with an older catalog, are left out. A plan that failed verification still changed the table. Only a
+    failed compaction may have done nothing: it was never judged, or the view's history shows that it has not begun.
+    """
     found = (
         other
         for operation in operations
@@ -226,7 +240,12 @@ def _of_view(s: Services, view: ViewState | None, plan: Plan) -> ReturningView:
 
 
 def _check_newer(s: Services, log: LogState, plan: Plan, of_view: ReturningView) -> None:
-    """Each later plan is asked about the log as that one found it. Raises LaterPlan, UndoSourceGone where that is not known any more."""
+    """Check that no later plan builds on the removal from the view, with the log as the later plan found it.
+
+    Raises:
+        LaterPlan: A later plan builds on the removal.
+        UndoSourceGone: The log's state of that time is no longer known.
+    """
     partitions = {partition for partition, _ in of_view.newest}
     for other in later(s, plan, "compaction", "message_request", "message_cleaner") if partitions else ():
         spans = [span for partition in sorted(partitions) if (span := undo.passed_over(other, partition)) is not None]
@@ -246,8 +265,11 @@ def _within(s: Services, log: LogState, span: Range) -> Iterator[Message]:
 
 
 def remember(s: Services, plan: Plan) -> None:
-    """Keep that what the plan names is back, so that the rules leave it alone: also where it has come to its first commit alone, the
-    log's, and another plan will bring back the rest. One that found nothing to do has brought nothing back."""
+    """Record that the plan's messages are back, so that the rules do not remove them again.
+
+    The record is due after the first commit already, the log's, because another plan may bring back the rest. An empty plan brought nothing
+    back.
+    """
     if plan.is_empty:
         return
     before = s.ledger.undone_by(_undone(plan))
@@ -268,7 +290,7 @@ def _view_differences(s: Services, plan: Plan) -> list[str]:
     view, done = s.view_of(plan.topic), s.stores.view.published(plan)
     if view is None or done is None:
         return ["nothing came back to the compacted view"]
-    # As it was published: a compaction may have come since.
+    # Read the view's state as published, because a compaction may have changed the view since.
     named = {action.partition: list(offsets_of(action.offsets)) for action in plan.on_view.back}
     back = s.stores.view.places_of(plan.topic, replace(view, snapshot_id=done.snapshot_id), offsets=named, keys=())
     if len(back) == plan.restored_view_rows:
@@ -277,6 +299,10 @@ def _view_differences(s: Services, plan: Plan) -> list[str]:
 
 
 def release(s: Services, plan_id: str, *, by: str, text: str) -> Undone:
-    """Let the rules take again what came back with the undo of the plan. Raises UnknownPlan, NotUndone, UnnamedPerson, MixedScripts."""
+    """Let the rules remove the messages again that the plan's undo brought back.
+
+    Raises:
+        UnknownPlan, NotUndone, UnnamedPerson, MixedScripts: Nothing was released.
+    """
     plan = s.ledger.record(plan_id).plan
     return s.ledger.release_undone(plan.plan_id, by=by, text=text)
