@@ -1,8 +1,8 @@
-"""The pages beside Airflow's own: views in, whole HTML documents out. Read-only, no script, nothing from another host.
+"""Pages next to Airflow's own: each function turns views into a whole HTML document. Read-only, no script, nothing from another host.
 
-Every value is escaped by the template engine, and what is not printable is written out as on the terminal; names of topics, people's words
-and details of outcomes are others' text.
-No key is shown, nor a held key's digest: whoever may read a page and has a digest with its hold's id could try keys against it.
+The template engine escapes every value, and unprintable characters are written out as on the terminal, because names of topics, reasons and
+details of outcomes are text of other people. No page shows a key or the digest of a held key: a reader of the page who has a digest and its
+hold's id could try keys against it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 _TEMPLATES = ("layout", "parts", "overview", "topic", "documents", "plan", "run", "preview", "error")
-# What a person must act on, what waits, what went well, what merely is.
+# Colours of states: bad needs a person's action, wait waits for something, good went well, calm needs no attention.
 _TONES = {
     "published": "good", "passed": "good", "granted": "good",
     "no_op": "calm", "superseded": "calm", "planned": "calm", "staged": "calm", "gated": "calm", "publishing": "calm", "closed": "calm",
@@ -61,18 +61,18 @@ def topic(*, base: str, page: TopicPage) -> str:
 
 
 def plan(*, base: str, page: PlanView) -> str:
-    """One plan: what goes, by which bounds, what the gate found, who approved it, how it ended."""
+    """One plan: its removals and their bounds, the gate's findings, the approval and the outcome."""
     return _render("plan", base=base, plan=page, shown=_DOCUMENTS_SHOWN)
 
 
 def run(*, base: str, run_id: str, outcomes: Sequence[OutcomeView], questions: Sequence[Mapping[str, object]]) -> str:
-    """What one run of Airflow has come to so far."""
+    """The outcomes and questions of one Airflow run so far."""
     return _render("run", base=base, run_id=run_id, outcomes=outcomes, questions=questions)
 
 
 def preview(*, base: str, run_id: str, as_of: str | None, printed: str | None) -> str:
-    """What a run of the DAG `preview` found that would go, as the command prints it; None: nothing is kept (yet)."""
-    # Line by line, each as the command prints it: of one text the ends of its lines would be written out as well.
+    """The plans that a run of the DAG `preview` made, as the command prints them. `printed` None: the run has kept no text (yet)."""
+    # Escape line by line, as the command prints. In one text, `safe` would also write out the line ends.
     lines = Markup("\n").join(map(safe, (printed or "").split("\n")))
     return _render("preview", base=base, run_id=run_id, as_of=as_of, printed=lines if printed else None)
 
@@ -106,7 +106,7 @@ _TICKED = re.compile(r"`(lifecycle [^`]+)`")
 
 
 def own_value(value: Value | None, setting: str) -> str:
-    """Return the value of a setting with its unit, as `told` does."""
+    """Return the value of a setting as text, with its unit."""
     return told(value, BY_NAME[setting].unit)
 
 
@@ -116,10 +116,11 @@ def is_defined(value: object) -> bool:
 
 
 def _shown(value: object) -> object:
-    """A text with what is not printable written out, and times within it as `moment` shows those that stand alone; ids that hold a time stay
-    as they are. Of what stands between backticks our own commands alone are marked: another may be
-    somebody's data. What a macro has made is markup of ours, and its values have come by
-    here."""
+    """Return a text for display: unprintable characters written out, times as `moment` shows them, commands in backticks as code.
+
+    Ids that contain a time stay unchanged. Only `lifecycle` commands become code, because other text in backticks may be a person's data.
+    Markup from a macro stays unchanged: its values have passed this function before.
+    """
     if not isinstance(value, str) or hasattr(value, "__html__"):
         return value
     text = _INSTANT.sub(r"\1 \2", safe(value))

@@ -119,7 +119,7 @@ class ErasureRun(_RunStep):
 
 
 class UndoRun(_RunStep):
-    """`step`: the index of the one that made the plan."""
+    """An undo. `step` is the index of the step that made the plan to undo."""
 
     operation: Literal["undo"]
     step: int = Field(ge=0)
@@ -265,7 +265,8 @@ def _parse(text: str, where: str) -> Scenario:
         if not isinstance(error, ValidationError):
             raise InvalidScenario(where, str(error), "one JSON object") from None
         first = error.errors()[0]
-        # The word by which one of the forms of a step's run is chosen stands in no file; it is what is wrong, if none is.
+        # The path of the error contains the name of the chosen form of `run`, which is not in the file, so remove the name. If no form
+        # fits, the field that chooses the form is wrong, so add that field.
         chosen_by = str(first.get("ctx", {}).get("discriminator", "")).strip("'")
         loc = list(first["loc"])
         if loc[2:3] == ["run"]:

@@ -53,7 +53,7 @@ class StepResult:
 
 @dataclass(slots=True, kw_only=True)
 class _Last:
-    """What the step before left to be looked at."""
+    """The result of the previous step, for expectations to check."""
 
     verb: str = "load"
     topic: TopicName | None = None
@@ -206,8 +206,10 @@ class ScenarioRun:
 
     @property
     def _writers_clock(self) -> Instant:
-        """The clock that tells future times of messages (CLK-4): a time is one if no run of the scenario comes so late, or if it has not come
-        on this machine."""
+        """The clock for refusing future times of messages (CLK-4).
+
+        A time is in the future if it is after the scenario's last run, or after this machine's time.
+        """
         runs = (Instant(step.run.as_of) for step in self._scenario.steps if step.run is not None and step.run.as_of is not None)
         return min(self.world.made_at, max(runs, default=self.world.made_at))
 
@@ -346,7 +348,7 @@ class ScenarioRun:
 
 
 def _origins_first(topics: Mapping[str, Mapping[str, Value]]) -> list[str]:
-    """In the order in which they can be made."""
+    """Return the topics with every origin before its copies, because a copy can be created only after its origin."""
     waiting = {normalise_name(name): name for name in topics}
     found: list[str] = []
 

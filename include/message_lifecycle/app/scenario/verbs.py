@@ -1,4 +1,4 @@
-"""What a step of a scenario asks for: the verbs `delete`, `run`, `hold` and `release` (PRG-1, DEL-8), and all that is about documents."""
+"""The verbs of scenario steps: `delete`, `run`, `hold` and `release` (PRG-1, DEL-8), and every verb about documents."""
 
 from __future__ import annotations
 
@@ -59,8 +59,14 @@ def position_of(entry: int | str) -> tuple[int, int]:
 
 
 def work_of(s: Services, name: TopicName, step: RunStep, plans: Mapping[int, str]) -> Work:
-    """What a `run` is made for: an operation; an erasure, by the key that the file states, asked for as a person does; or an undo of what
-    an earlier step did. `plans`: the plan that each step made, by its index. Raises InvalidScenario."""
+    """Return the work of a `run` step: an operation, an erasure of the key in the file, or an undo of an earlier step's plan.
+
+    Args:
+        plans: The plan that each step made, by the step's index.
+
+    Raises:
+        InvalidScenario: The step to undo made no plan.
+    """
     if isinstance(step, ErasureRun):
         request = ask(s, step.key, topics=[name], forbid=step.forbid, by="scenario", why="scenario")
         return EraseKey(request_id=request.request_id)
@@ -99,7 +105,7 @@ def _offsets(step: HoldStep) -> HeldRange | None:
 
 
 def change(s: Services, name: TopicName, step: ChangeStep) -> dict[str, Any]:
-    """All in one call, whatever epochs they bring: every one is looked at before any change is stored."""
+    """Check the epochs of all changes, then store all changes of the step in one call."""
     fold = policy_of(s, name).fold
     changes = [
         Change(
@@ -149,7 +155,7 @@ def read_document(s: Services, name: TopicName, step: ReadStep) -> dict[str, Any
 
 
 def _check_read(step: ReadStep) -> None:
-    """What would do nothing is an error: whoever wrote it expects something of it."""
+    """Refuse fields without effect on this kind of read, because the author of the scenario expects an effect."""
     kind, idle = ("history", {"client_seq", "at"}) if step.history else ("a pull", {"limit"})
     if step.client is None:
         idle = idle | {"at"}
@@ -163,7 +169,7 @@ def is_of_documents(s: Services, name: TopicName) -> bool:
 
 
 def stored_changes(s: Services, name: TopicName) -> Stored:
-    """What is there of every document; a topic of messages has none."""
+    """Return the stored changes' numbers by document. Empty for a topic of messages."""
     if not is_of_documents(s, name):
         return {}
     states = s.documents.states(name, s.documents.tables(name))
@@ -184,7 +190,10 @@ def removed_changes(before: Stored, after: Stored, record: PlanRecord | None) ->
 
 
 def look_at_documents(s: Services, name: TopicName, what: str, expected: object) -> Any:
-    """What is stored now. Of several documents by document, changes also as `document:server_seq` where that is what is expected."""
+    """Return the stored snapshots or changes, in the form of the expectation.
+
+    With several documents, the result is a mapping by document. Changes may also be a list of `document:server_seq`.
+    """
     there = stored_changes(s, name)
     if what == "snapshot":
         snapshots = {document: _newest(s, name, document) for document in there}

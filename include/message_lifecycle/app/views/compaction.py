@@ -1,6 +1,6 @@
 """How a topic's newest compaction ended, its figures, and how far the compacted view reaches (CMP-10, CMP-11).
 
-All of it follows from plans, outcomes and the tables' own metadata; nothing else is kept.
+The figures follow from plans, outcomes and the tables' own metadata. No other state is stored.
 """
 
 from __future__ import annotations

@@ -218,7 +218,7 @@ def receipt_blocks(receipt: Receipt, in_values: InValues | None) -> Iterator[Blo
 
 
 class VerifiedReceipt(View):
-    """What a new search says of a receipt. `wrong`: what of it is there."""
+    """The result of verifying a receipt with a new search. `wrong` lists the differences."""
 
     request_id: str
     holds: bool

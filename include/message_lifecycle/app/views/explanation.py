@@ -197,7 +197,7 @@ def explain_message(s: Services, name: TopicName, partition: int, offset: int, *
     removal = None if message else _removal(s, name, partition, offset)
     question = open_question(s, s.ledger.waiting(), name)
     asked = None if question is None else question.plan_id
-    # What the limits hide, and only those: what a rule of age hides is told from the message itself.
+    # Ask only whether a limit by number or size hides the message. The message itself shows whether a rule of age hides it.
     beyond = message is not None and message in beyond_limits(s, log, policy, as_of)
     verdict, why = _verdict(plan, policy, log, (partition, offset), message, segment, removal, asked, beyond=beyond)
     holds = [] if message is None else _holds_on(s, message, name)

@@ -14,7 +14,7 @@ _OF_ONE = ("topic", "kind")
 
 
 def exposition(status: Sequence[StatusView]) -> str:
-    """The text. What nobody knows has no sample: a missing time is no zero."""
+    """Return the metrics as text. An unknown value has no sample, because a missing time is not zero."""
     registry = CollectorRegistry()
     ok = Gauge("lifecycle_topic_ok", "1 where the topic is as it should be.", ["topic"], registry=registry)
     late = Gauge("lifecycle_obligation_late", "1 where what the topic obliges is later than max_overdue.", _OF_ONE, registry=registry)
@@ -31,7 +31,7 @@ def exposition(status: Sequence[StatusView]) -> str:
         if topic.refused:
             refused.labels(topic.topic).set(topic.refused.rows)
         ok.labels(topic.topic).set(int(topic.ok))
-        # A topic may have several questions and erasures: what is told of a kind is the sum, and the first of the times.
+        # A topic may have several questions and erasures. For each kind, report the sum of the amounts and the earliest time.
         obliged = sorted(topic.obligations or (), key=lambda one: one.kind)
         for kind, ones in groupby(obliged, key=lambda one: one.kind):
             _tell(str(topic.topic), kind, list(ones), late=late, amount=amount, held=held, since=since, ran=ran)

@@ -30,8 +30,14 @@ class KeptBySegment:
 
 
 def kept_by_segments(s: Services, name: TopicName, policy: Policy, as_of: Instant) -> dict[Place, KeptBySegment]:
-    """By segment. What another rule takes at `as_of` is not kept, and not counted. Metadata tells which segments hold any; the times of
-    those, of no others, are read. Raises UnknownTopic."""
+    """Return, by segment, the expired messages that stay because their segment is not expired yet.
+
+    Messages that another rule removes at `as_of` are not counted. Metadata shows which segments may have such messages, so only the message
+    times of these segments are read.
+
+    Raises:
+        UnknownTopic: No topic has this name.
+    """
     rule = expiry.expiry(policy)
     if rule is None:
         return {}
@@ -55,9 +61,8 @@ class PastExpiry(View):
 
     Args:
         until: When the first of their segments is due.
-        last_until: When the last of them is.
-        never: Messages whose segment is not known to be due ever.
-        told: All of it in words; None: there are none.
+        last_until: When the last of their segments is due.
+        never: Messages whose segment may never become due.
     """
 
     messages: Count
@@ -66,6 +71,7 @@ class PastExpiry(View):
     last_until: Instant | None
     never: Count
     told: str | None
+    """The figures as a sentence. None: no message is past its expiry."""
 
 
 def past_expiry(s: Services, name: TopicName, policy: Policy, as_of: Instant) -> PastExpiry:
@@ -116,7 +122,7 @@ def _until(segment: Segment, policy: Policy) -> Instant | None:
 
 
 def _beyond_limits(s: Services, log: LogState, policy: Policy, as_of: Instant) -> Mapping[int, list[range]]:
-    """What limits by number and size take, by partition: of what is past its expiry before anything that is shown (DEL-9)."""
+    """Return, by partition, the offsets that limits by number and size remove. Expired messages go before visible ones (DEL-9)."""
     if policy.limits is None:
         return {}
     dead = frozenset(_place(segment) for segment in log.segments if segment.is_expired(policy.message_expiry_us, as_of))
@@ -134,7 +140,7 @@ def _beyond_limits(s: Services, log: LogState, policy: Policy, as_of: Instant) -
 
 
 def _overlap(entry: DueRows, beyond: Mapping[int, Iterable[range]]) -> int:
-    """How many messages of the entry are among those of its partition."""
+    """Return how many messages of the entry are in the partition's ranges of `beyond`."""
     others = sorted(beyond.get(entry.partition, ()), key=lambda run: run.start)
     total = 0
     for run in ranges_of(entry.taken) if others else ():

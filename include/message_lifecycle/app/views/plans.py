@@ -377,13 +377,16 @@ def removal_of(record: PlanRecord) -> tuple[tuple[str, int], ...]:
 
 
 def question_of(record: PlanRecord) -> str:
-    """What a person is asked, in a line."""
+    """Return the question to a person, in one line."""
     return kind_of(record.plan).question(record.plan, sum(count for _, count in removal_of(record)))
 
 
 def approval_text(s: Services, record: PlanRecord) -> str:
-    """What a person should know to decide, as Markdown: what goes, why they are asked, until when it comes back and how, what a yes is
-    about, and what happens without an answer."""
+    """Return the facts for a person's decision, as Markdown.
+
+    The text says what the plan removes, why it asks, how long and how an undo is possible, what an approval covers, and what happens
+    without an answer.
+    """
     plan, report, until = record.plan, record.report, waits_until(record)
     operation = kind_of(plan)
     failed = [check for check in report.checks if not check.passed] if report else []

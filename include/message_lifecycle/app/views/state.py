@@ -111,7 +111,7 @@ class OutcomeView(View):
             yield "More is due: the next run goes on."
 
     def headline(self) -> Iterator[Block]:
-        """Yield the result in a line, and by which plan."""
+        """Yield the result in a line, and the plan that made it."""
         yield Line(f"{self.topic}: {self._result()}, as of {format_instant(self.as_of)}", style=_STYLES.get(self.outcome), wraps=True)
         needless = f", {count(self.cancelled_markers)} needless by newer messages" if self.cancelled_markers else ""
         yield {
@@ -159,7 +159,7 @@ def goes_on(plan_id: str, operation: OperationName, topic: TopicName) -> str:
 
 
 def runs(s: Services, name: TopicName | None = None, *, limit: int = 50) -> list[OutcomeView]:
-    """Of one topic, or of all."""
+    """Return the newest outcomes of one topic, or of all topics."""
     return outcomes_view(s, s.ledger.history(name, limit=limit))
 
 
@@ -237,5 +237,5 @@ def hold_view(hold: Hold, *, keys: bool = False, **given: object) -> HoldView:
 
 
 def holds_view(s: Services, name: TopicName | None, *, released: bool = False, keys: bool = False) -> list[HoldView]:
-    """The holds of one topic, or of all, in the order in which they were placed."""
+    """Return the holds of one topic, or of all topics, the oldest first."""
     return [hold_view(hold, keys=keys) for hold in s.ledger.holds(name, released=released)]

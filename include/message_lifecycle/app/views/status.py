@@ -256,7 +256,7 @@ def _of_messages(s: Services, name: TopicName, policy: Policy, would: Plan, obli
     holder, since = _word_of_a_person(asked, last, policy, now), would.due_since
     due = _due(0 if holder else would.expected.removed_rows, None if holder else since, now)
     problems = [*(problem for one in obliged for problem in one.problems), *_tampered(s, name)]
-    # What is held to `enabled`: the cleaner, the purge of what is compacted, and the sweep for markers (EXP-2).
+    # The operations that `enabled` stops: the cleaner, the purge of compacted messages, and the sweep for markers (EXP-2).
     idle = sorted({one.kind for one in obliged if named(one.operation).stops_when_disabled})
     if idle and not policy.cleaner_enabled:
         problems.append(f"the message cleaner is disabled ([message_cleaner] enabled = false): nobody sees to {', '.join(idle)}")

@@ -1,6 +1,6 @@
 """One topic: its log or its documents, its settings and where they come from, and its readers.
 
-All of it follows from plans, outcomes and the tables' own metadata; nothing else is kept."""
+The figures follow from plans, outcomes and the tables' own metadata. No other state is stored."""
 
 from __future__ import annotations
 
@@ -115,12 +115,14 @@ class ChangedSetting(View):
 
 
 class RunNow(View):
-    """The removal by a run that would be made now. `messages` None: not known, for the reason in `told`; the settings stand."""
+    """The removal by a run that would be made now. The settings were changed, even if the figures are unknown."""
 
     messages: Count | None
+    """None: unknown."""
     would_remove: Count | None
     held: Count | None
     told: str
+    """The figures as a sentence, or the reason why they are unknown."""
 
 
 class TopicView(View):
