@@ -92,7 +92,7 @@ def read(
     if compacted:
         shown = visible(read_compacted(s, name, partition=partition, start=start, at=at), policy, at=None, since=since)
     elif at is not None and policy.limits is not None and topic.partitions == 1 and policy.limits.scope != "key" and not progress:
-        # One partition is one group, and its order the rank: one pass tells, instead of a count of the whole log before it.
+        # With one partition, the order of messages is their rank. So one pass is enough, without counting the whole log first.
         kept = kept_of_one(visible(s.reader.messages(name), policy, at=at), policy.limits)
         shown = iter(kept)
         if start or partition is not None or since is not None:
@@ -106,13 +106,13 @@ def read(
 
 
 def check_limit(name: TopicName, limit: int | None) -> None:
-    """Raises InvalidSetting where a read would show nothing, whatever there is (RET-5)."""
+    """Raise InvalidSetting for a limit below 1, because such a read could never show a message (RET-5)."""
     if limit is not None and limit < 1:
         raise InvalidSetting(where=f"a read of topic {name}", key="limit", value=limit, allowed="a whole number from 1")
 
 
 def beyond_limits(s: Services, log: LogState, policy: Policy, at: Instant) -> BeyondLimits:
-    """What of the whole log lies beyond its limits by number and size at `at`, as the store counts it for a plan, too."""
+    """Return the messages of the whole log beyond its limits by number and size at `at`. The store counts them as for a plan."""
     question = message_cleaner.shown(policy, at)
     return NONE_BEYOND if question is None else BeyondLimits.of(s.reader.rows(log, question))
 
@@ -164,7 +164,7 @@ def _pair(s: Services, name: TopicName) -> tuple[LogState, ViewState | None]:
 
 
 def _was_compacted(s: Services, log: LogState) -> bool:
-    """Whether a view of this very table was published, also where a person lets it be made anew and it is not there yet."""
+    """Return whether a compacted view of this table was ever published, even if a person dropped it to have it made again."""
     done = (outcome.plan_id for _, outcome in s.ledger.history(log.topic, operations=_COMPACTION) if outcome.name == "published")
     plans = (s.ledger.record(plan_id).plan for plan_id in done if plan_id is not None)
     return any(plan.requirements.table_uuid == log.table_uuid for plan in plans)

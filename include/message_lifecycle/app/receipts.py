@@ -24,9 +24,14 @@ ERASURE: tuple[Operation, ...] = ("erasure",)
 
 
 def search(s: Services, plan: Plan, matches: KeyMatch, went: Mapping[str, Sequence[str]] = MappingProxyType({})) -> Sequence[ErasedTable]:
-    """What is true now of the tables that the plan has erased the key from; where it found the key nowhere, of all. `went`: see `ports.Eraser`.
+    """Search the tables that the plan has erased the key from. If the plan found the key nowhere, search all tables of the topic.
 
-    Raises UnsupportedErasure, UnknownTopic, and what reading raises."""
+    Args:
+        went: See `ports.Eraser`.
+
+    Raises:
+        UnsupportedErasure, UnknownTopic: The topic cannot be searched. Errors from reading are raised, too.
+    """
     eraser = eraser_of(s, plan.topic)
     if plan.changes:
         return eraser.erased_tables(plan, matches, went)
@@ -41,7 +46,7 @@ def eraser_of(s: Services, name: TopicName) -> Eraser:
 
 
 def outcomes(s: Services, request: ErasureRequest, name: TopicName) -> Iterator[tuple[Instant, Outcome, PlanRecord]]:
-    """What the request's plans of the topic came to, with the time of recording, the newest first."""
+    """Yield the outcomes of the request's plans for the topic, each with its recording time and plan, the newest first."""
     for at, outcome in s.ledger.history(name, operations=ERASURE):
         if at < request.requested_at:
             return  # of an older request
@@ -51,8 +56,11 @@ def outcomes(s: Services, request: ErasureRequest, name: TopicName) -> Iterator[
 
 
 def gone_at(s: Services, request: ErasureRequest, name: TopicName) -> Instant | None:
-    """Since when files that are written have the key no more. Of a forbidden one that is when it was first found gone; any other may have
-    come in again until it was last found gone."""
+    """Return the time after which no written file contains the key, or None.
+
+    A forbidden key cannot come in again, so the time of the first finished erasure counts. Any other key may have come in again, so the time
+    of the last one counts.
+    """
     done = [(at, outcome.name) for at, outcome, _ in outcomes(s, request, name) if outcome.name in ("published", "no_op")]
     if not request.forbids(name):
         return done[0][0] if done else None
@@ -60,18 +68,20 @@ def gone_at(s: Services, request: ErasureRequest, name: TopicName) -> Instant | 
 
 
 def beneath(s: Services, name: TopicName, until: Instant) -> Sequence[str]:
-    """What stores keep beneath the topic's tables, and beneath its archives, of files that were written until then, in words, or why that
-    cannot be told."""
+    """Describe the old copies of files, written until then, that stores keep beneath the topic's tables and archives.
+
+    If the store cannot be asked, the description says why.
+    """
     try:
         return [*eraser_of(s, name).kept_beneath(name, until), *archiving.kept_beneath(s, name, until)]
     except UnknownTopic:
-        return ()  # deleted, of which others tell
+        return ()  # a deleted topic: `erasures.unreached` reports it
     except LifecycleError as error:
         return (f"{code_of(error)}: {error}",)
 
 
 def keep(s: Services, plan: Plan, found: Sequence[ErasedTable]) -> None:
-    """Add a topic to its request's receipt. `found`: by a search after the deed, that found nothing."""
+    """Add a topic to its request's receipt. `found`: the result of a search after the erasure, which found no key."""
     assert plan.erasure is not None, "an erasure's plan names its request"
     now = s.ledger.now()
     known = s.ledger.committed_at(plan.plan_id) or now  # of a store whose tables carry no time of their commits
@@ -120,9 +130,14 @@ def rows_erased(plan: Plan, table: str) -> int:
 
 
 def verify(s: Services, request_id: str) -> list[str]:
-    """What is not (any more) as the receipt says: a file that is there, or one that holds the key. Empty: all holds.
+    """Return the differences between the receipt and the files now: a removed file that exists, or a file that holds the key.
 
-    Raises UnknownErasure, NoReceipt, InvalidReceipt, ErasureSecretMissing, ErasureSecretChanged."""
+    Returns:
+        The differences in words. Empty: the receipt is still true.
+
+    Raises:
+        UnknownErasure, NoReceipt, InvalidReceipt, ErasureSecretMissing, ErasureSecretChanged: The receipt cannot be verified.
+    """
     receipt = Receipt.from_json(s.ledger.receipt(request_id))
     request = s.ledger.erasure(receipt.request_id)
     matches = match_of(s, [request])
@@ -133,9 +148,9 @@ def verify(s: Services, request_id: str) -> list[str]:
         try:
             found = {table.table: table for table in search(s, plan, matches, {table.table: table.gone for table in topic.tables})}
         except Exception as error:  # noqa: BLE001 - the barrier of one topic
-            # Where its archive is not reached, that is nothing that the others need.
+            # An archive that is not reached concerns this topic alone, so the other topics are still verified.
             told = error if lost and isinstance(error, Unavailable) else of_it_alone(s, plan.topic, error)
-            deleted = isinstance(told, UnknownTopic)  # where a plan has deleted it for good, all went that lay in it
+            deleted = isinstance(told, UnknownTopic)  # if a plan removed the topic for good, all its files are gone
             wrong += _not_looked_into(s, plan) if deleted else [f"{plan.topic}: {told.code}: {told}"]
             continue
         wrong += [f"{topic.topic}: {folder}, its archive, is not there or not reached, and was not looked into" for folder in lost]

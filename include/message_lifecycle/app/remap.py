@@ -50,7 +50,7 @@ def remap_unknown(topic: TopicName, batch_id: str) -> Refused:
 
 
 def remap_empty(topic: TopicName) -> Refused:
-    """Nothing would come in by the new mapping, so nothing is removed either."""
+    """Return the error for a new mapping that would bring in no message. The remap then removes nothing either."""
     return Refused(
         f"topic {topic}: no record of the files is a message by this mapping. Nothing was changed. Correct the options that name fields and times.",
         code="RemapEmpty",
@@ -67,7 +67,7 @@ class RemovalOpen(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remapped:
-    """What a remap came to.
+    """The result of a remap.
 
     Args:
         batches: The batches that were taken by another mapping.
@@ -100,13 +100,15 @@ Bring = Callable[[Intake, TopicName, str, IngestOptions], IngestResult]
 def remap(
     s: Services, intake: Intake, name: TopicName, path: str, options: IngestOptions, word: Word, *, bring: Bring = take_files
 ) -> Remapped:
-    """Take the files at `path` again where batches took them by another mapping, and take those that are new.
+    """Replace messages of the files at `path` that batches took by another mapping, and take new files, too.
+
+    The remap reads all files once before it removes a message.
 
     Raises:
         RemapIncomplete: A file of one of the batches is missing, or has changed.
         RemapUnknown: The offsets of a batch are not known.
-        RemapEmpty, and what reading raises: The mapping does not fit the files. They are read once before anything goes.
-        HeldByLegalHold: A hold keeps one of the messages; nothing goes (DEL-8).
+        RemapEmpty: The mapping does not fit the files. Errors from reading are raised, too.
+        HeldByLegalHold: A hold keeps one of the messages, so no message is removed (DEL-8).
     """
     batches = batches_to_remap(intake, name, path, options)
     if not batches:

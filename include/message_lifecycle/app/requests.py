@@ -1,4 +1,4 @@
-"""What a person asks for by name: a compaction now, whole topics."""
+"""Requests of a person that are not about messages: compact now, delete a topic, forget a topic, remove a deleted topic for good."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def begin_anew(s: Services, name: TopicName) -> None:
 
 
 def compact(s: Services, name: TopicName, *, as_of: Instant, approver: Approver | None = None) -> Outcome:
-    """All steps for one topic. What fails is written down as an outcome, for the topic's status is told by it (CMP-10)."""
+    """Make all steps of a compaction for one topic. A failure is recorded as an outcome, because `status` reports it (CMP-10)."""
     before = s.ledger.open_plan(name)
     try:
         return steps.run(s, name, as_of=as_of, approver=approver, work=_WORK)
@@ -60,20 +60,24 @@ def _note_failure(s: Services, name: TopicName, as_of: Instant, error: Lifecycle
         s.ledger.record_run_outcome(None, Outcome(name="failed", operation=_WORK, topic=name, as_of=as_of, detail=told))
 
 
-# What a person asks about whole topics: delete one, show those that were deleted, and let one go for good (DEL-7).
+# Requests about whole topics: delete a topic, show deleted topics, and remove a deleted topic for good (DEL-7).
 
 
 def delete_topic(s: Services, name: TopicName, *, by: str, text: str) -> Outcome:
-    """All steps, with the person's word; a topic that was deleted before changes nothing, and the plan that did it is named.
+    """Make all steps of a deletion, with the requester's approval.
 
-    Raises UnknownTopic, NotDeletable, HeldByLegalHold."""
+    If the topic was deleted before, nothing changes, and the outcome names the plan that deleted it.
+
+    Raises:
+        UnknownTopic, NotDeletable, HeldByLegalHold: The topic was not deleted.
+    """
     _finish(s, name)
     try:
         s.topics.describe(name)
         word = True, by, text
         return steps.run(s, name, as_of=s.ledger.now(), approver=lambda _plan, _report: word, work=DeleteTopic(), requested_by=by)
     except UnknownTopic:
-        # Also where another run has deleted it while this one waited for its turn.
+        # Another run may have deleted the topic while this one waited for the lock.
         before = next((one for one in s.stores.deletions() if one.topic == name), None)
         if before is None:
             raise
@@ -82,7 +86,7 @@ def delete_topic(s: Services, name: TopicName, *, by: str, text: str) -> Outcome
 
 
 def _finish(s: Services, name: TopicName) -> None:
-    """Of a run that died between its commit and its outcome, the outcome is written."""
+    """Record the outcome of a deletion whose run died after its commit."""
     open_ = s.ledger.open_plan(name)
     if (
         open_ is not None
@@ -103,9 +107,16 @@ def deleted_topics(s: Services) -> list[DeletedTopic]:
 
 
 def reclaim_deleted(s: Services, plan_id: str, *, as_of: Instant, approver: Approver | None = None, by: str | None = None) -> Outcome:
-    """All steps for the topic that the plan deleted; one that went for good before changes nothing, and the plan that did it is named.
+    """Make all steps to remove a deleted topic for good.
 
-    Raises UnknownPlan, NothingDeleted, UndoWindowOpen, and what planning raises."""
+    If a plan removed the topic for good before, nothing changes, and the outcome names that plan.
+
+    Args:
+        plan_id: The plan that deleted the topic.
+
+    Raises:
+        UnknownPlan, NothingDeleted, UndoWindowOpen: There is nothing to remove now. Errors from planning are raised, too.
+    """
     deletion = reclaim.deletion_of(s, plan_id)
     work = ReclaimDeleted(plan_id=deletion.plan_id)
     try:
@@ -113,7 +124,7 @@ def reclaim_deleted(s: Services, plan_id: str, *, as_of: Instant, approver: Appr
             return steps.run(s, deletion.topic, as_of=as_of, approver=approver, work=work, requested_by=by)
     except NothingDeleted:
         if reclaim.done_before(s, deletion) is None:
-            raise  # else another run has done it while this one was on its way
+            raise  # otherwise another run has removed the topic meanwhile
     done = reclaim.done_before(s, deletion)
     assert done is not None, "asked just now"
     return Outcome(name="no_op", operation="reclaim", topic=deletion.topic, as_of=done.plan.as_of, first_plan_id=done.plan.plan_id)

@@ -1,4 +1,4 @@
-"""What the verbs work with."""
+"""The stores, ledger and settings that the verbs use."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ class Stores:
     log: Part[MessageStore] = Part()
     view: Part[ViewStore] = Part()
     snapshots: Part[ChangeStore] = Part()
-    """Of documents, with their epochs."""
+    """The documents' snapshots and epochs."""
     changes: Part[ChangeStore] = Part()
-    """Of documents."""
+    """The documents' changes."""
     forget: Part[Reclaimer] = Part()
     quarantine: OptionalPart[QuarantineStore] = OptionalPart()
     rewrite: OptionalPart[Eraser] = OptionalPart()
@@ -74,7 +74,7 @@ class Stores:
 
 @dataclass(frozen=True, kw_only=True)
 class Services:
-    """What the verbs work with; made by `wiring` alone."""
+    """The stores, ledger and settings that the verbs use. Only `wiring` creates them."""
 
     topics: Topics
     reader: MessageReader
@@ -87,13 +87,13 @@ class Services:
     witnesses: OptionalPart[Witnesses] = OptionalPart()
     """None: no other engine can change the logs of this store."""
     groups: Groups | None = None
-    """Where the store knows readers of its own; None: only the ledger does."""
+    """The readers that the store itself knows. None: only the ledger knows readers."""
     backends: Mapping[TopicName, Backend] = field(default_factory=dict)
-    """Topics that lie in configured backends beside the lake (see `backends`), which `topics.list` does not name."""
+    """Topics in configured backends next to the lake (see `backends`). `topics.list` does not include them."""
     strays: Callable[[], Sequence[str]] = tuple
-    """What lies in those backends and no verb reaches, in words: topics that the configuration does not name (any more)."""
+    """Describes the topics in those backends that no verb reaches, because the configuration does not name them (any more)."""
     key_secret: Callable[[bool], KeySecret] = secret_of_place
-    """What keys are hashed with, asked for only where one is; True: made where there is none. See `erasure_secret`."""
+    """Returns the secret for hashing keys, read only when a key is hashed. With True, a missing secret is created. See `erasure_secret`."""
 
     @property
     def backend(self) -> Backend:
@@ -113,7 +113,7 @@ class Services:
         return None if self.backend_of(plan.topic) in RECORD_LOGS else self.stores.view.published(plan)
 
     def work_on(self, name: TopicName) -> Literal["message_cleaner", "retention"]:
-        """What cleans a topic of messages: of a backend, retention is all there is (RET-5)."""
+        """Return the operation that cleans a topic of messages. Topics in a backend have only retention (RET-5)."""
         return "retention" if name in self.backends else "message_cleaner"
 
 

@@ -1,7 +1,8 @@
 """The verbs, in order: plan, stage, gate, approve, publish, verify.
 
-Each verb reads and writes the ledger by plan id, and can be run again and by hand. No verb decides by itself: `operations` decides, `stores`
-do the work, `gates` judge. No verb asks for the operation's name: each walks the plan's changes and asks the registry for the rest.
+Every verb reads and writes the ledger by plan id, and can be run again and by hand. No verb decides by itself: `operations` decides,
+`stores` do the work, `gates` judge. No verb asks for the operation's name: a verb walks the plan's changes and asks the registry for the
+rest.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ def _make_way(
 ) -> tuple[PlanRecord | None, Decision]:
     """Return the topic's open plan, if one is left, with the decision of `PLANNING`. Under the topic's lock.
 
-    It ends a plan that a dead run committed or half committed."""
+    A plan that a dead run committed or half committed is finished first."""
     earlier = s.ledger.open_plan(name)
     if earlier is None:
         return None, Decision.REPLACE
@@ -216,7 +217,7 @@ def _staging(s: Services, plan: Plan) -> Iterator[None]:
 
 
 def mark(s: Services, plan_id: str) -> Staged:
-    """Stage the markers that the change requires. Nothing happens if the topic makes no markers or the plan is empty."""
+    """Stage the markers that the change requires, unless the topic makes no markers or the plan is empty."""
     record, staged = _staged(s, plan_id)
     if not marks(s, record.plan) or staged.markers is not None:
         return staged
@@ -258,7 +259,7 @@ def gate(s: Services, plan_id: str) -> GateReport:
 
 
 def approve(s: Services, plan_id: str, *, granted: bool, by: str, text: str, gate_id: str | None = None) -> Approval:
-    """Record a person's answer (DEL-3). A refusal closes the plan. It keeps data, so it always counts.
+    """Record a person's answer (DEL-3). A refusal closes the plan. A refusal keeps data, so it always counts.
 
     Args:
         gate_id: The report that the person has seen. None: the current report.

@@ -1,4 +1,4 @@
-"""What Airflow's own tasks and pages call: plain values in, plain values out, no JVM."""
+"""Functions for Airflow's own tasks and pages. The functions take and return plain values, and start no JVM."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ def run_failed(outcomes: list[Outcome]) -> LifecycleError:
 
 
 def copies(*, topics: list[str]) -> list[str]:
-    """Replicas with something new to copy: all, or those among the named topics and those that copy from them. By metadata."""
+    """Return the replicas with something new to copy: all, or only the named topics and their copies. Reads metadata only."""
     s = lake()
     return [str(name) for name in to_copy(s, [TopicName.parse(topic) for topic in topics])]
 
 
 def due(*, run: str, as_of: str, topics: list[str], work: Scheduled = "message_cleaner") -> list[str]:
-    """Topics that are due, as `stream/topic`; all known topics are asked when none is named. Nothing due is recorded too.
+    """Return the due topics as `stream/topic`, and record it if no topic is due. Without named topics, judge all known topics.
 
-    They are this run's from then on: of two runs that look at one time, one carries a topic out.
+    A returned topic belongs to this run: if two runs judge it at the same time, only one of them gets it.
 
-    A topic that cannot be judged is refused if it was named, and else fails in this run's outcomes while the others go on.
+    A named topic that cannot be judged raises its error. Any other such topic gets a failed outcome in this run, and the others go on.
     """
     s = lake()
     instant = parse_instant(as_of)
@@ -70,10 +70,14 @@ def due(*, run: str, as_of: str, topics: list[str], work: Scheduled = "message_c
 
 
 def keep_preview(*, run: str, as_of: str, topics: list[str], work: Scheduled) -> None:
-    """Plan the named topics, or all that are due, and keep with the run what the command would print of it, for the run's page.
+    """Plan the named topics, or all due topics, and store the printed plans for the run's page.
 
-    No plan is recorded and no topic is the run's. The text is kept in the ledger and nowhere else, for it may name documents, and there an
-    erasure finds them. A topic that cannot be planned hides no other; when all are told, RunFailed is raised for it."""
+    No plan is recorded, and the run claims no topic. Only the ledger keeps the text: it may name documents, and an erasure searches the
+    ledger. A topic that cannot be planned hides no other topic.
+
+    Raises:
+        RunFailed: Some topics could not be planned. Their errors are in the stored text.
+    """
     from message_lifecycle.app.cli.screen import printed
 
     s = lake()
@@ -100,15 +104,17 @@ def keep_preview(*, run: str, as_of: str, topics: list[str], work: Scheduled) ->
 
 
 def preview_page(*, run: str) -> dict[str, Any]:
-    """What `keep_preview` has kept; `printed` None: nothing (yet)."""
+    """Return the text that `keep_preview` stored. `printed` is None if there is no text (yet)."""
     kept = next(iter(lake().ledger.runs(run)), None)
     as_of = None if kept is None or kept.as_of is None else format_instant(kept.as_of)
     return {"run_id": run, "as_of": as_of, "printed": None if kept is None or not kept.detail else kept.detail}
 
 
 def requested_erasure(*, run: str, request_id: str) -> dict[str, Any]:
-    """The topics of a recorded request, which are this run's from then on: with `as_of`, and the request's whole id and state. None where
-    it is done or was refused; one that has no topic (any more) is settled here, for no task comes after."""
+    """Return the topics of a recorded request, with `as_of` and the request's full id and state. The run claims these topics.
+
+    A done or refused request returns no topics. A request without topics is settled here, because no later task would do it.
+    """
     s = lake()
     request = s.ledger.erasure(request_id)
     now = s.ledger.now()
@@ -127,7 +133,7 @@ def _taken(s: Services, run: str, answer: Due) -> Due:
 
 
 def _is_news(error: LifecycleError, named: list[str]) -> bool:
-    """A topic that somebody named must be there; one that was dropped since all were listed is nobody's loss."""
+    """Return False for a topic that was dropped after the listing of all topics. Raise the error if topics were named."""
     if named:
         raise error
     return not isinstance(error, UnknownTopic)
@@ -222,9 +228,10 @@ def verify(*, run: str, plan_id: str | None = None, work: Operation = "message_c
 
 
 def _outcome(s: Services, run: str, entry: RunEntry, work: Operation, *, answered: bool) -> Outcome:
-    """What the run has come to for one topic; a plan that nobody works on any more is closed, so that the next run may begin.
+    """Return the run's outcome for one topic. Close a plan that no task works on any more, so that the next run may begin.
 
-    `answered`: asked after the way that follows a person's word; else such a plan may still be on it.
+    Args:
+        answered: The tasks after a person's answer have ended. Otherwise an approved plan may still be in these tasks.
     """
     if entry.plan_id is None and entry.outcome is None:
         said = "its run ended before it was planned; the log of the first Spark task says why"

@@ -188,38 +188,40 @@ def copy_topic(s: Services, name: TopicName) -> CopyResult:
         erased: int | None = 0
         doubled: int | None = None
         if new_in_origin(name, there, before):
-            # Asked under the lock: whoever forbids a key waits for it (see `erasures`).
+            # Read the forbidden keys under the lock: an erasure that forbids a key waits for this lock (see `erasures`).
             forbidden = forbidden_keys(s.ledger, s.key_secret, name)
             policy, identity = policy_of(s, name), s.ledger.next_identity(name)
             late_after = policy.late_after(s.ledger.now())
             done = s.copier.copy(name, there, policy, ledger=identity, late_after=late_after, forbidden=forbidden)
             copied, rows, erased, doubled = done.copied, done.rows, done.erased, done.span_seconds
-        # After the commit: what is registered as copied may go in the origin at once.
+        # Register after the commit, because the origin may remove copied messages at once.
         s.ledger.set_copied(origin, name, copied)
         note(s, name)
     return CopyResult(topic=name, origin=origin, messages=rows, copied=copied, erased=erased, span_seconds=doubled)
 
 
 def to_copy(s: Services, names: Collection[TopicName] = ()) -> list[TopicName]:
-    """Replicas with something new to copy, each after its own origin; none named: all, else those among the named topics and those
-    that copy from them.
+    """Return the replicas with something new to copy, each after its own origin. Reads metadata only.
 
-    By metadata alone. A replica that a person took off its origin's list is left alone; one that cannot be judged, too: whoever asks
-    for it by name is told why.
+    A replica that a person removed from its origin's list is left out, and so is a replica that cannot be judged. A copy of such a replica
+    by name raises the reason.
+
+    Args:
+        names: Consider only these topics and their copies. Empty: all replicas.
     """
     pairs = s.ledger.replicas()
     origins = {replica: origin for origin, replica in pairs}
     found: dict[TopicName, None] = {}
     for origin, replica in sorted(pairs, key=lambda pair: len(line_of(origins, pair[1]))):
         wanted = not names or replica in names or origin in names or origin in found
-        # What comes to an origin in this pass goes on in this pass.
+        # An origin that receives messages in this pass passes them on in the same pass.
         if wanted and (origin in found or _is_behind(s, origin, replica)):
             found[replica] = None
     return list(found)
 
 
 def line_of(origins: Mapping[TopicName, TopicName], replica: TopicName) -> list[TopicName]:
-    """A replica, its origin, the origin's origin ..."""
+    """Return the replica, its origin, the origin's origin, and so on."""
     line = [replica]
     while (origin := origins.get(line[-1])) is not None and origin not in line:
         line.append(origin)
@@ -227,11 +229,11 @@ def line_of(origins: Mapping[TopicName, TopicName], replica: TopicName) -> list[
 
 
 def _is_behind(s: Services, origin: TopicName, replica: TopicName) -> bool:
-    """Whether there is something to copy, or something copied that the ledger does not know yet."""
+    """Return whether there are messages to copy, or copied messages that the ledger does not know yet."""
     known = {progress.partition: progress.offset for progress in s.ledger.consumers(origin) if progress.consumer == str(replica)}
     try:
         if origin_of(replica, s.topics.describe(replica).settings) != origin:
-            return False  # made anew as a copy of another topic; what is registered here holds until a person removes it
+            return False  # created again as a copy of another topic; the old registration stays until a person removes it
         ends = s.reader.log(origin).end_offsets
     except (BadInput, Refused, PartlyUnavailable) as error:
         log.warning("%s: %s: %s", replica, error.code, error)

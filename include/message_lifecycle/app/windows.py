@@ -1,6 +1,6 @@
-"""The time by which a run judges: one function for every way a run can start (CLK-1).
+"""The time that a run judges by: one function for every way to start a run (CLK-1).
 
-A run that cannot tell its time is refused: taking "now" instead would give another result on every retry.
+A run without a known time is refused, because taking "now" instead would give another result on every retry.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The one composition root: which store, gate and ledger the verbs get. Nothing here starts until it is used."""
+"""The one composition root: it decides which store, gate and ledger the verbs get. Engines and connections start at their first use."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ def iceberg_world(server: Mapping[str, Value], options: StoreOptions = NO_OPTION
 
     def close() -> None:
         catalog, streams = _tables(os.environ.get(CATALOG_HOME)).catalog, TopicName(stream=scratch, topic="any").namespace
-        # Also one that has no topic any more: a deleted topic's stream stays.
+        # Also drop streams without a topic, because a deleted topic's stream stays.
         for namespace in [name for (name, *_) in catalog.list_namespaces() if name.startswith(streams)]:
             drop_stream(catalog, namespace)
         drop_deleted(_tables(os.environ.get(CATALOG_HOME)), f"{scratch}.")
@@ -339,6 +339,6 @@ WORLDS: Mapping[Backend, MakeWorld] = {
 
 
 def scratch_worlds() -> Mapping[Backend, MakeWorld]:
-    """What `--store` gives: the embedded default's, which need nothing that runs, before those of the configured servers."""
+    """Return the worlds for `--store`. The embedded default replaces the configured servers, because it needs no running server."""
     embedded = embedded_default()
     return {**WORLDS, **embedded.scratch_worlds()} if embedded else WORLDS

@@ -1,8 +1,8 @@
 """Before anything is written or removed: do the witnesses of a topic's log agree (MSG-4)?
 
-The table has two of them, the snapshots' summaries and a table property (`stores/iceberg/witness.py`); the ledger is the third. It keeps our
-newest commit on each table, and learns of a newer one whenever a verb looks at the topic. The ledger also knows each table beside the log:
-a known table that the catalog lacks keeps erasures open, because its files may still hold messages (DEL-7).
+The table has two witnesses: the snapshots' summaries and a table property (`stores/iceberg/witness.py`). The ledger is the third. The
+ledger keeps our newest commit on each table, and learns of a newer commit whenever a verb reads the topic. The ledger also knows each table
+next to the log: a known table that the catalog lacks keeps erasures open, because its files may still hold messages (DEL-7).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def require_intact(s: Services, name: TopicName) -> None:
         LogRolledBack: Another engine rolled a table of the topic back.
     """
     if s.witnesses is not None and name not in s.backends:
-        with suppress(UnknownTopic):  # a topic that was deleted, and one that is missing, have their own words
+        with suppress(UnknownTopic):  # deleted and missing topics have their own errors
             compare(s.witnesses, s.ledger, name)
 
 
@@ -45,7 +45,7 @@ def note(s: Services, name: TopicName) -> None:
 
 
 def learn(witnesses: Witnesses, ledger: Ledger, name: TopicName) -> None:
-    """As `note`, of a topic whose log is a table. The next verb says what is wrong, if anything is."""
+    """Do the work of `note` for a topic whose log is a table. Disagreements are ignored here, because the next verb reports them."""
     with suppress(LogStateLost, LogRolledBack, UnknownTopic):
         compare(witnesses, ledger, name)
     known = ledger.tables_beside(name)
@@ -109,10 +109,10 @@ class MissingTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repair:
-    """What was found, and what a repair changed.
+    """The findings, and the changes of a repair.
 
     Attributes:
-        repaired: Names of the tables whose state was written anew; empty if a person only looked.
+        repaired: Names of the tables whose state the repair rewrote. Empty if a person only checked.
         set_back: Consumer, partition and former offset, for each consumer that was set back.
         files: Files whose messages the rollback took away; `ingest` takes them again.
         missing: Tables beside the log that the ledger knows and the catalog lacks.
@@ -181,7 +181,7 @@ def look(s: Services, name: TopicName) -> Repair:
 
 
 def repair(s: Services, name: TopicName, *, by: str, text: str, accept_rollback: bool, give_up_tables: bool = False) -> Repair:
-    """Write the state of a topic's log and view anew, on a person's word.
+    """Rewrite the state of a topic's log and view, because a person requests it.
 
     Args:
         accept_rollback: The person accepts the loss by another engine's rollback.
