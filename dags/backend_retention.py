@@ -1,13 +1,15 @@
 """### Retention on backends
 
-Keeps the topics of the backends that `lifecycle.toml` configures beside the lake (JSON files, rotating files, Redis Streams) within their
-limits by age, number and size. Planned, checked by Great Expectations over a data frame of what goes and what stays, published in one
-step of the backend, verified. No Spark starts. Nothing beyond its limits, or no backend configured: the run ends after `due`, skipped.
+Keeps topics in backends (JSON files, rotating files, Redis Streams) within their limits by age, number and size. `lifecycle.toml`
+configures the backends next to the lake. Every removal is planned, checked by Great Expectations over a data frame of removed and remaining
+messages, published in one step of the backend, and verified. No Spark starts. If no topic is beyond its limits, or no backend is
+configured, the run ends after `due`, skipped.
 
-* **Trigger** it with topics or a time to judge by; where it is paused, it is paused again afterwards. The DAG `preview` shows what would go.
-* **Consumers** keep what they have not read; on Redis Streams consumer groups do, too, with all that is pending in them.
+* **Trigger** it with topics or a time to judge by. If the DAG is paused, it is paused again afterwards. The DAG `preview` shows what would
+  be removed.
+* **Consumers** keep unread messages. On Redis Streams, consumer groups keep unread and pending messages, too.
 * **Approve** large or newly enabled removals under *Required Actions*; the other topics do not wait.
-* Topics of tables are the message cleaner's.
+* The message cleaner handles topics of tables.
 """
 
 from __future__ import annotations
@@ -23,9 +25,9 @@ from lifecycle_tasks import OURS, form, gated_deletion, interval
 @dag(
     schedule=DeltaDataIntervalTimetable(interval()),
     start_date=datetime(2000, 1, 1, tzinfo=UTC),
-    # Limits hold at a time, not for an interval: those that were slept through are in the newest.
+    # Limits hold at a time, not for an interval, so the newest interval covers all missed intervals.
     catchup=False,
-    # As for the message cleaner: nothing rests on this number.
+    # No guarantee depends on this number, as for the message cleaner.
     max_active_runs=1000,
     params=form(),
     doc_md=__doc__,

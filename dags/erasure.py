@@ -1,12 +1,13 @@
 """### Erasure
 
-Carries out a request that a key be gone everywhere (`lifecycle erase --later`): from the log, its compacted view, and all that history,
-branches, tags and open undos still read. Planned, written again beside the tables, checked, published in one commit a table, the files
-deleted, searched once more. The run knows the request's id and nothing of the key, which is found again by its keyed hash.
+Carries out a request to erase a key everywhere (`lifecycle erase --later`): from the log, its compacted view, and every snapshot that
+history, branches, tags and open undos still read. The erasure is planned, rewritten next to the tables, checked, and published in one
+commit for each table. Then the old files are deleted, and the tables searched again. The run knows only the request's id, not the key: the
+search uses the key's keyed hash.
 
 * **Trigger** it with the id of the request; `lifecycle erase list` shows it.
-* **Approve** each topic's erasure under *Required Actions*: it ends time travel to before it, and cannot be undone.
-* **After it** `lifecycle receipt show REQUEST` tells what went, and `lifecycle receipt verify REQUEST` looks again.
+* **Approve** each topic's erasure under *Required Actions*: an erasure ends time travel to earlier states, and cannot be undone.
+* **Afterwards** `lifecycle receipt show REQUEST` shows the erased rows and files, and `lifecycle receipt verify REQUEST` searches again.
 """
 
 from __future__ import annotations

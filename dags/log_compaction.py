@@ -1,13 +1,15 @@
 """### Log compaction
 
-Keeps, beside each topic whose `cleanup_policy` names `compact`, a view of every key's latest message: planned, written beside the
-old view, checked, published in one commit with its horizons, verified. The log itself stays as it is. Nothing new: the run ends
-after `due`, skipped, without starting Spark.
+Keeps a view of every key's latest message next to each topic whose `cleanup_policy` contains `compact`. The view is planned, written next
+to the old view, checked, published in one commit with its horizons, and verified. The log itself does not change. If the log has nothing
+new, the run ends after `due`, skipped, without starting Spark.
 
-* **Trigger** it with topics (which then need not ask for it) or a time to judge by; where it is paused, it is paused again afterwards. The DAG `preview`
-  shows what would go.
-* **Order**: what is not compacted yet the message cleaner keeps, so it is compact first, then expire, whichever runs when.
-* **After it** `purge_compacted` takes from the log what the view covers, where the topic says so; the asset `compacted` starts it.
+* **Trigger** it with topics (their settings then need not ask for compaction) or a time to judge by. If the DAG is paused, it is paused
+  again afterwards. The DAG `preview` shows what would be removed.
+* **Order**: the message cleaner keeps messages that are not compacted yet. So messages are always compacted first and expire later,
+  whichever DAG runs first.
+* **Afterwards** `purge_compacted` removes the covered messages from the log, if the topic's settings say so. The asset `compacted` starts
+  it.
 """
 
 from __future__ import annotations
@@ -22,9 +24,9 @@ from lifecycle_tasks import COMPACTED, OURS, form, gated_deletion, interval
 @dag(
     schedule=DeltaDataIntervalTimetable(interval("compaction_interval")),
     start_date=datetime(2000, 1, 1, tzinfo=UTC),
-    # A view is a matter of the newest interval; those that were slept through are in it.
+    # The newest interval's view covers all missed intervals.
     catchup=False,
-    # As for the message cleaner: nothing rests on this number.
+    # No guarantee depends on this number, as for the message cleaner.
     max_active_runs=1000,
     params=form(),
     doc_md=__doc__,

@@ -1,10 +1,11 @@
 """### Marker generation
 
-Makes the limit markers still owed: for keys whose last message another writer has removed since the last sweep, on every topic that
-has a `subject_delete_marker_ttl`. Planned, checked on a staged copy, published in one commit, verified. What the message cleaner or a
-person's request removes has its markers already. Nothing owed: the run ends after `due`, skipped, without starting Spark.
+Makes missing limit markers on every topic with a `subject_delete_marker_ttl`. A marker is missing if another writer has removed the last
+message of a key since the last sweep. The markers are planned, checked on a staged copy, published in one commit, and verified. Removals by
+the message cleaner or by a person's request make their own markers. If no marker is missing, the run ends after `due`, skipped, without
+starting Spark.
 
-Messages and keys are removed on request by `lifecycle message delete` and `lifecycle key purge`, which take the same way.
+`lifecycle message delete` and `lifecycle key purge` remove messages and keys on request, with the same steps.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """### Preview
 
-Shows what an operation would take, and takes nothing: the plan of each topic as `lifecycle plan TOPIC --dry-run` prints it, under the run's
-tab *Outcomes*. No plan is recorded, so none that is open gives way, and no question to a person lapses or is asked again.
+Shows what an operation would remove, and removes nothing. The run's tab *Outcomes* shows the plan of each topic, as
+`lifecycle plan TOPIC --dry-run` prints it. No plan is recorded, so no open plan gives way, and no question to a person lapses or is asked
+again.
 
-* **Trigger** it with an operation, topics, a time to judge by. It is unpaused from the start, and no schedule ever starts it.
-* **What it shows** is the log as it was when the run looked. A run of the operation's own DAG plans anew.
-* **It is the only dry run here**: the other DAGs refuse the word.
+* **Trigger** it with an operation, topics, and a time to judge by. The DAG is unpaused from the start, and has no schedule.
+* **The preview shows** the log at the time of the run. A run of the operation's own DAG makes a new plan.
+* **Only this DAG makes dry runs**: the other DAGs refuse the parameter `dry_run`.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from lifecycle_tasks import OURS, preview_form, would_go
 
 
 @dag(
-    # A person asks for it; nothing makes it due.
+    # A preview runs only when a person triggers it.
     schedule=None,
     start_date=datetime(2000, 1, 1, tzinfo=UTC),
     catchup=False,
-    # It changes nothing, so nobody has to let it run first, here where a dialog would do that by itself.
+    # A preview changes nothing, so the DAG needs no unpausing by a person. A dialog would unpause it anyway.
     is_paused_upon_creation=False,
     params=preview_form(),
     doc_md=__doc__,

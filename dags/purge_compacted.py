@@ -1,9 +1,9 @@
 """### Purge of compacted messages
 
-Removes from the log whole sealed segments that the compacted view covers, on topics with `cleanup_policy = "compact"`: planned,
-checked on a staged copy, published in one commit, verified. Never past the view's horizon, nor past what a consumer or replica has
-read. Runs after each compaction, judged by the same time, and on the interval of compaction as well: a consumer may have moved on.
-Nothing to purge: the run ends after `due`, skipped, without starting Spark.
+Removes whole sealed segments from the log that the compacted view covers, on topics with `cleanup_policy = "compact"`. Every purge is
+planned, checked on a staged copy, published in one commit, and verified. A purge never goes past the view's horizon, or past the position
+of a consumer or replica. The DAG runs after each compaction, judged by the same time, and also on the interval of compaction, because a
+consumer may have moved on. If there is nothing to purge, the run ends after `due`, skipped, without starting Spark.
 """
 
 from __future__ import annotations

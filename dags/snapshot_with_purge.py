@@ -1,14 +1,16 @@
 """### Snapshots of documents, and the purge of synchronised changes
 
-On every topic of documents: makes the snapshots that have come due, and where `snapshot_with_purging_changes` is set, removes the
-changes that every client has and a snapshot covers. Planned, folded and staged beside the tables, proved (each snapshot and what is
-left after it must give the document again), published as two commits: snapshots and epochs first, and only when they are read back as
-they were staged, the purge. A document that cannot be folded keeps everything, is named, and stops no other. Nothing due: the run ends
-after `due`, skipped, without starting Spark.
+Makes the due snapshots on every topic of documents. If `snapshot_with_purging_changes` is set, the run also removes changes that every
+client has and a snapshot covers. The snapshots are planned, folded and staged next to the tables, and proved: each snapshot with the
+remaining changes must give the document again. There are two commits: snapshots and epochs first, then the purge, but only if the snapshots
+read back as they were staged. A document that cannot be folded keeps everything; the run names it and goes on with the others. If nothing
+is due, the run ends after `due`, skipped, without starting Spark.
 
-* **Trigger** it with topics or a time to judge by; where it is paused, it is paused again afterwards. The DAG `preview` shows what would go.
-* **A client that lags** keeps what it needs; one that is silent for `client_deactivate_after` does so no longer, and is named.
-* **Approve** what a tightened setting removes for the first time under *Required Actions*; the other topics do not wait.
+* **Trigger** it with topics or a time to judge by. If the DAG is paused, it is paused again afterwards. The DAG `preview` shows what would
+  be removed.
+* **A slow client** keeps the changes that it needs. A client that is silent for `client_deactivate_after` keeps nothing any more; the run
+  names it.
+* **Approve** removals by a tightened setting, the first time, under *Required Actions*; the other topics do not wait.
 """
 
 from __future__ import annotations
@@ -23,9 +25,9 @@ from lifecycle_tasks import OURS, form, gated_deletion, interval
 @dag(
     schedule=DeltaDataIntervalTimetable(interval("snapshots_interval")),
     start_date=datetime(2000, 1, 1, tzinfo=UTC),
-    # A snapshot is a matter of the newest interval; those that were slept through are in it.
+    # The newest interval's snapshots cover all missed intervals.
     catchup=False,
-    # As for the message cleaner: nothing rests on this number.
+    # No guarantee depends on this number, as for the message cleaner.
     max_active_runs=1000,
     params=form(),
     doc_md=__doc__,

@@ -1,13 +1,15 @@
 """### Storage reclaim
 
-Gives back the space of what was removed longer ago than the undo window (`undo_window`): snapshots that nothing needs any more leave the
-tables' history, then exactly the files that only they needed are removed, and files that no snapshot ever named. The plan lists each of
-them; the gate looks a second time that nothing which stays loses a file; the bytes are reported as the file system told them. Nothing can
-come back: the run ends after `due`, skipped. No Spark is started. Deleted topics that cannot be brought back any more are taken as well.
+Frees the space of rows that were removed before the undo window (`undo_window`). First, snapshots that nothing needs any more leave the
+tables' history. Then the run removes exactly the files that only these snapshots needed, and files that no snapshot ever named. The plan
+lists every file, the gate checks again that no remaining snapshot loses a file, and the outcome reports the bytes that the file system
+counted. If no space can be freed, the run ends after `due`, skipped. No Spark is started. The run also removes deleted topics that cannot
+be brought back any more.
 
-* **Trigger** it with topics or a time to judge by; where it is paused, it is paused again afterwards. The DAG `preview` shows what would go.
-* **A large share** (over `max_removed_fraction` of the bytes in a topic's folders), the first run after the undo window was shortened,
-  and always a deleted topic, wait for a person.
+* **Trigger** it with topics or a time to judge by. If the DAG is paused, it is paused again afterwards. The DAG `preview` shows what would
+  be removed.
+* **A person must approve** a large share (over `max_removed_fraction` of the bytes in a topic's folders), the first run after the undo
+  window was shortened, and every deleted topic.
 """
 
 from __future__ import annotations
@@ -23,9 +25,9 @@ from lifecycle_tasks import OURS, form, gated_deletion, interval
 @dag(
     schedule=DeltaDataIntervalTimetable(interval("reclaim_interval")),
     start_date=datetime(2000, 1, 1, tzinfo=UTC),
-    # What an interval that was slept through would have given back, the newest does.
+    # The newest interval frees the space of all missed intervals.
     catchup=False,
-    # As for the message cleaner: nothing rests on this number.
+    # No guarantee depends on this number, as for the message cleaner.
     max_active_runs=1000,
     params=form(),
     doc_md=__doc__,
