@@ -1,4 +1,4 @@
-"""The operators of our own: an application, by Spark or without, and a question to a person; all link to what came of them."""
+"""Our Airflow operators: an application, with Spark or without, and a question to a person. Every task links to its results."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ POOL = "lifecycle"
 LONGEST_APPLICATION = timedelta(hours=2)
 APPROVE, REJECT = "Approve", "Reject"
 WITHOUT_TRIGGERER = timedelta(minutes=10)
-"""A question ends so much later than its time where no triggerer runs, by the scheduler."""
+"""If no triggerer runs, the scheduler ends a question, so much later than the question's own time."""
 LONGEST_NAME = 250
 """Airflow keeps so many characters of a mapped task's name."""
 
 
 def page(path: str) -> str:
-    """The address of a page of ours, below Airflow's own."""
+    """Return the address of one of our pages, below Airflow's own address."""
     return f"{conf.get('api', 'base_url', fallback='').rstrip('/')}/lifecycle/{path}"
 
 
 class Results(BaseOperatorLink):
-    """From a task to what it came to: its plan's page, or the page of the run."""
+    """A link from a task to its results: its plan's page, or the page of the run."""
 
     name = "Results"
 
@@ -48,7 +48,7 @@ class Results(BaseOperatorLink):
 
 
 class SparkApplication(SparkSubmitOperator):
-    """One of our Spark applications, on the connection `spark_default`. Runs once; the pool bounds how many run beside it."""
+    """One of our Spark applications, on the connection `spark_default`. Runs once; the pool limits how many run at the same time."""
 
     template_fields = (*SparkSubmitOperator.template_fields, "plan_id")
     operator_extra_links = (Results(),)
@@ -67,7 +67,7 @@ class SparkApplication(SparkSubmitOperator):
 
 
 class PlainApplication(BaseOperator):
-    """One of our applications where no row of a table is read: the same file, run by this Python, without Spark. Runs once."""
+    """An application that reads no row of a table: the same file, run by this Python, without Spark. Runs once."""
 
     template_fields = ("arguments", "plan_id")
     operator_extra_links = (Results(),)
@@ -80,7 +80,7 @@ class PlainApplication(BaseOperator):
 
     def execute(self, context: Context) -> None:  # noqa: ARG002  # Airflow's own signature
         self._process = SubprocessHook()
-        # In the project's folder, as Spark's applications run: a relative path in a variable means the same to both.
+        # Run in the project's folder, as Spark's applications do, so that a relative path in a variable means the same to both.
         done = self._process.run_command(
             [sys.executable, self.application, "--without-spark", *self.arguments], env=dict(os.environ), cwd=str(APPLICATIONS.parent)
         )
@@ -95,19 +95,24 @@ class PlainApplication(BaseOperator):
 class Approval(HITLOperator):
     """Asks a person for one plan. Not Airflow's ApprovalOperator, which skips the task that records a refusal.
 
-    Nobody answers within `approval_ttl`: the task ends without an answer, and the plan lapses. No answer is ever assumed.
-    The plan may end elsewhere meanwhile, by the `lifecycle` command or by another run. The task then ends, skipped, and the reason is in its
-    log, its name in the grid and its XCom `ending`. If somebody approved the plan elsewhere, the run goes on with that approval.
+    If nobody answers within `approval_ttl`, the task ends without an answer, and the plan lapses. No answer is ever assumed. The plan may
+    end elsewhere meanwhile, by the `lifecycle` command or by another run. The task then ends, skipped, and the reason is in its log, its
+    name in the grid and its XCom `ending`. If somebody approved the plan elsewhere, the run goes on with that approval.
 
-    Who answers within moments of being asked may be asked again: Airflow 3.3 queues the task to go on before its executor has told
-    that the half which asked has ended, takes that word to speak of the other half, and fails it (event `state mismatch`).
+    A person who answers within a few seconds may be asked again. Airflow 3.3 then queues the second half of the task before the executor
+    has reported the end of the first half. Airflow takes that report for the second half, and fails the task (event `state mismatch`).
     """
 
     template_fields = (*HITLOperator.template_fields, "answer_within", "plan_id", "gate_id")
     operator_extra_links = (Results(),)
 
     def __init__(self, *, answer_within: Any, plan_id: Any, gate_id: Any, **options: Any) -> None:
-        """`answer_within`: seconds, by topic, so known only when the task runs. `gate_id`: the report of the gate that the question shows."""
+        """Create the operator.
+
+        Args:
+            answer_within: Seconds, by the topic's settings. The value is known only when the task runs.
+            gate_id: The gate's report that the question shows.
+        """
         super().__init__(options=[APPROVE, REJECT], retries=2, retry_delay=timedelta(seconds=1), **options)
         self.answer_within = answer_within
         self.plan_id, self.gate_id = plan_id, gate_id
@@ -122,7 +127,7 @@ class Approval(HITLOperator):
         try:
             return super().execute(context)
         except TaskAwaitingInput:
-            # Airflow would let the task wait for an answer alone.
+            # Airflow's own trigger would wait only for an answer, not for another end of the question.
             trigger = QuestionTrigger(
                 plan_id=self.plan_id,
                 gate_id=self.gate_id,
@@ -146,7 +151,7 @@ class Approval(HITLOperator):
         return {"plan_id": self.plan_id, "gate_id": self.gate_id, "granted": granted, "by": by, "text": text}
 
     def _end(self, context: Context, ending: dict[str, Any]) -> dict[str, Any]:
-        """Return an approval that was given elsewhere. Otherwise end the task, skipped, and say why."""
+        """Return an approval from elsewhere. Otherwise end the task, skipped, and say why."""
         self.subject = f"{self.subject} Ended: {ending['reason']}"[:LONGEST_NAME]
         context["ti"].xcom_push(key="ending", value=ending["reason"])
         said = f"The question ended: {ending['reason']}."

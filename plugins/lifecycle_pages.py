@@ -12,18 +12,18 @@ from urllib.parse import quote
 from airflow.plugins_manager import AirflowPlugin
 
 PREFIX = "/lifecycle"
-# A topic is not the property of one DAG: who may read this one may read what it did.
+# No single DAG owns a topic. A user who may read this DAG may read the topics' pages.
 DAG_ID = "message_cleaner"
 STATUS_OF_EXIT = {2: 404, 3: 409, 4: 503}
 PREVIEW_DAG_ID = "preview"
 RUNS_SHOWN = 20
 UNKNOWN_VISITOR, SEE_OTHER = HTTPStatus.UNAUTHORIZED, HTTPStatus.SEE_OTHER
-# Airflow's own way to the log-in of whichever manager of users it has; it goes on to `next` where that is a page of its own.
+# Airflow's own redirect to the log-in page of its auth manager. After the log-in it goes on to `next`, if that is one of Airflow's pages.
 LOGIN = "/api/v2/auth/login"
 
 
 def application() -> Any:
-    """The FastAPI application. Called by the api-server alone, so that no other component imports what it needs."""
+    """Return the FastAPI application. Only the api-server calls this function, so no other component imports its packages."""
     from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag, requires_authenticated
     from fastapi import Depends, FastAPI, HTTPException, Query, Request
     from fastapi.exceptions import RequestValidationError
@@ -33,7 +33,7 @@ def application() -> Any:
     from message_lifecycle.app import pages
     from message_lifecycle.model.errors import LifecycleError
 
-    # A manager of users takes an empty id for any DAG.
+    # An auth manager takes an empty id for "any DAG", so refuse it.
     DagId = Annotated[str, Query(min_length=1)]
 
     def may_read(request: Request, user: GetUserDep) -> None:
@@ -60,7 +60,7 @@ def application() -> Any:
 
     @app.exception_handler(AnyHTTPException)
     def not_answered(request: Request, error: AnyHTTPException) -> HTMLResponse | RedirectResponse:
-        """Nobody of a browser who has not logged in does so first, and then sees what they asked for; any other program reads the status."""
+        """Send a browser without a log-in to the log-in page, and then back to the requested page. Other programs get the status."""
         if error.status_code == UNKNOWN_VISITOR and "text/html" in request.headers.get("accept", ""):
             asked = quote(f"{request.url.path}?{request.url.query}".removesuffix("?"), safe="")
             return RedirectResponse(f"{base(request).removesuffix(PREFIX)}{LOGIN}?next={asked}", SEE_OTHER, headers=pages.HEADERS)
@@ -105,7 +105,7 @@ def application() -> Any:
         questions = tasks.waiting(run=run)
         return answer(pages.run(base=base(request), run_id=run, outcomes=tasks.outcomes_of_run(run=run), questions=questions))
 
-    # Without this, a path that does not exist would be answered before anybody is asked who they are.
+    # Without this route, the application would answer a path that does not exist before it asks for a log-in.
     @app.get("/{path:path}")
     def nothing_here(path: str) -> HTMLResponse:
         raise HTTPException(HTTPStatus.NOT_FOUND, f"There is no page {path!r} here.")
@@ -114,7 +114,7 @@ def application() -> Any:
 
 
 class _OnFirstRequest:
-    """Every component of Airflow loads this file, and only the api-server serves it: the application is made when it is asked for."""
+    """Creates the application at the first request: every component of Airflow loads this file, but only the api-server serves it."""
 
     def __init__(self) -> None:
         self._app: Any = None

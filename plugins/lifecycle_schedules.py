@@ -1,11 +1,11 @@
-"""The schedule of a DAG that a dialog unpaused for one run stays off, and the DAG is paused again when its runs have ended.
+"""Keep the schedule of a DAG off that a dialog unpaused for one run, and pause the DAG again when its runs have ended.
 
-Airflow's dialogs of a run and of a backfill have *Unpause on trigger* ticked, and no setting changes that. Airflow starts tasks of unpaused DAGs
-alone, so the DAG must stay unpaused while the run goes. Airflow's audit log says how a DAG was unpaused: a dialog sends the change and
-the run in the same moment, by the same user. A person at the switch does not.
+Airflow's dialogs of a run and of a backfill have *Unpause on trigger* ticked, and no setting changes that. Airflow starts tasks only of
+unpaused DAGs, so the DAG must stay unpaused during the run. Airflow's audit log shows how a DAG was unpaused: a dialog sends the change and
+the run at the same moment, as the same user. A person at the switch does not.
 
-Tasks cannot read the audit log. The scheduler and the api-server can: they call this listener. It marks each scheduled run of such a DAG in
-its configuration, and the first task of the run skips it.
+Tasks cannot read the audit log, but the scheduler and the api-server can, and they call this listener. The listener marks each scheduled
+run of such a DAG in the run's configuration, and the run's first task then skips the run.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 TAG = "message-lifecycle"
 KEEP_RUNNING = "keep_schedule_running"
-"""The field of a run's form by which an unpaused DAG stays unpaused."""
+"""The field of a run's form that keeps an unpaused DAG unpaused."""
 SCHEDULE_OFF = "schedule_off"
-"""In the configuration of a run that its schedule should not have started: why, for a person."""
+"""The key in the configuration of a run that its schedule should not have started. The value is the reason, for a person."""
 WHY_OFF = (
     "A dialog unpaused this DAG for a run by hand alone: its schedule does nothing, and the DAG is paused again when its runs have ended."
 )
@@ -40,7 +40,7 @@ _CHANGES_READ = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One entry of the audit log. `keeps`: of a run, that its form keeps the schedule running."""
+    """One entry of the audit log. `keeps`: the entry is a run whose form keeps the schedule running."""
 
     at: datetime
     by: str | None
@@ -49,9 +49,9 @@ class Event:
 
 
 def is_schedule_on(events: Sequence[Event], now: datetime) -> bool | None:
-    """Return True if a person wants the schedule of an unpaused DAG to run; None: that is not known yet.
+    """Return True if a person wants the schedule of an unpaused DAG to run; None: not known yet.
 
-    A dialog's unpausing says nothing, so the change before decides. A DAG that nobody but dialogs has unpaused was paused when it was made.
+    A dialog's unpausing says nothing, so the change before decides. If only dialogs have ever unpaused a DAG, it was created paused.
 
     Args:
         events: Newest first.
@@ -68,7 +68,7 @@ def is_schedule_on(events: Sequence[Event], now: datetime) -> bool | None:
 
 @hookimpl
 def on_dag_run_running(dag_run: Any, msg: str) -> None:  # noqa: ARG001  # Airflow's own signature
-    """Mark a run that the schedule should not have started. Leave it in the queue while nobody can say."""
+    """Mark a run that the schedule should not have started. Leave the run in the queue while that is not known."""
     from airflow.utils.state import DagRunState
 
     session = _session_of(dag_run)
@@ -114,7 +114,7 @@ def _pause_again(dag_run: Any) -> None:
 
 
 def _session_of(dag_run: Any) -> Session | None:
-    """The session in which Airflow changes a run of ours that has a schedule; None for any other run."""
+    """Return the database session that holds the run, if it is a run of one of our DAGs with a schedule. Otherwise None."""
     from airflow.models.dag import DagModel, DagTag
     from sqlalchemy import select
     from sqlalchemy.orm import object_session
@@ -128,7 +128,7 @@ def _session_of(dag_run: Any) -> Session | None:
 
 
 def _events(session: Session, dag_id: str) -> list[Event]:
-    """Changes and runs of the DAG in the audit log, newest first."""
+    """Return the changes and runs of the DAG from the audit log, newest first."""
     from airflow.models.log import Log
     from sqlalchemy import or_, select
 

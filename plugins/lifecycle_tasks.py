@@ -1,22 +1,22 @@
 """The way from due to verified as Airflow tasks: one factory for every operation that deletes.
 
-    copies >> topic_copy >> due          sources and mirrors first: what they have copied their origins may let go (TTL-6)
-                         >> copied       the run is red where a copy failed, though the cleaner has gone on
+    copies >> topic_copy >> due          sources and mirrors first: an origin may remove copied messages (TTL-6)
+                         >> copied       the run is red if a copy failed, although the cleaner has gone on
 
     due >> OPERATION (plan and stage) >> marker_generation >> quality_gate >> publish >> verify    once, for all topics that are due
         >> waiting >> approval: ask >> record >> publish >> verify    mapped, one for each plan that needs a person
 
-    would_go                             of the DAG `preview`: plans, and keeps what they say for the run's page; nothing follows
+    would_go                             in the DAG `preview`: plans, and stores the plans' text for the run's page; nothing follows
 
-The cleaner alone copies, and looks for markers of what it takes; a sweep (marker_generation) makes its markers where it is planned;
-compaction, the purge of what it covers, and documents make none. What compaction has verified updates the asset `compacted`.
+Only the cleaner copies, and makes markers for its removals in a task of its own. A sweep (marker_generation) makes its markers in
+its planning task. Compaction, its purge, and documents make no markers. The asset `compacted` is updated after a compaction is verified.
 
-A topic that waits for a person holds up no other. Tasks pass ids and counts, and talk to the ledger through
-`message_lifecycle.app.tasks`; no task imports an engine, and Spark work is always spark-submit. Retention on backends that are no tables
-goes the same way by the same applications, which Python then runs without Spark; so does the reclaim of tables' space.
+A topic that waits for a person holds up no other topic. Tasks pass ids and counts, and use the ledger through
+`message_lifecycle.app.tasks`. No task imports an engine, and Spark work always uses spark-submit. Retention on backends and the reclaim of
+space have the same tasks and applications, but Python runs these applications without Spark.
 
-Retries: tasks that only read the lake may run again; those that stage or publish never do so by themselves, because Airflow can
-start a second try while the first still lives. What makes even that safe is the fence in the commit, not this file.
+Airflow may retry tasks that only read the lake. Airflow never retries tasks that stage or publish, because a second try can start while the
+first try is still alive. Even that would be safe, because of the fence in the commit, not because of this file.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ RUN = "{{ dag.dag_id }}/{{ run_id }}"
 _DRY_RUN = "dry_run"
 READ_AGAIN: dict[str, Any] = {"retries": 2, "retry_delay": timedelta(seconds=10), "execution_timeout": timedelta(minutes=10)}
 
-# The name says "done"; the rule skips where anything before was skipped (nothing due), and does not run when `due` failed.
+# Despite "done" in its name, the rule skips the task after a skipped one (nothing due), and does not run it when `due` failed.
 AFTER_A_FAILURE_TOO = "all_done_min_one_success"
 
 COMPACTED = Asset("compacted")
-"""Topics have new compacted views. Each event's extra: `as_of`, the instant they were judged by, and `topics`."""
+"""Topics have new compacted views. The extra of an event has `as_of`, the instant that the run judged by, and `topics`."""
 
 OURS: dict[str, Any] = {"owner": "message lifecycle"}
-"""What every task of these DAGs has. The second tag of each DAG says for which topics it is."""
+"""The default arguments of every task. The second tag of a DAG names its kind of topics."""
 
 _LOOK_FIRST = "The DAG `preview` shows what would go."
 _UNPAUSES = (
@@ -61,9 +61,10 @@ Application = type[SparkApplication] | type[PlainApplication]
 
 
 def form() -> dict[str, Param]:
-    """The trigger form. The names are all that a run may be given; `copies` and `due` refuse any other.
+    """Return the trigger form. A run takes only these parameters; `copies` and `due` refuse any other name.
 
-    Nothing here makes a run a trial: the DAG `preview` shows what would go."""
+    No parameter makes a dry run: the DAG `preview` shows what would be removed.
+    """
     return {
         "topics": Param(
             [],
@@ -89,7 +90,7 @@ def form() -> dict[str, Param]:
 
 
 def preview_form() -> dict[str, Param]:
-    """The form of the DAG that removes nothing."""
+    """Return the trigger form of the DAG `preview`."""
     from message_lifecycle.app.operations.registry import Scheduled
 
     said = {
@@ -104,11 +105,11 @@ def preview_form() -> dict[str, Param]:
 
 
 def erasure_form() -> dict[str, Param]:
-    """The trigger form of a request that a person has recorded. It names the request: what it is about stands in the ledger alone."""
+    """Return the trigger form for a recorded request. The form has only the request's id, because only the ledger may know its content."""
     return {
         "request_id": Param(
             type="string",
-            # A key that is pasted here by mistake is refused before it is kept.
+            # The pattern refuses a key that a person pastes here by mistake, before Airflow stores it.
             pattern="^[0-9a-f]{4,32}$",
             title="Request",
             description_md="The id that `lifecycle erase` printed. Never the key itself: what is written here is kept and shown.",
@@ -117,14 +118,17 @@ def erasure_form() -> dict[str, Param]:
 
 
 def interval(setting: Literal["interval", "compaction_interval", "snapshots_interval", "reclaim_interval"] = "interval") -> timedelta:
-    """How often to look: `interval` under `[message_cleaner]`, `[compaction]`, `[documents]` or `[reclaim]` of include/lifecycle.toml, a small file."""
+    """Return the interval of a schedule.
+
+    The value is `interval` under `[message_cleaner]`, `[compaction]`, `[documents]` or `[reclaim]` of include/lifecycle.toml, a small file.
+    """
     from message_lifecycle.app.config import interval_seconds
 
     return timedelta(seconds=interval_seconds(setting))
 
 
 def about_a_day() -> timedelta:
-    """Whole intervals of the message cleaner: a backfill by them is judged at the ends of some of its intervals (P6)."""
+    """Return about a day, as a whole number of the cleaner's intervals, so that a backfill judges at the ends of some of them (P6)."""
     from message_lifecycle.app.windows import wider
 
     return wider(interval())
@@ -132,13 +136,13 @@ def about_a_day() -> timedelta:
 
 @contextmanager
 def _named_errors() -> Iterator[None]:
-    """Our errors as Airflow's: what another try cannot mend fails at once."""
+    """Turn our errors into Airflow's. An error that a retry cannot mend fails the task at once."""
     from message_lifecycle.model.errors import LifecycleError, TopicBusy, Unavailable
 
     try:
         yield
     except (Unavailable, TopicBusy) as error:
-        log.warning("%s: %s", error.code, error)  # the trace names its class alone
+        log.warning("%s: %s", error.code, error)  # the trace shows only the class of the error
         raise
     except LifecycleError as error:
         told = f"{error.code}: {error}"
@@ -165,8 +169,11 @@ def _window(context: Mapping[str, Any]) -> Window:
 
 
 def _refuse_unknown(conf: Mapping[str, Any] | None, known: Mapping[str, Param], *, secret: bool = False) -> None:
-    """Airflow checks the values of known parameters and lets unknown names through (NUM-1). `secret`: what was given may be a key, and is not
-    told; but that of `dry_run`, which earlier versions knew, is."""
+    """Refuse unknown parameter names, because Airflow only checks the values of known parameters (NUM-1).
+
+    Args:
+        secret: The value may be a key, so hide the name and the value. The name `dry_run`, of earlier versions, is shown.
+    """
     from message_lifecycle.model.errors import InvalidSetting
 
     for key, value in (conf or {}).items():
@@ -178,7 +185,7 @@ def _refuse_unknown(conf: Mapping[str, Any] | None, known: Mapping[str, Param], 
 
 
 def _only_where_wanted(context: Mapping[str, Any]) -> None:
-    """Skip a run that its DAG's schedule started while nobody wants the schedule: a dialog unpaused the DAG for another run."""
+    """Skip a run that the schedule should not have started, because a dialog unpaused the DAG for another run."""
     run = context["dag_run"]
     off = (run.conf or {}).get(SCHEDULE_OFF)
     if off and _type_of(run) in BY_ITSELF:
@@ -186,7 +193,7 @@ def _only_where_wanted(context: Mapping[str, Any]) -> None:
 
 
 def _only_as_asked(context: Mapping[str, Any], *, by_hand: bool) -> None:
-    """A DAG that is there for backfills does nothing by its own schedule."""
+    """Skip a scheduled run of a DAG that exists only for backfills."""
     if by_hand and _type_of(context["dag_run"]) == "scheduled":
         raise AirflowSkipException("this DAG is for backfills: what is due now, the message cleaner takes")
 
@@ -197,7 +204,7 @@ def _type_of(run: Any) -> str:
 
 @task(**READ_AGAIN)
 def copies(by_hand: bool = False, **context: Any) -> list[str]:
-    """Arguments of the application that copies; without a JVM. None: skipped, and so is the copying."""
+    """Return the arguments of the copying application, without a JVM. With nothing to copy, this task and the copying are skipped."""
     from message_lifecycle.app import tasks
 
     params = context["params"]
@@ -205,7 +212,7 @@ def copies(by_hand: bool = False, **context: Any) -> list[str]:
         _only_where_wanted(context)
         _refuse_unknown(context["dag_run"].conf, form())
         _only_as_asked(context, by_hand=by_hand)
-        _window(context)  # a run that cannot tell its time ends before it begins
+        _window(context)  # a run without a known time ends before it begins
         topics = tasks.copies(topics=params["topics"])
     if not topics:
         raise AirflowSkipException("no source or mirror has anything new to copy")
@@ -214,7 +221,7 @@ def copies(by_hand: bool = False, **context: Any) -> list[str]:
 
 @task(multiple_outputs=True, **READ_AGAIN)
 def due(operation: Any, by_hand: bool = False, **context: Any) -> dict[str, Any]:
-    """Which topics are due, without a JVM. None: the run ends here, skipped, and the ledger says so."""
+    """Find the due topics, without a JVM. If no topic is due, the run ends here, skipped, and the ledger records that."""
     from message_lifecycle.app import tasks
     from message_lifecycle.model.instants import format_instant
 
@@ -236,7 +243,7 @@ def due(operation: Any, by_hand: bool = False, **context: Any) -> dict[str, Any]
 
 @task(**READ_AGAIN)
 def would_go(**context: Any) -> None:
-    """What the operation would take, on the run's page, without a JVM. The log names the plans by their ids alone: an erasure does not reach it."""
+    """Show the operation's plans on the run's page, without a JVM. The log has only plan ids, because no erasure reaches the log."""
     from message_lifecycle.app import tasks
     from message_lifecycle.model.instants import format_instant
 
@@ -252,7 +259,7 @@ def would_go(**context: Any) -> None:
 
 @task(multiple_outputs=True, **READ_AGAIN)
 def requested(**context: Any) -> dict[str, Any]:
-    """The topics of a recorded request, without a JVM; done before: the run ends here, skipped."""
+    """Find the topics of a recorded request, without a JVM. If the request is done, the run ends here, skipped."""
     from message_lifecycle.app import tasks
 
     with _named_errors():
@@ -275,7 +282,7 @@ def _only_with_markers(context: Mapping[str, Any]) -> None:
 
 @task(**READ_AGAIN)
 def waiting(window: str, **context: Any) -> list[dict[str, Any]]:
-    """The plans of this run that need a person, each with the question."""
+    """Return the plans of this run that need a person, each with its question."""
     from message_lifecycle.app import tasks
 
     with _named_errors():
@@ -315,9 +322,9 @@ def record(plan_id: str, answer: dict[str, Any] | None) -> bool:
 
 
 def _only_if_granted(context: Mapping[str, Any]) -> None:
-    """Saves starting Spark; publishing itself takes nobody's word but the ledger's.
+    """Skip without an approval, to save starting Spark. Publishing itself relies only on the ledger's record of the approval.
 
-    Not a short circuit: inside a mapped group Airflow 3.3 does not skip what one says to skip.
+    The task is no short circuit, because inside a mapped group Airflow 3.3 does not skip the tasks that a short circuit names.
     """
     ti = context["ti"]
     if not ti.xcom_pull(task_ids="approval.record", map_indexes=ti.map_index):
@@ -326,7 +333,7 @@ def _only_if_granted(context: Mapping[str, Any]) -> None:
 
 @task(**READ_AGAIN)
 def verify(operation: Any, plan_id: str | None = None, topics: list[str] | None = None, **context: Any) -> list[dict[str, Any]]:
-    """Read the tables again and write the outcomes. Red when a topic is blocked, starved or failed, or came to no outcome."""
+    """Read the tables again and record the outcomes. The task fails if a topic is blocked, starved or failed, or has no outcome."""
     from message_lifecycle.app import tasks
     from message_lifecycle.model.instants import format_instant
 
@@ -354,7 +361,7 @@ def approval(
     body: str,
     answer_within: int,
 ) -> None:
-    """One plan that needs a person. Each goes on as soon as its own question is answered."""
+    """The tasks for one plan that needs a person. Every plan goes on as soon as its own question is answered."""
     why = Param("", type="string", title="Why", description_md="Kept in the ledger beside your name.")
     ask = Approval(
         task_id="ask",
@@ -378,7 +385,7 @@ def approval(
 
 
 def requested_deletion(operation: str) -> None:
-    """All tasks of what a person has asked for, in order: as `gated_deletion`, but nothing is due, and no markers are made."""
+    """Create all tasks for a person's request, in order: as `gated_deletion`, but without `due` and without markers."""
     _from_plan_on(operation, requested())
 
 
@@ -390,12 +397,15 @@ def gated_deletion(
     copies_and_marks: bool = False,
     by_hand: bool = False,
 ) -> None:
-    """All tasks of one operation, in order. To be called inside a `@dag` function.
+    """Create all tasks of one operation, in order. Call this function inside a `@dag` function.
 
-    `application`: what plans, judges and publishes; a `PlainApplication` where no row of a table is read. `outlets`: updated by what was
-    verified. `copies_and_marks`: sources and mirrors are copied first, and markers are looked for of what is to go. `by_hand`: runs that the schedule starts
-    are skipped."""
-    # What is not copied is held, so a failed copy is no reason to leave the other topics alone.
+    Args:
+        application: Plans, judges and publishes. Use `PlainApplication` if the operation reads no row of a table.
+        outlets: The assets to update after verifying.
+        copies_and_marks: Copy sources and mirrors first, and make markers for the removals.
+        by_hand: Skip runs that the schedule starts.
+    """
+    # The origin holds messages that are not copied, so a failed copy is no reason to stop the other topics.
     found = due.override(trigger_rule="all_done")(operation, by_hand)
     if copies_and_marks:
         copied = SparkApplication(task_id="topic_copy", application="topic_copy", arguments=copies(by_hand))
@@ -411,13 +421,13 @@ def _from_plan_on(
         task_id="quality_gate",
         application="quality_gate",
         arguments=["--run", RUN],
-        # Markers may be skipped, planning not: where nothing was due, nothing is judged.
+        # The task of markers may be skipped, but not the planning: if nothing was due, there is nothing to judge.
         trigger_rule="none_failed_min_one_success",
     )
     published = application(task_id="publish", application="publish", arguments=["--run", RUN])
-    # What an application did before it died is found by reading the tables and the ledger.
+    # `verify` reads the tables and the ledger, so it also finds the work of an application that died.
     verified = verify.override(trigger_rule=AFTER_A_FAILURE_TOO, outlets=outlets)(operation, topics=found["topics"])
-    # After publishing, which may have had to plan a topic again.
+    # Ask after publishing, because publishing may have planned a topic again.
     questions = waiting.override(trigger_rule=AFTER_A_FAILURE_TOO)(found["window"])
     found >> planned >> gated >> published >> [verified, questions]
     if marks:

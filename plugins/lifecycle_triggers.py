@@ -1,4 +1,4 @@
-"""The trigger that waits, in Airflow's triggerer, for the end of a question to a person: their answer, or an end elsewhere."""
+"""The trigger that waits in Airflow's triggerer for the end of a question: a person's answer, or an end elsewhere."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from airflow.triggers.base import TriggerEvent
 
 SECONDS_BETWEEN_LOOKS = 5.0
 LOOKS_BETWEEN_SETTINGS = 12
-"""The ledger answers each look; a change of settings is looked for once a minute, because that reads the table's metadata."""
+"""Every look asks the ledger. Only one look a minute checks for changed settings, because that check reads the table's metadata."""
 
 log = logging.getLogger(__name__)
 

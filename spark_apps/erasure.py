@@ -1,4 +1,6 @@
-"""Spark application: plan and stage the erasure of a request's key from the topics of one run. It is given the request's id, never the key."""
+"""Spark application: plan and stage the erasure of a request's key from the topics of one run.
+
+The argument is the request's id, never the key."""
 
 import argparse
 

@@ -1,5 +1,5 @@
-"""Spark application: limit markers. With --run alone it puts the markers of that run's staged plans beside them, before the gate looks;
-with --as-of and --topics it first plans and stages a sweep of these topics for markers still owed."""
+"""Spark application: limit markers. With --run alone, it stages the markers of that run's staged plans, before the gate judges them.
+With --as-of and --topics, it first plans and stages a sweep of these topics for missing markers."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""Spark application: plan and stage, for the topics of one run, the purge of what their compacted views cover."""
+"""Spark application: plan and stage the purge of messages that compacted views cover, in the topics of one run."""
 
 from message_lifecycle.app.applications import planning, run_application
 

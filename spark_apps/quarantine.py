@@ -1,4 +1,4 @@
-"""Spark application: plan and stage, for the topics of one run, the removal of quarantine rows that have reached their age."""
+"""Spark application: plan and stage the removal of quarantine rows that have reached their age, in the topics of one run."""
 
 from message_lifecycle.app.applications import planning, run_application
 

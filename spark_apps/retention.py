@@ -1,4 +1,6 @@
-"""Application: plan and stage the retention of backends' topics for one run. They are no tables, so Airflow runs this with `--without-spark`."""
+"""Application: plan and stage the retention of backends' topics for one run.
+
+Topics in a backend are no tables, so Airflow runs this application with `--without-spark`."""
 
 from message_lifecycle.app.applications import planning, run_application
 

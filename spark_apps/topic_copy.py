@@ -1,4 +1,4 @@
-"""Spark application: copy what is new in the origins of sources and mirrors, each replica by itself."""
+"""Spark application: copy new messages from the origins of sources and mirrors. A failed replica stops no other replica."""
 
 import argparse
 
