@@ -31,8 +31,8 @@ __all__ = ["as_process", "main", "tree"]
 
 BROKEN_PIPE = 141
 PROGRAM = "lifecycle"
-# Modules are most of the objects that a short command makes, and stay: to look through them for garbage, by Python's own 700, 10 and 10,
-# takes a fifth of its time, and once is 50 ms. `status` of twenty topics has 220,000 objects when it ends, so it ends before the first look.
+# Most objects of a short command belong to modules, and stay. Collecting garbage at Python's own thresholds (700, 10, 10) takes a fifth of
+# the command's time, and a single collection takes 50 ms. `status` of twenty topics ends with 220,000 objects, before the first collection.
 _LOOKS_FOR_GARBAGE = (500_000, 5, 5)
 
 
@@ -43,11 +43,11 @@ def as_process() -> int:
         return main()
     finally:
         if "_duckdb" not in sys.modules:  # duckdb prints a warning for every object of its own that was not collected
-            gc.freeze()  # the process ends: nothing of it is garbage to look for
+            gc.freeze()  # the process ends, so there is no use in collecting garbage
 
 
 def main(arguments: Sequence[str] | None = None, *, wiring: Wiring | None = None) -> int:
-    """Run one command and return its exit status; `wiring`: other services than the configured ones, for tests."""
+    """Run one command and return its exit status. Tests give their own services as `wiring`."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     as_json = wants_json(given)
     try:
@@ -75,7 +75,7 @@ def _run(given: list[str], wiring: Wiring) -> int:
             raise KeyboardInterrupt
         return status
     except SystemExit as left:
-        # Typer leaves by itself in two cases: to complete a line for a shell, and when the reader of our output has gone.
+        # Typer exits by itself in two cases: after completing a line for a shell, and when the reader of our output has closed the pipe.
         if isinstance(left.__context__, BrokenPipeError):
             raise left.__context__ from None
         return left.code if isinstance(left.code, int) else 0
@@ -95,13 +95,13 @@ def _tell(error: BaseException, name: str, said: str, status: int, *, as_json: b
 
 
 def _beginning(error: Exception) -> str:
-    """An engine's error is its trace, hundreds of lines long; its name and reason stand first."""
+    """Return the first two lines of an engine's error: its name and reason. The rest is a trace of hundreds of lines."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return " ".join(lines[:2])
 
 
 def _wrapped(text: str) -> str:
-    """Between words on a terminal; one line where a program reads."""
+    """Wrap the text between words on a terminal. Otherwise return one line, for programs."""
     if not sys.stderr.isatty():
         return text
     width = shutil.get_terminal_size().columns
@@ -118,7 +118,7 @@ def _tell_usage(error: typer.TyperException, *, as_json: bool) -> int:
 
 
 def _leave_quietly() -> int:
-    """The reader has gone: what is still buffered must not be complained about when the interpreter ends."""
+    """Discard the buffered output after the reader has closed the pipe, so that the ending interpreter prints no error about it."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return BROKEN_PIPE
 
@@ -182,7 +182,7 @@ def _places() -> dict[str, tuple[str, str]]:
 
 
 class _Commands(UserDict[str, Any]):
-    """Commands by name, each made when it is first asked for."""
+    """Commands by name. A command is built at its first use."""
 
     def __init__(self) -> None:
         super().__init__(dict.fromkeys(_places()))

@@ -59,14 +59,14 @@ def _ledger_url() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wiring:
-    """Where commands get their services; tests give their own."""
+    """The source of the commands' services. Tests replace it."""
 
     lake: Callable[[], Services] = _lake
     ledger_url: Callable[[], str] = _ledger_url
     worlds: Mapping[str, MakeWorld] = field(default_factory=lambda: {backend: _world(backend) for backend in BACKENDS})
 
     def ledger(self) -> Ledger:
-        """The ledger alone, for its own care. Raises LedgerNotMigrated and what else `open_ledger` raises."""
+        """Open only the ledger, for its maintenance. Raises LedgerNotMigrated and the other errors of `open_ledger`."""
         from message_lifecycle.ledger import open_ledger
 
         return open_ledger(self.ledger_url())
@@ -79,7 +79,7 @@ def wiring_of(ctx: typer.Context) -> Wiring:
 
 
 def services(ctx: typer.Context) -> Services:
-    """The lake of this configuration; Spark starts only where a step needs it."""
+    """Return the configured lake. Spark starts only if a step needs it."""
     return wiring_of(ctx).lake()
 
 
@@ -141,7 +141,7 @@ def ended(output: Output, result: Outcome, things: str = "messages", *, then: st
     """Print a topic's result and return the exit status.
 
     Args:
-        things: What the plan counts.
+        things: The name of the counted things.
         then: A line after a published result.
         after: Further parts for people.
         beside: Further fields for programs.

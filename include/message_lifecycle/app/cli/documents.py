@@ -1,4 +1,4 @@
-"""`lifecycle document`: what a client of a document does, what is known of one, and settings of its own (SNP-1 to SNP-9)."""
+"""`lifecycle document`: the calls of a document's client, the state of a document, and its own settings (SNP-1 to SNP-9)."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def history(
     (described,) = documents.describe(s, name, kept)
     hidden = not_shown_view(described.state, start)
     entries = iter(documents.history(s, name, kept, start=start, limit=limit + 1))
-    # Printed as they come: a history of large states is larger than memory. The one past the limit says where to go on.
+    # Print states as they come, because a history of large states is larger than memory. The state after the limit gives the next start.
     shown = islice(entries, limit)
 
     def following() -> int | None:
@@ -228,7 +228,7 @@ def alter(
 
 
 def _lines(file: str) -> tuple[str, list[bytes]]:
-    """Where the lines are from, and they. Raises UnreadableFile."""
+    """Return the name of the source and its lines. Raises UnreadableFile."""
     if file == _STDIN:
         return "standard input", sys.stdin.buffer.readlines()
     try:

@@ -1,4 +1,4 @@
-"""`lifecycle erase` and `lifecycle receipt`: a key that is to be gone everywhere, and what was seen to be gone (DEL-7)."""
+"""`lifecycle erase` and `lifecycle receipt`: erase a key everywhere, and prove the erasure (DEL-7)."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def verify_receipt(ctx: typer.Context, request: RequestArgument, output: OutputO
 
 
 def _carry_out(ctx: typer.Context, request_id: str, by: str, text: str, output: Output, *, sought: bytes | None = None) -> int:
-    """`sought`: a key to look for in values afterwards."""
+    """Erase the request's key and print the result. Afterwards, search values for the key `sought`, if given."""
     from message_lifecycle.app.erasures import carry_out
     from message_lifecycle.app.views.erasures import TopicError, erasure_view
     from message_lifecycle.app.views.state import outcome_view
@@ -166,7 +166,7 @@ def _carry_out(ctx: typer.Context, request_id: str, by: str, text: str, output: 
 
 
 def _search(s: Services, request_id: str, sought: bytes | None) -> InValues | None:
-    """Look for the key in values, and keep with the request where it was found; None if nobody asked."""
+    """Search values for the key, and record the places with the request. None: no search."""
     from message_lifecycle.app.erasures import topics_of
     from message_lifecycle.app.in_values import find_in_values
 

@@ -1,4 +1,4 @@
-"""`lifecycle ledger`: what was intended and done, and care for the ledger itself."""
+"""`lifecycle ledger`: show plans and their outcomes, and maintain the ledger itself."""
 
 from __future__ import annotations
 

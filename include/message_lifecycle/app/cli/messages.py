@@ -1,5 +1,8 @@
-"""Messages in and out: `lifecycle ingest`; `read`, one at a time, whatever their number; `consumer`, who still reads a topic, and until when
-unread messages are kept for them (EXP-6)."""
+"""Commands for messages in and out: `lifecycle ingest`, `read` and `consumer`.
+
+`read` prints one message at a time, so that any number fits in memory. `consumer` shows who still reads a topic, and until when the topic
+keeps unread messages for them (EXP-6).
+"""
 
 from __future__ import annotations
 
@@ -149,7 +152,7 @@ def _taken(
 
 
 class _Again:
-    """Takes files again under another mapping, and keeps what that came to."""
+    """Takes files again under another mapping, and stores the result in `found`."""
 
     def __init__(self, ctx: typer.Context, topic: str, by: str, why: str) -> None:
         from message_lifecycle.app.remap import Word
@@ -187,7 +190,7 @@ def _removal_open(found: Remapped, output: Output) -> int:
 
 
 def show_result(result: IngestResult, output: Output) -> int:
-    """Print what was taken; return the exit status."""
+    """Print the result of an ingest and return the exit status."""
     emit(output, result)
     return WAITS if result.refused_batches else 0
 

@@ -29,7 +29,7 @@ _POSITION = re.compile(r"([0-9]{1,10}):(-1|[0-9]{1,19})")
 
 
 def argument(metavar: str, text: str, **more: Any) -> Any:
-    """Typer's argument; `text`, its help, says what is meant where none is given."""
+    """Return a Typer argument. `text` is its help, and names the default in words."""
     return typer.Argument(metavar=metavar, help=text, show_default=False, **more)
 
 
@@ -44,7 +44,7 @@ def flag(name: str, text: str) -> Any:
 
 
 def complete_setting(incomplete: str) -> list[tuple[str, str]]:
-    """For the shell: `name=` of every topic setting."""
+    """Return `name=` of every topic setting, to complete a line in the shell."""
     return [(f"{name}=", text) for name, text in complete_setting_name(incomplete)]
 
 
@@ -81,7 +81,7 @@ def invalid_position(text: str) -> BadInput:
 
 
 def position(text: str, *, before_first: bool = False) -> tuple[int, int]:
-    """Read `PARTITION:OFFSET`, and the offset -1 where `before_first` allows it. Raises InvalidPosition."""
+    """Read `PARTITION:OFFSET`. The offset -1 needs `before_first`. Raises InvalidPosition."""
     found = _POSITION.fullmatch(text)
     if found is None or (found[2] == "-1" and not before_first):
         raise invalid_position(text)
@@ -94,7 +94,7 @@ def instant(text: str) -> Instant:
 
 
 def settings_of(texts: list[str], where: str) -> dict[str, Value]:
-    """Read `NAME=VALUE` of a topic's settings; a name may stand there once. Raises InvalidSetting and its like."""
+    """Read `NAME=VALUE` of a topic's settings, each name at most once. Raises InvalidSetting and similar errors."""
     found: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -116,14 +116,14 @@ def changes_of(settings: list[str], unset: list[str], where: str) -> dict[str, V
 
 
 def word_of(by: str, text: str, of: str = "a request") -> tuple[bool, str, str]:
-    """A person's consent: who gives it and why, as a plan's approval has it. `of`: what it is given to."""
+    """Return a person's consent with name and reason, in the form of a plan's approval. `of` names the approved thing in errors."""
     if not by.strip() or not text.strip():
         raise typer.BadParameter(f"{of} has a name and a reason: --by NAME --why WHY")
     return True, person_of(by), text.strip()
 
 
 def approver_of(yes: str | None, by: str | None) -> Approver | None:
-    """The word that a person has given in advance; None: such a plan waits."""
+    """Return an approver with the consent that a person has given in advance. None: a plan that needs approval waits."""
     if (yes is None) != (by is None) or (yes is not None and by is not None and not (yes.strip() and by.strip())):
         raise typer.BadParameter("--why WHY and --by NAME belong together: an approval has a name and a reason")
     if yes is None or by is None:
@@ -133,7 +133,7 @@ def approver_of(yes: str | None, by: str | None) -> Approver | None:
 
 
 def key_of(text: str, *, is_base64: bool, where: str) -> bytes:
-    """A key that stands on the command line."""
+    """Return the bytes of a key from the command line."""
     try:
         return base64.b64decode(text, validate=True) if is_base64 else text.encode()
     except binascii.Error as error:
@@ -171,6 +171,6 @@ def _line() -> bytes:
     if b"\n" in line:
         raise unusable_key("standard input holds more than one line; a key with a newline in it is given with --base64")
     if line.endswith(b"\r"):
-        # Half of a line's end as some systems write it: looked for with it, the key would be found nowhere, and that look like success.
+        # Some systems end a line with "\r\n". A search for the key with "\r" would find nothing, and that would look like success.
         raise unusable_key("its line ends with a carriage return; end it without one, or give a key that has one with --base64")
     return line

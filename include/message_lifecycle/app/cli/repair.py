@@ -1,4 +1,4 @@
-"""`lifecycle topic repair`: what is left of the state of a log after another engine worked on its table, and its repair (MSG-4)."""
+"""`lifecycle topic repair`: show and repair the state of a log after another engine worked on its table (MSG-4)."""
 
 from __future__ import annotations
 

@@ -213,7 +213,7 @@ def _run(
     *,
     sought: bytes | None = None,
 ) -> int:
-    """`sought`: a key to look for in values afterwards."""
+    """Make all steps of the request and print the result. Afterwards, search values for the key `sought`, if given."""
     from message_lifecycle.app import steps
     from message_lifecycle.app.in_values import check_searchable, find_in_values
     from message_lifecycle.app.views.erasures import in_values_blocks

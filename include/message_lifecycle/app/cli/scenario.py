@@ -25,7 +25,7 @@ scenario = typer.Typer(
 
 
 class Store(StrEnum):
-    """Where a scenario's messages lie."""
+    """The store for a scenario's messages."""
 
     memory = "memory"
     iceberg = "iceberg"

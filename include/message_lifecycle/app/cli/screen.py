@@ -1,4 +1,7 @@
-"""Printing: for people by rich, plain and unwrapped where no terminal listens; for programs JSON. Numbers and times in words."""
+"""Printing: text for people, with numbers and times in words, and JSON for programs.
+
+On a terminal, rich formats the text. Otherwise the text is plain and unwrapped.
+"""
 
 from __future__ import annotations
 
@@ -55,9 +58,11 @@ def emit_line(data: Any) -> None:
 
 
 def emit_long(head: Mapping[str, Any], name: str, rows: Iterable[Any], tail: Callable[[], Mapping[str, Any]]) -> None:
-    """Print one JSON document row by row, never whole in memory: `head`, then a list `name`, then what `tail` makes once the rows are out.
+    """Print one JSON document row by row, so that it is never whole in memory.
 
-    An error on the way leaves it without its end."""
+    The document has the fields of `head`, then the list `name`, then the fields of `tail`, which is called after the last row. An error in
+    between leaves the document incomplete.
+    """
     print("{")
     for key, value in head.items():
         print(f"  {json.dumps(key)}: {json.dumps(as_json(value), ensure_ascii=False)},")
@@ -73,8 +78,7 @@ def emit_long(head: Mapping[str, Any], name: str, rows: Iterable[Any], tail: Cal
 
 
 class Screen:
-    """Headings, facts, tables and notes on standard output. Texts are taken as they are, never as markup; what is not printable is `written`
-    out."""
+    """Headings, facts, tables and notes on standard output. Text is never read as markup; `written` replaces unprintable characters."""
 
     def __init__(self, written: Callable[[str], str] = safe) -> None:
         self.written = written
@@ -104,7 +108,7 @@ class Screen:
                     self._facts(values)
 
     def _line(self, text: str = "", style: str | None = None, *, wraps: bool = False) -> None:
-        """Print one line. Without `wraps` the terminal's edge alone breaks it: people copy commands and names whole."""
+        """Print one line. Without `wraps`, only the terminal's edge breaks it, because people copy commands and names whole."""
         self.console.print(self.written(text), style=style, soft_wrap=not wraps)
 
     def _heading(self, text: str) -> None:
@@ -157,7 +161,7 @@ class Screen:
         return _NUMBERS[kind](found) if kind in _NUMBERS else str(found), kind
 
     def _timed(self, text: str) -> str:
-        """Shorten the times in a cell where there is little room."""
+        """Shorten the times in a cell if there is little room."""
         return text if self.console.width >= _ROOM_FOR_SECONDS else _INSTANT.sub(r"\1 \2", text)
 
     def _grid(self, **options: Any) -> Grid:
@@ -191,7 +195,7 @@ def printed(blocks: Iterable[Block]) -> str:
 
 @contextmanager
 def working(what: str) -> Iterator[None]:
-    """Show on standard error that something takes its time; nothing where no terminal listens."""
+    """Show progress on standard error during slow work, but only on a terminal."""
     if not sys.stderr.isatty():
         yield
         return

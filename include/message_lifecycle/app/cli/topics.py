@@ -1,4 +1,4 @@
-"""`lifecycle topic`: make topics, set what is to happen to their messages, look at them, delete them whole (DEL-7)."""
+"""`lifecycle topic`: create topics, change their settings, show them, and delete them whole (DEL-7)."""
 
 from __future__ import annotations
 
