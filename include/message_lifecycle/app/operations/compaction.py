@@ -43,7 +43,7 @@ class Compaction(Operation):
     not_undone = "a compaction takes nothing from the log, which still has what the view leaves out"
 
     def candidates(self, s: Services, names: Iterable[TopicName], *, named: bool) -> Iterable[TopicName]:
-        """Whether a topic that a person named asks for compaction, and for how much, is no matter."""
+        """Return the topics of messages. Named topics all count, whether or not their settings ask for compaction."""
         return names if named else of_messages(s, names)
 
     def success_text(self, gone: str, rows: int, restored: int, things: str) -> str:
@@ -126,7 +126,7 @@ class Compaction(Operation):
         return wrong
 
     def record_effects(self, s: Services, plan: Plan, staged: Staged | None) -> None:
-        """The settings under which the view is what it is (DEL-3); that they are known says that there is a view."""
+        """Record the settings that made the view as accepted (DEL-3). Their record also shows that a view exists."""
         if not plan.is_empty:
             s.ledger.set_accepted_view(plan.topic, dict(plan.policy))
         keep_view(s, plan.topic)
@@ -168,7 +168,7 @@ class PurgeCompacted(OfMessages):
 
     def prepare(self, s: Services, name: TopicName) -> None:
         super().prepare(s, name)
-        latest_view(s, name)  # an older one would read past the end of what it relied on
+        latest_view(s, name)  # an older SQL view would read past the horizon that it relied on
 
     def plan_of_log(self, s: Services, log: LogState, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
         return compaction.plan_purge(facts_of(s, log), policy, horizons_of(s, log.topic), as_of=as_of)
@@ -177,7 +177,7 @@ class PurgeCompacted(OfMessages):
         return purge_compacted_suite(plan, staged, policy)
 
     def record_effects(self, s: Services, plan: Plan, staged: Staged | None) -> None:
-        """That the view may stand for the log was accepted."""
+        """Record as accepted that the view may replace messages of the log."""
         accept_one(s, plan, "cleanup_policy")
 
 
@@ -185,7 +185,7 @@ def _is_settled(s: Services, name: TopicName, policy: Policy, *, as_of: Instant,
     view, ends = s.view_of(name), s.reader.end_offsets(name)
     if view is None:  # a person who names an empty topic gets its empty view; by its schedule it waits for a message
         return not named and not any(ends.values()) and s.ledger.accepted_view(name) is None
-    # A view that is past the log is no settled one: planning says what is wrong with it.
+    # A view whose horizon is past the log's end is not settled; planning reports the error.
     is_whole = all(view.horizon(partition) == end - 1 for partition, end in ends.items())
     return is_whole and not compaction.is_due(view, policy, as_of=as_of)
 
@@ -195,7 +195,7 @@ def _new_bytes(facts: CompactionFacts) -> int:
 
 
 def _too_few(new: int, policy: Policy) -> str | None:
-    """Why so many new bytes are not worth a scheduled run, in words; None: they are."""
+    """Return why the new bytes are too few for a scheduled run, or None."""
     threshold = policy.compaction_threshold_bytes
     return f"{new} bytes are new, not more than compaction_threshold_bytes = {threshold}" if 0 < threshold >= new else None
 
@@ -207,7 +207,12 @@ def _oldest_new(s: Services, facts: CompactionFacts) -> Iterable[Instant | None]
 
 
 def compaction_facts(s: Services, name: TopicName, policy: Policy, *, as_of: Instant) -> CompactionFacts:
-    """Raises IsADocumentTopic, CompactedTableMissing where a view was published and is gone, HorizonBeyondLog."""
+    """Read the facts for a compaction.
+
+    Raises:
+        CompactedTableMissing: A view was published, and is gone.
+        IsADocumentTopic, HorizonBeyondLog: The topic cannot be compacted.
+    """
     log, view = s.reader.log(name), s.view_of(name)
     accepted = s.ledger.accepted_view(name)
     if view is None and accepted is not None:

@@ -137,8 +137,8 @@ class SnapshotWithPurge(OfDocuments):
     def check_before_commit(self, s: Services, verdict: Verdict, store: ChangeStore) -> None:
         """Check before the purge that its snapshots exist, unless they come in the same commit.
 
-        If the check fails, the published snapshots stay. Snapshots remove nothing, and a new plan continues from them. A plan without a purge
-        has no second commit, so `verify` reports its errors.
+        If the check fails, the published snapshots stay. Snapshots remove nothing, and a new plan continues from them. A plan without a
+        purge has no second commit, so `verify` reports its errors.
         """
         plan = verdict.plan
         wanted = None if plan.snapshots is None else plan.snapshots.settings_hash
@@ -179,7 +179,7 @@ class SnapshotWithPurge(OfDocuments):
 
 
 class UndoOfDocuments(Undo, OfDocuments):
-    """Brings back what a purge took of documents."""
+    """Brings back changes and snapshots of documents that a purge removed."""
 
     def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
         record = s.ledger.record(cast(UndoPlan, work).plan_id)
@@ -280,7 +280,7 @@ def _snapshot_differences(s: Services, plan: Plan, staged: Staged) -> list[str]:
     return wrong
 
 
-# Whether a look is worth it
+# Does a topic need a new plan?
 
 
 def _is_settled(state: DueState, marker: str, policy: Policy, as_of: Instant) -> bool:
@@ -296,8 +296,10 @@ def _goes_by_age(s: Services, name: TopicName, policy: Policy) -> bool:
 
 
 def _marker(s: Services, name: TopicName, policy: Policy) -> str:
-    """Another one wherever what a plan is made of is another: both tables, settings below the topic's, who has what, and what stays by a
-    legal hold or because it came back with an undo."""
+    """Return a hash of a plan's inputs, so that a changed hash shows that a new plan may differ.
+
+    The inputs are both tables, the settings below the topic's, the clients' positions, and the changes that holds and undos keep.
+    """
     tables = s.documents.tables(name)
     seen = hashlib.sha256(f"{tables.changes_uuid} {tables.changes_id} {tables.snapshots_uuid} {tables.snapshots_id}".encode())
     seen.update(f"{sparing.spared_state(s, name)}".encode())

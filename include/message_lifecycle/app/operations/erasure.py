@@ -1,4 +1,4 @@
-"""The erasure of a key from one topic (DEL-7, DEL-8). The key is known by its request's digest alone."""
+"""The erasure of a key from one topic (DEL-7, DEL-8). The code knows only the digest of the key, from the request."""
 
 from __future__ import annotations
 
@@ -54,13 +54,14 @@ class Erasure(Operation):
         return isinstance(work, EraseKey) and plan.erasure is not None and plan.erasure.request_id == work.request_id
 
     def wait(self, s: Services, name: TopicName) -> None:
-        # Where nothing is found nothing is published, and what began before would bring the key in behind the search: an ingest that has looked
-        # at what is forbidden before the request, a copy that has read its origin before that was erased.
+        # If the search finds nothing, no commit locks out writers. A writer that began earlier could then bring the key in after the
+        # search:
+        # an ingest that read the forbidden keys before the request, or a copy that read its origin before the origin's erasure.
         with writers_waited_for(s, name, purposes=INTAKE):
             pass
 
     def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
-        """Raises UnknownErasure, ErasureSecretMissing, ErasureSecretChanged, UnsupportedErasure, HeldByLegalHold."""
+        """Plan the erasure. Raises UnknownErasure, ErasureSecretMissing, ErasureSecretChanged, UnsupportedErasure, HeldByLegalHold."""
         request = s.ledger.erasure(cast(EraseKey, work).request_id)
         requirements = self.required(s, name, policy)
         of = ErasureOf(request_id=request.request_id, digest=request.key.digest, secret=request.key.secret)
@@ -122,10 +123,10 @@ class Erasure(Operation):
         return f"{refused:,} refused row(s) of the key were erased from the quarantine" if refused else ""
 
     def look_again(self, s: Services, plan: Plan) -> tuple[Plan | None, list[str]]:
-        """Where the key was found nowhere: what was searched again, and found without it, is the receipt. Raises TopicBusy."""
+        """Search again if the key was found nowhere, and record the search as the receipt. Raises TopicBusy."""
         if plan.changes:
             return None, []
-        with writers_waited_for(s, plan.topic, purposes=INTAKE):  # what they have written and not committed is nobody's yet
+        with writers_waited_for(s, plan.topic, purposes=INTAKE):  # their uncommitted files belong to no table, so a search would miss them
             found = tuple(search(s, plan, matches_of(s, plan)))
         wrong = _left(found)
         if not wrong:

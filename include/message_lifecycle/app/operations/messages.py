@@ -116,7 +116,7 @@ def facts_of(s: Services, log: LogState, view: ViewState | None = None) -> Facts
 
 
 def view_as_relied_on(s: Services, plan: Plan) -> bool:
-    """Whether the view is as the plan was made on it: it relies on it, or names what goes from it."""
+    """Return whether the view is unchanged since the plan, which relies on it or names messages to remove from it."""
     view, done = s.view_of(plan.topic), s.view_commit(plan)
     # A run that died between its two commits has changed the view itself.
     relied_on = done.snapshot_id if done is not None else None if plan.view is None else plan.view.snapshot_id
@@ -131,11 +131,12 @@ def _view_differences(s: Services, plan: Plan, staged: Staged) -> list[str]:
     return [f"the commit took {None if done is None else dict(done.removed)} from the compacted view, not what the gate judged"]
 
 
-# The message cleaner, and `retention`, which is all the cleaning that topics of backends have (RET-5).
+# The message cleaner, and `retention`, the only cleaning for topics of backends (RET-5).
 
 
 _TRIES = 4
-"""How often what must wait is taken out of the plan: what stays may make more of it wait. Then everything waits."""
+"""The number of attempts to plan without the waiting messages. Remaining messages may make further messages wait. After the last attempt, all
+messages past the horizon wait."""
 
 
 class Cleaning(OfMessages):
@@ -206,8 +207,10 @@ class MessageCleaner(Cleaning):
         return [*found, *_of_limits(policy, made)]
 
     def due(self, s: Services, name: TopicName, asked: DueContext) -> Due:
-        """A topic is looked at closely only when its remembered instant has come, or its table, its settings or a consumer that holds
-        overdue messages has changed."""
+        """Plan the topic only if its remembered due time has come, or after a change.
+
+        A change is a new state of its table, its settings, or a consumer that holds overdue messages.
+        """
         if (waiting := asked.question(name)) is not None:
             return waiting
         s.ledger.check(name, s.topics.describe(name).ledger)
@@ -297,7 +300,7 @@ def _reached(state: DueState, as_of: Instant) -> bool:
 
 
 def _plan(s: Services, facts: Facts, policy: Policy, *, as_of: Instant) -> Plan:
-    """Where compaction may be too far behind to be waited for, what the view would still show waits with it (CMP-9)."""
+    """Plan the cleaning. If compaction is too late to wait for, messages whose older versions the view would still show wait (CMP-9)."""
     log, limit_us = facts.log, policy.max_compaction_lag_us
     view = None if limit_us is None or not policy.cleaner_enabled else s.view_of(log.topic)
     if limit_us is None or view is None:
@@ -393,7 +396,7 @@ class MessageRequest(OfMessages):
 def _rows_of_view(
     s: Services, log: LogState, view: ViewState, request: Request, found: RowAnswer, *, as_of: Instant
 ) -> Mapping[int, set[int]]:
-    """Offsets of the view's messages that go with the request. `found`: what it takes from the log."""
+    """Return the offsets of the view's messages that the request removes. `found`: its removals from the log."""
     going: Offsets = {}
     for entry in found.due:
         going.setdefault(entry.partition, set()).update(offsets_of(entry.taken))
@@ -441,7 +444,7 @@ def _of_span(s: Services, log: LogState, view: ViewState, request: TruncateLog |
 
 
 def _newest_past_horizon(s: Services, log: LogState, view: ViewState, going: Offsets) -> dict[tuple[int, bytes], int]:
-    """The newest message that goes of each key past its horizon: older ones in the view would outlive it."""
+    """Return, by key, the newest message to remove past the horizon. Older messages of the key in the view would outlive it."""
     newest: dict[tuple[int, bytes], int] = {}
     for partition, offsets in going.items():
         past = {offset for offset in offsets if offset > view.horizon(partition)}
@@ -479,7 +482,7 @@ def _goes(offset: int, request: PurgeKey, of_log: Iterable[int], going: Iterable
 
 
 class MarkerGeneration(OfMessages):
-    """Makes the markers that are owed. A topic that is looked at for the first time owes nothing: nobody knows what it held before."""
+    """Makes missing markers. The first sweep of a topic finds nothing missing, because the earlier state is unknown."""
 
     name = "marker_generation"
     gives_way, marks, stops_when_disabled = True, True, True
@@ -501,7 +504,7 @@ class MarkerGeneration(OfMessages):
             return Due(
                 topic=name, due=True, reason=f"another writer removed messages in {len(made.on_log.sweep)} snapshot(s) since the last sweep"
             )
-        if not policy_of(s, name).cleaner_enabled:  # what is owed stays owed
+        if not policy_of(s, name).cleaner_enabled:  # the markers stay owed, so do not record the sweep
             return Due(topic=name, due=False, reason="nothing is marked while [message_cleaner] enabled = false", waits=True)
         snapshot_id = made.requirements.snapshot_id
         if snapshot_id is not None and snapshot_id != s.ledger.swept(name):

@@ -1,4 +1,4 @@
-"""Old rows of the quarantine beside a topic go by whole files, and come back as copies (QUA-1, DEL-7)."""
+"""The removal of old rows from a topic's quarantine, in whole files, and its undo, which brings back copies (QUA-1, DEL-7)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class OfQuarantine(Operation):
 
 
 class Quarantine(OfQuarantine):
-    """Takes files whose rows have all reached their age, by metadata alone."""
+    """Removes files whose rows have all reached their age, by metadata only."""
 
     name = "quarantine"
     command = "quarantine"
@@ -72,7 +72,7 @@ class Quarantine(OfQuarantine):
         return quarantine.plan(name, state, policy, s.ledger.accepted(name), holds, undone, replayed, as_of=as_of)
 
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
-        """Say as well whether the ledger knows the batch of each file that goes before its age as replayed."""
+        """Return the store's frames. For each file that goes before its age, add whether the ledger knows its batch as replayed."""
         frames = OfQuarantine.evidence(self, s, plan, staged, policy)
         if "replayed" not in frames:
             return frames
@@ -116,7 +116,7 @@ class UndoOfQuarantine(Undo, OfQuarantine):
         return quarantine_undo_suite(plan, policy)
 
     def touched(self, s: Services, plan: Plan, staged: Staged, holds: Sequence[Hold]) -> int:
-        return 0  # what comes back, no hold keeps away
+        return 0  # a hold never prevents rows from coming back
 
     def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
         plan = record.plan

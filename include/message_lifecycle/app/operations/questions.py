@@ -40,7 +40,7 @@ def of_documents(plan: Plan, where: str, going: Removed, failed: Sequence[Check]
 
 
 def of_space(plan: Plan, lost: str, failed: Sequence[Check]) -> list[str]:
-    """`lost`: what can then not be had any more, as a sentence."""
+    """Return the question about freeing space. `lost`: a sentence about the data that cannot come back afterwards."""
     return [
         f"**{plan.topic}**: {question_of_space(plan)} {lost}, judged as of {format_instant(plan.as_of)}.",
         "",
@@ -61,14 +61,14 @@ def question_of_space(plan: Plan) -> str:
 
 
 def first_line(plan: Plan, where: str, going: Removed) -> str:
-    """How much goes, as counts and as shares of messages and bytes."""
+    """Return the line with the size of the removal, in counts and in shares of messages and bytes."""
     rows, expected = sum(count for _, count in going), plan.expected
     share = f" ({percent(rows, expected.rows_in)})" if rows and expected.rows_in else ""
     return f"**{plan.topic}**: {rows:,} of {expected.rows_in:,} {plan.things} would go{share}{_bytes(plan)}, {where}, judged as of {format_instant(plan.as_of)}."
 
 
 def _bytes(plan: Plan) -> str:
-    """None where what goes has no bytes of its own: what comes back, what a view leaves out."""
+    """Return the size in bytes. Empty for removals without bytes of their own: returning rows, and rows that a view leaves out."""
     gone, there = plan.expected.removed_bytes, plan.expected.bytes_in
     if gone is None:
         return ", how many bytes is not known"
@@ -88,7 +88,7 @@ def last_line(plan: Plan) -> str:
 
 
 def limits(plan: Plan, failed: Sequence[Check]) -> list[str]:
-    """Why a person is asked. The plan's own questions are one check, and a line each."""
+    """Return the reasons for asking a person. The plan's own questions are one check, but one line each."""
     own = "; ".join(plan.asks)
     return [_plain(line) for check in failed for line in (plan.asks if check.found == own else (check.found,))]
 

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 # The interface that the verbs use, with the answers that most operations give.
 #
 # A plan changes its tables one after the other, each in one commit (`model.change`). The verbs walk the plan's changes (`app.changes`) and
-# never ask for the operation's name. An operation adds the rest: when it is due, how it is planned, what is compared and kept afterwards.
+# never ask for the operation's name. An operation adds the rest: when it is due, how it is planned, and the comparison and records
+# afterwards.
 
 
 Scheduled = Literal[
@@ -56,8 +57,8 @@ class Operation:
     marks: ClassVar[bool] = False
     """The operation may remove the last live message of a key, and then makes the key's marker (MRK-1, MRK-2)."""
     removes: ClassVar[bool] = True
-    """Its last outcome shows the state of the topic's removals. Compaction removes no message of the log (CMP-9), and a reclaim removes files
-    of messages that left it before."""
+    """Its last outcome shows the state of the topic's removals. Compaction removes no message of the log (CMP-9), and a reclaim removes
+    files of messages that left it before."""
     takes_messages: ClassVar[bool] = True
     """Its plan counts removals from the log: messages, or changes of documents."""
     counts_messages: ClassVar[bool] = True

@@ -119,18 +119,18 @@ class UndoOfTopicDelete(Undo, OfWholeTopic):
             super().prepare(s, name)
 
     def preview(self, s: Services, name: TopicName, work: Work, *, as_of: Instant) -> Plan:
-        """An empty plan where it was done before. Raises why it cannot be undone, LedgerMismatch."""
+        """Return the plan, empty if the topic came back before. Raises LedgerMismatch, or the reason why no undo is possible."""
         return _plan_return(s, cast(UndoPlan, work), as_of=as_of)
 
     def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
         return topic_suite(plan, policy)
 
     def settings_now(self, s: Services, plan: Plan) -> Policy:
-        """As they were planned with: the topic has its settings from before."""
+        """Return the plan's own settings, because the topic gets back its settings from before the deletion."""
         return Policy.of_values(plan.policy)
 
     def touched(self, s: Services, plan: Plan, staged: Staged, holds: Sequence[Hold]) -> int:
-        return 0  # what comes back, no hold keeps away
+        return 0  # a hold never prevents a topic from coming back
 
     def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
         """Record first that the topic is back, even if a check fails. Then return the differences."""
@@ -172,7 +172,7 @@ def _plan_return(s: Services, work: UndoPlan, *, as_of: Instant) -> Plan:
     if before is not None and there == deletion.requirements.table_uuid:
         policy = resolve(topic=s.topics.describe(name).settings, server=s.server)
         return topic_delete.plan_return(deletion, policy, None, heeded=heeded, as_of=as_of)
-    # Where it came back before, and its tables are where the deletion had brought them, the catalog was put back to a time between.
+    # If the topic came back before, but its tables are where the deletion moved them, then the catalog was restored from a time between.
     found = deleted_by(s, deletion)
     if before is not None and found is None and (again := s.ledger.published_after(name, deletion.plan_id, "topic_delete")):
         raise later_plan(deletion.plan_id, again[-1].plan.plan_id, "deleted the topic that had come back")
@@ -203,7 +203,7 @@ def policy_of_deleted(s: Services, found: Deletion) -> Policy:
 
 
 def undo_until(s: Services, topic: Deletion) -> Instant:
-    """From then on it is not brought back any more."""
+    """Return the end of the topic's undo window. No undo is possible from then on."""
     published_at = s.ledger.published_at(topic.plan_id) or topic.deleted_at
     return Instant(published_at + policy_of_deleted(s, topic).undo_window_us)
 
@@ -213,7 +213,7 @@ def deleted_by(s: Services, deletion: Plan) -> DeletedTopic | None:
 
 
 def _open_erasures(s: Services, found: DeletedTopic) -> list[str]:
-    """No erasure looks into the tables of a deleted topic, and none is done while they stand (see `erasures.unreached`)."""
+    """Return the open erasures that the deleted topic keeps open: no erasure searches its tables (see `erasures.unreached`)."""
     return [
         request.request_id
         for request in s.ledger.erasures()
@@ -222,7 +222,7 @@ def _open_erasures(s: Services, found: DeletedTopic) -> list[str]:
 
 
 def uuid_of(s: Services, name: TopicName) -> str | None:
-    """None: no topic has the name, be it that another engine's table has it."""
+    """Return the topic's uuid. None if no topic has the name, even if another engine's table has it."""
     try:
         return s.topics.describe(name).uuid
     except (UnknownTopic, ForeignTable):
@@ -230,7 +230,7 @@ def uuid_of(s: Services, name: TopicName) -> str | None:
 
 
 def _with_figures(frames: Mapping[str, object], figures: Mapping[str, int]) -> Mapping[str, object]:
-    """As lists where the store's are lists."""
+    """Return the frames with `figures`, as a list if the store's frames are lists."""
     if isinstance(frames["tables"], list):
         return {**frames, "figures": [dict(figures)]}
     return with_frame(frames, "figures", [figures])

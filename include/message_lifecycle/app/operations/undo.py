@@ -1,4 +1,4 @@
-"""Taking a published plan back: whether it may be, what comes back to log and view, what is remembered of it, what releases it (DEL-7)."""
+"""The undo of a published plan (DEL-7): its conditions, the messages that return to log and view, its record, and its release."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class UndoOfMessages(Undo, OfMessages):
         return undo_suite(plan, staged, policy)
 
     def check_before_commit(self, s: Services, verdict: Verdict, store: ChangeStore) -> None:
-        pass  # what `OfMessages` asks is about what goes
+        pass  # the checks of `OfMessages` concern removals only
 
     def heeds_horizon(self, s: Services, plan: Plan) -> bool:
         return view_as_relied_on(s, plan)
