@@ -72,7 +72,7 @@ def plan_and_stage(*, run: str, as_of: str, topics: list[str], work: Scheduled |
 
 
 def mark_all(*, run: str) -> int:
-    """Put the markers of every staged plan of the run beside it, where its topic makes any."""
+    """Stage the markers of every staged plan of the run, if its topic makes markers."""
     s = lake()
 
     def one(record: PlanRecord) -> None:
@@ -84,7 +84,7 @@ def mark_all(*, run: str) -> int:
 
 
 def _wants_markers(s: Services, record: PlanRecord) -> bool:
-    """A staged plan whose markers nobody has looked for yet."""
+    """Return True for a staged plan whose markers are not staged yet."""
     return record.state is PlanState.STAGED and record.staged is not None and record.staged.markers is None and steps.marks(s, record.plan)
 
 
@@ -108,7 +108,7 @@ def gate_all(*, run: str) -> int:
 
 
 def publish_all(*, run: str, plan_id: str | None = None) -> int:
-    """Publish what may be; a plan that waits for a person is left waiting and is no failure."""
+    """Publish every plan of the run that may be published. A plan that waits for a person keeps waiting, and is no failure."""
     s = lake()
 
     def one(record: PlanRecord) -> None:
@@ -199,11 +199,11 @@ def _failed(name: TopicName, plan: Plan | None, as_of: Instant | None, error: Li
     )
 
 
-# The command line of the Spark applications that plan and stage: one, whatever the operation.
+# The command line of the Spark applications that plan and stage, the same for every operation.
 
 
 def planning(description: str | None, *, work: Scheduled) -> Callable[[], int]:
-    """The main function of the operation's application, for `run_application`."""
+    """Return the main function of the operation's application, for `run_application`."""
 
     def main() -> int:
         parser = argparse.ArgumentParser(description=description)
@@ -265,10 +265,10 @@ def run_application(main: Callable[[], int]) -> None:
     except LifecycleError as error:
         log.error("%s: %s", error.code, error)
         status = error.exit_code
-    except Exception:  # the boundary: whatever it is, its trace is printed and the status says so
+    except Exception:  # the boundary: print the trace of any other error, and report it in the status
         log.exception("internal error; nothing is retried, the ledger and the table tell what was done")
         status = EXIT_INTERNAL
-    with suppress(Exception):  # of a cluster or a Java that has gone: the work is done, and the status says how it ended
+    with suppress(Exception):  # the cluster or Java may be gone, but the work is done, and the status reports its result
         from message_lifecycle.stores.iceberg.engine import end_application
 
         end_application()

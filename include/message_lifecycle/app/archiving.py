@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 def with_figures(frames: Mapping[str, object], more: Mapping[str, int]) -> Mapping[str, object]:
-    """The store's frames, with more in the one row of its figures."""
+    """Return the store's frames, with `more` added to the single row of figures."""
     found: Any = frames["figures"]
     (row,) = found if isinstance(found, list) else found.to_pylist()
     return with_frame(frames, "figures", [{**row, **more}])
 
 
 def with_frame(frames: Mapping[str, object], name: str, rows: Sequence[Mapping[str, object]]) -> Mapping[str, object]:
-    """The store's frames and one more: lists of rows beside lists, else Arrow tables."""
+    """Return the store's frames and one more frame: a list of rows if the store's frames are lists, otherwise an Arrow table."""
     if isinstance(frames.get("figures"), list):
         return {**frames, name: list(rows)}
     import pyarrow as pa
@@ -48,7 +48,7 @@ def with_frame(frames: Mapping[str, object], name: str, rows: Sequence[Mapping[s
 FRAME = "archive"
 
 
-# For a plan that archives (`Plan.archives`): written, compared, required, dropped.
+# Steps for a plan that archives (`Plan.archives`): write, compare, require and drop its file.
 
 
 def archive(s: Services, plan: Plan) -> None:

@@ -1,4 +1,4 @@
-"""Backends that are no tables: their services beside the lake's, and their topics created and altered as the configuration says."""
+"""Backends without tables: their services next to the lake's, and their topics, which are created and altered by the configuration."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from message_lifecycle.stores.record_log.store import RecordLogStore
     from message_lifecycle.stores.redis_streams.log import Server
 
-# Configured backends beside the lake: every verb reaches their topics by name, and opens a backend only when it is about one of them.
+# Configured backends next to the lake. Every verb reaches their topics by name, and opens a backend only for one of its own topics.
 #
 # The first question about a topic applies its configuration to the backend. A topic that the ledger has never known is created. Settings
 # that differ are altered; a tightened setting then needs a person's approval as usual (DEL-3). A topic that the ledger knows but the
@@ -60,7 +60,7 @@ def beside(lake: Services, backends: tuple[ConfiguredBackend, ...]) -> Services:
 
 
 def _strays(backends: Sequence[ConfiguredBackend], opened_backends: Mapping[str, OpenedBackend]) -> list[str]:
-    """A backend that cannot be asked is named as well: unknown is not none."""
+    """Describe topics in the backends that the configuration does not name. An unreachable backend is listed, too: it may have some."""
     found: list[str] = []
     for backend in backends:
         named = {name for other in backends if other.place == backend.place for name in other.topics}
@@ -141,7 +141,7 @@ def record_log(
         documents=None,
         gate=gate,
         ledger=ledger,
-        # No time ends a segment of a log of single records (EXP-3).
+        # A log of single records has no segments that time could end (EXP-3).
         server={name: value for name, value in server.items() if not BY_NAME[name].when_made},
         groups=groups,
     )
@@ -174,7 +174,7 @@ def _server(name: str, place: RedisServer) -> Server:
 
 
 def _refuse_shadows(lake: Services, backend: ConfiguredBackend) -> None:
-    """A topic that is a table too would be hidden by its namesake here. A lake that cannot be asked hides nothing that could be seen."""
+    """Refuse a topic with the name of a lake topic, because it would hide that topic. An unreachable lake has no visible topic to hide."""
     for name in backend.topics.keys() - lake.backends.keys():
         with suppress(UnknownTopic, CatalogUnavailable):
             lake.topics.describe(name)
@@ -188,7 +188,7 @@ def _bring_up_to_date(lake: Services, s: Services, backend: ConfiguredBackend, n
     try:
         found = s.topics.describe(name)
     except UnknownTopic:
-        # The lake is asked, because its tables know of deleted topics, too.
+        # Ask the lake, because its tables also record deleted topics.
         if is_missing(lake, name):
             return False
         _require_known_logs(lake, s, backend, name)
@@ -202,7 +202,7 @@ def _bring_up_to_date(lake: Services, s: Services, backend: ConfiguredBackend, n
 
 
 def _require_known_logs(lake: Services, s: Services, backend: ConfiguredBackend, name: TopicName) -> None:
-    """Refuse to create a new topic where every log that the ledger knows in this backend is missing: the place is probably away.
+    """Refuse to create a new topic if every log that the ledger knows in this backend is missing: the place is probably away.
 
     Raises:
         BackendUnavailable: The topic would be created in a folder below a disk that is not mounted, or on an empty server.

@@ -34,7 +34,7 @@ class BackendTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folder:
-    """Where a backend of files keeps them; `max_bytes`: at which size a file is rotated (None: one file a topic)."""
+    """The folder of a backend of files. A file is rotated at the size `max_bytes`; with None, each topic has one file."""
 
     root: Path
     max_bytes: int | None = None
@@ -42,7 +42,7 @@ class Folder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedisServer:
-    """A Redis server. `url` None: the one of the embedded default. The password lies in a file or a variable of the environment."""
+    """A Redis server. Without `url`, the server of the embedded default. The password is in a file or an environment variable."""
 
     url: str | None = None
     username: str | None = None
@@ -52,7 +52,7 @@ class RedisServer:
     where: str = field(default="", compare=False)
 
     def password(self) -> str | None:
-        """Read when a connection is made, so that a new one counts without a new configuration. Raises InvalidSetting."""
+        """Read the password at each new connection, so that a changed password needs no new configuration. Raises InvalidSetting."""
         if self.password_env is not None:
             found = os.environ.get(self.password_env, "")
             key, named = "password_env", self.password_env
@@ -80,7 +80,7 @@ class ConfiguredBackend:
 
     @property
     def is_embedded(self) -> bool:
-        """Whether it lies on the Redis server of the embedded default."""
+        """Return whether the backend uses the Redis server of the embedded default."""
         return isinstance(self.place, RedisServer) and self.place.url is None
 
 
@@ -157,9 +157,16 @@ _KINDS: TypeAdapter[_JsonFile | _RotatingFile | _RedisStreams] = TypeAdapter(
 
 
 def read_backends(given: object, *, server: Mapping[str, Value], where: str, folder: Path) -> tuple[ConfiguredBackend, ...]:
-    """The table `[backends]` of a parsed lifecycle.toml. `server`: the settings of the same file; `folder`: what relative paths start from.
+    """Read the table `[backends]` of a parsed lifecycle.toml.
 
-    Raises InvalidSetting, and UnsupportedLimit for a policy that its backend cannot hold (RET-6)."""
+    Args:
+        server: The settings of the same file.
+        folder: The folder that relative paths start from.
+
+    Raises:
+        InvalidSetting: A value is wrong.
+        UnsupportedLimit: The backend cannot hold a topic's policy (RET-6).
+    """
     if not isinstance(given, Mapping):
         raise InvalidSetting(where=where, key=SECTION, value=given, allowed="a table of tables, [backends.NAME]")
     found = tuple(_backend(str(name), content, where=where, folder=folder) for name, content in given.items())

@@ -1,7 +1,7 @@
-"""Changes of documents as JSON lines: what `lifecycle document add` reads.
+"""Changes of documents as JSON lines, as `lifecycle document add` reads them.
 
-One object a line: `document`, `server_seq`, `client`, `payload`, and optionally `at`. The payload is JSON as the topic's fold takes
-it; of the fold `yjs` it is `{"base64": "..."}`, an update's bytes.
+A line is one JSON object: `document`, `server_seq`, `client`, `payload`, and optionally `at`. The payload is JSON for the topic's fold. For
+the fold `yjs` it is `{"base64": "..."}`, the bytes of an update.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SHOWN = 80
 
 
 def read_changes(lines: Iterable[bytes], *, where: str, fold: str) -> Iterator[Change]:
-    """In the order of the lines; empty ones are passed over. `where`: the file's name, for messages. Raises InvalidChangeLine."""
+    """Yield the changes in the order of the lines, without empty lines. `where` is the file's name for errors. Raises InvalidChangeLine."""
     for number, line in enumerate(lines, start=1):
         if line.strip():
             yield _Line(f"{where}:{number}", line).change(fold)

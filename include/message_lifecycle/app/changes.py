@@ -222,7 +222,7 @@ def belongs_to_another(s: Services, plan_id: str, recorded_at: Instant, run: str
 
 
 def standing(s: Services, record: PlanRecord, run: str | None = None) -> Standing:
-    """Return how an open plan stands by the ledger, the clock and the settings; `run`: the run that asks. The tables are not read."""
+    """Return the standing of an open plan for `run`, by the ledger, the clock and the settings. The tables are not read."""
     asked = record.state is PlanState.ASKED
     if asked and not _can_be_answered(s, record):
         return Standing.VOID
@@ -298,7 +298,7 @@ def asked_by_itself(record: PlanRecord, by: str) -> bool:
 
 
 def replaced(s: Services, record: PlanRecord, by: str) -> tuple[OutcomeName, str]:
-    """Return the outcome, and its text, of an open plan that another plan replaces. For an outdated plan nobody failed to answer."""
+    """Return the outcome, and its text, of an open plan that another plan replaces. An outdated plan does not count as unanswered."""
     if told := outdated(s, record.plan):
         return "superseded", f"{by} took its place: {told}"
     asked = record.state is PlanState.ASKED or record.approval is not None

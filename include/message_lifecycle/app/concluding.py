@@ -27,7 +27,7 @@ def judge(s: Services, plan: Plan, staged: Staged, policy: Policy) -> GateReport
 
 
 def blocked_by(report: GateReport) -> str:
-    """Name the checks that blocked the plan, and what each found."""
+    """Name the checks that blocked the plan, each with its finding."""
     found = "; ".join(f"{check.id}: {check.found}" for check in report.blocking)
     return found or f"{len(report.checks)} of {report.declared} checks were evaluated"
 
@@ -98,7 +98,7 @@ def closing_outcome(
 
 
 def outcome_of(plan: Plan, name: OutcomeName, *, detail: str) -> Outcome:
-    """Return an outcome with what the plan alone says, and no effect."""
+    """Return an outcome without effects, from the plan's own figures."""
     return Outcome(
         name=name,
         operation=plan.operation,

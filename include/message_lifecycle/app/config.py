@@ -1,6 +1,6 @@
-"""Configuration at the edge: `lifecycle.toml` and the environment, read once, checked, never looked at again.
+"""The configuration from `lifecycle.toml` and the environment, read and checked once, at the start.
 
-The one reader of either. The embedded default, where one is set up, sets the environment first.
+No other module reads them. The embedded default, if it is set up, sets the environment first.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def interval_seconds(setting: Literal["interval", "compaction_interval", "snapsh
 
 
 def load_config() -> Config:
-    """From the environment; where it names no ledger, from the embedded default of this project. Raises MissingConfiguration."""
+    """Load the configuration from the environment, or from the project's embedded default. Raises MissingConfiguration."""
     if LEDGER_URL not in os.environ:
         embedded = embedded_default()
         if embedded:
@@ -106,7 +106,7 @@ def load_config() -> Config:
 
 
 def named_redis(backend: str) -> Server:
-    """Return the Redis server that the environment names. Raises BackendUnavailable where it names none."""
+    """Return the Redis server that the environment names. Raises BackendUnavailable if it names no server."""
     from message_lifecycle.stores.redis_streams.log import Server
 
     url, file = os.environ.get(REDIS_URL), os.environ.get(REDIS_PASSWORD_FILE)

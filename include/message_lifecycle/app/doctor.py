@@ -40,7 +40,12 @@ _WHERE_IT_STANDS = "docs/clusters.md says what stands where."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """`ok` None: it was not looked at, or there is nothing to look at; `found` says why. `seconds`: how long looking took."""
+    """The result of checking one part.
+
+    Attributes:
+        ok: None: the part was not checked, or does not exist; `found` says why.
+        seconds: The duration of the check.
+    """
 
     part: str
     ok: bool | None
@@ -53,7 +58,7 @@ class _NotWell(Exception):
 
 
 class _Absent(Exception):
-    """There is nothing to look at."""
+    """The part does not exist, so there is nothing to check."""
 
 
 def examine(make_world: MakeWorld) -> Iterator[Finding]:
@@ -123,7 +128,7 @@ def _catalog() -> str:
 
 
 class _Trial:
-    """A topic of a moment, through what every operation is made of."""
+    """A temporary topic that goes through the steps of every operation."""
 
     def __init__(self, make_world: MakeWorld, ending: ExitStack) -> None:
         self._make_world, self._ending = make_world, ending
@@ -226,7 +231,7 @@ def _advised(said: str, python: str) -> str:
 
 
 def _airflow() -> str:
-    """By its own command: the package knows no Airflow."""
+    """Check Airflow with its own command, because the package does not import Airflow."""
     from message_lifecycle.stores.iceberg.reach import master
 
     if "AIRFLOW_HOME" not in os.environ:
@@ -249,7 +254,7 @@ def _airflow() -> str:
 
 
 def _master_of(connection: Mapping[str, object]) -> str:
-    """As Airflow's provider for Spark puts it together (its `spark_submit` hook)."""
+    """Return the master's address, built as the `spark_submit` hook of Airflow's Spark provider builds it."""
     kind, host, port = connection["conn_type"], str(connection["host"] or ""), connection["port"]
     named = host if kind == "spark" and host and ("://" in host or not port) else f"{kind}://{host}"
     return f"{named}:{port}" if port else named

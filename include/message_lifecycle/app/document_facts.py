@@ -22,7 +22,12 @@ from message_lifecycle.operations.snapshot_with_purge import CameBack, DocumentF
 
 
 def document_facts(s: Services, name: TopicName, policy: Policy, *, as_of: Instant) -> DocumentFacts:
-    """Raises UnknownTopic, NotADocumentTopic, and InvalidSetting where settings of different levels do not go together (SNP-5)."""
+    """Read the facts of a topic of documents.
+
+    Raises:
+        UnknownTopic, NotADocumentTopic: There is no such topic of documents.
+        InvalidSetting: Settings of different levels do not fit together (SNP-5).
+    """
     tables, own = s.documents.tables(name), s.ledger.own_settings(name)
     policies = own_policies(own, policy)
     check_documents(policy, where=f"topic {name}")
@@ -120,14 +125,15 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def older_than(period: int | str | None, as_of: Instant) -> Instant | None:
-    """The time before which changes may go by their age; None: age lets none go (`permanent`), or is not asked (unset).
+    """Return the time before which changes may go by age. None if age removes no change (`permanent`) or is not set.
 
-    A month before the 31st of March is the last of February, as pendulum has it. Before the calendar's first year nothing can go."""
+    A month before the 31st of March is the last day of February, as in pendulum. Before the calendar's first year no change can go.
+    """
     if period is None or period == "permanent":
         return None
     if isinstance(period, int):
         return Instant(max(as_of - seconds(period), INT64_MIN))
-    import pendulum  # only where a calendar is asked: every command comes by here
+    import pendulum  # import it only for calendar periods, because every command runs this function
 
     count, unit = period.split(" ")
     units = f"{unit.removesuffix('s')}s"

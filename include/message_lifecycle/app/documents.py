@@ -55,7 +55,7 @@ class SyncedAt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Described:
-    """A document, who has it up to where, and the settings that act on it."""
+    """A document with its owner, its clients' positions, and its effective settings."""
 
     state: DocumentState
     owner: str | None
@@ -188,9 +188,14 @@ def sync(
     at: Instant | None,
     epoch: int | None = None,
 ) -> SyncedAt:
-    """The client has everything up to `server_seq`, as it proves by asking from there (SNP-3). `epoch` None: the current one.
+    """Record that the client has everything up to `server_seq`. Its request from there proves that (SNP-3).
 
-    Raises UnknownDocument, InvalidServerSeq, EpochMismatch; then all is as it was."""
+    Args:
+        epoch: The epoch that the client knows. None: the current epoch.
+
+    Raises:
+        UnknownDocument, InvalidServerSeq, EpochMismatch: Nothing was recorded.
+    """
     wanted = normalise_name(document)
     who = normalise_name(client)
     policy = _policy(s, name, wanted)
@@ -203,21 +208,22 @@ def sync(
 
     for _ in range(_TRIES):
         before = next((row for row in s.ledger.synced(name, wanted) if row.client == who), None)
-        # Who may not go on pins nothing at all: a request beside this one, or the next after a crash, would take the pin for its row.
+        # A client that may not synchronise must pin nothing: a parallel request, or the next one after a crash, would take the pin for the
+        # client's row.
         may_sync(has_row=before is not None)
         latest = at if before is None or before.at is None or at is None else Instant(max(before.at, at))
-        # At 0 it has no row (SNP-5).
+        # A client at 0 has no row (SNP-5).
         after = Synced(document=wanted, client=who, server_seq=server_seq, at=latest) if server_seq else None
-        # Pinned first, and only then looked at: a purge that does not see the row has raised the epoch before, and that is seen here.
+        # Pin first, and check only then. A purge that does not see the pin has raised the epoch before, and the check sees the new epoch.
         pinned = (
             before if after is None else replace(after, server_seq=min(server_seq, server_seq if before is None else before.server_seq))
         )
-        # Only what this request has seen is replaced: another of the same client beside it counts as much.
+        # Replace only the row that this request has seen, because a parallel request of the same client counts as much.
         if not s.ledger.replace_synced(name, wanted, who, seen=before, to=pinned):
             continue
         try:
             state = may_sync(has_row=before is not None)
-        except Exception:  # whatever it was, the row goes back, and the error goes on
+        except Exception:  # after any error, restore the row and raise the error again
             s.ledger.replace_synced(name, wanted, who, seen=pinned, to=before)
             raise
         if s.ledger.replace_synced(name, wanted, who, seen=pinned, to=after):
@@ -327,7 +333,7 @@ def _pulled(s: Services, name: TopicName, document: str, answer_to: Asked, polic
 
 
 def _changes(s: Services, name: TopicName, document: str, *, after: int, through: int) -> tuple[Change, ...] | None:
-    """None: not all of them are there any more."""
+    """Return the changes, or None if some of them are gone."""
     found = tuple(islice(s.documents.changes(name, document, after=after), through - after))
     return found if [change.server_seq for change in found] == list(range(after + 1, through + 1)) else None
 
@@ -361,7 +367,8 @@ def _fold(policy: Policy) -> Fold:
     return fold_of(policy.fold, yjs_roots=policy.yjs_roots)
 
 
-# Settings of users and of single documents, below the topic's, and who owns what (SNP-9): checked against every level, then kept.
+# Settings of users and of single documents, below the topic's, and the documents' owners (SNP-9). A change is stored only after a check
+# against every level.
 
 
 def alter_user(s: Services, name: TopicName, user: str, changes: Mapping[str, Value | None]) -> str:

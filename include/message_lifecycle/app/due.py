@@ -74,7 +74,7 @@ def due(
 
 
 def note_looks(s: Services, found: Iterable[Due], *, as_of: Instant, work: registry.Scheduled) -> None:
-    """Record that a run has checked these topics, and where nothing was due or held (OBL-1)."""
+    """Record that a run has checked these topics, and which of them had nothing due or held (OBL-1)."""
     judged = {answer.topic: answer.settled for answer in found if answer.error is None}
     s.ledger.set_looks(registry.named(work).name, judged, as_of=as_of)
 

@@ -1,4 +1,4 @@
-"""The embedded default, if it is installed beside the product: the package `lifecycle_local`, found by its name and asked here alone.
+"""The embedded default, the package `lifecycle_local`, if it is installed next to the product. Only this module imports it, by name.
 
 The product works without it. Then the environment names the ledger, and there are no commands that start servers.
 """
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from message_lifecycle.model.topic import Backend
 
 if TYPE_CHECKING:
-    from message_lifecycle.app.scenario import MakeWorld  # pydantic comes with it: only where a scenario runs
+    from message_lifecycle.app.scenario import MakeWorld  # its import loads pydantic, which only scenarios need
 
 PACKAGE = "lifecycle_local"
 

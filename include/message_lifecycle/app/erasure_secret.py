@@ -1,8 +1,8 @@
-"""Where the secret of keyed hashes lies, and what finds a request's key again by it.
+"""The place of the secret for keyed hashes, and the match that finds a request's key with it.
 
-On one machine: a file of the state folder, which LIFECYCLE_HOME names, made on first need. On a cluster: the file that LIFECYCLE_ERASURE_SECRET_FILE names, the same for
-every process that ingests, copies or erases; it is never made here. Who has both the secret and the ledger can try keys against the
-digests, so the two are kept and backed up apart.
+On one machine, the secret is a file in the state folder (LIFECYCLE_HOME), and is created at its first use. On a cluster, it is the file
+that LIFECYCLE_ERASURE_SECRET_FILE names. Every process that ingests, copies or erases needs the same file, and no code here creates it.
+Anyone with both the secret and the ledger can try keys against the digests, so keep the two, and their backups, apart.
 """
 
 from __future__ import annotations
@@ -28,8 +28,14 @@ IN_STATE_FOLDER = Path("secrets", "erasure")
 
 
 def secret_of_place(make: bool) -> KeySecret:
-    """The secret of this configuration; `make`: a new one where the embedded place has none. Raises ErasureSecretMissing,
-    InvalidErasureSecret."""
+    """Return the configured secret.
+
+    Args:
+        make: Create a secret in the state folder if it has none.
+
+    Raises:
+        ErasureSecretMissing, InvalidErasureSecret: There is no usable secret.
+    """
     named = os.environ.get(SECRET_FILE)
     if named:
         return _read(Path(named).expanduser())
@@ -50,9 +56,11 @@ def _read(file: Path) -> KeySecret:
 
 
 def secret_for_request(s: Services) -> KeySecret:
-    """For a new request: the secret that is there, or a new one where no recorded digest is still to be compared.
+    """Return the secret for a new request. Create one only if no recorded digest must still be compared.
 
-    Raises ErasureSecretMissing, ErasureSecretChanged: with another secret what is forbidden would come in again."""
+    Raises:
+        ErasureSecretMissing, ErasureSecretChanged: With another secret, forbidden keys would come in again.
+    """
     needed = [request.key for request in s.ledger.erasures() if needs_secret(request)]
     secret = s.key_secret(not needed)
     KeyMatch.of(secret, needed)
@@ -60,8 +68,10 @@ def secret_for_request(s: Services) -> KeySecret:
 
 
 def needs_secret(request: ErasureRequest) -> bool:
-    """Whether its digest must be compared for as long as nobody lifts it. One that waits to be carried out alone is asked again: with another
-    secret it is refused by name, and never found to be done."""
+    """Return whether ingests must compare the request's digest, until a person lifts it.
+
+    A request that only waits for its erasure does not count: with another secret, its erasure is refused by name, and never counts as done.
+    """
     return request.forbid and request.state != "refused" and request.lifted is None
 
 

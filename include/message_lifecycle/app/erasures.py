@@ -1,7 +1,7 @@
 """Erasure requests: a person asks to erase a key everywhere. Only `ask` sees the key; the ledger and all other code use its keyed hash.
 
-A forbidden key is refused from the moment the request is recorded. Messages that were already being ingested then still come in, and the
-erasure finds them: it waits for running ingests before it searches, and is published only while no ingest runs.
+A forbidden key is refused from the moment the request is recorded. Messages of running ingests still come in, and the erasure finds them.
+An erasure waits for running ingests before it searches, and is published only while no ingest runs.
 """
 
 from __future__ import annotations
@@ -77,9 +77,10 @@ def allow_again(s: Services, request_id: str, *, by: str, why: str) -> ErasureRe
 
 
 def _record_ledger(s: Services, topics: Sequence[TopicName]) -> None:
-    """Let no ledger from before the change decide what comes into the topics, all of them if none is named (DEL-8).
+    """Record the ledger's new number in the topics, so that an older backup of the ledger cannot let the key in (DEL-8).
 
-    A topic that is missing or damaged takes no messages, and stops no other."""
+    Without named topics, record it in all topics. A missing or damaged topic takes no messages, and stops no other topic.
+    """
     s.ledger.check_host_clock()
     deleted = s.stores.deletions()
     for name in topics or sorted({*all_topics(s), *(one.topic for one in deleted)}):
@@ -178,7 +179,14 @@ def settle_latest(s: Services, request: ErasureRequest) -> ErasureRequest:
 def settle(s: Services, request: ErasureRequest, found: Sequence[Erased]) -> ErasureRequest:
     """Record the state of the request (DEL-7).
 
-    A request is `erased` if every topic is done, deleted ones too; `not_found` if every search that it made found no key; `refused` if a person refused and nothing has gone. Raises UnsupportedErasure, TopicBusy where a copy must be searched again and cannot be."""
+    * `erased`: every topic is done, also deleted topics.
+    * `not_found`: every topic is done, and no search found the key.
+    * `refused`: a person refused, and nothing was removed.
+    * `requested`: otherwise.
+
+    Raises:
+        UnsupportedErasure, TopicBusy: A copy must be searched again, and cannot be searched.
+    """
     missing = sorted(set(topics_of(s, request)) - {one.topic for one in found})
     left = [one for one in found if not one.is_done]
     reasons = [*(one.reason() for one in left), *(_not_looked_at(s, name) for name in missing), *unreached(s, request)]
@@ -308,7 +316,7 @@ def _is_clean(s: Services, request: ErasureRequest, name: TopicName) -> bool:
 
 
 def _was_reached(s: Services, request: ErasureRequest, topic: Deletion) -> bool:
-    """Whether the request was carried out before the topic was deleted."""
+    """Return whether the request's erasure of the topic ended before the topic was deleted."""
     plans = (
         s.ledger.record(outcome.plan_id).plan
         for _, outcome in s.ledger.history(topic.topic, operations=ERASURE)
