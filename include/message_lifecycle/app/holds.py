@@ -23,16 +23,19 @@ from message_lifecycle.ports import Topic
 
 
 def place_hold(s: Services, name: TopicName, *, by: str, why: str, key: bytes | None = None, offsets: HeldRange | None = None) -> Hold:
-    """Hold the topic, or of it the messages of a key (of a topic of documents: the document of that name), or a range of offsets.
+    """Hold the topic, the messages of a key, or a range of offsets. In a topic of documents, the key is a document's name.
 
-    A publish of the topic that is in flight is waited for, as long as it takes; whatever is published after it heeds the hold.
-    Raises UnknownTopic, LedgerMismatch, InvalidHold, UnknownPartition, UnknownDocument, InvalidName."""
+    The call waits for a running publish of the topic, as long as it takes. Every later publish respects the hold.
+
+    Raises:
+        UnknownTopic, LedgerMismatch, InvalidHold, UnknownPartition, UnknownDocument, InvalidName: No hold was placed.
+    """
     topic = _standing_or_deleted(s, name)
     s.ledger.check(name, topic.ledger)
     if key is not None and offsets is not None:
         raise invalid_hold("what", "a key and offsets", "the topic, or a key, or a range of offsets of one partition")
     if isinstance(topic, Deletion):
-        pass  # of what it has nobody but an undo knows more
+        pass  # only an undo can read the content of a deleted topic
     elif topic.of_documents:
         key = _document(s, name, key, offsets)
     elif offsets is not None and offsets.partition not in (ends := s.reader.end_offsets(name)):
@@ -59,18 +62,18 @@ def release_hold(s: Services, hold_id: str, *, by: str, why: str) -> Hold:
     """Release the hold, so that the next run may remove its messages. Raises UnknownHold, InvalidHold, HoldReleased, ClockSkewed."""
     s.ledger.check_host_clock()
     released = s.ledger.release_hold(hold_id, by=by, why=why.strip())
-    with suppress(UnknownTopic):  # nothing of a topic that has gone can be deleted
+    with suppress(UnknownTopic):  # a topic that is gone has no messages to protect from an older ledger
         record_ledger(s, released.topic)
     return released
 
 
 def record_ledger(s: Services, name: TopicName) -> None:
-    """Write the ledger's next number next to the topic's log, before the ledger keeps what forbids a deletion (DEL-8).
+    """Write the ledger's next number next to the topic's log, before the ledger records a hold or another ban on deletions (DEL-8).
 
-    A ledger that was restored from an earlier backup then deletes nothing from the topic (LedgerMismatch): it does not know what forbids it.
+    A ledger restored from an earlier backup does not know the ban, and then deletes nothing from the topic (LedgerMismatch).
 
     Raises:
-        UnknownTopic: The topic is not there, nor deleted so that an undo can bring it back.
+        UnknownTopic: The topic does not exist, and no undo can bring it back.
         ClockSkewed: This machine's clock would be written into the table.
     """
     s.ledger.check_host_clock()
@@ -84,7 +87,7 @@ def record_ledger(s: Services, name: TopicName) -> None:
 
 
 def standing(s: Services, name: TopicName, *, key: bytes | None = None, offsets: HeldRange | None = None) -> Hold | None:
-    """The hold on just that which stands; None: there is none."""
+    """Return the current hold on exactly this topic, key or range, or None."""
     for hold in s.ledger.holds(name):
         same = hold.what.key == key if isinstance(hold.what, HeldKey) else key is None and hold.what == (offsets or HeldTopic())
         if same:
@@ -109,7 +112,7 @@ def _document(s: Services, name: TopicName, key: bytes | None, offsets: HeldRang
 
 
 def holds_of(s: Services, name: TopicName) -> tuple[Hold, ...]:
-    """The legal holds on the topic that stand now, by id."""
+    """Return the current legal holds on the topic, sorted by id."""
     return tuple(sorted(s.ledger.holds(name), key=lambda hold: hold.hold_id))
 
 

@@ -1,4 +1,4 @@
-"""Ingest as a person or a program asks for it: a topic, a folder, which field is what."""
+"""Ingest as a person or a program requests it: a topic, a folder, and the meaning of the fields."""
 
 from __future__ import annotations
 
@@ -47,12 +47,17 @@ def ingest(
 ) -> IngestResult:
     """Take every file of the folder (or the one file) that the topic has not taken yet; see IngestResult.
 
-    Fields are named by the arguments: `key`, `value` (default: the whole record as JSON), the two times with their units
-    (iso, s, ms, us, ns) or formats (of `strptime`), `headers`, `partition` (default: chosen by the key). `shift_to` is a day, 2026-11-21.
-    `time_zone`: of times that name none; without it such times are refused.
-    `skip_changed`: a file that was taken before with other content is passed over and named, in place of refusing all of them.
-    `include` and `exclude` are shell patterns of file names. `replay`: take refused rows again in place of the files at `path`.
-    `remap`: takes the files in place of `take_files`.
+    Args:
+        key, value, append_time, event_time, headers, partition: The names of the fields. Without `value`, the value is the whole record as
+            JSON. Without `partition`, the key chooses the partition.
+        append_time_unit, event_time_unit: iso, s, ms, us or ns.
+        append_time_format, event_time_format: A format of `strptime`, instead of a unit.
+        time_zone: The zone of times that name no zone. Without it, such times are refused.
+        shift_to: A day, for example 2026-11-21.
+        skip_changed: Skip and name a file that was taken before with other content. Otherwise such a file refuses the whole ingest.
+        include, exclude: Shell patterns of file names.
+        replay: Take refused rows again instead of the files at `path`.
+        remap: Takes the files instead of `take_files`.
     """
     from message_lifecycle.sources.files import check_delimiter, check_encoding
     from message_lifecycle.sources.mapping import FieldMapping

@@ -1,8 +1,8 @@
-"""Files of a folder into a topic, each taken exactly once; a whole batch becomes visible in one commit, or nothing of it.
+"""Take the files of a folder into a topic, each file exactly once. A batch becomes visible whole, in one commit, or not at all.
 
-Before anything is written the ledger knows which files a batch takes. A run that died leaves its batch open; the next one
-looks for it in the table, and finishes it in the ledger or does it again under the same id, so that even a run which only
-seemed dead cannot put the same files in twice.
+The ledger records the files of a batch before anything is written. A run that died leaves its batch open. The next run searches the table
+for the batch, and finishes it in the ledger or does it again under the same id. So even a run that only seemed dead cannot take the same
+files twice.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class _Taken:
 
 
 def take_files(intake: Intake, name: TopicName, path: str, options: IngestOptions) -> IngestResult:
-    """See `ingest.ingest`. Raises InvalidAppend (a mirror), ChangedFile, TopicBusy, and what reading and writing raise."""
+    """Take new files; see `ingest.ingest`. Raises InvalidAppend (a mirror), ChangedFile, TopicBusy, and errors from reading and writing."""
     with taking(intake, name) as policy:
         found = files_at(path, options.patterns)
         files = {file.name: file for file in found}
@@ -137,10 +137,13 @@ def take_known(
     policy: Policy,
     options: IngestOptions,
 ) -> Mapping[str, tuple[Sequence[SourceFile], _Taken]]:
-    """Take the files that no batch has taken, after a batch that a dead run left; by batch, its files and what came of them.
+    """Finish the batch that a dead run left, then take the files that no batch has taken.
 
     Args:
-        files: What to read, by the path under which the ledger knows it.
+        files: The files to read, by their path in the ledger.
+
+    Returns:
+        By batch, its files and their result.
     """
     from message_lifecycle.sources.files import MAX_FILES
 
@@ -168,7 +171,7 @@ def take_known(
 
 
 def left_open(intake: Intake, name: TopicName, known: Sequence[SourceFile]) -> tuple[str, Sequence[SourceFile]] | None:
-    """End the batch that a dead run left: it is in the table, or its files are not here. Else it is to be done again."""
+    """End the batch that a dead run left, if the table has it or its files are gone. Otherwise return it, to be done again."""
     from message_lifecycle.stores.iceberg.append import end_of_batch
     from message_lifecycle.stores.iceberg.refused_rows import quarantined
 
@@ -224,7 +227,7 @@ def _take(
 
 
 def messages_in(intake: Intake, name: TopicName, files: Sequence[InputFile], policy: Policy, options: IngestOptions) -> int:
-    """Return how many records of the files are messages by this mapping. Raises what reading them raises, and nothing is taken."""
+    """Return how many records of the files are messages by this mapping, without taking them. Raises errors from reading."""
     from message_lifecycle.app.intake_tasks import Reading, read_files
     from message_lifecycle.sources.files import MAX_FILES
     from message_lifecycle.sources.messages import check_found
@@ -329,7 +332,7 @@ def _job(topic: Topic, policy: Policy, options: IngestOptions) -> Job:
 def _shift_days(
     intake: Intake, engine: Engine, name: TopicName, reading: Reading, files: Sequence[InputFile], options: IngestOptions
 ) -> int:
-    """The topic's own shift once it has one, so that later files keep their distance to earlier ones."""
+    """Return the days to shift all times by. A recorded shift wins, so that later files keep their distance to earlier files."""
     from message_lifecycle.app.intake_tasks import read_files
     from message_lifecycle.sources.messages import check_found
 
@@ -352,7 +355,7 @@ def result_of(
     changed: tuple[str, ...],
     passed_over: tuple[PassedOver, ...],
 ) -> IngestResult:
-    """Sum up what the batches took."""
+    """Return the sum of the batches' results."""
     from message_lifecycle.sources.file_times import find_going_back
 
     batches = [batch for _, batch in taken.values()]

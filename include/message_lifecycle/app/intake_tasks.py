@@ -70,7 +70,7 @@ def read_files(engine: Engine, files: Sequence[InputFile], reading: Reading, pla
     """Read the files once.
 
     Args:
-        place: Where the messages go, until `remove_scratch`; None: only the findings are wanted.
+        place: The place for the messages, until `remove_scratch`. None: return only the findings.
 
     Raises:
         MissingField: A CSV or Parquet file does not have a wanted field.
@@ -91,7 +91,7 @@ def read_files(engine: Engine, files: Sequence[InputFile], reading: Reading, pla
 
 
 def remove_scratch(place: Place, files: Sequence[InputFile]) -> None:
-    """Remove what the tasks that read the files left there."""
+    """Remove the files that the reading tasks left in the place."""
     for number in range(len(slices(files))):
         place.store.remove(_scratch(place, number))
 
@@ -116,7 +116,7 @@ def _read(group: _Group, _share: Resources) -> tuple[Findings, Mapping[int, Batc
 def write_refused_rows(
     engine: Engine, files: Sequence[InputFile], reading: Reading, place: Place, *, batch_id: str, at: Instant
 ) -> list[NewFile]:
-    """Read files once more, whole, and write their refused rows for the quarantine."""
+    """Read the files again, each by one task, and write their refused rows for the quarantine."""
     groups = [
         _Group(number=number, slices=group, reading=reading, place=place, batch_id=batch_id, at=at)
         for number, group in enumerate(slices(files, whole=True))

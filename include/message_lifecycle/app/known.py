@@ -93,8 +93,13 @@ def holds_documents(s: Services, name: TopicName) -> bool | None:
 
 
 def forget_topic(s: Services, name: TopicName, *, by: str, text: str) -> Outcome:
-    """Take a person's word that a topic without a table is meant to be gone. Raises TopicExists where it is there, UnknownTopic where nobody
-    misses it, HeldByLegalHold, UnnamedPerson, MixedScripts."""
+    """Record a person's statement that a missing topic is meant to be gone.
+
+    Raises:
+        TopicExists: The topic exists.
+        UnknownTopic: No topic of this name is missing.
+        HeldByLegalHold, UnnamedPerson, MixedScripts: The topic stays missing.
+    """
     by = person_of(by)
     if find_topic(s, name) is not None:
         raise topic_exists(str(name))

@@ -151,7 +151,7 @@ def _look(s: Services, name: TopicName, kept: Look | None, ends: Sequence[tuple[
     """
     looked = [None if kept is None else kept.looked_at, *(at for at, _ in ends), stands.looked_at]
     done = [outcome for _, outcome in ends if outcome.name in _GOOD_ENDS]
-    if any(outcome.more for outcome in done):  # the last that left nothing over comes before it
+    if any(outcome.more for outcome in done):  # the last outcome that left nothing over is older
         done += [
             one
             for _, one in of_standing(s, name, s.ledger.history(name, limit=_ENDS_SEARCHED, operations=[done[0].operation]))
@@ -222,7 +222,7 @@ def _of_questions(
 
 
 def _outcomes(s: Services, name: TopicName, operation: PlanOperation) -> Iterator[tuple[Outcome, Instant]]:
-    """Newest first, each with when a person was asked, or else when it was recorded."""
+    """Yield the outcomes, the newest first, each with the time of its question. Without a question, the time of recording."""
     for at, outcome in s.ledger.history(name, limit=_ENDS_SEARCHED, operations=[operation]):
         record = None if outcome.plan_id is None else s.ledger.record(outcome.plan_id)
         yield outcome, at if record is None or record.reported_at is None else record.reported_at

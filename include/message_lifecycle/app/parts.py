@@ -1,4 +1,4 @@
-"""Parts of the services: each is typed, and may be made at its first use, because a command uses few of what is wired."""
+"""Parts of the services. A part is typed, and may be created at its first use, because a command uses only a few of the wired parts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class OptionalPart(Generic[T]):
 
     def __get__(self, services: HasBackend | None, owner: type, /) -> T | None:
         if services is None:
-            return None  # the default, as a dataclass asks for it
+            return None  # the field's default, when `dataclass` reads it from the class
         found: T | Later[T] | None = services.__dict__[self._name]
         if isinstance(found, Later):
             found = services.__dict__[self._name] = found.part
@@ -53,7 +53,7 @@ class OptionalPart(Generic[T]):
 
 
 class Part(OptionalPart[T]):
-    """As OptionalPart, but no default, and reading a part that the backend does not have raises UnsupportedLimit (RET-6)."""
+    """An OptionalPart without a default. Reading a part that the backend does not have raises UnsupportedLimit (RET-6)."""
 
     @overload
     def __get__(self, services: None, owner: type, /) -> NoReturn: ...

@@ -1,4 +1,4 @@
-"""Where the files of an ingest are: a folder of this machine, or of an object store."""
+"""The place of an ingest's files: a folder on this machine, or in an object store."""
 
 from __future__ import annotations
 

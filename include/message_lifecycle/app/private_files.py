@@ -1,4 +1,4 @@
-"""Files that their owner alone can read: secrets, and configuration that holds one."""
+"""Files that only their owner can read: secrets, and configuration that contains a secret."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from contextlib import suppress
 from pathlib import Path
 
 PRIVATE_FILE = 0o600
-# 64 characters: what the strongest signature that Airflow makes asks of its key.
+# 64 characters, because Airflow's strongest signature needs a key of that length.
 RANDOM_BYTES = 32
 
 
 def write_private(path: Path, text: str) -> bool:
-    """Replace the file's content in one step, mode 0600 from the first byte on; False when it already said so."""
+    """Replace the file's content in one step, with mode 0600 from the first byte on. Return False if the file had this content before."""
     if path.is_file() and path.stat().st_mode & 0o777 == PRIVATE_FILE and path.read_text(encoding="utf-8") == text:
         return False
     part = path.with_name(f"{path.name}.{os.getpid()}.part")

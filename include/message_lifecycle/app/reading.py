@@ -1,4 +1,4 @@
-"""A topic's messages as a reader sees them: what is dead, too old or beyond the limits is hidden while it is still there (RET-5)."""
+"""A topic's messages as a reader sees them. Dead, expired and excess messages are hidden even before they are removed (RET-5)."""
 
 from __future__ import annotations
 
@@ -42,10 +42,11 @@ def commit_progress(
 ) -> Progress:
     """Record the last offset that the consumer has processed, and register the consumer by its first one (EXP-6).
 
-    A ledger from before would keep less for the consumer where it registers or goes back: the topic then refuses that ledger (DEL-8).
+    If the consumer registers or goes back, an older backup of the ledger would keep less for it, so the topic then refuses that ledger
+    (DEL-8).
 
     Args:
-        topic_uuid: The topic that the consumer has read. The name alone does not say it after another topic had the name.
+        topic_uuid: The topic that the consumer has read. The name is not enough if another topic had the name before.
 
     Raises:
         AnotherTopic: The consumer has read another topic of this name.
@@ -79,11 +80,20 @@ def read(
     since: Instant | None = None,
     limit: int | None = None,
 ) -> Iterable[Message]:
-    """Messages in order of (partition, offset), from offset `start` of each partition, as they are shown at `at` (None: raw).
+    """Return the topic's messages in order of (partition, offset).
 
-    After the limits of the topic: only those at or after `since` and of unknown time, then the newest `limit` of these, at least 1.
-    `progress`: the reading consumer's. A compacted read is bound by no limit of number or size: those are the log's.
-    Raises InvalidSetting for a limit below 1, UnknownTopic, CompactedTableMissing."""
+    Args:
+        at: Hide messages as of this instant. None: show every stored message.
+        start: The first offset in each partition.
+        compacted: Read each key's latest message. Limits by number and size do not apply, because they count messages of the log.
+        progress: The progress of the reading consumer.
+        since: After the topic's limits, keep only messages at or after this instant, and messages of unknown time.
+        limit: Keep only so many of the newest messages.
+
+    Raises:
+        InvalidSetting: The limit is below 1.
+        UnknownTopic, CompactedTableMissing: The topic cannot be read.
+    """
     check_limit(name, limit)
     topic = s.topics.describe(name)
     policy = resolve(topic=topic.settings, server=s.server)
@@ -119,7 +129,7 @@ def beyond_limits(s: Services, log: LogState, policy: Policy, at: Instant) -> Be
 
 # Reading a topic through its compacted view: each key's latest message up to the horizon, then the log (CMP-6).
 #
-# A topic that was never compacted has no horizon, and all of its log lies past that (CMP-4).
+# A topic that was never compacted has no horizon, so a compacted read shows its whole log (CMP-4).
 
 
 _TRIES = 3
@@ -129,10 +139,14 @@ _COMPACTION: tuple[Operation, ...] = ("compaction",)
 def read_compacted(
     s: Services, name: TopicName, *, partition: int | None = None, start: int = 0, at: Instant | None = None
 ) -> Iterator[Message]:
-    """Messages from offset `start` of each partition, in order: from the view up to its horizon, from the log after it.
+    """Yield the messages from offset `start` of each partition, in order: from the view up to its horizon, then from the log.
 
-    `at`: a logical read, which hides what is dead then, and with it every older message of its key (CMP-8); None: raw.
-    Raises CompactedTableMissing: never is the log read instead of a view that was there (CMP-4)."""
+    Args:
+        at: Hide messages that are dead at this instant, and every older message of their key (CMP-8). None: hide nothing.
+
+    Raises:
+        CompactedTableMissing: The view is gone. The log is never read instead of a view that existed (CMP-4).
+    """
     from message_lifecycle.app.services import policy_of
 
     log, view = _pair(s, name)
@@ -150,9 +164,12 @@ def read_compacted(
 
 
 def _pair(s: Services, name: TopicName) -> tuple[LogState, ViewState | None]:
-    """The log first, then the view: what was purged from the log is then in the view. None: the topic was never compacted."""
+    """Return the log's state and the view's. The view is None if the topic was never compacted.
+
+    The log is read first, so that the view has every message that was purged from the log.
+    """
     for _ in range(_TRIES):
-        # Whether there was a view is asked before it is looked for: a first compaction may be published meanwhile.
+        # Ask the ledger before reading the view, because a first compaction may be published in between.
         log, known = s.reader.log(name), s.ledger.accepted_view(name) is not None
         view = s.view_of(name)
         whole = all(_horizon(view, partition) >= purged for partition, purged in log.purged_through.items())
@@ -187,7 +204,7 @@ def _holds(rule: Rule, at: Instant, message: Message) -> bool:
 
 
 def _may_be_dead(s: Services, name: TopicName, log: LogState, view: ViewState | None, partition: int, policy: Policy) -> Iterator[Message]:
-    """Where a dead message may have older ones of its key beside it: past the horizon, and by event time in the view, too."""
+    """Return messages that may be dead and have older messages of their key: past the horizon, and by event time also in the view."""
     if policy.by_event_time:
         return _of_partition(s, name, log, view, partition, start=0)
     return s.reader.messages(name, at=log, after={} if view is None else view.horizons, partition=partition)
@@ -196,7 +213,7 @@ def _may_be_dead(s: Services, name: TopicName, log: LogState, view: ViewState | 
 def _alive(
     messages: Iterator[Message], judged: Iterator[Message], dead: Callable[[Message], bool], later: Callable[[Message], tuple[int, int]]
 ) -> Iterator[Message]:
-    """Without what is dead, nor anything older of its key."""
+    """Yield the messages without dead messages, and without older messages of a dead message's key."""
     latest_dead: dict[bytes, tuple[int, int]] = {}
     for message in judged:
         if message.key is not None and dead(message):

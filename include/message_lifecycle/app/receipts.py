@@ -1,5 +1,5 @@
-"""Receipts of erasures: made when a topic's erasure has been verified, kept in the ledger, and checked against the tables again. Where the
-key was found nowhere, the receipt says what was searched."""
+"""Receipts of erasures. A verified erasure of a topic is added to its request's receipt in the ledger, and later checks compare the receipt
+with the tables. If the key was found nowhere, the receipt lists the searched tables."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def outcomes(s: Services, request: ErasureRequest, name: TopicName) -> Iterator[
 def gone_at(s: Services, request: ErasureRequest, name: TopicName) -> Instant | None:
     """Return the time after which no written file contains the key, or None.
 
-    A forbidden key cannot come in again, so the time of the first finished erasure counts. Any other key may have come in again, so the time
-    of the last one counts.
+    A forbidden key cannot come in again, so the time of the first finished erasure counts. Any other key may have come in again, so the
+    time of the last one counts.
     """
     done = [(at, outcome.name) for at, outcome, _ in outcomes(s, request, name) if outcome.name in ("published", "no_op")]
     if not request.forbids(name):
@@ -163,7 +163,7 @@ def verify(s: Services, request_id: str) -> list[str]:
         for table in topic.tables:
             now = found.get(table.table)  # type: ignore[call-overload]  # the receipt tells it as text
             if now is None and TABLE_KINDS[table.table].by_setting:  # type: ignore[index]  # the receipt tells it as text
-                continue  # it archives no more, and where it did was looked into
+                continue  # the topic archives no more, and the former archives were searched above
             if now is None or now.table_uuid != table.table_uuid:
                 now_there = "is another table now" if now else "is not there any more"
                 wrong.append(f"{topic.topic}: the {table.table} {now_there} ({table.table_uuid} was searched)")

@@ -1,8 +1,8 @@
 """A batch of an ingest taken again under a corrected mapping: its messages are removed by a plan, then its files come in again.
 
-Two steps, and each is done once. A plan removes the messages that the batches brought: gated, approved, published and undoable like every
-deletion. Then one transaction of the ledger lets the batches go of their files and begins the batch that takes them again. Whatever dies
-between: the ledger knows the plan of each batch, and the same command goes on. A batch that was taken by the same mapping stays as it is.
+There are two steps, each done once. First, a plan removes the messages of the batches: gated, approved, published and undoable like every
+deletion. Then one transaction of the ledger releases the files of the batches and begins the batch that takes them again. If a run dies in
+between, the ledger knows the plan of each batch, and the same command continues. A batch with the same mapping does not change.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def remap_empty(topic: TopicName) -> Refused:
 
 
 class RemovalOpen(Exception):
-    """The removal waits for a person, or was refused or blocked, so nothing came in. For callers that must return what came in."""
+    """The removal waits for a person, or was refused or blocked, so nothing came in. For callers that must return an ingest's result."""
 
     def __init__(self, remapped: Remapped) -> None:
         super().__init__(remapped)
@@ -159,7 +159,7 @@ def _with_ranges(intake: Intake, name: TopicName, batch: TakenBatch) -> TakenBat
 
 
 def _removed(s: Services, name: TopicName, batches: Sequence[TakenBatch], word: Word) -> tuple[Outcome | None, str]:
-    """How the plan ended that removes the batches' messages, and its id. A plan of an earlier call goes on."""
+    """Remove the batches' messages, and return the plan's outcome and id. A plan of an earlier call continues."""
     records = {batch.batch_id: _record(s, batch.remap_plan) for batch in batches}
     left = [batch for batch in batches if not _is_gone(s, records[batch.batch_id])]
     if not left:

@@ -1,7 +1,8 @@
-"""Views: the answers of commands and pages, each a frozen dataclass, and what every rendering of one has in common.
+"""Views: the answers of commands and pages, as frozen dataclasses, and the common parts of their renderings.
 
-The type of a field says how it is written: `Instant` as a time, `Count` with its thousands marked, `Size` in bytes, `Number` as it is, because
-it names a thing. `as_json` makes the document for programs; `Screen.draw` of the command and the templates of the pages show a view to people.
+The type of a field decides its format: `Instant` as a time, `Count` with thousands separators, `Size` in bytes. A `Number` is written as it
+is, because it identifies something. `as_json` makes the document for programs. `Screen.draw` and the templates of the pages show a view to
+people.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ ABSENT: Any = _Absent()
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line, broken at the terminal's edge alone; with `wraps` a sentence, broken between words."""
+    """One line, broken only at the terminal's edge. With `wraps`, a sentence, broken between words."""
 
     text: str
     style: str | None = None
@@ -52,7 +53,7 @@ class Heading:
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """A list of sentences, under its title; neither is shown where there are no sentences."""
+    """A list of sentences under a title. An empty list shows no title either."""
 
     texts: Sequence[str]
     style: str | None = None
@@ -64,12 +65,13 @@ class Table:
     """A table of views of one class.
 
     Args:
-        columns: By header: the name of the view's field or property, dotted for a part of a part, or a function of the view that returns text.
-        wrap: Headers of the columns that give way on a narrow terminal; by default the last.
-        right: Headers of texts that are aligned as numbers are.
+        columns: By header, the name of the view's field or property, or a function of the view that returns text. A dotted name leads to a
+            part of a part.
+        wrap: Headers of the columns that shrink on a narrow terminal; by default the last.
+        right: Headers of texts that are aligned like numbers.
         absent: By header, the text of a cell without a value; by default it is empty.
-        most: The rows that are shown; the others are counted.
-        none: Stands in place of a table without rows.
+        most: The number of rows to show; the others are counted.
+        none: The text instead of a table without rows.
         title: The heading of a table that has rows.
     """
 
@@ -131,7 +133,7 @@ class View:
         return cls(**given)
 
     def shown(self) -> Iterator[Block]:
-        """Yield what a person sees of this view alone."""
+        """Yield the parts of this view for a person, when the view is shown by itself."""
         yield from ()
 
 
@@ -141,7 +143,7 @@ def each(view: type[One]) -> Callable[[Iterable[Any]], tuple[One, ...]]:
 
 
 def kind_of(view: object, name: str) -> str:
-    """The name of the type of a field, or of what a property returns, without `None`; empty for any other attribute."""
+    """Return the name of a field's type, or of a property's return type, without `None`. Empty for any other attribute."""
     declared = getattr(type(view), "__dataclass_fields__", {}).get(name)
     found = getattr(type(view), name, None)
     text = declared.type if declared is not None else found.fget.__annotations__.get("return", "") if isinstance(found, property) else ""

@@ -1,7 +1,8 @@
 """Refused rows of a batch taken again, each exactly once, by the way that files come in.
 
-The rows' raw texts make files of their own, which the ledger remembers as it remembers others: `replay BATCH/FILE`. So a replay that died is
-finished or done again, and a second replay of the same batch takes nothing. A row that is refused again is in the quarantine of the new batch.
+The rows' raw texts make files of their own, which the ledger remembers as it remembers others: `replay BATCH/FILE`. So a replay that died
+is finished or done again, and a second replay of the same batch takes nothing. A row that is refused again is in the quarantine of the new
+batch.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _BYTES = "base64:"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """Which batch's refused rows come in again, and who asks for it. `header`: the header line of CSV files, which rows do not have."""
+    """The batch whose refused rows come in again, and the requester. `header`: the header line of CSV files, which rows do not contain."""
 
     batch_id: str
     by: str | None = None
@@ -123,7 +124,7 @@ def _line(row: RefusedRow, encoding: str) -> bytes:
 
 
 def _bytes_of(raw: str) -> bytes | None:
-    """The bytes of a line that was no text; None: the raw text is the line itself, whatever it begins with."""
+    """Return the bytes of a line that was no text. None: the raw text is the line itself, even if it begins like encoded bytes."""
     try:
         found = base64.b64decode(raw.removeprefix(_BYTES), validate=True) if raw.startswith(_BYTES) else b""
         found.decode()

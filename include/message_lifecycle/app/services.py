@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Stores:
-    """Who carries out a change: one store for each key that a change has (`of`). None: such a change cannot be done here.
+    """The stores that apply changes, one for each key of a change (`of`). None: the backend does not support such a change.
 
     The key is the kind of the change (`kind`): log, view, snapshots, changes, quarantine, rewrite, forget,
     delete_tables, restore_tables or drop_tables. `backend` decides which stores exist."""

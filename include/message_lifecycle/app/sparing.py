@@ -52,7 +52,7 @@ def horizons_of(s: Services, name: TopicName) -> Mapping[int, int]:
     return {} if view is None else view.horizons
 
 
-# Messages that stay whatever the rules say
+# Messages that no rule may remove
 
 
 def facts_with_spared(s: Services, facts: Facts, view: ViewState | None = None) -> Facts:

@@ -397,7 +397,7 @@ def _require_tables(s: Services, record: PlanRecord, *, wrong: bool) -> None:
 
 
 def _require_on_main(s: Services, record: PlanRecord) -> None:
-    """Return if the tables still have what a closed plan published, or nothing can say otherwise.
+    """Check that the tables still have the commit of a closed, published plan.
 
     Raises:
         LogRolledBack, LogStateLost: Another engine has changed a table of the topic.

@@ -156,14 +156,14 @@ def _done_before(s: Services, name: TopicName, as_of: Instant, work: Scheduled) 
 
 
 def wants_markers(*, run: str) -> bool:
-    """Whether a plan of the run may call for markers: else no JVM need be started to find out."""
+    """Return whether a plan of the run may need markers. If not, the task need not start a JVM."""
     s = lake()
     entries = [entry for entry in s.ledger.run_entries(run) if entry.plan_id is not None and entry.state is PlanState.STAGED]
     return any(steps.marks(s, s.ledger.record(entry.plan_id).plan) for entry in entries if entry.plan_id is not None)
 
 
 def waiting(*, run: str) -> list[dict[str, Any]]:
-    """Plans of this run that need a person, with what they should know to decide (Markdown), and how long they have: seconds."""
+    """Return the plans of this run that need a person, each with the facts for a decision (Markdown) and the seconds left to answer."""
     s = lake()
     questions = []
     for entry in s.ledger.run_entries(run):
@@ -185,9 +185,10 @@ def _answer_within(s: Services, record: PlanRecord) -> int:
 
 
 def record_approval(*, plan_id: str, gate_id: str, granted: bool, by: str, text: str) -> dict[str, Any] | None:
-    """Record a person's answer to what they were shown: this plan, as this report of the gate judged it. A refusal closes the plan.
+    """Record a person's answer to the question about this plan and this gate report. A refusal closes the plan.
 
-    Return None, or how the question had ended before, as `question_ending` does.
+    Returns:
+        None, or how the question had ended before, as in `question_ending`.
     """
     return _as_values(answers.record_answer(lake(), plan_id, gate_id, granted=granted, by=by, text=text))
 
@@ -209,8 +210,14 @@ def _as_values(ending: answers.Ending | None) -> dict[str, Any] | None:
 
 
 def verify(*, run: str, plan_id: str | None = None, work: Operation = "message_cleaner") -> list[dict[str, Any]]:
-    """Check what was published against the plans and write the outcomes; `work`: what the run was for. Raises RunFailed for what a
-    person must see."""
+    """Compare the tables with the run's plans and record the outcomes.
+
+    Args:
+        work: The operation of the run.
+
+    Raises:
+        RunFailed: A topic is blocked, starved or failed, which a person must see.
+    """
     s = lake()
     entries = [entry for entry in s.ledger.run_entries(run) if plan_id in (None, entry.plan_id)]
     planned = {entry.topic for entry in entries if entry.plan_id is not None}
@@ -223,7 +230,7 @@ def verify(*, run: str, plan_id: str | None = None, work: Operation = "message_c
     failed = [outcome for outcome in outcomes if outcome.name in ("blocked", "starved", "failed")]
     if failed:
         raise run_failed(failed)
-    # Airflow keeps what a task returns: no list as long as a log.
+    # Airflow stores a task's result, so leave out lists that may be as long as a log.
     return [as_json(outcome_view(replace(outcome, held=(), warnings=()))) for outcome in outcomes]
 
 

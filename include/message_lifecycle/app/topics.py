@@ -1,4 +1,4 @@
-"""Topics made and altered; the views beside them kept as the settings say; sources and mirrors copied from their origins (MSG-5)."""
+"""Create and alter topics, keep their SQL views up to date, and copy sources and mirrors from their origins (MSG-5)."""
 
 from __future__ import annotations
 
@@ -33,13 +33,15 @@ from message_lifecycle.ports import Topic
 
 
 def create_topic(s: Services, name: TopicName, *, partitions: int | None = None, settings: Mapping[str, Value]) -> Topic:
-    """Make the topic. Its first settings count as accepted: creating is no tightening (DEL-3).
+    """Create the topic. Its first settings count as accepted, because creating is no tightening (DEL-3).
 
-    `partitions` None: as many as its origin has, or one. A source or mirror binds its origin from here on: nothing goes there
-    before it is copied (TTL-6).
+    A source or mirror binds its origin from now on: the origin removes no message before it is copied (TTL-6).
+
+    Args:
+        partitions: The number of partitions. None: as many as the origin has, or one.
 
     Raises:
-        InvalidName, InvalidSetting: What was given is wrong.
+        InvalidName, InvalidSetting: An argument is wrong.
         TopicExists: A topic has this name.
         PartlyUnavailable: The ledger knows a topic of this name, and it is missing (OBL-1).
         UnknownTopic: The origin does not exist.
@@ -56,7 +58,7 @@ def create_topic(s: Services, name: TopicName, *, partitions: int | None = None,
     if origin is not None:
         partitions = _checked_origin(s, name, origin, partitions)
     s.ledger.check_host_clock()
-    # Before the table: a creation that dies in between may hold messages, but never lose one.
+    # Write to the ledger before the table exists: a creation that dies in between may keep messages too long, but never loses one.
     s.ledger.start_anew(name)
     s.ledger.set_accepted_view(name, None)
     if origin is not None and partitions is not None:
@@ -91,7 +93,11 @@ def _checked_origin(s: Services, name: TopicName, origin: TopicName, partitions:
 
 
 def alter_topic(s: Services, name: TopicName, changes: Mapping[str, Value | None], *, accept: tuple[str, str] | None = None) -> Topic:
-    """Set and unset (None) settings. `accept`: (name, text) of the person who answers for what is tightened (DEL-3)."""
+    """Change settings. The value None unsets a setting.
+
+    Args:
+        accept: Name and reason of a person who accepts the tightened settings (DEL-3).
+    """
     before = s.topics.describe(name).settings
     after = altered(before, changes, where=f"topic {name}")
     check_overdue(changes, s.server, where=f"topic {name}")
@@ -105,41 +111,50 @@ def alter_topic(s: Services, name: TopicName, changes: Mapping[str, Value | None
         s.ledger.note_topic(name, anew=False)
     if accept is not None:
         values = resolve(topic=topic.settings, server=s.server).values
-        # Settings below the topic's are another matter: what was accepted of them stays.
+        # The acceptance does not cover settings below the topic's, so keep their earlier acceptance.
         below = {key: value for key, value in (s.ledger.accepted(name) or {}).items() if key == ACCEPTED_OWN}
         s.ledger.set_accepted(name, {**values, **below}, by=accept[0], text=accept[1])
     keep_view(s, name)
     return topic
 
 
-# The view beside each topic's table that hides dead messages from every reader at once, kept as the settings say.
+# The SQL view next to each topic's table follows the settings, and hides dead messages from every reader at once.
 
 
 log = logging.getLogger("lifecycle")
 
 
 def live_view(s: Services, name: TopicName) -> str | None:
-    """Make the view hide what the topic's settings, and the server's, hide now; its name. None: this store has none.
+    """Update the SQL view to the current settings of the topic and the server.
 
-    Raises UnknownTopic, ForeignTable, TableBusy, CatalogUnavailable."""
+    Returns:
+        The view's name. None: this store has no such view.
+
+    Raises:
+        UnknownTopic, ForeignTable, TableBusy, CatalogUnavailable: The view was not updated.
+    """
     return s.topics.live_view(name, resolve(topic=s.topics.describe(name).settings, server=s.server))
 
 
 def latest_view(s: Services, name: TopicName) -> str | None:
-    """Make the view that reads the topic compacted say what its newest compaction and the settings say; its name. None: there is none.
+    """Update the SQL view for compacted reads to the newest compaction and the current settings.
 
-    Raises UnknownTopic, CompactedTableMissing, ForeignTable, TableBusy, CatalogUnavailable."""
+    Returns:
+        The view's name. None: the topic has no such view.
+
+    Raises:
+        UnknownTopic, CompactedTableMissing, ForeignTable, TableBusy, CatalogUnavailable: The view was not updated.
+    """
     if s.backend_of(name) in RECORD_LOGS:
         return None
     return s.stores.view.keep_sql_view(name, resolve(topic=s.topics.describe(name).settings, server=s.server))
 
 
 def keep_view(s: Services, name: TopicName) -> None:
-    """The same in passing, and of the view that reads the topic compacted, wherever settings may have changed: what goes wrong with a
-    view is no reason to stop there."""
+    """Update both SQL views of the topic after settings may have changed. Log errors, because an old view must not stop the caller."""
     with s.topics.look():
         if s.topics.describe(name).of_documents:
-            return  # no message of it is read, by whatever way
+            return  # a topic of documents has no messages to read
         try:
             live_view(s, name)
             latest_view(s, name)
@@ -147,7 +162,7 @@ def keep_view(s: Services, name: TopicName) -> None:
             log.warning("%s: a view beside the topic is not as the settings say: %s", name, error)
 
 
-# Sources and mirrors follow their origins: what is new there is copied, and the origin then may let it go (MSG-5, TTL-6).
+# Sources and mirrors follow their origins. New messages of the origin are copied, and the origin may then remove them (MSG-5, TTL-6).
 
 
 _LOCK_SECONDS = 60.0
@@ -155,8 +170,14 @@ _LOCK_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyResult:
-    """`messages`: new ones; `copied`: the origin's last offset by partition that is copied or was passed; `erased`: messages left out
-    because their key may not come in (None: not counted); `span_seconds`: as `ports.Copied` has it."""
+    """The result of a copy.
+
+    Attributes:
+        messages: The number of new messages.
+        copied: By partition, the last offset of the origin that is copied or left out.
+        erased: Messages that were left out because their key is forbidden. None: not counted.
+        span_seconds: See `ports.Copied`.
+    """
 
     topic: TopicName
     origin: TopicName
@@ -167,10 +188,11 @@ class CopyResult:
 
 
 def copy_topic(s: Services, name: TopicName) -> CopyResult:
-    """Copy what is new in the topic's origin, and register what is copied; nothing new: no engine is started.
+    """Copy new messages of the topic's origin, and register the copied offsets. Without new messages, no engine starts.
 
-    Raises UnknownTopic, InvalidSetting for a topic without an origin, OriginBehind, AnotherOrigin, LedgerMismatch,
-    TopicBusy, and what writing raises.
+    Raises:
+        InvalidSetting: The topic has no origin.
+        UnknownTopic, OriginBehind, AnotherOrigin, LedgerMismatch, TopicBusy: Nothing was copied. Errors from writing are raised, too.
     """
     topic = s.topics.describe(name)
     origin = origin_of(name, topic.settings)
@@ -181,7 +203,7 @@ def copy_topic(s: Services, name: TopicName) -> CopyResult:
         require_intact(s, one)
     with s.ledger.lock(name, wait_seconds=_LOCK_SECONDS, purpose="copy"):
         before = s.copier.copied(name)
-        # One that is refused for good is not put back on its origin's list: a person may have taken it off.
+        # Check before registering: a replica that can never be copied must not return to its origin's list, if a person has removed it.
         check_origin(name, s.reader.log(origin), before)
         s.ledger.register_replica(origin, name, topic.partitions)
         there, copied, rows = s.reader.log(origin), before.offsets, 0

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from message_lifecycle.app.views.status import StatusView
     from message_lifecycle.app.views.topics import TopicPage
 
-# No script at all, and no way for a page to ask anything of another host.
+# Forbid scripts, and requests to another host.
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'",
     "X-Content-Type-Options": "nosniff",
@@ -56,7 +56,7 @@ def overview(*, base: str, status: Sequence[StatusView], runs: Sequence[OutcomeV
 
 
 def topic(*, base: str, page: TopicPage) -> str:
-    """One topic: what stays and why, what went, its settings and who reads it; or its documents and who has synchronised them."""
+    """One topic: its kept and removed messages with the reasons, its settings and readers; or its documents and their clients."""
     return _render("documents" if page.documents else "topic", base=base, page=page, status=page.status, shown=_DOCUMENTS_SHOWN)
 
 
@@ -97,7 +97,7 @@ def moment(time: str | int | None) -> str:
 
 
 def above(base: str) -> str:
-    """Where Airflow's own pages begin, as a path."""
+    """Return the path below which Airflow's own pages are."""
     return base.rpartition("/")[0]
 
 

@@ -1,4 +1,4 @@
-"""Scenarios: a policy tried on small data that a file states. Here stands the world that one runs in."""
+"""Scenarios: a test of a policy on small data from a file. A scenario runs in a `World`, a scratch store and ledger."""
 
 from __future__ import annotations
 
@@ -19,11 +19,15 @@ from message_lifecycle.ports import MessageWriter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """A scratch store and ledger for one scenario. `set_now` moves the ledger's clock: scenarios bring their own time.
+    """A scratch store and ledger for one scenario.
 
-    `scratch`: put before the scenario's stream, so that no topic of a shared catalog is met; `close` takes all of it away.
-    `damage`: spoils a line of a topic's file, counted from 1; None: the store has no files of lines. `quarantined`: damaged lines. `made_at`: the
-    time on this machine.
+    Attributes:
+        set_now: Moves the ledger's clock, because a scenario has its own time.
+        scratch: A prefix of the scenario's stream, so that its topics differ from other topics of a shared catalog.
+        close: Removes the scratch store and ledger.
+        damage: Damages a line of a topic's file, counted from 1. None: the store has no files of lines.
+        quarantined: The number of a topic's damaged lines.
+        made_at: The time on this machine.
     """
 
     services: Services
@@ -43,9 +47,11 @@ class MakeWorld(Protocol):
 
 
 def spoil(files: Iterable[Path], line: int, text: str) -> None:
-    """Damage as a failing disk or a careless hand does it: put `text` in the place of a line, counted from 1 through all files.
+    """Replace a line with `text`, as a failing disk or a careless person would. Lines are counted from 1 through all files.
 
-    Raises InvalidScenario where there is no such line."""
+    Raises:
+        InvalidScenario: There is no such line.
+    """
     left = line
     for file in files:
         lines = file.read_bytes().split(b"\n")

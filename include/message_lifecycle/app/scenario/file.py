@@ -1,4 +1,4 @@
-"""Scenario files: what may stand in them. Everything else is an InvalidScenario that names the place."""
+"""The format of scenario files. Any other content raises InvalidScenario, which names the place."""
 
 from __future__ import annotations
 

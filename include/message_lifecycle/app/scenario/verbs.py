@@ -40,7 +40,7 @@ _WORD = {"by": "scenario", "why": "as its file says"}
 
 
 def request_of(step: DeleteStep) -> Request:
-    """Raises InvalidScenario where it names nothing."""
+    """Return the request of a `delete` step. Raises InvalidScenario if the step names nothing to remove."""
     if step.offsets is not None:
         return RemoveMessages(positions=tuple(position_of(entry) for entry in step.offsets))
     if step.key is not None:
@@ -79,7 +79,7 @@ def work_of(s: Services, name: TopicName, step: RunStep, plans: Mapping[int, str
 
 
 def settle_erasure(s: Services, work: Work) -> None:
-    """After its run: what was refused forbids nothing."""
+    """Settle an erasure after its run, because a refused request must forbid no key."""
     if isinstance(work, EraseKey):
         settle_latest(s, s.ledger.erasure(work.request_id))
 
@@ -215,7 +215,7 @@ def _newest(s: Services, name: TopicName, document: str) -> dict[str, Any] | Non
 
 
 def configure(s: Services, name: TopicName, given: dict[str, Any]) -> dict[str, Any]:
-    """Take out of `given` what is about users, documents and owners (SNP-9); the rest is the topic's."""
+    """Apply the settings of users, documents and owners in `given` (SNP-9), and return the topic's settings."""
     of_topic = dict(given)
     own = {level: of_topic.pop(level) for level in ("users", "documents", "owners") if level in of_topic}
     if own:
