@@ -1,7 +1,7 @@
-"""A question that Airflow asks a person about one plan, as one gate report judged it: how it ended, and the answer that came there (DEL-3).
+"""Questions that Airflow asks a person about one plan and one gate report: how a question ended, and the answer in Airflow (DEL-3).
 
-The `lifecycle` command answers the same plans, other runs take their place, and time passes. Airflow then ends its question by these words,
-which it keeps: they name no document and no key.
+A question may also end elsewhere: the `lifecycle` command answers it, another run replaces the plan, or time runs out. Airflow then ends
+its question with a reason from this module. Airflow stores that reason, so it names no document and no key.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Ending:
     """Why Airflow's question ended without an answer in Airflow.
 
     Attributes:
-        approval: The approval that a person gave elsewhere; the plan goes on with it.
+        approval: An approval from elsewhere; the plan continues with it.
     """
 
     reason: str
@@ -67,12 +67,16 @@ def ending_of(s: Services, plan_id: str, gate_id: str, *, with_settings: bool = 
 
 
 def record_answer(s: Services, plan_id: str, gate_id: str, *, granted: bool, by: str, text: str) -> Ending | None:
-    """Record a person's answer. Return how the question had ended before if the answer came too late, else None.
+    """Record a person's answer.
 
-    The first answer stands, but a no keeps data: it closes a plan that somebody else approved, unless the plan is committed.
+    The first answer counts. A later refusal still closes a plan that another person approved, unless the plan is committed, because a
+    refusal keeps data.
+
+    Returns:
+        The earlier end of the question, if the answer came too late. Otherwise None.
 
     Raises:
-        OwnRequest, UnnamedPerson, MixedScripts: The person may not answer so; the plan still waits.
+        OwnRequest, UnnamedPerson, MixedScripts: The person may not give this answer; the plan still waits.
     """
     before = ending_of(s, plan_id, gate_id) if granted else None
     if before is not None and before.approval is None:

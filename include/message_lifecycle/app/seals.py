@@ -1,8 +1,8 @@
-"""Seals on gate reports and approvals: a row that somebody wrote into the ledger's database by hand is not believed (DEL-3).
+"""Seals on gate reports and approvals, which reject a row that a person wrote into the ledger's database by hand (DEL-3).
 
-A seal is a keyed hash over the plan, what was staged, and the report or the approval. The key is made from the installation's secret,
-which lies outside the ledger's database (see `erasure_secret`). Without a secret the seal has no key: it then shows damage, but anyone who
-can write to the database can compute it.
+A seal is a keyed hash over the plan, its stage, and the report or the approval. The key comes from the installation's secret, which is
+outside the ledger's database (see `erasure_secret`). Without a secret the seal has no key, and shows damage, but anyone who can write
+to the database can compute it.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class Stores:
     drop_tables: OptionalPart[DeletedReclaimer] = OptionalPart()
 
     def deletions(self) -> Sequence[Deletion]:
-        """Return the deleted topics, the newest first. None where topics cannot be deleted."""
+        """Return the deleted topics, the newest first. Empty if the store cannot delete topics."""
         return () if self.delete_tables is None else self.delete_tables.deletions()
 
     def of(self, key: str) -> ChangeStore:
@@ -97,19 +97,18 @@ class Services:
 
     @property
     def backend(self) -> Backend:
-        """The backend of these stores. A topic of `backends` lies elsewhere."""
+        """The backend of these stores. Topics in `backends` have another backend."""
         return self.stores.backend
 
     def backend_of(self, name: TopicName) -> Backend:
         return self.backends.get(name, self.backend)
 
     def view_of(self, name: TopicName) -> ViewState | None:
-        """The topic's compacted view. None: it has none. A log of single records was never compacted, so a compacted read is the whole log
-        (CMP-4)."""
+        """Return the topic's compacted view, or None. A log of single records has none: a compacted read shows the whole log (CMP-4)."""
         return None if self.backend_of(name) in RECORD_LOGS else self.stores.view.view(name)
 
     def view_commit(self, plan: Plan) -> Published | None:
-        """The plan's commit on the compacted view. None: there is none."""
+        """Return the plan's commit on the compacted view, or None."""
         return None if self.backend_of(plan.topic) in RECORD_LOGS else self.stores.view.published(plan)
 
     def work_on(self, name: TopicName) -> Literal["message_cleaner", "retention"]:

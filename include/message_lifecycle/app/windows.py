@@ -32,13 +32,16 @@ def no_window(reason: str) -> BadInput:
 
 
 def wider(interval: timedelta) -> timedelta:
-    """A window of about a day for a backfill: whole intervals, so that it ends where the last of them does and is judged as that would be (P6)."""
+    """Return a window of about a day for a backfill.
+
+    The window is a whole number of intervals, so that it ends with an interval and gives the same result as that interval (P6).
+    """
     return interval * max(1, round(timedelta(days=1) / interval))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """The resolved `as_of` and where it comes from. `start` is there for a reader of the log: nothing is judged by it."""
+    """The resolved `as_of` and its origin. `start` is only information for the log; no judgement uses it."""
 
     as_of: Instant
     start: Instant | None
@@ -100,6 +103,6 @@ def _read(text: object) -> Instant:
 
 
 def _instant(moment: datetime) -> Instant:
-    """Exactly; the difference of pendulum's own datetimes cannot be divided into microseconds, that of plain ones can."""
+    """Return the exact instant. Convert to a plain datetime first, because differences of pendulum's datetimes cannot give microseconds."""
     utc = moment.astimezone(UTC) if moment.tzinfo else moment
     return of_datetime(datetime.combine(utc.date(), utc.time(), UTC))

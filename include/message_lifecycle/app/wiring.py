@@ -158,7 +158,7 @@ def _iceberg(server: Mapping[str, Value], ledger: Ledger, *, scratch: bool) -> S
     )
 
 
-# One of each a process: they hold connections, and a server's pages ask for a lake with every request.
+# A process has one ledger and one set of tables, because they hold connections, and a server's pages need them for every request.
 @cache
 def _ledger(url: str, skew_us: int) -> Ledger:
     from message_lifecycle.ledger import open_ledger
@@ -168,7 +168,7 @@ def _ledger(url: str, skew_us: int) -> Ledger:
 
 @cache
 def _tables(_home: str | None) -> Tables:
-    """The catalog's tables, by where its configuration lies."""
+    """Return the catalog's tables. The cache key is the folder of the catalog's configuration."""
     from message_lifecycle.stores.iceberg.catalog import Tables
 
     return Tables()
@@ -293,13 +293,13 @@ def scratch_streams(redis: Server, server: Mapping[str, Value]) -> World:
 
 
 def _scratch_secret() -> Callable[[bool], KeySecret]:
-    """As short-lived as the ledger beside it."""
+    """Return a new secret, which lives as long as the scratch ledger."""
     secret = KeySecret(token_bytes(MIN_SECRET_BYTES))
     return lambda _: secret
 
 
 class _Clock:
-    """A scenario's own time: it stands where the running step put it."""
+    """A scenario's own clock, set by the running step."""
 
     def __init__(self) -> None:
         self._now = Instant(0)

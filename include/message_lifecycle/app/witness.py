@@ -39,7 +39,7 @@ def require_intact(s: Services, name: TopicName) -> None:
 
 
 def note(s: Services, name: TopicName) -> None:
-    """Let the ledger learn of our newest commit and of the tables beside the log."""
+    """Record our newest commit, and the tables next to the log, in the ledger."""
     if s.witnesses is not None and name not in s.backends:
         learn(s.witnesses, s.ledger, name)
 
@@ -98,7 +98,7 @@ def _agree(table: SeenTable, seen: LogWitness, kept: LogWitness | None) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissingTable:
-    """A table beside a topic's log that the ledger knows and the catalog lacks. `kind`: as the table's name ends."""
+    """A table next to a topic's log that the ledger knows and the catalog lacks. `kind` is the end of the table's name."""
 
     kind: str
     table_uuid: str
@@ -129,10 +129,11 @@ class Repair:
 
 
 def missing_tables(s: Services, name: TopicName) -> tuple[MissingTable, ...]:
-    """Return the tables beside the log that the ledger knows and the catalog lacks under the topic's name.
+    """Return the tables next to the log that the ledger knows and the catalog lacks under the topic's name.
 
-    Someone has renamed or dropped such a table. Its files may still hold messages. Tables that went with their topic, and did not come back, are
-    left out."""
+    Another program has renamed or dropped such a table, and its files may still hold messages. Tables that were deleted with their topic,
+    and did not come back, are left out.
+    """
     if s.witnesses is None or name in s.backends:
         return ()
     known = s.ledger.tables_beside(name)
@@ -151,7 +152,7 @@ def missing_tables(s: Services, name: TopicName) -> tuple[MissingTable, ...]:
 
 
 def note_searched(s: Services, name: TopicName, searched: Iterable[str]) -> None:
-    """Record which tables beside the log a search has missed. Call it after the search: a table may go away while it runs.
+    """Record which tables next to the log a search has missed. Call this after the search, because a table may disappear during the search.
 
     Args:
         searched: The uuids of the tables that the search has seen.
@@ -162,14 +163,14 @@ def note_searched(s: Services, name: TopicName, searched: Iterable[str]) -> None
 
 
 def back_since(s: Services, name: TopicName, searched_at: Instant) -> tuple[MissingTable, ...]:
-    """Return the tables beside the log that a search of this time or a later one has missed, and that are there now."""
+    """Return the tables next to the log that exist now, but that a search at this time or later has missed."""
     missed = {table_uuid: kind for table_uuid, (kind, at) in s.ledger.missed_tables(name).items() if searched_at <= at}
     there = s.witnesses.beside(name).values() if missed and s.witnesses is not None else ()
     return tuple(MissingTable(kind=kind, table_uuid=table_uuid) for table_uuid, kind in missed.items() if table_uuid in there)
 
 
 def look(s: Services, name: TopicName) -> Repair:
-    """Return what is left of the state of a topic's log and view, and what a repair would make of it."""
+    """Return the remaining state of a topic's log and view, and the changes that a repair would make."""
     if s.witnesses is None or name in s.backends:
         return Repair(topic=name, found=())
     witnesses = s.witnesses
@@ -199,7 +200,7 @@ def repair(s: Services, name: TopicName, *, by: str, text: str, accept_rollback:
 def _repair(s: Services, name: TopicName, *, by: str, text: str, accept_rollback: bool, give_up_tables: bool) -> Repair:
     repaired, set_back, files = list[str](), list[tuple[str, int, int]](), list[str]()
     first = look(s, name)
-    # One table may hide what is wrong with the other: the comparison ends with the first.
+    # Compare again after each repair, because the comparison ends at the first wrong table, and may hide another.
     for _ in range(len(first.found)):
         one = next((one for one in look(s, name).found if one.problem), None)
         if one is None:

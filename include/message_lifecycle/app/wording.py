@@ -47,12 +47,12 @@ def reasons(counts: Mapping[str, int]) -> str:
 
 
 def said(value: Value | None, unit: str) -> str:
-    """Return a setting's value as a person types it. A duration needs no unit beside it: `1d12h`."""
+    """Return a setting's value as a person types it. A duration contains its units: `1d12h`."""
     return "unset" if value is None else typed(value, unit)
 
 
 def unit_beside(unit: str) -> str:
-    """Return the unit that a value of a setting still needs beside it."""
+    """Return the unit to write next to a setting's value, or an empty text."""
     return "" if unit == "seconds" else unit
 
 

@@ -43,7 +43,7 @@ class DocumentBound(View):
 
 
 class ActionView(View):
-    """One part of a change, with the fields of its kind of action alone."""
+    """One part of a change, with only the fields of its kind of action."""
 
     action: str
     table_: str = ABSENT
@@ -113,7 +113,7 @@ _DOCUMENTS = Table(
 
 
 def action_blocks(actions: Sequence[ActionView]) -> Iterator[Block]:
-    """Yield a table for each kind of action, with what it does to the topic as its title."""
+    """Yield a table for each kind of action. The title names the effect on the topic."""
 
     def named(*names: str) -> list[ActionView]:
         return [one for one in actions if one.action in names]

@@ -53,7 +53,7 @@ class ReachView(View):
 
 
 class CompactionView(View):
-    """The newest compaction of a topic. Its figures are None where it has none.
+    """The newest compaction of a topic. A figure is None if the compaction does not have it.
 
     Args:
         read_bytes_per_second: Bytes by the whole time of the work, reading and writing alike (CMP-11).

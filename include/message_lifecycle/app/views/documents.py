@@ -47,9 +47,9 @@ class DocumentView(View):
     """One document.
 
     Args:
-        first: The first stored change; None: none is stored.
-        lowest_synced: The lowest progress of the clients that keep changes; None: no client does.
-        settings: The settings that act on it, where they were asked for.
+        first: The first stored change. None: no change is stored.
+        lowest_synced: The lowest progress of the clients that keep changes. None: no client keeps changes.
+        settings: The effective settings, if the caller requested them.
     """
 
     topic: TopicName = ABSENT
@@ -164,7 +164,7 @@ def document_view(found: Described, now: Instant, **given: object) -> DocumentVi
 
 
 def described_view(name: TopicName, found: Described, now: Instant) -> DocumentView:
-    """Return the view of a document alone, with the settings that act on it."""
+    """Return the view of a single document, with its effective settings."""
     return document_view(found, now, topic=name, settings={setting: found.policy[setting] for setting in OWN_SETTINGS})
 
 
@@ -255,7 +255,7 @@ def _payload(change: Change, fold: str | None) -> object:
 
 
 class NotShownView(View):
-    """Stored changes that the history cannot show. `first_shown`: the first that it can; None: it can show none."""
+    """Stored changes that the history cannot show. `first_shown` is the first change that it can show, or None."""
 
     from_: Number
     to: Number
@@ -263,8 +263,10 @@ class NotShownView(View):
 
 
 def not_shown_view(state: DocumentState, start: int) -> NotShownView | None:
-    """Return the changes from `start` on that `history` cannot show; None: it can show all. The changes before them were purged, so there is
-    no state to apply them to (SNP-8)."""
+    """Return the changes from `start` on that `history` cannot show, or None.
+
+    The changes before them were purged, so there is no state to apply them to (SNP-8).
+    """
     shown, first = document_reading.history(state, start), state.first
     if first is None or start > state.seq:
         return None
@@ -277,7 +279,11 @@ def not_shown_view(state: DocumentState, start: int) -> NotShownView | None:
 def history_blocks(
     document: str, entries: Iterable[tuple[int, object]], following: Callable[[], int | None], hidden: NotShownView | None
 ) -> Iterator[Block]:
-    """Yield the states as they come: a table would need them all for the width of its columns. `following`: asked at the end, where to go on."""
+    """Yield the states as they come, because a table would need all of them for the width of its columns.
+
+    Args:
+        following: Called at the end. Returns the start of the next page, or None.
+    """
     none = True
     for seq, state in entries:
         if none:

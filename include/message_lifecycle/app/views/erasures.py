@@ -1,4 +1,4 @@
-"""Requests to erase a key, where a key was found inside values, and receipts."""
+"""Requests to erase a key, places of a key inside values, and receipts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class LiftedView(View):
 
 
 class TopicError(View):
-    """The error that stands against one topic."""
+    """The error that prevents the erasure of one topic."""
 
     topic: TopicName
     error: str
@@ -140,7 +140,7 @@ def _where(place: ValuePlace) -> str:
 
 
 def in_values_blocks(found: InValues | None) -> Iterator[Block]:
-    """Yield where a key was found inside values, and nothing if nobody searched. `live`: rows among `rows` that readers see."""
+    """Yield the places of a key inside values, and nothing without a search. `live` counts the rows of `rows` that readers see."""
     if not found:
         return
     yield Heading(f"The key inside other messages, searched at {format_instant(found.searched_at)}")

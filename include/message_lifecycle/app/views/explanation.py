@@ -43,7 +43,7 @@ _WORDS: Mapping[Verdict, str] = {
 
 
 class MessageView(View):
-    """The message itself. `past_expiry_at` None: it never expires by the topic's age."""
+    """The message itself. `past_expiry_at` is None if the message never expires by the topic's age."""
 
     append_time: Instant | None
     past_expiry_at: Instant | None
@@ -90,7 +90,7 @@ class CameBackView(View):
 
 
 class InCompacted(View):
-    """Whether a compacted read has the message."""
+    """The message in a compacted read."""
 
     horizon: Number | None
     past_horizon: bool
@@ -115,7 +115,7 @@ class Explanation(View):
 
     Args:
         why: The verdict in words.
-        compacted: None: nothing of the topic was compacted.
+        compacted: None if the topic was never compacted.
     """
 
     topic: TopicName
@@ -340,7 +340,7 @@ def _why_not_expired(message: Message, segment: Segment, policy: Policy) -> str:
 
 
 def _past_expiry_since(message: Message, policy: Policy, as_of: Instant) -> Instant | None:
-    """None: it is not, or no age takes it."""
+    """Return when the message passed its expiry. None if it has not, or never expires by age."""
     rule = expiry.expiry(policy)
     since = None if rule is None else holds_from(rule, message)
     return since if since is not None and since <= as_of else None

@@ -1,7 +1,7 @@
-"""Messages that are past their expiry and stay, because a younger one is in their segment: how many, and until when (EXP-4, EXP-5).
+"""Messages past their expiry that stay because their segment has a younger message: their number and their end (EXP-4, EXP-5).
 
-One figure, computed here, for `status`, `explain`, `topic describe`, the preview of a change of settings, and the pages. Such messages are
-not overdue: by the rule their segment goes as a whole, and it is not due (OBL-1).
+`status`, `explain`, `topic describe`, the preview of changed settings and the pages all show this figure. Such messages are not overdue,
+because segments are removed whole, and their segment is not due (OBL-1).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from message_lifecycle.operations import expiry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptBySegment:
-    """How many `messages` of one segment are past their expiry; `until`: when the whole segment is due. None: never, as far as is known."""
+    """The number of messages of one segment past their expiry, and the time when the whole segment is due. None: unknown, or never."""
 
     messages: int
     until: Instant | None
@@ -110,7 +110,7 @@ def _place(segment: Segment) -> Place:
 
 
 def _holds_some(segment: Segment, policy: Policy, as_of: Instant) -> bool:
-    """Whether the segment stays, and its oldest message is past its expiry."""
+    """Return whether the segment stays although its oldest message is past its expiry."""
     if not segment.rows or segment.oldest_at is None or segment.is_expired(policy.message_expiry_us, as_of):
         return False
     return is_dead(deadline(segment.oldest_at, policy.message_expiry_us), as_of)

@@ -1,4 +1,4 @@
-"""A plan as a person reads it, how far it has come, and the question that it asks."""
+"""A plan for a person to read: its content, its progress and its question."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class FilesView(View):
 
 
 class Removes(View):
-    """The amounts that a plan removes, and why. `messages` None: not known before the plan is staged (CNT-1)."""
+    """The amounts that a plan removes, and why. `messages` is None if it is unknown before the plan is staged (CNT-1)."""
 
     messages: Count | None
     of_messages: Count
@@ -68,7 +68,7 @@ class BlockedDocument(View):
 
 
 class DocumentsPlanned(View):
-    """A plan's documents. `blocked` None: not known before the plan is staged."""
+    """A plan's documents. `blocked` is None before the plan is staged."""
 
     documents: Count
     snapshots_made: Count
@@ -88,7 +88,7 @@ class Requires(View):
 
 
 class StagedRef(View):
-    """Where the stage of a plan is."""
+    """The place of a plan's stage."""
 
     branch: str | None
     snapshot_id: Number | None
@@ -128,20 +128,20 @@ class ApprovalView(View):
 
 
 class RunOfPlan(View):
-    """A run that worked on a plan. `dag_id` None: a person gave the run's name."""
+    """A run that worked on a plan. `dag_id` is None if a person named the run."""
 
     dag_id: str | None
     run_id: str
 
 
 class PlanView(View):
-    """A plan; once it is recorded, how far it has come; on its page also the runs and plans before and after it.
+    """A plan. A recorded plan also has its progress; its page also has the runs, and the plans before and after it.
 
     Args:
-        things: What the plan counts (`Plan.things`).
-        waits_until: When the question to a person lapses; None: nothing is asked.
-        successor: The next plan of the operation, if this one gave way to it.
-        undo_until: Until when the plan can be undone; None: it cannot.
+        things: The name of the counted things (`Plan.things`).
+        waits_until: When the question to a person lapses. None: no question waits.
+        successor: The next plan of the operation, if this plan gave way to it.
+        undo_until: The end of the time for an undo. None: no undo is possible.
     """
 
     plan_id: str
@@ -246,7 +246,7 @@ class PlanView(View):
             yield from how_to_answer(self.plan_id, self.operation, self.topic)
             yield f"The question lapses at {when(self.waits_until)}."
         else:
-            # The table alone says whether the plan is committed: `publish` finds the commit, or makes it.
+            # Only the table shows whether the plan is committed. `publish` finds the commit, or makes it.
             following = {"planned": "stage", "staged": "gate"}.get(self.state, "publish")
             yield f"State: {self.state}. Next: lifecycle {following} {self.plan_id[:SHORT]}"
 
@@ -268,7 +268,11 @@ class PlanView(View):
 
 
 def plan_view(plan: Plan, staged: Staged | None = None, *, names: Sequence[str] = ABSENT) -> PlanView:
-    """Return the plan alone, as `plan --dry-run` shows it. `names`: the names of the files, which are else counted and named by their digest."""
+    """Return the view of a plan without its record, as `plan --dry-run` shows it.
+
+    Args:
+        names: The names of the files. Without them, the view has their number and digest.
+    """
     removed: Sequence[tuple[str, int]] | None = plan.expected.removed
     documents = _documents(plan, staged) if plan.of_documents and plan.takes_back is None else None
     if plan.on_view.compact:
@@ -316,7 +320,7 @@ def record_view(record: PlanRecord, *, names: Sequence[str] = ABSENT) -> PlanVie
 
 
 def plan_page(s: Services, plan_id: str) -> PlanView:
-    """By id or a unique beginning of one, with what came before and after it. Raises UnknownPlan."""
+    """Return a plan by its id or a unique beginning of the id, with its runs and the plans before and after it. Raises UnknownPlan."""
     record = s.ledger.record(plan_id)
     undone_by = s.ledger.undone_by(record.plan.plan_id)
     shown = record_view(record)
@@ -339,7 +343,7 @@ def _run(name: str) -> RunOfPlan:
 
 
 def _successor(s: Services, record: PlanRecord) -> str | None:
-    """The next plan of the operation where this one gave way; None: there is none yet, or it is too long ago."""
+    """Return the next plan of the operation, if this plan gave way. None also if there is no next plan yet, or it is too old to find."""
     if record.outcome is None or record.outcome.name not in ("superseded", "lapsed"):
         return None
     of_topic = [plan.plan_id for plan in s.ledger.plans(record.plan.topic) if plan.operation == record.plan.operation]
@@ -348,13 +352,13 @@ def _successor(s: Services, record: PlanRecord) -> str | None:
 
 
 def _undo_until(s: Services, record: PlanRecord) -> Instant | None:
-    """Until when it can be taken back; None: it cannot, any more or at all."""
+    """Return the end of the time for an undo, or None if no undo is possible (any more)."""
     published_at = s.ledger.published_at(record.plan.plan_id)
     if published_at is None or kind_of(record.plan).why_not_undone() is not None:
         return None
     try:
         policy = of_plan(s, record.plan).settings_now(s, record.plan)
-    except LifecycleError:  # the topic cannot be asked: what it promised when it was planned
+    except LifecycleError:  # the topic cannot be read, so use the settings in the plan
         policy = Policy.of_values(record.plan.policy)
     until = Instant(min(published_at + policy.undo_window_us, INT64_MAX))
     return until if s.ledger.now() < until else None
@@ -365,7 +369,7 @@ def gate_view(report: GateReport, at: Instant | None) -> GateView:
 
 
 def waits_until(record: PlanRecord) -> Instant | None:
-    """When the question to a person lapses; None: nothing is asked."""
+    """Return when the question to a person lapses. None if no question waits."""
     if record.state is not PlanState.ASKED or record.reported_at is None:
         return None
     return Instant(record.reported_at + Policy.of_values(record.plan.policy).approval_ttl_us)
@@ -397,7 +401,7 @@ def approval_text(s: Services, record: PlanRecord) -> str:
     if until is not None:
         then = "whoever asked for it asks again" if operation.by_request else "the next run asks again"
         told.append(("without an answer", f"the question lapses at {_to_the_second(until)}: nothing is removed, and {then}"))
-    # One list: where the question is shown, paragraphs stand without a space between them.
+    # Make one list, because Airflow shows the question's paragraphs without space between them.
     *lines, of_which = operation.lines(plan, removal_of(record), failed)
     return "\n".join([*lines, *(f"* {what}: {text}" for what, text in told if text), of_which])
 
@@ -407,7 +411,7 @@ def _to_the_second(at: Instant) -> str:
 
 
 def _days(s: Services, plan: Plan) -> str:
-    """Between which days lies what goes, by its segments or files; empty where it has no days of its own: what comes back, documents."""
+    """Return the first and last day of the removed rows, by segments or files. Empty for undos and documents, which have no such days."""
     times: list[tuple[Instant | None, Instant | None]] = [(file.oldest_at, file.newest_at) for file in plan.on_quarantine.files]
     if plan.on_log.drop or plan.on_log.mark or plan.deleted_tables:
         going = {(rows.partition, rows.base_offset) for rows in plan.on_log.mark}

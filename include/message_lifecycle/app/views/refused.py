@@ -26,7 +26,7 @@ class FileView(View):
 
 
 class BatchView(View):
-    """The refused rows of a batch that are in the quarantine. `taken`: messages of the batch; None: the ledger does not know it."""
+    """The refused rows of a batch in the quarantine. `taken` counts the batch's messages; None: the ledger does not know the batch."""
 
     batch: str
     at: Instant

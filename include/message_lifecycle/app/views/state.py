@@ -18,7 +18,7 @@ from message_lifecycle.model.plan import Operation as OperationName
 
 
 def when(instant: int | None) -> str | None:
-    """ISO 8601, or None where nobody knows."""
+    """Return the instant in ISO 8601, or None if it is unknown."""
     return None if instant is None else format_instant(instant)
 
 
@@ -53,9 +53,9 @@ class OutcomeView(View):
     """How a run ended for one topic.
 
     Args:
-        at: When that was recorded.
-        undone: What the plan did was taken back since.
-        things: What the plan counts (`Plan.things`).
+        at: When the outcome was recorded.
+        undone: The plan was undone since.
+        things: The name of the counted things (`Plan.things`).
     """
 
     at: Instant | None = None
@@ -101,7 +101,7 @@ class OutcomeView(View):
     )  # fmt: skip
 
     def shown(self) -> Iterator[Block]:
-        """Yield the result, and what a person should know with it."""
+        """Yield the result, with its holds, warnings and next steps for a person."""
         yield from self.headline()
         yield HeldView.table.of(self.held)
         yield Notes(self.warnings, title="Warnings")
@@ -170,7 +170,7 @@ def outcomes_view(s: Services, found: Sequence[tuple[Instant | None, Outcome]]) 
 
 
 def undone_among(s: Services, plan_ids: Collection[str]) -> frozenset[str]:
-    """Return those plans that are undone now. A plan whose topic cannot be read counts as the ledger has it."""
+    """Return the plans that are undone now. For a plan whose topic cannot be read, the ledger decides."""
     return frozenset(plan_id for plan_id in s.ledger.undone_among(plan_ids) if _is_undone(s, plan_id))
 
 
@@ -199,7 +199,7 @@ class HoldView(View):
     released_at: Instant | None
     released_why: str | None
     covers: Count | None = ABSENT
-    """Messages that the hold covers now; None: not known."""
+    """The number of messages that the hold covers now. None: unknown."""
 
     @property
     def what(self) -> str:

@@ -28,13 +28,13 @@ from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.topic import RECORD_LOGS, origin_of
 
 _BAD_ENDS = ("blocked", "starved", "failed")
-# Old plans of other ends are passed over in search of the last removal; beyond so many nobody asks any more.
+# The search for the last removal skips plans with other outcomes, but no more than this number.
 _PLANS_SEARCHED = 50
 _HOLDERS_SHOWN = 5
 
 
 class AmountDue(View):
-    """Messages, or changes of documents, that are due. `since`: when the first of them came due; None: that is not known."""
+    """Due messages, or due changes of documents. `since` is when the first of them became due. None: unknown."""
 
     messages: Count
     since: Instant | None
@@ -81,7 +81,7 @@ class ObligationView(View):
 
 
 class QuestionView(View):
-    """A plan that waits for a person. `messages` None: the plan does not remove messages of the log."""
+    """A plan that waits for a person. `messages` is None if the plan does not remove messages of the log."""
 
     plan_id: str
     messages: Count | None
@@ -108,11 +108,11 @@ class RefusedRows(View):
 
 
 class StatusView(View):
-    """One topic judged as of now. A topic that cannot be read has `problems` alone.
+    """One topic, judged as of now. A topic that cannot be read has only `problems`.
 
     Args:
-        ok: False if anything that the topic obliges is later than `max_overdue` (OBL-1), if its cleaner is disabled, or if its last run
-            ended badly. `problems` says it in words.
+        ok: False if any obligation of the topic is later than `max_overdue` (OBL-1), if its cleaner is disabled, or if its last run ended
+            badly. `problems` names the reasons.
         due: The amount that the next run removes.
         overdue: The amount of the rules whose first message is due for longer than `max_overdue`.
     """
@@ -167,7 +167,7 @@ class StatusView(View):
     )  # fmt: skip
 
     def shown(self) -> Iterator[Block]:
-        """Yield what a person should know of the topic; nothing if all is in order."""
+        """Yield the topic's problems and obligations, or nothing if all is in order."""
         notes = [*self.problems, *self._notes()] if self.is_read else self.problems
         obliged = [one for one in self.obligations or () if one.state != "idle"]
         if notes or obliged:
@@ -311,7 +311,7 @@ def _alike(
         last_run=None if last is None else outcomes_view(s, [last])[0],
         last_removal=_last_removal(s, name),
         refused=RefusedRows(rows=rows_in_quarantine(s, name), batches=tuple(one.batch_id for one in needing_a_person(s, name))),
-        # A log of single records frees the space of what it removes at once.
+        # A log of single records frees the space of removed records at once.
         hidden_bytes=None if s.backend_of(name) in RECORD_LOGS else s.stores.forget.hidden_bytes(name),
         warnings=would.warnings,
     )
@@ -323,12 +323,15 @@ def last_compaction(s: Services, name: TopicName) -> tuple[Instant, Outcome] | N
 
 
 def _bad_end(what: str, last: tuple[Instant, Outcome] | None) -> list[str]:
-    """In words, how the newest of them ended, where a person must see it."""
+    """Describe the outcome of the last run if it ended badly, because a person must see that."""
     return [] if last is None or last[1].name not in _BAD_ENDS else [f"the last {what} ended as {last[1].name}: {last[1].detail}"]
 
 
 def _of_documents(s: Services, name: TopicName, policy: Policy, would: Plan, obliged: Sequence[Obligation], lake: Lake) -> StatusView:
-    """A document that cannot be folded is what a person must see, too: nothing of it goes until somebody has mended it (SNP-10)."""
+    """Return the status of a topic of documents.
+
+    A document that cannot be folded is a problem, too, because it keeps every change until a person mends it (SNP-10).
+    """
     asked = open_question(s, lake.waiting, name)
     last = next(iter(s.ledger.history(name, limit=1, operations=[would.operation])), None)
     problems = [*(problem for one in obliged for problem in one.problems), *_tampered(s, name)]
@@ -373,15 +376,15 @@ def _unregistered(s: Services, name: TopicName) -> list[str]:
 
 
 def open_question(s: Services, waiting: Sequence[PlanSummary], name: TopicName) -> PlanSummary | None:
-    """The plan that a person is asked about; a question that has lapsed, or that other settings have made void, is none."""
+    """Return the plan that waits for a person, or None. A lapsed or void question does not wait."""
     return next((plan for plan in waiting if plan.topic == name and waits(s, s.ledger.record(plan.plan_id))), None)
 
 
 def _word_of_a_person(asked: PlanSummary | None, last: tuple[Instant, Outcome] | None, policy: Policy, now: Instant) -> str | None:
-    """Who holds what a run would take: an open question, or a refusal that still stands."""
+    """Return the person's part in holding due messages: an open question, or a refusal that still counts."""
     if asked is not None:
         return f"plan {asked.plan_id} waits for a person's approval"
-    # Without a plan it is no word on what is due: a request was refused by a rule (DEL-8).
+    # A refusal without a plan says nothing about due messages: a rule refused a person's request (DEL-8).
     if last is not None and last[1].name == "refused" and last[1].plan_id is not None and now < last[1].as_of + policy.approval_ttl_us:
         return last[1].detail
     return None

@@ -1,4 +1,4 @@
-"""One topic: its log or its documents, its settings and where they come from, and its readers.
+"""One topic: its log or its documents, its settings with their origins, and its readers.
 
 The figures follow from plans, outcomes and the tables' own metadata. No other state is stored."""
 
@@ -34,7 +34,7 @@ _RUNS_SHOWN = 10
 
 
 class DueTopic(View):
-    """Whether a topic is due, with the reason."""
+    """A topic that is due or not, with the reason."""
 
     topic: TopicName
     due: bool
@@ -126,7 +126,7 @@ class RunNow(View):
 
 
 class TopicView(View):
-    """A topic of messages, or one of `documents`, with its settings.
+    """A topic of messages or of `documents`, with its settings.
 
     Args:
         compacted_missing: The reason why the compacted view cannot be read.
@@ -209,7 +209,7 @@ class AlteredTopic(TopicView):
 
 
 class ProgressView(View):
-    """A consumer's progress in one partition. `offset` None: it has read nothing yet."""
+    """A consumer's progress in one partition. `offset` is None if the consumer has read nothing yet."""
 
     partition: Number
     offset: Number | None
@@ -224,7 +224,7 @@ class ProgressView(View):
 
 
 class ConsumerView(View):
-    """A reader. `pins`: messages are kept for it; `falls_silent_at`: the last instant at which they are, None: always."""
+    """A reader. `pins` is True while the topic keeps messages for it, until `falls_silent_at`. None: for ever."""
 
     consumer: str
     replica: bool
@@ -373,7 +373,7 @@ def consumers_view(s: Services, name: TopicName) -> list[ConsumerView]:
 
 
 def _alive_until(own: Iterable[Progress], policy: Policy) -> Instant | None:
-    """The last instant at which it keeps anything; None: always."""
+    """Return the last instant when the reader keeps messages. None: it keeps them for ever."""
     end = silent_at(own, policy)
     return None if end is None else Instant(end - 1)
 
