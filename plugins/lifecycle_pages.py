@@ -1,7 +1,7 @@
-"""Pages inside Airflow's UI: every topic's state, one topic, one plan, and the outcomes of a run, or what it showed. Read-only.
+"""Read-only pages inside Airflow's UI: every topic's state, one topic, one plan, and the outcomes or the preview of a run.
 
-A user who may read the message cleaner's DAG may read the overview and the topics' pages. A run's page asks for its own DAG as well, and a
-plan's page for each DAG whose run worked on the plan. The dependency stands on the application, so no route can lack it.
+A user who may read the message cleaner's DAG may read the overview and the topics' pages. A run's page also needs read access to the run's
+DAG, and a plan's page to each DAG whose run worked on the plan. The application itself has the access check, so no route can lack it.
 """
 
 # No `from __future__ import annotations`: FastAPI would take the parameters of functions made inside a function for queries.

@@ -1,4 +1,4 @@
-"""Application: plan the reclaim of topics' space for one run. No reader sees what goes, so Airflow runs this with `--without-spark`."""
+"""Application: plan the reclaim of topics' space for one run. The removed files have no visible rows, so Airflow uses `--without-spark`."""
 
 from message_lifecycle.app.applications import planning, run_application
 

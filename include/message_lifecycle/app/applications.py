@@ -218,7 +218,7 @@ def planning(description: str | None, *, work: Scheduled) -> Callable[[], int]:
 
 # The one error boundary of the Spark applications, and the watch over their parent.
 #
-# A driver whose parent died must not go on writing: its task has been failed, and another try may run. So a thread leaves as
+# A driver whose parent died must not go on writing: Airflow has failed its task, and another try may run. So a thread ends the process as
 # soon as the parent process changes.
 
 
@@ -246,9 +246,9 @@ def watch_parent(leave: Callable[[int], None] = os._exit, parent: Callable[[], i
 
 
 def run_application(main: Callable[[], int]) -> None:
-    """Run an application's main function and leave with its status. Our errors print what to do, others their trace.
+    """Run an application's main function and exit with its status. Our own errors print a remedy, other errors their trace.
 
-    Spark starts first, and runs all tasks of the application. With the argument `--without-spark` it does not start.
+    Spark starts first, and runs all tasks of the application. With the argument `--without-spark`, Spark does not start.
     """
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     for noisy in ("py4j", "pyiceberg", "great_expectations"):

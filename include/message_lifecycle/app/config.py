@@ -31,7 +31,7 @@ DEBUG = "LIFECYCLE_DEBUG"
 
 
 def missing_configuration() -> BadInput:
-    """Neither the environment nor a running embedded default says where the ledger is."""
+    """Return the error for a ledger that neither the environment nor a running embedded default names."""
     return BadInput(
         f"no ledger is configured: {LEDGER_URL} is not set and no embedded default is set up here. Run `make up`, or set {LEDGER_URL}.",
         code="MissingConfiguration",

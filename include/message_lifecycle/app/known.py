@@ -49,8 +49,8 @@ def why_absent(s: Services, name: TopicName, error: UnknownTopic) -> LifecycleEr
 def require_not_missing(s: Services, name: TopicName) -> None:
     """Refuse to create a topic in the place of a missing one.
 
-    A new, empty topic of the same name would end every question about the missing one: `status` would be ok, and an open
-    erasure would find nothing and end with a receipt.
+    A new, empty topic of the same name would hide the loss of the missing topic. `status` would be ok, and an open erasure would find
+    nothing and end with a receipt.
 
     Raises:
         PartlyUnavailable: The topic is missing (`TopicMissing`), and stays missing until `topic forget`.
@@ -67,8 +67,8 @@ def is_missing(s: Services, name: TopicName) -> bool:
 def of_it_alone(s: Services, name: TopicName, error: Exception) -> LifecycleError:
     """Return the error to report for one topic while the other topics go on.
 
-    The barrier of one topic catches every exception: another program can bring a table into a state that nobody foresaw, and that must
-    not hide the other topics. A defect is logged with its traceback and reported as InternalError.
+    The barrier of one topic catches every exception. Another program can bring a table into an unforeseen state, and that must not hide the
+    other topics. A defect is logged with its traceback and reported as InternalError.
 
     Raises:
         Unavailable: The error concerns the other topics, too, because a system that all need is away.

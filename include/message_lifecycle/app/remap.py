@@ -71,20 +71,20 @@ class Remapped:
 
     Args:
         batches: The batches that were taken by another mapping.
-        removal: How the plan ended that removes their messages; None: there was nothing to remove.
-        result: What came in; None: the removal waits, or was refused.
+        removal: The outcome of the plan that removes their messages. None: there was nothing to remove.
+        result: The result of the new ingest. None: the removal waits, or was refused.
     """
 
     batches: tuple[str, ...]
     removal: Outcome | None
     result: IngestResult | None
     refused: int = 0
-    """Rows that the batches had refused, and that came in again with their files."""
+    """The number of rows that the batches had refused, and that came in again with their files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Word:
-    """Who asks for a remap, and why."""
+    """The requester of a remap, and the reason."""
 
     by: str
     why: str

@@ -21,7 +21,7 @@ from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.request import DeleteTopic, ReclaimDeleted
 from message_lifecycle.model.tables import DeletedTopic
 
-# Compaction by hand: one topic, now, whether it asks for compaction or not (CMP-10).
+# Compaction by hand: one topic, now, even if its settings do not ask for compaction (CMP-10).
 
 
 _WORK: Scheduled = "compaction"

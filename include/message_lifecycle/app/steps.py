@@ -162,7 +162,7 @@ def _restore_moved_tables(s: Services, plan: Plan) -> Outcome | None:
 
 
 def stage(s: Services, plan_id: str) -> Staged:
-    """Make every change where no reader sees it."""
+    """Stage every change of the plan where no reader sees it."""
     plan = _open(s, plan_id).plan
     with _staging(s, plan):
         record = _open(s, plan_id)

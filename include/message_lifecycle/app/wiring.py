@@ -23,7 +23,7 @@ from message_lifecycle.model.settings import resolve
 from message_lifecycle.model.topic import NO_OPTIONS, Backend, StoreOptions
 
 if TYPE_CHECKING:
-    from message_lifecycle.app.scenario import MakeWorld, World  # pydantic comes with it: only where a scenario runs
+    from message_lifecycle.app.scenario import MakeWorld, World  # its import loads pydantic, which only scenarios need
     from message_lifecycle.gates.runner import GreatExpectationsGate
     from message_lifecycle.ledger import Ledger
     from message_lifecycle.ports import Groups

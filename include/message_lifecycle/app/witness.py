@@ -115,7 +115,7 @@ class Repair:
         repaired: Names of the tables whose state the repair rewrote. Empty if a person only checked.
         set_back: Consumer, partition and former offset, for each consumer that was set back.
         files: Files whose messages the rollback took away; `ingest` takes them again.
-        missing: Tables beside the log that the ledger knows and the catalog lacks.
+        missing: Tables next to the log that the ledger knows and the catalog lacks.
         given_up: Missing tables that a person gave up in this repair.
     """
 

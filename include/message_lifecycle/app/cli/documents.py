@@ -48,7 +48,7 @@ def add(
 ) -> None:
     """Add changes, all or none, from JSON lines: document, server_seq, client, payload, and at (the time, if it is known).
 
-    A server_seq is the document's next one: 1, 2, 3 and so on. The payload is what the topic's fold takes.
+    A server_seq is the document's next one: 1, 2, 3 and so on. The payload is in the format of the topic's fold.
     """
     from message_lifecycle.app.change_lines import read_changes
     from message_lifecycle.app.documents import add_changes

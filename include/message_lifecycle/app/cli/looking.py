@@ -31,9 +31,9 @@ def status(
 ) -> int:
     """Say whether every topic is cleaned as it should be; exit status 1 when one is not.
 
-    A topic is not well when anything that its settings or requests oblige is later than its max_overdue, unless a legal hold or an
-    undone plan keeps all of it; when more than half of a batch was refused and nobody has seen to it; when its cleaner is disabled; when nobody answers its question; or when its last run was blocked,
-    starved or failed.
+    A topic is not well if due work of its settings or requests is later than its max_overdue, unless a legal hold or an undone plan keeps
+    all of it. A topic is not well either if a batch with more than half of its rows refused waits for a person, if its cleaner is disabled,
+    if nobody answers its question, or if its last run was blocked, starved or failed.
     """
     from message_lifecycle.app.views.status import status as judge
     from message_lifecycle.app.views.status import status_blocks

@@ -102,8 +102,8 @@ def ingest(
 ) -> int:
     """Bring a folder of JSON lines, CSV or Parquet files into a topic, each file exactly once.
 
-    Exit status 5: every row of a batch was refused, and nothing of it was taken; or the removal of a remap waits for a person. The same
-    command goes on then.
+    Exit status 5: every row of a batch was refused, and no message was taken; or the removal of a remap waits for a person. After the
+    approval, the same command continues.
     """
     from message_lifecycle.app.ingest import ingest as take
     from message_lifecycle.app.remap import RemovalOpen

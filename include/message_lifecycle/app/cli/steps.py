@@ -40,7 +40,7 @@ def due(
 ) -> int:
     """Say which topics have something to remove, without starting Spark.
 
-    Exit status 0: all could be judged, due or not; else by the kind of error that stands in a topic's line.
+    Exit status 0: every topic was judged, due or not. Otherwise the status depends on the error in a topic's line.
     """
     from message_lifecycle.app.due import due as judge
     from message_lifecycle.app.known import all_topics

@@ -155,8 +155,8 @@ def copy(ctx: typer.Context, topic: TopicArgument, output: OutputOption = Output
 def view_(ctx: typer.Context, topic: TopicArgument, output: OutputOption = Output.text) -> None:
     """Make or renew the view that hides dead messages from every reader at once, and print its name.
 
-    Creating and altering a topic does it, and so does each run; this is for the time between a change of the server's settings and
-    the next run.
+    Creating a topic, altering it, and every run update the view, too. Use this command between a change of the server's settings and the
+    next run.
     """
     from message_lifecycle.app.topics import live_view
 

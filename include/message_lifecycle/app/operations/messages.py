@@ -135,8 +135,8 @@ def _view_differences(s: Services, plan: Plan, staged: Staged) -> list[str]:
 
 
 _TRIES = 4
-"""The number of attempts to plan without the waiting messages. Remaining messages may make further messages wait. After the last attempt, all
-messages past the horizon wait."""
+"""The number of attempts to plan without the waiting messages. Remaining messages may make further messages wait. After the last attempt,
+all messages past the horizon wait."""
 
 
 class Cleaning(OfMessages):
@@ -189,7 +189,7 @@ def _of_plan(made: Plan, kind: ObligationKind) -> Owed:
 
 
 class MessageCleaner(Cleaning):
-    """Removes what has expired, lived its time, or lies beyond the topic's limits."""
+    """Removes messages that are expired, past their own TTL, or beyond the topic's limits."""
 
     name = "message_cleaner"
     command = "run"
@@ -236,7 +236,7 @@ class MessageCleaner(Cleaning):
 
 
 class Retention(Cleaning):
-    """Removes what lies beyond the topic's limits by age, number and size (RET-5)."""
+    """Removes messages beyond the topic's limits by age, number and size (RET-5)."""
 
     name = "retention"
     on_records = True
@@ -478,7 +478,7 @@ def _goes(offset: int, request: PurgeKey, of_log: Iterable[int], going: Iterable
     return True
 
 
-# The sweep: markers that are owed for what another writer removed (MRK-2), found out by the table's history alone.
+# The sweep for missing markers after removals by another writer (MRK-2). The sweep reads only the table's history.
 
 
 class MarkerGeneration(OfMessages):
