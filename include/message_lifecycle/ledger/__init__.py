@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from sqlalchemy import Connection, Select, bindparam, func, or_, select, update
 from sqlalchemy.sql.dml import ReturningUpdate
@@ -144,18 +144,18 @@ def _identity(connection: Connection) -> tuple[str, int]:
 
 
 @cache
-def _own_identity() -> Select[tuple[str, int]]:
+def _own_identity() -> Select[str, int]:
     return select(tables.meta.c.uuid, tables.meta.c.sequence)
 
 
 @cache
-def _next_sequence() -> ReturningUpdate[Any]:
+def _next_sequence() -> ReturningUpdate[str, int]:
     grown = update(tables.meta).values(sequence=tables.meta.c.sequence + 1)
     return grown.returning(tables.meta.c.uuid, tables.meta.c.sequence)
 
 
 @cache
-def _last_sequence() -> Select[Any]:
+def _last_sequence() -> Select[int | None]:
     kept = tables.topics.c
     return select(func.max(kept.last_sequence)).where(or_(kept.topic == bindparam("of_topic"), kept.topic == _ANY_TOPIC))
 

@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
 
 from sqlalchemy import Connection, Table, delete, func, select
 
@@ -33,7 +32,7 @@ _PORTION_ROWS = 500
 _PORTION_BYTES = 4_000_000
 """A plan's document may have 8 MB. The reader yields rows before many documents are in memory."""
 
-Portion = tuple[str, list[dict[str, Any]]]
+Portion = tuple[str, list[dict[str, object]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +123,7 @@ class BackupWriter:
         self.counts[name] = 0
         self._line({"table": name, "columns": columns})
 
-    def row(self, values: list[Any]) -> None:
+    def row(self, values: list[object]) -> None:
         self.counts[self._table] += 1
         self._line(values)
 
@@ -173,7 +172,7 @@ def portions(path: Path) -> Iterator[Portion]:
     Raises BrokenBackup, possibly only at the end. The caller must then drop all earlier portions.
     """
     digest, counts = hashlib.sha256(), dict[str, int]()
-    table, columns, rows, size = "", list[str](), list[dict[str, Any]](), 0
+    table, columns, rows, size = "", list[str](), list[dict[str, object]](), 0
     ended = False
     for number, line in enumerate(_lines(path), start=1):
         content = _parse(path, line, number)
@@ -200,7 +199,7 @@ def portions(path: Path) -> Iterator[Portion]:
         raise broken_backup(str(path), "its end is missing")
 
 
-def _parse(path: Path, line: bytes, number: int) -> Any:
+def _parse(path: Path, line: bytes, number: int) -> object:
     try:
         return json.loads(line)
     except ValueError:

@@ -21,8 +21,6 @@ from sqlalchemy import (
     Connection,
     Engine,
     Insert,
-    Row,
-    Select,
     StaticPool,
     Table,
     bindparam,
@@ -35,11 +33,13 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine.interfaces import CompiledCacheType
 from sqlalchemy.exc import ArgumentError, InterfaceError, OperationalError
 from sqlalchemy.sql.dml import ReturningInsert, ReturningUpdate
 
 from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.codec import invalid_ledger_url, ledger_unavailable
+from message_lifecycle.ledger.tables import FoundRow, Query
 from message_lifecycle.model.errors import TopicBusy, clock_skewed
 from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, format_instant, of_datetime
 from message_lifecycle.model.names import TopicName
@@ -71,7 +71,7 @@ class _Look:
 
     database: Database
     connection: Connection
-    rows: dict[Select[Any], dict[str, list[Row[Any]]]] = field(default_factory=dict)
+    rows: dict[Query, dict[str, list[FoundRow]]] = field(default_factory=dict)
     now: Instant | None = None
 
 
@@ -252,7 +252,7 @@ _ONE_CONNECTION: Any = {"poolclass": StaticPool, "connect_args": {"check_same_th
 
 
 @cache
-def _in_memory() -> tuple[Engine, dict[Any, Any]]:
+def _in_memory() -> tuple[Engine, CompiledCacheType]:
     """Return the dialect and the compiled statements that all in-memory databases of this process share.
 
     Otherwise a scenario would spend most of its time compiling statements.
@@ -308,7 +308,7 @@ def _insert_or_set(dialect: str, table: Table, names: frozenset[str]) -> postgre
 
 
 @cache
-def _insert_if_absent(dialect: str, table: Table) -> ReturningInsert[Any]:
+def _insert_if_absent(dialect: str, table: Table) -> ReturningInsert[*tuple[object, ...]]:
     return _insert(dialect)(table).on_conflict_do_nothing().returning(*table.primary_key)
 
 
@@ -326,7 +326,7 @@ def _insertion(table: Table) -> Insert:
     return insert(table)
 
 
-def add_rows(connection: Connection, table: Table, rows: Sequence[dict[str, Any]]) -> None:
+def add_rows(connection: Connection, table: Table, rows: Sequence[dict[str, object]]) -> None:
     """Insert many rows, a few hundred in one statement."""
     for start in range(0, len(rows), _ROWS_AT_ONCE):
         connection.execute(_insertion(table), rows[start : start + _ROWS_AT_ONCE])
@@ -338,7 +338,7 @@ class Part:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def _rows(self, query: Select[Any], **given: object) -> Sequence[Row[Any]]:
+    def _rows(self, query: Query, **given: object) -> Sequence[FoundRow]:
         """Read in a separate transaction.
 
         Args:
@@ -347,7 +347,7 @@ class Part:
         with self._database.reading() as connection:
             return connection.execute(query, given).all()
 
-    def _of_topic(self, every: Select[Any], topic: TopicName, *, one: Select[Any] | None = None) -> Sequence[Row[Any]]:
+    def _of_topic(self, every: Query, topic: TopicName, *, one: Query | None = None) -> Sequence[FoundRow]:
         """Return the rows of one topic. In a look, one query reads the rows of all topics.
 
         Args:
@@ -357,7 +357,7 @@ class Part:
         looked = self._in_look(every, "topic", key_of(topic))
         return self._rows(_one_topic(every) if one is None else one, of_topic=key_of(topic)) if looked is None else looked
 
-    def _in_look(self, every: Select[Any], column: str, value: str) -> Sequence[Row[Any]] | None:
+    def _in_look(self, every: Query, column: str, value: str) -> Sequence[FoundRow] | None:
         """Return the rows whose column has the value, from one query for all values. None if the thread is in no look.
 
         Args:
@@ -367,20 +367,20 @@ class Part:
         if looking is None:
             return None
         if every not in looking.rows:
-            found: dict[str, list[Row[Any]]] = {}
+            found: dict[str, list[FoundRow]] = {}
             for row in self._rows(every):
                 found.setdefault(row._mapping[column], []).append(row)
             looking.rows[every] = found
         return looking.rows[every].get(value, ())
 
-    def _value(self, query: Select[Any], **given: object) -> Any:
+    def _value(self, query: Query, **given: object) -> int | None:
         """Return the value of one row and column. None if the row is missing."""
         with self._database.reading() as connection:
             return connection.execute(query, given).scalar_one_or_none()
 
 
 @cache
-def _one_topic(every: Select[Any]) -> Select[Any]:
+def _one_topic(every: Query) -> Query:
     return every.where(every.selected_columns["topic"] == bindparam("of_topic"))
 
 
@@ -401,7 +401,7 @@ def next_event(connection: Connection) -> int:
 
 
 @cache
-def _next_event() -> ReturningUpdate[Any]:
+def _next_event() -> ReturningUpdate[int]:
     return update(tables.meta).values(event=tables.meta.c.event + 1).returning(tables.meta.c.event)
 
 

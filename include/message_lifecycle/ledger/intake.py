@@ -11,13 +11,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from sqlalchemy import Connection, Row, Table, delete, select, update
+from sqlalchemy import Connection, Table, delete, select, update
 
 from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.codec import canonical, settings_from_json
 from message_lifecycle.ledger.database import Part, add_rows, claim_topic, key_of, next_event, put
+from message_lifecycle.ledger.tables import FoundRow
 from message_lifecycle.model.errors import batch_not_open, changed_file, open_batch, repeated_file, unknown_batch
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
@@ -311,7 +311,7 @@ def _settle_mended(connection: Connection, topic: str, path: str) -> None:
     connection.execute(delete(_refused).where(*here))
 
 
-def _refused_batch(topic: TopicName, row: Row[Any]) -> RefusedBatch:
+def _refused_batch(topic: TopicName, row: FoundRow) -> RefusedBatch:
     return RefusedBatch(
         batch_id=row.batch_id,
         topic=topic,
@@ -342,7 +342,7 @@ def _by_path(topic: TopicName, files: Iterable[SourceFile]) -> dict[str, SourceF
     return found
 
 
-def _find(connection: Connection, batch_id: str) -> Row[Any] | None:
+def _find(connection: Connection, batch_id: str) -> FoundRow | None:
     return connection.execute(select(_batches).where(_batches.c.batch_id == batch_id).with_for_update()).first()
 
 
@@ -373,7 +373,7 @@ def _not_taken(connection: Connection, topic: TopicName, wanted: dict[str, Sourc
     return tuple(wanted[path] for path in sorted(wanted) if path not in taken)
 
 
-def _taken(connection: Connection, topic: TopicName, wanted: Iterable[str]) -> Iterator[Any]:
+def _taken(connection: Connection, topic: TopicName, wanted: Iterable[str]) -> Iterator[FoundRow]:
     """Yield the rows of batches with those paths, in order of their path."""
     return _in_table(connection, _files, topic, wanted)
 
@@ -384,7 +384,7 @@ def _is_replayed(connection: Connection, batch_id: str) -> bool:
     return bool(found == "replayed")
 
 
-def _in_table(connection: Connection, table: Table, topic: TopicName, wanted: Iterable[str]) -> Iterator[Any]:
+def _in_table(connection: Connection, table: Table, topic: TopicName, wanted: Iterable[str]) -> Iterator[FoundRow]:
     paths = sorted(wanted)
     for start in range(0, len(paths), _NAMES_AT_ONCE):
         some = paths[start : start + _NAMES_AT_ONCE]

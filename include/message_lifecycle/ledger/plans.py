@@ -8,14 +8,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from sqlalchemy import Connection, Delete, Row, Select, Update, bindparam, func, select, update
+from sqlalchemy import Connection, Delete, Update, bindparam, func, select, update
 
 from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.codec import from_json, plan_from_json, plan_id_of, recorded_state, to_json
 from message_lifecycle.ledger.database import Part, add, add_rows, claim_topic, key_of, next_event, topic_of
 from message_lifecycle.ledger.runs import link, write_outcome
+from message_lifecycle.ledger.tables import FoundRow, Query
 from message_lifecycle.model.errors import NotReady, OpenPlan, UnknownPlan, already_answered, ambiguous_plan, void_answer
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
@@ -282,7 +283,7 @@ class Plans(Part):
             row = _locked(connection, plan_id)
             _set(connection, row, cleared_at=self._database.now(connection))
 
-    def _load(self, query: Select[Any], **given: object) -> list[PlanRecord]:
+    def _load(self, query: Query, **given: object) -> list[PlanRecord]:
         return [record_of(row, plan_from_json(row.document, row.plan_id, row.text_id)) for row in self._rows(query, **given)]
 
     def _by_beginning(self, beginning: str) -> str:
@@ -297,11 +298,11 @@ class Plans(Part):
 
 
 @cache
-def state_of_plans() -> Select[Any]:
+def state_of_plans() -> Query:
     return select(_plans, tables.outcomes.c.outcome).outerjoin(tables.outcomes, tables.outcomes.c.event == _plans.c.outcome_event)
 
 
-def _since(query: Select[Any], topic: TopicName, operations: Collection[Operation], published_after: Instant) -> Select[Any]:
+def _since(query: Query, topic: TopicName, operations: Collection[Operation], published_after: Instant) -> Query:
     """Select plans with an outcome after that time. See `published_at`."""
     outcomes = tables.outcomes
     return query.join(outcomes, _plans.c.outcome_event == outcomes.c.event).where(
@@ -313,23 +314,23 @@ def _since(query: Select[Any], topic: TopicName, operations: Collection[Operatio
 
 
 @cache
-def _whole_plans() -> Select[Any]:
+def _whole_plans() -> Query:
     documents = tables.plan_documents
     return state_of_plans().add_columns(documents.c.document, documents.c.text_id).join(documents, documents.c.plan_id == _plans.c.plan_id)
 
 
 @cache
-def _whole_plan() -> Select[Any]:
+def _whole_plan() -> Query:
     return _whole_plans().where(_plans.c.plan_id == bindparam("of_plan"))
 
 
 @cache
-def _whole_open_plan() -> Select[Any]:
+def _whole_open_plan() -> Query:
     return _whole_plans().where(_plans.c.topic == bindparam("of_topic"), _plans.c.state != "closed")
 
 
 @cache
-def _whole_published() -> Select[Any]:
+def _whole_published() -> Query:
     """Select the newest plan of an operation for an interval."""
     of_interval = (
         _plans.c.topic == bindparam("of_topic"),
@@ -341,27 +342,27 @@ def _whole_published() -> Select[Any]:
 
 
 @cache
-def _state_of_plan() -> Select[Any]:
+def _state_of_plan() -> Query:
     return state_of_plans().where(_plans.c.plan_id == bindparam("of_plan"))
 
 
 @cache
-def _known() -> Select[Any]:
+def _known() -> Query:
     return select(_plans.c.plan_id).where(_plans.c.plan_id == bindparam("of_plan"))
 
 
 @cache
-def _known_and_locked() -> Select[Any]:
+def _known_and_locked() -> Query:
     return _known().with_for_update()
 
 
 @cache
-def _open_plan_of_topic() -> Select[Any]:
+def _open_plan_of_topic() -> Query:
     return select(_plans.c.plan_id, _plans.c.recorded_at).where(_plans.c.topic == bindparam("of_topic"), _plans.c.state != "closed")
 
 
 @cache
-def _uncleared() -> Select[Any]:
+def _uncleared() -> Query:
     closed = (_plans.c.topic == bindparam("of_topic"), _plans.c.state == "closed")
     return select(_plans.c.plan_id).where(*closed, _plans.c.cleared_at.is_(None)).order_by(_plans.c.event)
 
@@ -376,7 +377,7 @@ def _setting() -> Update:
     return update(_plans).where(_plans.c.plan_id == bindparam("of_plan"))
 
 
-def record_of(row: Row[Any], plan: Plan) -> PlanRecord:
+def record_of(row: FoundRow, plan: Plan) -> PlanRecord:
     return PlanRecord(
         plan=plan,
         state=recorded_state(row.state, row.judgement, row.approval),
@@ -390,7 +391,7 @@ def record_of(row: Row[Any], plan: Plan) -> PlanRecord:
     )
 
 
-def _summary(row: Row[Any]) -> PlanSummary:
+def _summary(row: FoundRow) -> PlanSummary:
     return PlanSummary(
         plan_id=row.plan_id,
         operation=row.operation,
@@ -456,7 +457,7 @@ def _refuse_second(connection: Connection, topic: TopicName) -> None:
         raise OpenPlan(str(topic), other.plan_id, format_instant(other.recorded_at))
 
 
-def _locked(connection: Connection, plan_id: str) -> Row[Any]:
+def _locked(connection: Connection, plan_id: str) -> FoundRow:
     connection.execute(_known_and_locked(), {"of_plan": plan_id})
     # A second statement: after waiting for the lock, it must see the outcome that the previous holder wrote.
     row = connection.execute(_state_of_plan(), {"of_plan": plan_id}).first()
@@ -465,28 +466,28 @@ def _locked(connection: Connection, plan_id: str) -> Row[Any]:
     return row
 
 
-def _open(connection: Connection, plan_id: str, event: Event) -> Row[Any]:
+def _open(connection: Connection, plan_id: str, event: Event) -> FoundRow:
     row = _locked(connection, plan_id)
     if row.state == PlanState.CLOSED:
         _require(row, event)
     return row
 
 
-def _found(row: Row[Any]) -> str:
+def _found(row: FoundRow) -> str:
     return f"closed ({row.outcome_name})" if row.state == PlanState.CLOSED else str(row.state)
 
 
-def _require(row: Row[Any], event: Event) -> PlanState:
+def _require(row: FoundRow, event: Event) -> PlanState:
     """Return the state after the event. Raises NotReady."""
     return after(row.plan_id, recorded_state(row.state, row.judgement, row.approval), event, ended=_found(row))
 
 
-def _move(connection: Connection, row: Row[Any], event: Event, **values: object) -> None:
+def _move(connection: Connection, row: FoundRow, event: Event, **values: object) -> None:
     """Write the event's values and the state after it. Raises NotReady."""
     _set(connection, row, state=_require(row, event).word, **values)
 
 
-def _set(connection: Connection, row: Row[Any], **values: object) -> None:
+def _set(connection: Connection, row: FoundRow, **values: object) -> None:
     connection.execute(_setting(), {"of_plan": row.plan_id, **values})
 
 

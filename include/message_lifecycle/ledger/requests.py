@@ -6,13 +6,14 @@ import base64
 import json
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cache
-from typing import Any, assert_never
+from typing import assert_never
 
-from sqlalchemy import Column, ColumnElement, Connection, Row, Select, Table, bindparam, delete, insert, select, union, update
+from sqlalchemy import Column, ColumnElement, Connection, Table, bindparam, delete, insert, select, union, update
 
 from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.codec import canonical, corrupt_record, plan_id_of
 from message_lifecycle.ledger.database import Part, add_if_absent, add_rows, claim_topic, key_of, next_event, put, topic_of
+from message_lifecycle.ledger.tables import FoundRow, Query
 from message_lifecycle.model.change import Range, Undone
 from message_lifecycle.model.document import ACCEPTED_OWN
 from message_lifecycle.model.erasure import ErasureRequest, ErasureState, KeyDigest, Lifted, Matches
@@ -44,7 +45,7 @@ _undone, _ranges = tables.undone, tables.undone_ranges
 
 
 @cache
-def _all_holds(*, released: bool) -> Select[Any]:
+def _all_holds(*, released: bool) -> Query:
     query = select(_holds).order_by(_holds.c.placed_at, _holds.c.hold_id)
     return query if released else query.where(_holds.c.released_at.is_(None))
 
@@ -197,7 +198,7 @@ def _columns(what: What) -> dict[str, object]:
             assert_never(never)
 
 
-def _hold_of(row: Row[Any]) -> Hold:
+def _hold_of(row: FoundRow) -> Hold:
     return Hold(
         hold_id=row.hold_id,
         topic=topic_of(row.topic),
@@ -211,7 +212,7 @@ def _hold_of(row: Row[Any]) -> Hold:
     )
 
 
-def _what_of(row: Row[Any]) -> What:
+def _what_of(row: FoundRow) -> What:
     if row.kind == "topic":
         return HeldTopic()
     if row.kind == "key":
@@ -230,11 +231,11 @@ def forget_undone(connection: Connection, topic: TopicName) -> None:
     connection.execute(delete(_undone).where(_undone.c.topic == key_of(topic)))
 
 
-def _row(connection: Connection, plan_id: str) -> Row[Any] | None:
+def _row(connection: Connection, plan_id: str) -> FoundRow | None:
     return connection.execute(select(_undone).where(_undone.c.plan_id == plan_id)).first()
 
 
-def _read(connection: Connection, row: Row[Any], at: tuple[int, int] | None = None) -> Undone:
+def _read(connection: Connection, row: FoundRow, at: tuple[int, int] | None = None) -> Undone:
     of_plan = select(_ranges).where(_ranges.c.plan_id == row.plan_id).order_by(_ranges.c.partition, _ranges.c.first_offset)
     if at is not None:
         partition, offset = at
@@ -261,7 +262,7 @@ _receipts = tables.erasure_receipts
 _SHOWN = 10
 _TELLING = frozenset(("asks", "blocked", "detail", "document", "found", "text", "warnings"))
 """Fields of plans, stages, reports, approvals and outcomes that hold a document's name, or a text that may contain one."""
-_STATE: tuple[tuple[Column[Any], ColumnElement[bool] | None], ...] = (
+_STATE: tuple[tuple[Column[str], ColumnElement[bool] | None], ...] = (
     (tables.synced_seqs.c.document, None),
     (tables.document_owners.c.document, None),
     (tables.document_settings.c.name, tables.document_settings.c.level == "document"),
@@ -430,11 +431,11 @@ def _find(connection: Connection, beginning: str) -> ErasureRequest:
 
 
 @cache
-def _whole_request() -> Select[Any]:
+def _whole_request() -> Query:
     return select(_erasures).where(_erasures.c.request_id == bindparam("of_request"))
 
 
-def _request(row: Row[Any]) -> ErasureRequest:
+def _request(row: FoundRow) -> ErasureRequest:
     lifted = None if row.lifted is None else json.loads(row.lifted)
     return ErasureRequest(
         request_id=row.request_id,
@@ -476,7 +477,7 @@ class _Names:
     def in_json(self, text: str) -> str:
         return canonical(self._in_value(json.loads(text), tells=False))
 
-    def _in_value(self, value: Any, *, tells: bool) -> Any:
+    def _in_value(self, value: object, *, tells: bool) -> object:
         match value:
             case str():
                 return self.in_text(value) if tells else value

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, bindparam, exists, func, select, update
 
@@ -156,7 +155,7 @@ class Runs(Part):
 
 
 @cache
-def _newest_outcomes(*, one_topic: bool) -> Select[Any]:
+def _newest_outcomes(*, one_topic: bool) -> Select[str, int, str]:
     of = tables.outcomes.c
     last = select(func.max(of.event)).group_by(of.topic, of.operation, of.name)
     last = last.where(of.topic == bindparam("of_topic")) if one_topic else last

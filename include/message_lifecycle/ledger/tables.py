@@ -6,9 +6,15 @@ instants are microseconds, JSON is canonical text. `event` numbers rows in the o
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, CheckConstraint, Column, Index, MetaData, Table, Text, text
+from typing import Any
+
+from sqlalchemy import BigInteger, CheckConstraint, Column, Index, MetaData, Row, Select, Table, Text, text
 
 metadata = MetaData()
+
+Query = Select[*tuple[Any, ...]]
+FoundRow = Row[*tuple[Any, ...]]
+"""A query of these tables, and a row that it finds: SQLAlchemy knows no types of a table's columns."""
 
 
 def _key(name: str, kind: type[Text] | type[BigInteger] = Text) -> Column[object]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, Table, delete, select, tuple_, union_all, update
 
@@ -37,7 +36,7 @@ _ALL_LOOKS = select(tables.looks)
 
 
 @cache
-def _all_settings(table: Table) -> Select[Any]:
+def _all_settings(table: Table) -> Select[str, str]:
     return select(table.c.topic, table.c.settings)
 
 
@@ -197,8 +196,7 @@ class TopicState(Part):
     def swept(self, topic: TopicName) -> int | None:
         """Return the last swept snapshot. None: no sweep yet."""
         kept = tables.swept.c
-        found: int | None = self._value(select(kept.snapshot_id).where(kept.topic == key_of(topic)))
-        return found
+        return self._value(select(kept.snapshot_id).where(kept.topic == key_of(topic)))
 
     def set_looks(self, operation: Operation, found: Mapping[TopicName, bool], *, as_of: Instant) -> None:
         """Record that a run has looked at these topics now.

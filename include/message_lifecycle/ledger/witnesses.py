@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
-from sqlalchemy import Row, select, update
+from sqlalchemy import select, update
 
 from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.database import Part, key_of, put
+from message_lifecycle.ledger.tables import FoundRow
 from message_lifecycle.model.facts import LogWitness
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
@@ -146,7 +146,7 @@ class Witnesses(Part):
         return paths
 
 
-def _witness(row: Row[Any]) -> LogWitness:
+def _witness(row: FoundRow) -> LogWitness:
     return LogWitness(
         table_uuid=row.table_uuid,
         kind=row.kind,
