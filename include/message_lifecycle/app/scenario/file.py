@@ -176,18 +176,18 @@ class ExpectStep(_Strict):
     removed: dict[str, str] | None = None
     horizon: dict[str, int] | int | None = None
     removed_counts: dict[str, int] | None = None
-    markers: list[dict[str, Any]] | None = None
-    messages: list[Annotated[tuple[Any, Any], Field(strict=False)]] | None = None
+    markers: list[dict[str, object]] | None = None
+    messages: list[Annotated[tuple[object, object], Field(strict=False)]] | None = None
     offsets: Offsets | None = None
     end_offset: int | dict[str, int] | None = None
     more: bool | None = None
     outcome: str | None = None
     quarantined: int | None = None
-    refused: list[dict[str, Any]] | None = None
+    refused: list[dict[str, object]] | None = None
     cancelled_markers: int | None = None
     changes: list[int | str] | dict[str, list[int]] | None = None
-    history: list[Annotated[tuple[int, Any], Field(strict=False)]] | None = None
-    snapshot: dict[str, Any] | None = None
+    history: list[Annotated[tuple[int, object], Field(strict=False)]] | None = None
+    snapshot: dict[str, object] | None = None
     epoch: int | None = None
     error: str | None = None
 
@@ -233,12 +233,12 @@ class Scenario(_Strict):
     """One scenario; see the field list in the docs."""
 
     id: str
-    server: dict[str, Any] = {}
+    server: dict[str, object] = {}
     stream: str = "test"
     topic: str = "messages"
-    config: dict[str, Any] = {}
-    store: dict[str, Any] = {}
-    topics: dict[str, dict[str, Any]] = {}
+    config: dict[str, object] = {}
+    store: dict[str, object] = {}
+    topics: dict[str, dict[str, object]] = {}
     steps: list[Step]
 
 

@@ -47,7 +47,7 @@ class StepResult:
     step: int
     verb: str
     ok: bool
-    found: dict[str, Any]
+    found: dict[str, object]
     differences: tuple[str, ...] = ()
 
 
@@ -58,7 +58,7 @@ class _Last:
     verb: str = "load"
     topic: TopicName | None = None
     error: LifecycleError | None = None
-    found: dict[str, Any] = field(default_factory=dict)
+    found: dict[str, object] = field(default_factory=dict)
 
 
 class ScenarioRun:
@@ -92,8 +92,9 @@ class ScenarioRun:
             if self._last.error is not None:
                 break
             self._attempt(step.verb, step, lambda step=step: self._do(step))  # type: ignore[misc]  # binds this turn's step
-            if self._last.found.get("plan_id"):
-                self._plans[index] = self._last.found["plan_id"]
+            plan_id = self._last.found.get("plan_id")
+            if isinstance(plan_id, str):
+                self._plans[index] = plan_id
             unexpected = self._last.error is not None and not self._expects_error(index + 1)
             yield self._result(index, step.verb, (f"error: {self._last.error}",) if unexpected else ())
             if unexpected:
@@ -111,7 +112,7 @@ class ScenarioRun:
         following = self._scenario.steps[index : index + 1]
         return bool(following and following[0].expect is not None and following[0].expect.error)
 
-    def _attempt(self, verb: str, step: Step | None, do: Callable[[], dict[str, Any]]) -> None:
+    def _attempt(self, verb: str, step: Step | None, do: Callable[[], dict[str, object]]) -> None:
         self._last = _Last(verb=verb, topic=None if step is None else self._topic(step))
         try:
             self._last.found = do()
@@ -123,7 +124,7 @@ class ScenarioRun:
 
     # The verbs
 
-    def _load(self) -> dict[str, Any]:
+    def _load(self) -> dict[str, object]:
         server = server_settings(self._scenario.server, where="server")
         options = store_options(self._scenario.store, where="store")
         own = {self._scenario.topic: self._scenario.config, **self._scenario.topics}
@@ -136,7 +137,7 @@ class ScenarioRun:
             create_topic(world.services, self._name(name), partitions=partitions, settings=checked[name])
         return {"topics": sorted(own)}
 
-    def _do(self, step: Step) -> dict[str, Any]:
+    def _do(self, step: Step) -> dict[str, object]:
         name = self._topic(step)
         if step.append is not None:
             return self._append(name, step.append)
@@ -185,7 +186,7 @@ class ScenarioRun:
             return self._read(name, step.read)
         return {}
 
-    def _append(self, name: TopicName, messages: list[AppendedMessage]) -> dict[str, Any]:
+    def _append(self, name: TopicName, messages: list[AppendedMessage]) -> dict[str, object]:
         policy = policy_of(self.world.services, name)
         new = [
             NewMessage(
@@ -213,11 +214,11 @@ class ScenarioRun:
         runs = (Instant(step.run.as_of) for step in self._scenario.steps if step.run is not None and step.run.as_of is not None)
         return min(self.world.made_at, max(runs, default=self.world.made_at))
 
-    def _delete(self, name: TopicName, step: DeleteStep) -> dict[str, Any]:
+    def _delete(self, name: TopicName, step: DeleteStep) -> dict[str, object]:
         at = step.at if step.at is not None else self._as_of
         return self._carry_out(name, Instant(at or 0), approve=True, work=verbs.request_of(step))
 
-    def _copy(self, step: CopyStep) -> dict[str, Any]:
+    def _copy(self, step: CopyStep) -> dict[str, object]:
         services, name, origin = self.world.services, self._name(step.to), self._name(step.origin)
         own = origin_of(name, services.topics.describe(name).settings)
         if own != origin:
@@ -227,7 +228,7 @@ class ScenarioRun:
         copy_topic(services, name)
         return {"offsets": [self._shown(position) for position in sorted(set(self._stored(name)) - before)]}
 
-    def _run(self, name: TopicName, step: RunStep) -> dict[str, Any]:
+    def _run(self, name: TopicName, step: RunStep) -> dict[str, object]:
         assert step.as_of is not None
         self._as_of = Instant(step.as_of)
         self.world.set_now(self._as_of)
@@ -236,7 +237,7 @@ class ScenarioRun:
         verbs.settle_erasure(self.world.services, work)
         return found
 
-    def _carry_out(self, name: TopicName, as_of: Instant, *, approve: bool, work: Work) -> dict[str, Any]:
+    def _carry_out(self, name: TopicName, as_of: Instant, *, approve: bool, work: Work) -> dict[str, object]:
         self.world.set_now(as_of)
         services = self.world.services
         before, changes = self._stored(name), verbs.stored_changes(services, name)
@@ -263,7 +264,7 @@ class ScenarioRun:
             "warnings": list(outcome.warnings),
         }  # fmt: skip
 
-    def _read(self, name: TopicName, step: ReadStep) -> dict[str, Any]:
+    def _read(self, name: TopicName, step: ReadStep) -> dict[str, object]:
         services = self.world.services
         if step.document is not None:
             return verbs.read_document(services, name, step)
@@ -374,7 +375,7 @@ def _reason_of(record: PlanRecord | None, position: Position) -> str:
     return "superseded" if named else "not planned"
 
 
-def _markers_of(messages: Iterable[Message]) -> list[dict[str, Any]]:
+def _markers_of(messages: Iterable[Message]) -> list[dict[str, object]]:
     return [
         {"key": text_of(m.key), "headers": [[name, text_of(content)] for name, content in m.headers]}
         for m in messages
@@ -382,11 +383,11 @@ def _markers_of(messages: Iterable[Message]) -> list[dict[str, Any]]:
     ]
 
 
-def _held_of(outcome: Outcome) -> list[dict[str, Any]]:
+def _held_of(outcome: Outcome) -> list[dict[str, object]]:
     return [
         {"partition": h.partition, "from": h.first_base, "to": h.last_offset, "holder": h.holder, "detail": h.detail} for h in outcome.held
     ]
 
 
-def _by_key(markers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _by_key(markers: list[dict[str, object]]) -> list[dict[str, object]]:
     return sorted(markers, key=lambda marker: str(marker.get("key")))

@@ -84,11 +84,11 @@ def settle_erasure(s: Services, work: Work) -> None:
         settle_latest(s, s.ledger.erasure(work.request_id))
 
 
-def hold(s: Services, name: TopicName, step: HoldStep) -> dict[str, Any]:
+def hold(s: Services, name: TopicName, step: HoldStep) -> dict[str, object]:
     return {"hold": place_hold(s, name, **_WORD, key=step.key, offsets=_offsets(step)).hold_id}
 
 
-def release(s: Services, name: TopicName, step: HoldStep) -> dict[str, Any]:
+def release(s: Services, name: TopicName, step: HoldStep) -> dict[str, object]:
     """The hold that was placed in the same words."""
     found = standing(s, name, key=step.key, offsets=_offsets(step))
     if found is None:
@@ -104,7 +104,7 @@ def _offsets(step: HoldStep) -> HeldRange | None:
     return HeldRange(partition=step.partition, first=step.start, last=step.end)
 
 
-def change(s: Services, name: TopicName, step: ChangeStep) -> dict[str, Any]:
+def change(s: Services, name: TopicName, step: ChangeStep) -> dict[str, object]:
     """Check the epochs of all changes, then store all changes of the step in one call."""
     fold = policy_of(s, name).fold
     changes = [
@@ -130,17 +130,17 @@ def _payload(given: DocumentChange, fold: str | None) -> bytes:
         raise InvalidScenario("change.payload", given.payload, '{"base64": "..."} of the update, as the fold is yjs') from None
 
 
-def sync(s: Services, name: TopicName, step: SyncStep) -> dict[str, Any]:
+def sync(s: Services, name: TopicName, step: SyncStep) -> dict[str, object]:
     at = None if step.at is None else Instant(step.at)
     done = documents.sync(s, name, step.document, client=step.client, server_seq=step.server_seq, at=at, epoch=step.epoch)
     return {"server_seq": done.server_seq, "epoch": done.epoch}
 
 
-def detach(s: Services, name: TopicName, step: DetachStep) -> dict[str, Any]:
+def detach(s: Services, name: TopicName, step: DetachStep) -> dict[str, object]:
     return {"detached": documents.detach(s, name, step.document, client=step.client, epoch=step.epoch)}
 
 
-def read_document(s: Services, name: TopicName, step: ReadStep) -> dict[str, Any]:
+def read_document(s: Services, name: TopicName, step: ReadStep) -> dict[str, object]:
     assert step.document is not None
     _check_read(step)
     if step.history:
@@ -189,7 +189,7 @@ def removed_changes(before: Stored, after: Stored, record: PlanRecord | None) ->
     return found
 
 
-def look_at_documents(s: Services, name: TopicName, what: str, expected: object) -> Any:
+def look_at_documents(s: Services, name: TopicName, what: str, expected: object) -> object:
     """Return the stored snapshots or changes, in the form of the expectation.
 
     With several documents, the result is a mapping by document. Changes may also be a list of `document:server_seq`.
@@ -205,7 +205,7 @@ def look_at_documents(s: Services, name: TopicName, what: str, expected: object)
     return [f"{document}:{seq}" for document, seqs in there.items() for seq in seqs]
 
 
-def _newest(s: Services, name: TopicName, document: str) -> dict[str, Any] | None:
+def _newest(s: Services, name: TopicName, document: str) -> dict[str, object] | None:
     snapshots = s.documents.snapshots(name, document)
     policy = policy_of(s, name)
     if not snapshots or policy.fold is None:
@@ -214,7 +214,7 @@ def _newest(s: Services, name: TopicName, document: str) -> dict[str, Any] | Non
     return {"server_seq": snapshots[-1].server_seq, "state": folding.shown()}
 
 
-def configure(s: Services, name: TopicName, given: dict[str, Any]) -> dict[str, Any]:
+def configure(s: Services, name: TopicName, given: dict[str, Any]) -> dict[str, object]:
     """Apply the settings of users, documents and owners in `given` (SNP-9), and return the topic's settings."""
     of_topic = dict(given)
     own = {level: of_topic.pop(level) for level in ("users", "documents", "owners") if level in of_topic}
