@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator, model_validator
@@ -89,7 +89,7 @@ class _Strict(BaseModel):
 
 
 class _Common(_Strict):
-    topics: dict[str, dict[str, Any]] = {}
+    topics: dict[str, dict[str, object]] = {}
 
 
 def _no_nul(path: str) -> str:

@@ -10,7 +10,7 @@ import base64
 import binascii
 import json
 from collections.abc import Iterable, Iterator
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from message_lifecycle.model.document import Change
 from message_lifecycle.model.errors import BadInput, InvalidInstant, InvalidName, invalid_change_line
@@ -41,7 +41,7 @@ class _Line:
             raise self._wrong("line", line.decode(errors="backslashreplace").strip(), f"a JSON object ({error})") from error
         if not isinstance(found, dict):
             raise self._wrong("line", found, f"a JSON object with {', '.join(_KNOWN)}")
-        self._fields: dict[str, Any] = found
+        self._fields: dict[str, object] = found
 
     def change(self, fold: str) -> Change:
         for name in self._fields:

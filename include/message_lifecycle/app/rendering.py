@@ -8,7 +8,7 @@ people.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import Field, dataclass, field, fields, is_dataclass
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 from message_lifecycle.app.wording import text_of
@@ -60,22 +60,25 @@ class Notes:
     title: str = ""
 
 
+Cell = str | Callable[[Any], str]
+"""What a column shows of a view: a field or property by its name, dotted for a part of a part, or a function of the view."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
     """A table of views of one class.
 
     Args:
-        columns: By header, the name of the view's field or property, or a function of the view that returns text. A dotted name leads to a
-            part of a part.
-        wrap: Headers of the columns that shrink on a narrow terminal; by default the last.
-        right: Headers of texts that are aligned like numbers.
+        columns: By header.
+        wrap: Headers of the columns that give way on a narrow terminal; by default the last.
+        right: Headers of texts that are aligned as numbers are.
         absent: By header, the text of a cell without a value; by default it is empty.
         most: The number of rows to show; the others are counted.
         none: The text instead of a table without rows.
         title: The heading of a table that has rows.
     """
 
-    columns: Mapping[str, str | Callable[[Any], str]]
+    columns: Mapping[str, Cell]
     wrap: Sequence[str] = ()
     right: Sequence[str] = ()
     absent: Mapping[str, str] = field(default_factory=dict)
@@ -115,7 +118,7 @@ One = TypeVar("One", bound="View")
 class View:
     """The base of every view, which makes each subclass a frozen, keyword-only dataclass."""
 
-    __dataclass_fields__: ClassVar[dict[str, Any]]
+    __dataclass_fields__: ClassVar[dict[str, Field[object]]]
     table: ClassVar[Table]
     """How a list of such views is shown."""
 
@@ -137,7 +140,7 @@ class View:
         yield from ()
 
 
-def each(view: type[One]) -> Callable[[Iterable[Any]], tuple[One, ...]]:
+def each(view: type[One]) -> Callable[[Iterable[object]], tuple[One, ...]]:
     """For `source`: a view of each object."""
     return lambda found: tuple(view.of(one) for one in found)
 
@@ -150,7 +153,7 @@ def kind_of(view: object, name: str) -> str:
     return str(text).removesuffix(" | None")
 
 
-def as_json(value: Any) -> Any:
+def as_json(value: object) -> Any:
     """Return the JSON document of a view, or of a part of one, by its fields."""
     if isinstance(value, TopicName):
         return str(value)
@@ -167,6 +170,6 @@ def as_json(value: Any) -> Any:
     return text_of(value) if isinstance(value, bytes) else value
 
 
-def _field_as_json(view: object, name: str) -> Any:
+def _field_as_json(view: object, name: str) -> object:
     value = getattr(view, name)
     return format_instant(value) if value is not None and kind_of(view, name) == "Instant" else as_json(value)

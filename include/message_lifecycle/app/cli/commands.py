@@ -181,13 +181,17 @@ def _places() -> dict[str, tuple[str, str]]:
     return first | {name: (panel, f"{__package__}.{place}") for panel, places in _ORDER.items() for name, place in places.items()}
 
 
-class _Commands(UserDict[str, Any]):
+Command = Any
+"""Typer's own class, which it does not export."""
+
+
+class _Commands(UserDict[str, Command]):
     """Commands by name. A command is built at its first use."""
 
     def __init__(self) -> None:
         super().__init__(dict.fromkeys(_places()))
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> Command:
         if self.data[name] is None:
             self.data[name] = _made(name)
         return self.data[name]
@@ -200,10 +204,10 @@ class _Lazy(TyperGroup):
         super().__init__(**given)
         self.commands = _Commands()
 
-    def list_commands(self, _ctx: Any) -> list[str]:
+    def list_commands(self, _ctx: object) -> list[str]:
         return list(self.commands)
 
-    def get_command(self, _ctx: Any, name: str) -> Any:
+    def get_command(self, _ctx: object, name: str) -> Command:
         return self.commands[name] if name in self.commands else None  # noqa: SIM401 - `get` would take a module's own KeyError for no command
 
 
@@ -233,12 +237,12 @@ def _root(
 
 
 @cache
-def tree() -> Any:
+def tree() -> Command:
     """Return the command tree of `lifecycle`. Every call shares one tree, because it holds no state of a call."""
     return typer.main.get_command(app)
 
 
-def _made(name: str) -> Any:
+def _made(name: str) -> Command:
     panel, place = _places()[name]
     found = resolve_name(place)
     alone = typer.Typer(add_completion=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, assert_never
 
 import typer
 
@@ -137,7 +137,9 @@ def worst(statuses: Iterable[int]) -> int:
     return next((status for status in _BY_WEIGHT if status in found), max(found, default=0))
 
 
-def ended(output: Output, result: Outcome, things: str = "messages", *, then: str = "", after: Sequence[Block] = (), **beside: Any) -> int:
+def ended(
+    output: Output, result: Outcome, things: str = "messages", *, then: str = "", after: Sequence[Block] = (), **beside: object
+) -> int:
     """Print a topic's result and return the exit status.
 
     Args:

@@ -17,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import FrameType
-    from typing import Any, NoReturn
+    from typing import NoReturn
 
 INTERRUPTED = 130
 GRACE_SECONDS = 5.0
@@ -69,7 +69,7 @@ class Interrupts:
         signal.setitimer(signal.ITIMER_REAL, GRACE_SECONDS)
         raise KeyboardInterrupt
 
-    def in_passing(self, unraisable: Any) -> None:
+    def in_passing(self, unraisable: sys.UnraisableHookArgs) -> None:
         """Handle an exception that Python cannot raise. A KeyboardInterrupt in a finalizer would be lost there."""
         if self.came:
             self.leave()

@@ -10,7 +10,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -145,7 +145,7 @@ def ingest(
 
 
 def _taken(
-    name: TopicName, path: str, again: _Again | None, take: Callable[..., IngestResult], *arguments: str, **options: Any
+    name: TopicName, path: str, again: _Again | None, take: Callable[..., IngestResult], *arguments: str, **options: object
 ) -> IngestResult:
     with working(f"{name}: reading {path}"):
         return take(*arguments, **options) if again is None else take(*arguments, **options, remap=again)

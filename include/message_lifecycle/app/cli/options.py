@@ -28,17 +28,17 @@ _INTEGER = re.compile(r"-?[0-9]{1,20}")
 _POSITION = re.compile(r"([0-9]{1,10}):(-1|[0-9]{1,19})")
 
 
-def argument(metavar: str, text: str, **more: Any) -> Any:
+def argument(metavar: str, text: str, **more: Any) -> object:
     """Return a Typer argument. `text` is its help, and names the default in words."""
     return typer.Argument(metavar=metavar, help=text, show_default=False, **more)
 
 
-def option(name: str, metavar: str | None, text: str, **more: Any) -> Any:
+def option(name: str, metavar: str | None, text: str, **more: Any) -> object:
     """Typer's option; `text`, its help, says what is meant where none is given."""
     return typer.Option(name, metavar=metavar, help=text, show_default=False, **more)
 
 
-def flag(name: str, text: str) -> Any:
+def flag(name: str, text: str) -> object:
     """An option without a value."""
     return typer.Option(name, metavar="", help=text)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -168,7 +168,7 @@ def _release(s: Services, plan: str, by: str, text: str, output: Output) -> int:
     from message_lifecycle.app.operations.undo import release
 
     released = release(s, plan, by=by, text=text)
-    answer: dict[str, Any] = {
+    answer: dict[str, object] = {
         "plan_id": released.plan_id,
         "topic": str(released.topic),
         "undone_by": released.undone_by,

@@ -15,7 +15,7 @@ from functools import cached_property
 from io import StringIO
 from typing import TYPE_CHECKING, Any, cast
 
-from message_lifecycle.app.rendering import ABSENT, Block, Heading, Line, Notes, Rows, Table, as_json, kind_of
+from message_lifecycle.app.rendering import ABSENT, Block, Cell, Heading, Line, Notes, Rows, Table, as_json, kind_of
 from message_lifecycle.app.wording import count, size
 from message_lifecycle.model.instants import format_instant
 from message_lifecycle.model.names import safe
@@ -52,12 +52,12 @@ def emit(output: Output, answer: Any, shown: str | Table | Iterable[Block] | Non
     Screen().draw([parts] if isinstance(parts, str) else [parts.of(answer)] if isinstance(parts, Table) else parts)
 
 
-def emit_line(data: Any) -> None:
+def emit_line(data: object) -> None:
     """One object of a stream."""
     print(json.dumps(as_json(data), ensure_ascii=False))
 
 
-def emit_long(head: Mapping[str, Any], name: str, rows: Iterable[Any], tail: Callable[[], Mapping[str, Any]]) -> None:
+def emit_long(head: Mapping[str, object], name: str, rows: Iterable[object], tail: Callable[[], Mapping[str, object]]) -> None:
     """Print one JSON document row by row, so that it is never whole in memory.
 
     The document has the fields of `head`, then the list `name`, then the fields of `tail`, which is called after the last row. An error in
@@ -137,7 +137,7 @@ class Screen:
         if table.title:
             self._heading(table.title)
         cells = [[self._cell(row, value) for value in table.columns.values()] for row in rows[: table.most]]
-        grid = self._grid(show_header=True, header_style="dim")
+        grid = self._grid(header_style="dim")
         for number, header in enumerate(table.columns):
             is_number = header in table.right or any(row[number][1] in _NUMBERS for row in cells)
             gives_way = header in (table.wrap or [*table.columns][-1:])
@@ -147,7 +147,7 @@ class Screen:
         if table.most is not None and len(rows) > table.most:
             self._line(f"... and {len(rows) - table.most:,} more; --output json has all")
 
-    def _cell(self, view: object, value: str | Callable[[Any], str]) -> tuple[str, str]:
+    def _cell(self, view: object, value: Cell) -> tuple[str, str]:
         """Return a cell by the type of the view's field, and the type's name. A field without a value makes an empty cell."""
         if callable(value):
             return self._timed(value(view)), ""
@@ -164,10 +164,10 @@ class Screen:
         """Shorten the times in a cell if there is little room."""
         return text if self.console.width >= _ROOM_FOR_SECONDS else _INSTANT.sub(r"\1 \2", text)
 
-    def _grid(self, **options: Any) -> Grid:
+    def _grid(self, header_style: str | None = None) -> Grid:
         from rich.table import Table as Grid
 
-        return Grid(box=None, pad_edge=False, **{"show_header": False, **options})
+        return Grid(box=None, pad_edge=False, show_header=header_style is not None, header_style=header_style)
 
     def _print(self, grid: Grid, rows: Iterable[Sequence[str]], between: int = 2) -> None:
         from rich.text import Text

@@ -154,7 +154,7 @@ def publish(ctx: typer.Context, plan: PlanArgument, output: OutputOption = Outpu
         result = steps.publish(s, plan_id)
     if isinstance(result, Outcome):
         return ended(output, result, recorded.things)
-    answer: dict[str, Any] = {"plan_id": plan_id, "snapshot_id": None, "removed": {}}
+    answer: dict[str, object] = {"plan_id": plan_id, "snapshot_id": None, "removed": {}}
     said = f"plan {plan_id} removes nothing: there is nothing to commit"
     if result is not None:
         answer |= {"snapshot_id": result.snapshot_id, "removed": dict(result.removed)}
