@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -23,9 +23,14 @@ _LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_list_view, pa.ty
 _BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary)
 _TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_FLOATS: Mapping[int, type[np.floating]] = {16: np.float16, 32: np.float32, 64: np.float64}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ODD_IN_JSON = r'["\\\x00-\x1f]'
 _ENUM, _UUID = "ENUM", "UUID"
+
+
+Cell = Any
+"""A value of a column, whose shape says its type."""
 
 
 def _is(kind: pa.DataType, tests: Sequence[Callable[[pa.DataType], bool]]) -> bool:
@@ -143,7 +148,7 @@ def json_objects(columns: Sequence[tuple[str, pa.Array]]) -> pa.Array:
     """Join columns of JSON to objects: `{"name":value,...}` (binary)."""
     if not columns:
         return pa.array([], pa.binary())
-    pieces: list[Any] = []
+    pieces: list[object] = []
     for at, (name, values) in enumerate(columns):
         pieces += [("{" if at == 0 else ",") + json.dumps(name, ensure_ascii=False) + ":", values]
     return pc.binary_join_element_wise(*pieces, "}", "").cast(pa.binary())
@@ -153,12 +158,12 @@ def _floats(column: pa.Array) -> pa.Array:
     found = column.cast(pa.float32() if pa.types.is_float16(column.type) else column.type).cast(pa.string())
     if pa.types.is_float16(column.type) or pc.any(pc.match_substring_regex(found, "[einfEINF]")).as_py():
         # The shortest text of a half float differs from the text of the wider float.
-        kind: Any = {16: np.float16, 32: np.float32, 64: np.float64}[column.type.bit_width]
+        kind = _FLOATS[column.type.bit_width]
         return pa.array([None if one is None else _float(kind(one)) for one in column.to_pylist()], pa.string())
     return pc.replace_substring_regex(found, r"\.0$", "")
 
 
-def _float(number: Any) -> str:
+def _float(number: np.floating) -> str:
     if np.isnan(number):
         return "NaN"
     if np.isinf(number):
@@ -181,7 +186,7 @@ def _timestamps(column: pa.Array, shape: Shape) -> pa.Array:
     return found
 
 
-def _json(value: Any, shape: Shape) -> str:
+def _json(value: Cell, shape: Shape) -> str:
     if value is None:
         return "null"
     kind = shape.kind
@@ -204,13 +209,13 @@ def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _as_str(value: Any, shape: Shape) -> str:
+def _as_str(value: Cell, shape: Shape) -> str:
     if isinstance(value, bytes) and shape.logical != _UUID:
         return base64.b64encode(value).decode()
     return _text(value, shape)
 
 
-def bytes_of(value: Any, shape: Shape) -> bytes | None:
+def bytes_of(value: Cell, shape: Shape) -> bytes | None:
     """Return a single value as bytes, like `texts` for a column."""
     if value is None:
         return None
@@ -219,7 +224,7 @@ def bytes_of(value: Any, shape: Shape) -> bytes | None:
     return _text(value, shape).encode()
 
 
-def _text(value: Any, shape: Shape) -> str:
+def _text(value: Cell, shape: Shape) -> str:
     kind = shape.kind
     if shape.parts:
         return _json(value, shape)
@@ -230,7 +235,7 @@ def _text(value: Any, shape: Shape) -> str:
     if isinstance(value, Decimal):
         return format(value, "f")
     if pa.types.is_floating(kind):
-        return _float({16: np.float16, 32: np.float32, 64: np.float64}[kind.bit_width](value))
+        return _float(_FLOATS[kind.bit_width](value))
     if pa.types.is_timestamp(kind):
         return _moment(value, _PER_SECOND[kind.unit], "Z" if kind.tz or shape.is_utc else "")
     if pa.types.is_date(kind):

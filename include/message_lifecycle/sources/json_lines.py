@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import IO, Any, cast
+from typing import IO, NoReturn, cast
 
 import pyarrow as pa
 
@@ -22,6 +22,8 @@ from message_lifecycle.sources.files import UTF_8, InputFile
 _CHUNK = 8 << 20
 _BLANK = " \t"
 _SPACE = re.compile(r"[ \t\r\n]*")
+Json = bool | str | list["Json"] | dict[str, "Json"] | None
+"""A value of a JSON text; its numbers are the texts that they are."""
 
 
 class NotRecord(ValueError):
@@ -35,13 +37,13 @@ class Absent:
 ABSENT = Absent()
 
 
-class _Twice(dict[str, Any]):
+class _Twice(dict[str, Json]):
     """An object that names a field more than once."""
 
     names: frozenset[str] = frozenset()
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     found = dict(pairs)
     if len(found) == len(pairs):
         return found
@@ -50,15 +52,16 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return twice
 
 
-def _constant(text: str) -> Any:
+def _constant(text: str) -> NoReturn:
     raise NotRecord(f"{text} is no number of JSON")
 
 
 _scan = json.JSONDecoder(object_pairs_hook=_object, parse_float=str, parse_int=str, parse_constant=_constant).raw_decode
 
 
-def parse(text: str) -> Any:
+def parse(text: str) -> Json:
     """Return the value of a JSON text. Numbers stay text. Raises NotRecord."""
+    found: Json
     text = text.strip(" \t\r\n")
     try:
         found, end = _scan(text, 0)
@@ -95,7 +98,7 @@ def elements(text: str) -> Iterator[str]:
             at = _SPACE.match(text, at + 1).end()  # type: ignore[union-attr]
 
 
-def text_of(value: Any, source: str) -> str | None:
+def text_of(value: Json, source: str) -> str | None:
     """Return a value as text. A value with parts keeps its source text."""
     if value is None or isinstance(value, str):
         return value
@@ -104,7 +107,7 @@ def text_of(value: Any, source: str) -> str | None:
     return source
 
 
-def _found(record: Any, path: Sequence[str]) -> Any:
+def _found(record: Json, path: Sequence[str]) -> Json | Absent:
     for name in path:
         if not isinstance(record, dict) or name not in record:
             return ABSENT
@@ -211,7 +214,7 @@ def _block(
     )
 
 
-def _record(text: str) -> dict[str, Any]:
+def _record(text: str) -> dict[str, Json]:
     try:
         record, end = _scan(text, 0)
     except NotRecord:
@@ -229,7 +232,7 @@ def _record(text: str) -> dict[str, Any]:
     return record
 
 
-def _field(record: dict[str, Any], name: str, text: str, folders: Mapping[str, str | None]) -> str | Absent | None:
+def _field(record: dict[str, Json], name: str, text: str, folders: Mapping[str, str | None]) -> str | Absent | None:
     value = record.get(name, ABSENT)
     if isinstance(record, _Twice) and name in record.names:
         raise NotRecord("the line has a field twice")
@@ -245,7 +248,7 @@ def _field(record: dict[str, Any], name: str, text: str, folders: Mapping[str, s
         return _source(text, (name,))
     if isinstance(value, bool):
         return "true" if value else "false"
-    return cast("str | Absent | None", value)
+    return value
 
 
 def _lines(file: InputFile, start: int, end: int | None) -> Iterator[tuple[Sequence[int], Sequence[bytes | int]]]:
@@ -318,7 +321,7 @@ def names_in(file: InputFile, encoding: str, *, most: int = 1000) -> list[str]:
     return list(names)
 
 
-def _add_names(names: dict[str, None], record: dict[str, Any], before: str) -> None:
+def _add_names(names: dict[str, None], record: dict[str, Json], before: str) -> None:
     for name, value in record.items():
         names[before + name] = None
         if isinstance(value, dict):

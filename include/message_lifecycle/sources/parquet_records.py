@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import IO, Any
+from typing import IO
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,12 +15,12 @@ from message_lifecycle.sources.block import BLOCK_BYTES, MESSAGE_BYTES, ROWS, Bl
 from message_lifecycle.sources.files import InputFile
 
 
-def open_parquet(content: IO[bytes]) -> Any:
+def open_parquet(content: IO[bytes]) -> parquet.ParquetFile:
     """Open the file, with times of 96 bits in microseconds: in nanoseconds their years would end in 2262."""
     return parquet.ParquetFile(content, arrow_extensions_enabled=False, coerce_int96_timestamp_unit="us")
 
 
-def shapes_of(found: Any) -> dict[str, Shape]:
+def shapes_of(found: parquet.ParquetFile) -> dict[str, Shape]:
     """Return the shapes of a file's fields by name, in their order."""
     columns = [found.schema.column(at) for at in range(len(found.schema))]
     leaves = iter([(column.physical_type, column.logical_type.type) for column in columns])
@@ -90,7 +90,7 @@ def read_parquet(file: InputFile, wanted: Sequence[str], folders: Mapping[str, s
             number += batch.num_rows
 
 
-def _rows_at_once(found: Any) -> int:
+def _rows_at_once(found: parquet.ParquetFile) -> int:
     """Return how many rows of the largest row group make about a block."""
     groups = [found.metadata.row_group(at) for at in range(found.num_row_groups)]
     largest = max((group.total_byte_size // max(1, group.num_rows) for group in groups), default=0)

@@ -7,9 +7,8 @@ refused alone, with its code, and keeps its raw text for the quarantine (TTL-4).
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,7 +22,7 @@ from message_lifecycle.sources.json_lines import NotRecord, elements, members, p
 from message_lifecycle.sources.lifetimes import INVALID, NO_LIFETIME, lifetimes
 from message_lifecycle.sources.mapping import FieldMapping
 from message_lifecycle.sources.parquet_records import read_parquet
-from message_lifecycle.sources.times import Times, read_times, read_typed_times
+from message_lifecycle.sources.times import TimeRule, Times, read_times, read_typed_times
 
 UNREADABLE_LINE = "unreadable_line"
 UNREADABLE_TIME = "unreadable_time"
@@ -60,6 +59,8 @@ COLUMNS = pa.schema(
 )
 LIFETIME = "lifetime"
 Headers = Sequence[tuple[str, bytes | None]]
+Refuse = Callable[[int, str, str], None]
+"""Refuses a row: with a code, and the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +151,7 @@ def _messages(block: Block, part: Slice, job: Job) -> pa.RecordBatch:
             refuse(row, UNREADABLE_TIME, f"the {what} time cannot be read: {reason}")
     append_time, event_time = times
     key = _bytes(block, mapping.key) if mapping.key is not None else pa.nulls(count, pa.binary())
-    value: Any = block.whole if mapping.value is None else _bytes(block, mapping.value)
+    value: pa.Array = block.whole if mapping.value is None else _bytes(block, mapping.value)
     headers: list[Headers] = []
     if mapping.headers is not None:
         headers, bad = _headers(block, mapping.headers)
@@ -255,7 +256,7 @@ def _readable(block: Block, name: str) -> pa.Array:
     return pa.array([None if one is None else one.decode("utf-8", "replace") for one in column.to_pylist()], pa.string())
 
 
-def _times(block: Block, name: str, rule: Any) -> Times:
+def _times(block: Block, name: str, rule: TimeRule) -> Times:
     shape = block.shapes.get(name)
     if shape is not None and (pa.types.is_timestamp(shape.kind) or pa.types.is_date(shape.kind)):
         return read_typed_times(block.fields[name], rule, is_utc=shape.is_utc)
@@ -269,7 +270,7 @@ def _texts_at(block: Block, name: str | None, rows: set[int]) -> dict[int, str |
     return {row: texts[row].as_py() for row in rows}
 
 
-def _given_partitions(block: Block, name: str, partitions: int, into: list[int], refuse: Any) -> None:
+def _given_partitions(block: Block, name: str, partitions: int, into: list[int], refuse: Refuse) -> None:
     for row, text in enumerate(_readable(block, name).to_pylist()):
         if text is None or not (given := text.strip(" ")):
             continue
@@ -283,7 +284,7 @@ def _given_partitions(block: Block, name: str, partitions: int, into: list[int],
             refuse(row, INVALID_PARTITION, f"the partition is not a whole number from 0 to {partitions - 1}")
 
 
-def _judge_lifetimes(lifetime: pa.Array, rules: TtlRules, refuse: Any) -> None:
+def _judge_lifetimes(lifetime: pa.Array, rules: TtlRules, refuse: Refuse) -> None:
     if rules.copies or lifetime.null_count == len(lifetime):
         return
     for row, one in enumerate(lifetime.to_pylist()):
@@ -300,15 +301,15 @@ def _headers(block: Block, name: str) -> tuple[list[Headers], dict[int, str]]:
     column, shape = block.fields[name], block.shapes.get(name)
     read: list[Headers] = []
     bad: dict[int, str] = {}
-    typed = shape is not None and bool(shape.parts)
-    given = column.cast(shape.stored).to_pylist() if typed and shape is not None else _readable(block, name).to_pylist()
+    typed = shape if shape is not None and shape.parts else None
+    given = _readable(block, name).to_pylist() if typed is None else column.cast(typed.stored).to_pylist()
     known: dict[str, Headers] = {}
     for row, one in enumerate(given):
         try:
-            if one is None or (not typed and not one.strip(" ")):
+            if one is None or (typed is None and not one.strip(" ")):
                 read.append(())
-            elif typed:
-                read.append(_typed_headers(one, shape))
+            elif typed is not None:
+                read.append(_typed_headers(one, typed))
             else:
                 if one not in known:
                     known[one] = _headers_in(one)
@@ -319,7 +320,7 @@ def _headers(block: Block, name: str) -> tuple[list[Headers], dict[int, str]]:
     return read, bad
 
 
-def _typed_headers(given: Any, shape: Any) -> Headers:
+def _typed_headers(given: arrow_text.Cell, shape: arrow_text.Shape) -> Headers:
     kind = shape.kind
     if pa.types.is_struct(kind):
         return [(name, arrow_text.bytes_of(given[name], part)) for name, part in shape.parts if given[name] is not None]
