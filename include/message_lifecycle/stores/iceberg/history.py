@@ -22,7 +22,7 @@ from message_lifecycle.model.tables import RefFact, SnapshotFact, TableHistory
 from message_lifecycle.stores.iceberg import parsed
 from message_lifecycle.stores.iceberg.layout import END_OFFSETS, LEDGER, of_plan
 from message_lifecycle.stores.iceberg.table_files import ListedFile, owner_of
-from message_lifecycle.stores.iceberg.table_folder import TableDocument, Within, reading
+from message_lifecycle.stores.iceberg.table_folder import Metadata, TableDocument, Within, reading
 
 if TYPE_CHECKING:
     import duckdb
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 FileKind = Literal["data", "vector", "manifest", "list", "statistics", "metadata"]
 """`vector`: deletion vectors and every other kind of delete file. `metadata`: the metadata documents."""
-History = Mapping[str, Any]
 
 _DELETED = ManifestEntryStatus.DELETED.value
 _DATA = DataFileContent.DATA.value
@@ -58,12 +57,12 @@ class NamedFile(NamedTuple):
     kept: bool = True
 
 
-def snapshot_ids(document: History) -> tuple[int, ...]:
+def snapshot_ids(document: Metadata) -> tuple[int, ...]:
     """Return the ids of the snapshots that the table remembers, in the order of the document, oldest first."""
     return tuple(int(snapshot["snapshot-id"]) for snapshot in document.get("snapshots") or ())
 
 
-def reachable(io: FileIO, document: History, snapshots: Collection[int]) -> Iterator[NamedFile]:
+def reachable(io: FileIO, document: Metadata, snapshots: Collection[int]) -> Iterator[NamedFile]:
     """Yield every file that the given snapshots read: data, delete files, manifests, their lists, statistics.
 
     A missing manifest or list raises the read error. Its files are unknown then, so the caller must delete nothing.
@@ -71,7 +70,7 @@ def reachable(io: FileIO, document: History, snapshots: Collection[int]) -> Iter
     return _walk(io, document, [(snapshot, True) for snapshot in _snapshots(document) if snapshot["snapshot-id"] in snapshots])
 
 
-def all_named(io: FileIO, document: History, *, kept: Collection[int]) -> Iterator[NamedFile]:
+def all_named(io: FileIO, document: Metadata, *, kept: Collection[int]) -> Iterator[NamedFile]:
     """Yield the files of every snapshot that the table remembers, like `reachable`, whether `kept` or not.
 
     A file that both kinds of snapshots name appears as kept, and may also appear as not kept. Such a file stays.
@@ -79,7 +78,7 @@ def all_named(io: FileIO, document: History, *, kept: Collection[int]) -> Iterat
     return _walk(io, document, [(snapshot, snapshot["snapshot-id"] in kept) for snapshot in _snapshots(document)])
 
 
-def _walk(io: FileIO, document: History, snapshots: Iterable[tuple[Mapping[str, Any], bool]]) -> Iterator[NamedFile]:
+def _walk(io: FileIO, document: Metadata, snapshots: Iterable[tuple[Metadata, bool]]) -> Iterator[NamedFile]:
     within = Within(str(document["location"]))
     manifests: dict[str, bool] = {}
     stays = dict[int, bool]()
@@ -102,7 +101,7 @@ def _walk(io: FileIO, document: History, snapshots: Iterable[tuple[Mapping[str, 
                 yield NamedFile(within.name(entry["statistics-path"]), "statistics", stays[snapshot_id])
 
 
-def _snapshots(document: History) -> list[Mapping[str, Any]]:
+def _snapshots(document: Metadata) -> list[Metadata]:
     return list(document.get("snapshots") or ())
 
 
@@ -194,7 +193,7 @@ def history_of(document: TableDocument, table: str) -> TableHistory:
     )
 
 
-def _refs(document: TableDocument) -> Mapping[str, Mapping[str, Any]]:
+def _refs(document: TableDocument) -> Mapping[str, Metadata]:
     """Return the refs. Documents of older writers have no ref for main, only its snapshot."""
     found = dict(document.content.get("refs") or {})
     if document.current_id is not None:
@@ -202,7 +201,7 @@ def _refs(document: TableDocument) -> Mapping[str, Mapping[str, Any]]:
     return found
 
 
-def _main_left(content: History) -> dict[int, Instant]:
+def _main_left(content: Metadata) -> dict[int, Instant]:
     """Return for each former head of main when another snapshot last replaced it.
 
     The table's snapshot log records the time. For catalogs without such a log, a plan's commit records the snapshot that it was made on
@@ -220,7 +219,7 @@ def _main_left(content: History) -> dict[int, Instant]:
     return left
 
 
-def _snapshot(entry: Mapping[str, Any], left: Mapping[int, Instant]) -> SnapshotFact:
+def _snapshot(entry: Metadata, left: Mapping[int, Instant]) -> SnapshotFact:
     parent = entry.get("parent-snapshot-id")
     return SnapshotFact(
         snapshot_id=int(entry["snapshot-id"]),
@@ -321,7 +320,7 @@ class Inventory:
         found = self._rows("SELECT count(*), coalesce(sum(size_bytes), 0) FROM listed", [])
         return int(found[0][0]), int(found[0][1])
 
-    def _insert(self, table: str, columns: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> None:
+    def _insert(self, table: str, columns: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> None:
         import pyarrow as pa
 
         left = iter(rows)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
 from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile
@@ -29,7 +29,7 @@ from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import END_OFFSETS, HORIZONS, ROLE_PROPERTY, VIEW_KEYS, LogSummary
 from message_lifecycle.stores.iceberg.manifests import DELETED, entries, files_of, manifests_of, number, picking
 from message_lifecycle.stores.iceberg.segments import FileMetrics, require_listed_once
-from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
+from message_lifecycle.stores.iceberg.table_folder import Metadata, absolute, location_prefix
 from message_lifecycle.stores.iceberg.witness import Commit, Standing, state_of_table
 
 _PICK = picking("file_path", "partition", "null_value_counts", "lower_bounds", "upper_bounds")
@@ -145,7 +145,7 @@ def _require_above(
         )
 
 
-def state_of_metadata(content: Mapping[str, Any], files: FileIO) -> dict[str, str]:
+def state_of_metadata(content: Metadata, files: FileIO) -> dict[str, str]:
     """Return the state that a new head of main has to carry, by the table's metadata as JSON; empty if the table has none.
 
     Raises:

@@ -28,11 +28,11 @@ from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
 from message_lifecycle.stores.iceberg import catalog, history, parsed
 from message_lifecycle.stores.iceberg.catalog import Tables
-from message_lifecycle.stores.iceberg.history import History, NamedFile, all_named, inventory, reachable, snapshot_ids
+from message_lifecycle.stores.iceberg.history import NamedFile, all_named, inventory, reachable, snapshot_ids
 from message_lifecycle.stores.iceberg.layout import ERASING
 from message_lifecycle.stores.iceberg.named import NamesFailures
 from message_lifecycle.stores.iceberg.table_files import Deleted, delete_files, kept_of_removed, listed
-from message_lifecycle.stores.iceberg.table_folder import TableDocument, Within
+from message_lifecycle.stores.iceberg.table_folder import Metadata, TableDocument, Within
 from message_lifecycle.stores.iceberg.table_metadata import TableGone, change_metadata, document_of, set_properties
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ class _Check:
         self._listed = {name for removal in action.files for name in removal.files}
         _, self._io = store.open(plan.topic, action.table)
 
-    def __call__(self, document: History) -> None:
+    def __call__(self, document: Metadata) -> None:
         now = history.history_of(TableDocument(location="", content=document), self.action.table)
         moved = {ref.name for ref in now.refs}.intersection(self.action.refs).difference(ended_refs(now, self._plan.as_of))
         if moved:
@@ -266,7 +266,7 @@ def expire(
     snapshot_ids: Collection[int],
     properties: Mapping[str, str | None],
     refs: Collection[str] = (),
-    check: Callable[[History], None] | None = None,
+    check: Callable[[Metadata], None] | None = None,
 ) -> None:
     """Remove snapshots and refs and set properties, within a change of a table's metadata (see `change_metadata`).
 

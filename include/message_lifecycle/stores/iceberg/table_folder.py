@@ -19,6 +19,10 @@ from message_lifecycle.model.errors import FileLost, FileUnreadable, UnsafePath
 # A table's metadata document, read directly: enough for names, settings and summaries, and far quicker than a table object.
 
 
+Metadata = Mapping[str, Any]
+"""The metadata of a table or a view as JSON, or a part of them, like a snapshot or a ref. Any program may have written them."""
+
+
 def is_local(location: str) -> bool:
     """True if the location is a path or a `file:` URI."""
     return urlsplit(location).scheme in ("", "file")
@@ -71,7 +75,7 @@ class TableDocument:
     """One version of a table's metadata."""
 
     location: str
-    content: Mapping[str, Any]
+    content: Metadata
 
     @classmethod
     def read(cls, location: str, file_properties: Mapping[str, str]) -> TableDocument:
@@ -109,7 +113,7 @@ class TableDocument:
         """Yield the ids of main's snapshots, in the same order."""
         return (int(snapshot["snapshot-id"]) for snapshot in self.main())
 
-    def main(self) -> Iterator[Mapping[str, Any]]:
+    def main(self) -> Iterator[Metadata]:
         """Yield the snapshots of main, newest first, as far back as the table remembers them."""
         snapshots = {snapshot["snapshot-id"]: snapshot for snapshot in self.content.get("snapshots") or ()}
         snapshot = snapshots.get(self.content.get("current-snapshot-id"))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from message_lifecycle.model.errors import CatalogUnavailable, ForeignTable, SparkUnavailable, TableBusy, TableUnreadable, UnknownTopic
 from message_lifecycle.model.instants import INT64_MIN
@@ -17,7 +16,7 @@ from message_lifecycle.stores.iceberg.layout import CATALOG, DELETED, LATEST, LI
 from message_lifecycle.stores.iceberg.pointers import Place
 from message_lifecycle.stores.iceberg.session import engine_failures
 from message_lifecycle.stores.iceberg.table_files import delete_files, listed
-from message_lifecycle.stores.iceberg.table_folder import is_local, local_path
+from message_lifecycle.stores.iceberg.table_folder import Metadata, is_local, local_path
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -115,7 +114,7 @@ def keep(tables: Tables, place: Place, text: str) -> None:
     put(place, text, new=location is None)
 
 
-def text_of(content: Mapping[str, Any], *, place: Place) -> str:
+def text_of(content: Metadata, *, place: Place) -> str:
     """The view's query for Spark, from its document. Raises ForeignTable where the document is no view's."""
     newest = [version for version in content.get("versions", ()) if version["version-id"] == content.get("current-version-id")]
     if not newest:

@@ -18,7 +18,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from message_lifecycle.model.errors import LifecycleError, LogRolledBack, LogStateLost
 from message_lifecycle.stores.iceberg import parsed
@@ -35,7 +35,7 @@ from message_lifecycle.stores.iceberg.layout import (
     ancestors,
     summary_of,
 )
-from message_lifecycle.stores.iceberg.table_folder import TORN, TableDocument
+from message_lifecycle.stores.iceberg.table_folder import TORN, Metadata, TableDocument
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -116,7 +116,7 @@ class Known:
         return self.summary.get(key)
 
     @classmethod
-    def of_document(cls, snapshot: Mapping[str, Any]) -> Known:
+    def of_document(cls, snapshot: Metadata) -> Known:
         """Read a snapshot of a metadata document."""
         parent, summary = snapshot.get("parent-snapshot-id"), snapshot.get("summary") or {}
         return cls(

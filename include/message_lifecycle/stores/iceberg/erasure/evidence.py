@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +33,7 @@ from message_lifecycle.stores.iceberg.erasure.publish import (
 from message_lifecycle.stores.iceberg.erasure.rewrite import by_position, names_of, opened
 from message_lifecycle.stores.iceberg.erasure.search import MAIN, Heads, UndoWindow
 from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
+from message_lifecycle.stores.iceberg.table_metadata import Document
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -52,7 +53,7 @@ class TableEvidence:
     bytes_in: int
 
 
-def of_table(catalog: Catalog, document: dict[str, Any], plan: Plan, action: Rewrite, window: UndoWindow, looks: Looks) -> TableEvidence:
+def of_table(catalog: Catalog, document: Document, plan: Plan, action: Rewrite, window: UndoWindow, looks: Looks) -> TableEvidence:
     """Return the evidence about one table.
 
     Args:

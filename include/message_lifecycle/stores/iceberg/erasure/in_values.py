@@ -17,7 +17,7 @@ from message_lifecycle.operations.erasure import is_only_inside
 from message_lifecycle.stores.iceberg.data_rows import Positions
 from message_lifecycle.stores.iceberg.erasure.rewrite import by_position, opened
 from message_lifecycle.stores.iceberg.erasure.search import Found
-from message_lifecycle.stores.iceberg.table_folder import location_prefix
+from message_lifecycle.stores.iceberg.table_folder import Metadata, location_prefix
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -97,7 +97,7 @@ class RowsInValues:
         return set(pc.indices_nonzero(pc.fill_null(pc.equal(keys, self.needle.key), False)).to_pylist())
 
 
-def places_of(io: FileIO, document: Mapping[str, Any], kind: TableKind, found: Found) -> list[ValuePlace]:
+def places_of(io: FileIO, document: Metadata, kind: TableKind, found: Found) -> list[ValuePlace]:
     """Return the places of the rows that were found in one table, by partition."""
     prefix, files = location_prefix(str(document["location"])), found.summary.files
     if not files:

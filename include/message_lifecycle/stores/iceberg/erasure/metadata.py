@@ -18,7 +18,7 @@ import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from message_lifecycle.stores.iceberg.branches import undo_ref
 from message_lifecycle.stores.iceberg.engine import engine_of_process
@@ -41,6 +41,7 @@ from message_lifecycle.stores.iceberg.erasure.search import MAIN, Heads, UndoWin
 from message_lifecycle.stores.iceberg.history import snapshot_ids, words_in
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import END_OFFSETS, ERASING, HORIZONS, LEDGER, MEMORIES, STATE_KEYS, VIEW_KEYS
+from message_lifecycle.stores.iceberg.table_folder import Metadata
 from message_lifecycle.stores.iceberg.table_metadata import Document, document_of
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ _TOTALS = (
 )
 
 
-Snapshot = dict[str, Any]
+Snapshot = Document
 
 
 # An erasure ends a branch's history but keeps the progress of other writers.
@@ -81,7 +82,7 @@ class _Made:
 
     snapshots: Sequence[Snapshot]
     new: Sequence[Snapshot]
-    refs: Mapping[str, Mapping[str, Any]]
+    refs: Mapping[str, Metadata]
 
 
 @dataclass(slots=True)
@@ -202,7 +203,7 @@ class Rewriting:
         carriers = self._carriers(document, old, left, timestamp_ms=old["timestamp-ms"], before=before)
         return [*carriers, {**old, **_next(document, carriers[-1]["snapshot-id"])}]
 
-    def _written(self, document: Document, old: Mapping[str, Any], listed: Sequence[Manifest], parent: int, *, of_main: bool) -> Snapshot:
+    def _written(self, document: Document, old: Metadata, listed: Sequence[Manifest], parent: int, *, of_main: bool) -> Snapshot:
         snapshot_id = int(old["snapshot-id"])
         new_id = snapshot_id_of(self.plan_id, MAIN if of_main else str(snapshot_id))
         numbers = _next(document, parent)
@@ -228,7 +229,7 @@ class Rewriting:
         }
 
     def _carriers(
-        self, document: Document, old: Mapping[str, Any], words: Sequence[Mapping[str, str]], *, timestamp_ms: int, before: int | None
+        self, document: Document, old: Metadata, words: Sequence[Mapping[str, str]], *, timestamp_ms: int, before: int | None
     ) -> list[Snapshot]:
         """Write the carriers and return them, oldest first. Carriers share the head's timestamp, so they expire with the head.
 
@@ -368,7 +369,7 @@ def _remove(base: Java, builder: Java, snapshots: Collection[int]) -> None:
         builder.removeSnapshots([base.snapshot(snapshot_id) for snapshot_id in sorted(snapshots)])
 
 
-def _moved(ref: Mapping[str, Any], old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> dict[str, Any]:
+def _moved(ref: Metadata, old: Metadata | None, new: Metadata) -> Document:
     """Return the ref on its new snapshot. Ages count from the snapshot's timestamp, so the remaining age is smaller."""
     found = {**ref, "snapshot-id": new["snapshot-id"]}
     if old is not None and "max-ref-age-ms" in ref:
@@ -376,7 +377,7 @@ def _moved(ref: Mapping[str, Any], old: Mapping[str, Any] | None, new: Mapping[s
     return found
 
 
-def read_going(io: FileIO, document: Mapping[str, Any]) -> list[str]:
+def read_going(io: FileIO, document: Metadata) -> list[str]:
     """Return the names of the files that an erasure's commit made unreachable; empty if no erasure is under way."""
     name = document["properties"].get(ERASING)
     if name is None:
@@ -406,7 +407,7 @@ def _group(summaries: Sequence[Mapping[str, str]], marks: str, keys: Sequence[st
 # Counts and bounds of a data file, from its footer, as the table's properties request them.
 
 
-def metrics_of(io: FileIO, document: Mapping[str, Any], path: str) -> dict[str, Any]:
+def metrics_of(io: FileIO, document: Metadata, path: str) -> Fields:
     """Return the fields of a manifest entry, named as in Iceberg's specification."""
     from pyiceberg.io.pyarrow import compute_statistics_plan, data_file_statistics_from_parquet_metadata, parquet_path_to_id_mapping
     from pyiceberg.schema import Schema

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -33,13 +33,12 @@ from message_lifecycle.stores.iceberg.erasure.rewrite import (
 )
 from message_lifecycle.stores.iceberg.layout import OPERATION, PLAN_ID, STAGED_PLAN_ID, of_plan
 from message_lifecycle.stores.iceberg.table_files import listed
-from message_lifecycle.stores.iceberg.table_folder import Within, is_absolute, location_prefix
+from message_lifecycle.stores.iceberg.table_folder import Metadata, Within, is_absolute, location_prefix
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
 
-Document = Mapping[str, Any]
 MAIN = "main"
 # Branches of plans and batches that died; after an erasure they are gone. Such a branch has a maximum age. Another user's branch with a
 # similar name has none, and stays.
@@ -102,11 +101,11 @@ class Heads:
         return frozenset((*self.refs.values(), *self.undo.values()))
 
     @staticmethod
-    def snapshot(document: Document, snapshot_id: int | None) -> Mapping[str, Any] | None:
+    def snapshot(document: Metadata, snapshot_id: int | None) -> Metadata | None:
         return next((one for one in document["snapshots"] if one["snapshot-id"] == snapshot_id), None)
 
     @classmethod
-    def of(cls, document: Document, window: UndoWindow) -> Heads:
+    def of(cls, document: Metadata, window: UndoWindow) -> Heads:
         refs = {name: int(ref["snapshot-id"]) for name, ref in document.get("refs", {}).items()}
         stages = tuple(
             sorted(name for name, ref in document.get("refs", {}).items() if _STAGES.fullmatch(name) and "max-ref-age-ms" in ref)
@@ -132,7 +131,7 @@ class Heads:
         return cls(main=refs.get(MAIN), refs=kept, stages=stages, undo=undo, undo_until=until)
 
 
-def ancestors(document: Document, snapshot_id: int | None) -> Iterator[Mapping[str, Any]]:
+def ancestors(document: Metadata, snapshot_id: int | None) -> Iterator[Metadata]:
     """Yield the snapshot and its ancestors, newest first, as far back as the table remembers them."""
     by_id = {int(snapshot["snapshot-id"]): snapshot for snapshot in document["snapshots"]}
     snapshot = None if snapshot_id is None else by_id.get(snapshot_id)
@@ -170,7 +169,7 @@ class Found:
 
 def search(
     looks: Looks,
-    document: Document,
+    document: Metadata,
     window: UndoWindow,
     *,
     among: Container[str] | None = None,
@@ -275,7 +274,7 @@ def _live_count(io: FileIO, path: str, rows: Positions, on_main: Mapping[str, st
     return int((~np.isin(rows, read[vector][path])).sum())
 
 
-def _hidden(document: Document, heads: Heads, manifests: Manifests) -> int:
+def _hidden(document: Metadata, heads: Heads, manifests: Manifests) -> int:
     main = heads.snapshot(document, heads.main)
     if main is None:
         return 0
@@ -319,7 +318,7 @@ class LooseFile:
 
 
 def loose_with(
-    io: FileIO, document: Mapping[str, Any], named: Collection[str], rows_of: RowsOf, kind: TableKind, *, going: Collection[str] = ()
+    io: FileIO, document: Metadata, named: Collection[str], rows_of: RowsOf, kind: TableKind, *, going: Collection[str] = ()
 ) -> tuple[LooseFile, ...]:
     """Return the files in the table's folder that hold the key and that no snapshot names.
 

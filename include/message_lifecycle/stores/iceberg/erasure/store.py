@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from message_lifecycle.model.change import Rewrite
 from message_lifecycle.model.erasure import TABLE_KINDS, ErasedTable, KeyInTable, KeyMatch, TableKind
@@ -47,7 +47,7 @@ from message_lifecycle.stores.iceberg.named import NamesFailures
 from message_lifecycle.stores.iceberg.pointers import Place
 from message_lifecycle.stores.iceberg.read import published_by
 from message_lifecycle.stores.iceberg.table_files import CLOCKS_DIFFER_MS, kept_versions
-from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
+from message_lifecycle.stores.iceberg.table_folder import Metadata, absolute, location_prefix
 from message_lifecycle.stores.iceberg.tasks import Store
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ class IcebergEraser(NamesFailures, ChangeStore):
                 document = load(self._tables.catalog, place, io)
             drop_stage(io, document, plan.plan_id)
 
-    def _documents(self, name: TopicName) -> Iterator[tuple[TableKind, FileIO, Mapping[str, Any], Collection[str]]]:
+    def _documents(self, name: TopicName) -> Iterator[tuple[TableKind, FileIO, Metadata, Collection[str]]]:
         for kind in _KINDS:
             try:
                 place, io = self._place(name, kind)
@@ -220,7 +220,7 @@ class IcebergEraser(NamesFailures, ChangeStore):
         beside = TABLE_KINDS[kind].beside
         return (name.namespace, name.table(beside)), self._tables.load(name, kind=beside).io
 
-    def _looks(self, name: TopicName, io: FileIO, document: Mapping[str, Any], kind: TableKind, rows_of: RowsOf) -> Looks:
+    def _looks(self, name: TopicName, io: FileIO, document: Metadata, kind: TableKind, rows_of: RowsOf) -> Looks:
         return Looks(
             io=io,
             store=Store.of_io(io, str(document["location"])),
