@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import reduce
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -236,7 +236,7 @@ def messages_of(rows: pa.Table) -> Iterator[Message]:
             )
 
 
-def micros(times: Any) -> list[Instant | None]:
+def micros(times: pa.Array) -> list[Instant | None]:
     """Return times in microseconds, because Python's dates cannot represent every time in a log."""
     import pyarrow as pa
 

@@ -28,11 +28,14 @@ from contextlib import contextmanager
 from functools import cached_property, wraps
 from io import BufferedReader, RawIOBase
 from pathlib import Path
-from typing import Any
+from typing import IO, TYPE_CHECKING, Any
 
 from message_lifecycle.model.errors import SparkUnavailable
 from message_lifecycle.stores.iceberg.capabilities import Capabilities, capabilities_of_java
 from message_lifecycle.stores.iceberg.layout import CATALOG
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 # Java objects seen through py4j have no types that Python could check.
 Java = Any
@@ -169,7 +172,7 @@ class _Known:
         setattr(self, name, known)
         return known
 
-    def __call__(self, *arguments: Any) -> Java:
+    def __call__(self, *arguments: object) -> Java:
         return self._java(*arguments)
 
 
@@ -383,7 +386,7 @@ def _leave(gateway: Java) -> None:
     gateway._gateway_client.is_connected = False
 
 
-def _pass_on(output: Any) -> None:
+def _pass_on(output: IO[bytes]) -> None:
     """Copy Java's output to standard error, like its warnings: the output is no result of ours."""
     for line in output:
         sys.stderr.write(line.decode(errors="replace"))
@@ -447,7 +450,7 @@ class _Line(RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: Any) -> int:
+    def readinto(self, buffer: WriteableBuffer) -> int:
         self._line.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)  # the option applies to one read only
         return self._line.recv_into(buffer)
 

@@ -14,7 +14,7 @@ from functools import cache, partial
 from os import SEEK_CUR, SEEK_END, SEEK_SET
 from secrets import token_hex
 from threading import Lock, local
-from typing import Any, Literal
+from typing import IO, Literal
 
 from cachetools import LRUCache
 from fsspec import AbstractFileSystem
@@ -109,11 +109,11 @@ class LakeFiles(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no type
     def without_prefix(path: str) -> str:
         return _LAKE.sub("", path, count=1)
 
-    def glob(self, path: str, **_: Any) -> list[str]:
+    def glob(self, path: str, **_: object) -> list[str]:
         """Return the path itself: every character of a name is literal."""
         return [self._strip_protocol(path)]
 
-    def info(self, path: str, **_: Any) -> dict[str, Any]:
+    def info(self, path: str, **_: object) -> dict[str, object]:
         path = self._strip_protocol(path)
         with self._knowing:
             known = self._known.get(path)
@@ -126,7 +126,7 @@ class LakeFiles(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no type
         """Return a constant time, because data files are never written twice."""
         return datetime.fromtimestamp(0, UTC)
 
-    def _open(self, path: str, mode: str = "rb", **_: Any) -> Any:
+    def _open(self, path: str, mode: str = "rb", **_: object) -> _Reading | _Writing:
         path = self._strip_protocol(path)
         with _telling(path, "read" if mode == "rb" else "write"):
             return self._reading(path) if mode == "rb" else _Writing(self._store.create(path), path, self._write)
@@ -152,12 +152,12 @@ class _Reading:
         file: The store's file; None until a read needs it.
     """
 
-    def __init__(self, file: Any, open_file: Callable[[], Any], known: _Known, path: str, pace: Pace) -> None:
+    def __init__(self, file: IO[bytes] | None, open_file: Callable[[], IO[bytes]], known: _Known, path: str, pace: Pace) -> None:
         self._opened, self._open_file, self._known, self._path, self._pace = file, open_file, known, path, pace
         self._place, self._lock = local(), Lock()
 
     @property
-    def _file(self) -> Any:
+    def _file(self) -> IO[bytes]:
         with self._lock:
             if self._opened is None:
                 self._opened = self._open_file()
@@ -210,14 +210,14 @@ class _Reading:
         if self._opened is not None:
             self._opened.close()
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self._file, name)
 
 
 class _Writing:
     """A new file, open for writing."""
 
-    def __init__(self, file: Any, path: str, pace: Pace) -> None:
+    def __init__(self, file: IO[bytes], path: str, pace: Pace) -> None:
         self._file, self._path, self._pace = file, path, pace
 
     def write(self, content: bytes) -> int:
@@ -230,7 +230,7 @@ class _Writing:
         with _telling(self._path, "write"):
             self._file.close()
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self._file, name)
 
 

@@ -24,7 +24,7 @@ T = TypeVar("T")
 class NamesFailures:
     """Base class of stores: wraps each public method of a store class and of its subclasses."""
 
-    def __init_subclass__(cls, **given: Any) -> None:
+    def __init_subclass__(cls, **given: object) -> None:
         super().__init_subclass__(**given)
         for name, word in list(vars(cls).items()):
             if inspect.isfunction(word) and not name.startswith("_"):
@@ -33,7 +33,7 @@ class NamesFailures:
 
 def _named(word: Callable[..., T]) -> Callable[..., T]:
     @wraps(word)
-    def named(*arguments: Any, **by_name: Any) -> Any:
+    def named(*arguments: object, **by_name: object) -> Any:
         with _table_that_is_there(), engine_failures(), reaching_catalog():
             found = word(*arguments, **by_name)
         # A generator meets a failure only later, while the caller reads it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -75,7 +75,7 @@ class RowsInValues:
         own = self._own(batch)
         return sorted(row for row in hits if row not in own)
 
-    def _holding(self, column: Any) -> list[int]:
+    def _holding(self, column: pa.Array) -> list[int]:
         """Return the positions of the contents that hold the key. A fast search of the whole column for each form of the key comes first."""
         contents = column.cast(pa.binary())
         rows = set[int]()
@@ -83,7 +83,7 @@ class RowsInValues:
             rows.update(pc.indices_nonzero(pc.fill_null(pc.match_substring(contents, form), False)).to_pylist())
         return sorted(row for row in rows if self.needle.is_in(contents[row].as_py()))
 
-    def _may_hold(self, column: Any) -> bool:
+    def _may_hold(self, column: pa.Array) -> bool:
         contents = column.cast(pa.binary())
         patterns = (BASE64.encode(), *self.needle.forms)
         return any(pc.any(pc.match_substring(contents, pattern)).as_py() for pattern in patterns)

@@ -17,7 +17,7 @@ from pyiceberg.avro.file import AvroFile, AvroOutputFile
 from pyiceberg.manifest import DATA_FILE_TYPE, MANIFEST_LIST_FILE_SCHEMAS, DataFileContent, ManifestContent, ManifestEntryStatus
 from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
-from pyiceberg.types import IntegerType, LongType, NestedField, StructType
+from pyiceberg.types import IcebergType, IntegerType, LongType, NestedField, StructType
 
 from message_lifecycle.model.erasure import TABLE_KINDS, KeyMatch, TableKind
 from message_lifecycle.model.errors import unsupported_erasure
@@ -28,6 +28,8 @@ from message_lifecycle.stores.iceberg.puffin import puffin_file
 from message_lifecycle.stores.iceberg.table_folder import is_local, local_path, reading
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyiceberg.io import FileIO
 
 # Read and write manifests and manifest lists by Iceberg's specification of format 3, without a JVM.
@@ -152,7 +154,7 @@ def read_manifest(io: FileIO, listed: Fields) -> Manifest:
     return Manifest(listed=listed, header=header, entry_schema=schema, entries=tuple(entries))
 
 
-def entry_schema(partition: Any) -> Schema:
+def entry_schema(partition: IcebergType) -> Schema:
     """Return the schema of a manifest's entries in format 3.
 
     Args:
@@ -276,7 +278,7 @@ class opened:  # a context manager with the name of a function
         self._io, self._path, self._stack, self._dictionaries = io, path, ExitStack(), list(dictionaries)
 
     def __enter__(self) -> pq.ParquetFile:
-        source: Any
+        source: Path | pa.PythonFile
         if is_local(self._path):
             source = local_path(self._path)
         else:
