@@ -344,7 +344,7 @@ def _look(tables: Tables, plan: Plan, policy: Policy, action: MovedTable, wrong:
                 wrong["fresh"].append(file.name)
     except UnsafePath as unsafe:
         outside.append(str(unsafe))
-    found: tuple[Any, ...] = (str(table.metadata.table_uuid), table.metadata.current_snapshot_id, table.location(), table.metadata_location)
+    found = (str(table.metadata.table_uuid), table.metadata.current_snapshot_id, table.location(), table.metadata_location)
     return found == (action.table_uuid, action.snapshot_id, action.location, location_prefix(action.location) + action.metadata)
 
 

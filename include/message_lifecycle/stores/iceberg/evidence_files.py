@@ -207,7 +207,7 @@ def gone(before: pa.Table, after: pa.Table) -> pa.Table:
     return before.filter(pc.invert(pc.is_in(before["name"], value_set=after["name"].combine_chunks())))
 
 
-def may_keep(files: pa.Table, policy: Policy) -> Any:
+def may_keep(files: pa.Table, policy: Policy) -> pa.Array:
     """Return per file whether its own lifetime may keep some message. The answer is False only if the metadata prove it."""
     if not policy.allow_msg_ttl:
         return pa.array([False] * len(files), pa.bool_())
@@ -216,7 +216,7 @@ def may_keep(files: pa.Table, policy: Policy) -> Any:
     return pc.invert(pc.and_(none_never, none_own) if policy.ttl_overrides_age else none_never)
 
 
-def going(files: pa.Table, kept: Any, planned: set[str], active: Mapping[int, int]) -> pa.Table:
+def going(files: pa.Table, kept: pa.Array, planned: set[str], active: Mapping[int, int]) -> pa.Table:
     """Return the files of segments that are removed whole.
 
     Args:
@@ -264,10 +264,10 @@ def difference(before: pa.Table, after: pa.Table, planned: set[str], by_row: set
     return pa.Table.from_pylist([{"name": name, "how": how} for name, how in sorted(found)], schema=DIFFERENCE)
 
 
-def _identities(files: pa.Table, columns: Iterable[str], *, data: bool) -> dict[Any, tuple[Any, ...]]:
+def _identities(files: pa.Table, columns: Iterable[str], *, data: bool) -> dict[object, Row]:
     chosen = files.filter(pc.equal(files["content"], 0) if data else pc.not_equal(files["content"], 0))
     # A Puffin file has many vectors, so its name is no key for them.
-    keys: Iterable[Any] = chosen["name"].to_pylist() if data else range(len(chosen))
+    keys: Iterable[object] = chosen["name"].to_pylist() if data else range(len(chosen))
     return dict(zip(keys, rows_of(chosen, *columns), strict=True))
 
 

@@ -13,7 +13,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -224,7 +224,7 @@ class RowEvidence:
             [self._lost(path, relative[path], place, path in stays, named.get(relative[path], [])) for path, place in files], schema=ROWS
         )
 
-    def _lost(self, path: str, name: str, place: Place, stays: bool, named: list[tuple[str, str]]) -> dict[str, Any]:
+    def _lost(self, path: str, name: str, place: Place, stays: bool, named: list[tuple[str, str]]) -> dict[str, object]:
         whole = self._read(path)
         left = _alive(len(whole.offsets), self.before[path])
         if stays:

@@ -248,6 +248,10 @@ CREATE TABLE listed (name VARCHAR, owner VARCHAR, size_bytes BIGINT, changed_at_
 """
 
 
+Row = tuple[Any, ...]
+"""What a query of DuckDB finds."""
+
+
 class LooseFile(NamedTuple):
     """A file that may be removed: named only by snapshots that are not kept, or by nothing (`orphan`)."""
 
@@ -333,10 +337,10 @@ class Inventory:
     def _one(self, statement: str) -> int:
         return int(self._rows(statement, [])[0][0])
 
-    def _rows(self, statement: str, values: Sequence[int | str | None]) -> list[tuple[Any, ...]]:
+    def _rows(self, statement: str, values: Sequence[int | str | None]) -> list[Row]:
         return self._connection.execute(statement, values).fetchall()
 
-    def _stream(self, statement: str) -> Iterator[tuple[Any, ...]]:
+    def _stream(self, statement: str) -> Iterator[Row]:
         found = self._connection.execute(statement)
         while batch := found.fetchmany(_BATCH):
             yield from batch

@@ -143,7 +143,7 @@ class _Tuples(avro.StructReader):
         super().__init__(struct.field_readers, struct.create_struct, struct.struct)
         places = [place for place, _ in struct.field_readers]
         wanted = pick or tuple(sorted(place for place in places if place is not None))
-        self._take: Callable[[list[Any]], Row] = itemgetter(*map(places.index, wanted))
+        self._take: Callable[[list[object]], Row] = itemgetter(*map(places.index, wanted))
         self._fields = tuple(_reading(field, decoder, inner, passed_over=place not in wanted) for place, field in struct.field_readers)
         self._read_int = decoder.read_int
 
@@ -153,7 +153,9 @@ class _Tuples(avro.StructReader):
         return self._take([read(decoder) if not optional or has(decoder) > 0 else None for optional, read in self._fields])
 
 
-def _reading(field: avro.Reader, decoder: type[BinaryDecoder], inner: Pick, *, passed_over: bool) -> tuple[bool, Callable[[Any], Any]]:
+def _reading(
+    field: avro.Reader, decoder: type[BinaryDecoder], inner: Pick, *, passed_over: bool
+) -> tuple[bool, Callable[[BinaryDecoder], object]]:
     """Return whether the field is optional, and the function that reads the field's value."""
     match field:
         case avro.OptionReader():

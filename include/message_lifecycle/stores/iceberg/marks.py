@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -33,7 +33,7 @@ from message_lifecycle.stores.iceberg.layout import STAGED_PLAN_ID, LogSummary
 from message_lifecycle.stores.iceberg.segments import FileMetrics
 from message_lifecycle.stores.iceberg.snapshot_rows import SnapshotRows, snapshot_rows
 from message_lifecycle.stores.iceberg.table_folder import location_prefix
-from message_lifecycle.stores.iceberg.writer import row_of, write_rows
+from message_lifecycle.stores.iceberg.writer import Row, row_of, write_rows
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -85,7 +85,7 @@ def _start_over(engine: Engine, plan: Plan, staged: Staged) -> Staged:
     return replace(staged, snapshot_id=removal_id, markers=None)
 
 
-def _emptied(log: Table, plan: Plan, staged: Staged) -> tuple[list[dict[str, Any]], Mapping[int, int | None]]:
+def _emptied(log: Table, plan: Plan, staged: Staged) -> tuple[list[Row], Mapping[int, int | None]]:
     """Return the rows of `MARKED`, and the newest time of each partition that has a time later than the plan's `as_of`."""
     # Without a removal that can cause a marker, do not build the list, which may have most of a log (DEL-9).
     caused = bool(plan.on_log.drop) or any(marker_of(rows.reason) is not None for rows in plan.on_log.mark)
@@ -105,11 +105,11 @@ def _emptied(log: Table, plan: Plan, staged: Staged) -> tuple[list[dict[str, Any
         if not rows.ask("SELECT 1 FROM emptied LIMIT 1").num_rows:
             return [], {}
         rows.relate("after", staged.snapshot_id)
-        found: list[dict[str, Any]] = rows.ask(MARKED).to_pylist()
+        found: list[Row] = rows.ask(MARKED).to_pylist()
         return found, {row["partition"]: row["newest"] for row in newest_times(rows, plan).to_pylist()}
 
 
-def _marker(row: Mapping[str, Any], as_of: Instant, newest: int | None, ttl_us: int) -> Marker:
+def _marker(row: Row, as_of: Instant, newest: int | None, ttl_us: int) -> Marker:
     reason = marker_of(row["reason"])
     assert reason is not None, "only a reason that makes a marker is asked for"
     return Marker(
@@ -142,7 +142,7 @@ def newest_times(rows: SnapshotRows, plan: Plan) -> pa.Table:
     return rows.ask(NEWEST)
 
 
-def _older(log: Table, plan: Plan, emptied: Iterable[Mapping[str, Any]]) -> Iterator[RemoveRows]:
+def _older(log: Table, plan: Plan, emptied: Iterable[Row]) -> Iterator[RemoveRows]:
     """Yield row removals for the older markers of these keys, without the markers that the plan spares (MRK-5)."""
     columns = itemgetter("partition", "segment", "file", "offset")
     found = sorted(columns(older) for row in emptied for older in row["older"] or ())

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyiceberg.manifest import ManifestContent
 
@@ -341,7 +341,7 @@ def bringing_back(engine: Engine, io: FileIO, table: Java, plan: Plan) -> Java:
     return update
 
 
-def looked_at(io: FileIO, prefix: str, plan: Plan, rows: Iterable[tuple[str, int]]) -> Iterator[dict[str, Any]]:
+def looked_at(io: FileIO, prefix: str, plan: Plan, rows: Iterable[tuple[str, int]]) -> Iterator[dict[str, object]]:
     """The frame `back` of `gates.tables`. `rows`: new files by name, and how many rows each was read to hold."""
     from message_lifecycle.stores.iceberg.data_files import copied_from, digest_of
 

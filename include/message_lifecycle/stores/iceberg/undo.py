@@ -6,7 +6,7 @@ A file that the table has dropped comes back as a copy. If the table still has t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -122,7 +122,7 @@ def undo_evidence(table: Table, plan: Plan, staged: Staged) -> Mapping[str, pa.T
     before, after = files_of_both(table, was, now)
     copies = {at: name for name in frames.gone(frames.live(after), before)["name"].to_pylist() if (at := copied_from(name)) is not None}
     changes = _Changes(table, was, now)
-    restored: list[dict[str, Any]] = []
+    restored: list[dict[str, object]] = []
     come = dead = 0
     for at, action in enumerate(plan.on_log.back):
         path = absolute(prefix, action.file) if action.standing else copies.get(at)
@@ -131,7 +131,7 @@ def undo_evidence(table: Table, plan: Plan, staged: Staged) -> Mapping[str, pa.T
         same = path is not None and (action.standing or digest_of(table.io, path) == digest_of(table.io, absolute(prefix, action.file)))
         come += len(new)
         restored.append({"rows": int(named.sum()), "missing": action.rows - int(named.sum()), "unnamed": int((~named).sum()), "same": same})
-    rows: list[dict[str, Any]] = []
+    rows: list[dict[str, int]] = []
     marks = {absolute(prefix, action.file): action for action in plan.on_log.mark}
     for path, mark in marks.items():
         gone = changes.gone(path)

@@ -45,6 +45,10 @@ from message_lifecycle.stores.iceberg.segments import FileMetrics
 from message_lifecycle.stores.iceberg.shares import MEBIBYTE
 from message_lifecycle.stores.iceberg.tasks import NewFile
 
+Row = dict[str, Any]
+"""A row by the names of its columns."""
+
+
 # Rows of this process become data files of a topic's table: PyArrow writes the files, and Iceberg describes them.
 
 
@@ -162,7 +166,7 @@ class IcebergWriter(NamesFailures):
     def _state(self, name: TopicName) -> LogSummary:
         return newest_state(self._engine().table(name))
 
-    def _commit(self, name: TopicName, rows: list[dict[str, Any]], state: LogSummary) -> None:
+    def _commit(self, name: TopicName, rows: list[Row], state: LogSummary) -> None:
         engine = self._engine()
         table = engine.table(name)
         batch_id = secrets.token_hex(8)
@@ -187,7 +191,7 @@ def _may_hold(file: FileMetrics, offset: int) -> bool:
 
 def _numbered(
     base: LogSummary, messages: Iterable[NewMessage], policy: Policy, forbidden: KeyMatch | None, late_after: Instant | None
-) -> tuple[list[tuple[int, int] | Refusal], list[dict[str, Any]], LogSummary]:
+) -> tuple[list[tuple[int, int] | Refusal], list[Row], LogSummary]:
     """Return the offset or the refusal of each message, the rows to write, and the log's state with them."""
     ends, active = dict(base.end_offsets), deepcopy(dict(base.active))
     given: list[tuple[int, int] | Refusal] = []
@@ -207,7 +211,7 @@ def _numbered(
     return given, rows, replace(base, end_offsets=ends, active=active)
 
 
-def row_of(message: NewMessage, offset: int, segment: int, own: Lifetime) -> dict[str, Any]:
+def row_of(message: NewMessage, offset: int, segment: int, own: Lifetime) -> Row:
     """A message as a row of the topic's table."""
     return {
         "partition": message.partition,

@@ -41,13 +41,15 @@ from message_lifecycle.stores.iceberg.tasks import InputFile
 
 if TYPE_CHECKING:
     import duckdb
+    from pyiceberg.schema import Schema
     from pyiceberg.table import Table
 
 
-Sums = dict[int, dict[str, Any]]
+Sum = dict[str, Any]
+Sums = dict[int, Sum]
 """Sums by partition."""
 _TOPIC = ", ".join(f'"{field.name}"' for field in TOPIC_SCHEMA.fields)
-_NONE: Mapping[str, Any] = {}
+_NONE: Sum = {}
 
 
 def evidence_failed(partition: int, kind: str, reason: str) -> Unavailable:
@@ -178,13 +180,7 @@ def _frames(plan: Plan, answer: Answer) -> Mapping[str, object]:
     return {"partitions": pa.Table.from_pylist(parts), "figures": pa.Table.from_pylist([figures])}
 
 
-def _part(
-    action: CompactPartition,
-    fresh: Mapping[str, Any],
-    stays: Mapping[str, Any],
-    found: Mapping[str, Any],
-    disordered: Mapping[str, Any],
-) -> dict[str, int]:
+def _part(action: CompactPartition, fresh: Sum, stays: Sum, found: Sum, disordered: Sum) -> dict[str, int]:
     more = found.get("old", 0) - stays.get("old", 0)
     differ = not more and found.get("old_digest") != stays.get("old_digest")
     return {
@@ -217,7 +213,7 @@ class _Evidence:
         fresh = self._fresh()
         return Answer(fresh=fresh, stays=self._stays(), found=self._found(fresh), disordered=self._disordered())
 
-    def _relate(self, name: str, files: Mapping[int, tuple[InputFile, ...]], schema: Any) -> None:
+    def _relate(self, name: str, files: Mapping[int, tuple[InputFile, ...]], schema: Schema) -> None:
         create_relation(self._connection, name, [file for group in files.values() for file in group], duckdb_types(schema))
 
     def _make_views(self) -> None:

@@ -122,10 +122,10 @@ def _parts(connection: duckdb.DuckDBPyConnection, query: str, part_bytes: int) -
     return [f"SELECT * FROM ({query}) WHERE document BETWEEN {literal(first)} AND {literal(last)}" for first, last in ends]
 
 
-def _values(column: pa.Array) -> list[Any]:
+def _values(column: pa.Array) -> list[object]:
     """Return Python's values. NumPy creates them several times as fast as Arrow, but turns integers with nulls into floats."""
     by_arrow = column.null_count and pa.types.is_integer(column.type)
-    found: list[Any] = column.to_pylist() if by_arrow else column.to_numpy(zero_copy_only=False).tolist()
+    found: list[object] = column.to_pylist() if by_arrow else column.to_numpy(zero_copy_only=False).tolist()
     return found
 
 
