@@ -12,7 +12,9 @@ import pandas as pd
 from great_expectations import expectations as exported
 from great_expectations.compatibility import pydantic
 from great_expectations.core.batch_definition import BatchDefinition
+from great_expectations.core.expectation_validation_result import ExpectationValidationResult
 from great_expectations.data_context.types.base import ProgressBarsConfig
+from great_expectations.expectations.expectation import Expectation
 from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
 from message_lifecycle.gates.suite import Number, Part
@@ -83,11 +85,11 @@ def _frames() -> BatchDefinition[Any]:
     return context.data_sources.add_pandas("evidence").add_dataframe_asset("frame").add_batch_definition_whole_dataframe("whole")
 
 
-def validate(frame: pd.DataFrame, parts: Sequence[Part]) -> dict[Part, Any]:
+def validate(frame: pd.DataFrame, parts: Sequence[Part]) -> dict[Part, ExpectationValidationResult]:
     """Return the result of each part. Parts carry numbers, because the order of the results is undefined."""
     batch = _frames().get_batch({"dataframe": frame})
     suite = gx.ExpectationSuite("gate", expectations=[_expectation(part, {"part": at}) for at, part in enumerate(parts)])
-    found: dict[Part, Any] = {}
+    found: dict[Part, ExpectationValidationResult] = {}
     for result in batch.validate(suite, result_format=_RESULT_FORMAT).results:
         told = result.expectation_config
         if told and told.meta:
@@ -95,7 +97,7 @@ def validate(frame: pd.DataFrame, parts: Sequence[Part]) -> dict[Part, Any]:
     return found
 
 
-def _expectation(part: Part, meta: dict[str, int]) -> Any:
+def _expectation(part: Part, meta: dict[str, int]) -> Expectation:
     bounds = {"min_value": part.minimum, "max_value": part.maximum}
     match part.asks:
         case "rows":

@@ -40,7 +40,10 @@ from message_lifecycle.model.plan import Plan
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
+    from great_expectations.core.expectation_validation_result import ExpectationValidationResult
 
+Told = Mapping[str, Any]
+"""What Great Expectations tells of one part of a check."""
 logger = logging.getLogger(__name__)
 
 
@@ -123,7 +126,7 @@ def _fits(test: OfColumn, found: pa.DataType) -> bool:
             assert_never(never)
 
 
-def _results(parts: Iterable[Part], frame: pa.Table) -> Mapping[Part, Any]:
+def _results(parts: Iterable[Part], frame: pa.Table) -> Mapping[Part, ExpectationValidationResult]:
     asked = list(parts)
     if not asked:
         return {}
@@ -156,7 +159,7 @@ def _in_pandas(frame: pa.Table, columns: Iterable[str]) -> pd.DataFrame:
     return pd.DataFrame({name: _series(frame[name]) for name in columns}, index=pd.RangeIndex(len(frame)))
 
 
-def _series(column: pa.ChunkedArray) -> pd.Series[Any]:
+def _series(column: pa.ChunkedArray) -> pd.Series[object]:
     """Return a column of pandas that separates null from NaN and keeps Python's whole numbers.
 
     The whole numbers of pandas overflow in sums, and become doubles when compared with a double.
@@ -170,9 +173,9 @@ def _series(column: pa.ChunkedArray) -> pd.Series[Any]:
     return column.to_pandas(types_mapper=lambda _: nullable)
 
 
-def _finding(declared: Declared, results: Mapping[Part, Any], named: tuple[str, ...]) -> Finding:
+def _finding(declared: Declared, results: Mapping[Part, ExpectationValidationResult], named: tuple[str, ...]) -> Finding:
     parts = parts_of(declared.test)
-    mine: dict[Asks, Any] = {part.asks: results[part] for part in parts if part in results}
+    mine: dict[Asks, ExpectationValidationResult] = {part.asks: results[part] for part in parts if part in results}
     if len(mine) != len(parts):
         return not_evaluated(f"{len(mine)} of its {len(parts)} parts came back")
     errors = [error for result in mine.values() for error in _errors(result.exception_info)]
@@ -185,14 +188,14 @@ def _finding(declared: Declared, results: Mapping[Part, Any], named: tuple[str, 
     return finding(declared, replace(seen, named=named), passed=passed)
 
 
-def _errors(info: Mapping[str, Any]) -> Iterator[str]:
+def _errors(info: Told) -> Iterator[str]:
     """Return the messages of raised errors. Great Expectations gives them directly or by the id of a metric."""
     for entry in [info] if "raised_exception" in info else info.values():
         if entry["raised_exception"]:
             yield str(entry["exception_message"])
 
 
-def _seen(test: Test, told: Mapping[Asks, Mapping[str, Any]]) -> Seen:
+def _seen(test: Test, told: Mapping[Asks, Told]) -> Seen:
     match test:
         case Same():
             return Seen()
@@ -213,6 +216,6 @@ def _seen(test: Test, told: Mapping[Asks, Mapping[str, Any]]) -> Seen:
             assert_never(never)
 
 
-def _unexpected(result: Mapping[str, Any]) -> int:
+def _unexpected(result: Told) -> int:
     """Return the number of unexpected values. Without rows Great Expectations returns None, and another part fails for that."""
     return result["unexpected_count"] or 0

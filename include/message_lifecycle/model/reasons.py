@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from string import Formatter
-from typing import Annotated, Any, Final, Literal, Protocol
+from typing import Annotated, Final, Literal, Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class _Known:
 
     fits: Callable[[Declared], bool]
 
-    def __get_pydantic_core_schema__(self, source: object, handler: Callable[[object], Any]) -> dict[str, object]:
+    def __get_pydantic_core_schema__(self, source: object, handler: Callable[[object], object]) -> dict[str, object]:
         # A schema of pydantic is a plain dictionary, so the model needs no import of pydantic.
         return {"type": "function-after", "function": {"type": "no-info", "function": self._checked}, "schema": handler(source)}
 

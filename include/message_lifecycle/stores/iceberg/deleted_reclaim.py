@@ -278,7 +278,7 @@ class IcebergDeletedReclaimer(NamesFailures, ChangeStore):
         return None if text is None else dict(json.loads(text))
 
 
-def _text(word: Mapping[str, Any]) -> str:
+def _text(word: Mapping[str, object]) -> str:
     """Return the record as text, with names unescaped: a namespace's property has room for 1,000 characters."""
     return json.dumps(word, ensure_ascii=False)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +32,7 @@ from message_lifecycle.stores.iceberg.layout import LogSummary
 
 Longs = NDArray[np.int64]
 Flags = NDArray[np.bool_]
+Kind = TypeVar("Kind", bound=np.generic)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,7 +250,7 @@ def _measures(batch: pa.RecordBatch) -> tuple[Longs, Longs, Flags]:
 
 
 # Use buffers, not scalars: PyArrow's own conversions to and from Python import pandas, which costs each new worker a second of CPU.
-def _view(column: pa.Array, kind: type[np.generic]) -> NDArray[Any]:
+def _view(column: pa.Array, kind: type[Kind]) -> NDArray[Kind]:
     """Return the numbers of a column without a copy. The value at a null has no meaning."""
     return np.frombuffer(column.buffers()[1], dtype=kind)[column.offset : column.offset + len(column)]
 

@@ -49,7 +49,7 @@ def json_object(text: object, key: str) -> dict[str, Any]:
     return found
 
 
-def field(fields: Mapping[str, Any], name: str, key: str) -> Any:
+def field(fields: Mapping[str, object], name: str, key: str) -> Any:
     """Return one field of a JSON object in the property `key`. Raises DamagedProperty."""
     if name not in fields:
         raise damaged_property(key, json.dumps(fields), f"the field {name}")

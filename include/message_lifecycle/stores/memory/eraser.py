@@ -31,6 +31,7 @@ from message_lifecycle.stores.memory.rows import placed
 from message_lifecycle.stores.memory.tables import (
     Changes,
     Position,
+    Row,
     SnapshotRow,
     Snapshots,
     Table,
@@ -292,13 +293,13 @@ def _in_messages(kind: TableKind, ever: Found, head: Messages, needle: Needle) -
 # Documents
 
 
-def _rows_ever(table: Table[Any]) -> set[tuple[str, Any]]:
+def _rows_ever(table: Table[Mapping[str, tuple[Row, ...]]]) -> set[tuple[str, Row]]:
     """Return the rows of every readable version."""
     return {(document, row) for commit in table.commits for document, rows in commit.version.items() for row in rows}
 
 
 def _in_documents(
-    kind: TableKind, rows: Mapping[tuple[str, int], bytes | None], head: Mapping[str, Sequence[Any]], needle: Needle
+    kind: TableKind, rows: Mapping[tuple[str, int], bytes | None], head: Changes | Snapshots, needle: Needle
 ) -> list[ValuePlace]:
     found = sorted(at for at, content in rows.items() if at[0].encode() != needle.key and needle.is_in(content))
     now = {(document, row.server_seq) for document, of in head.items() for row in of}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.instants import Instant
@@ -26,7 +25,7 @@ from message_lifecycle.model.tables import (
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
 from message_lifecycle.stores.memory import MemoryStore
-from message_lifecycle.stores.memory.tables import Table, TopicTables
+from message_lifecycle.stores.memory.tables import State, Table, TopicTables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +169,7 @@ def _told(tables: TopicTables) -> list[TopicTable]:
     return [log, view] if tables.view.commits else [log]
 
 
-def _table(kind: str, table: Table[Any], rows: int, size_bytes: int) -> TopicTable:
+def _table(kind: str, table: Table[State], rows: int, size_bytes: int) -> TopicTable:
     return TopicTable(table=kind, table_uuid=table.uuid, snapshot_id=table.snapshot_id, rows=rows, size_bytes=size_bytes)
 
 

@@ -68,7 +68,7 @@ class Head:
         """Return the remembered commits after adding this one as the next generation."""
         return (*self.commits, Commit(generation=self.generation + 1, **what))[-COMMITS_KEPT:]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return plain JSON values, which `head_of` reads back. Values that every look counts again are left out."""
         return {
             "format": HEAD_FORMAT,

@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import BinaryIO, TypeVar
 
 import orjson
 
@@ -29,7 +29,7 @@ _FIELDS = frozenset(("partition", "offset", "append_time", "event_time", "key", 
 
 def line_of(message: Message) -> bytes:
     """Return the message as a line with its end."""
-    record: dict[str, Any] = {"partition": message.partition, "offset": message.offset}
+    record: dict[str, object] = {"partition": message.partition, "offset": message.offset}
     if message.append_time is not None:
         record["append_time"] = message.append_time
     if message.event_time is not None:

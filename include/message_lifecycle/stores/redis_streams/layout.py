@@ -81,8 +81,12 @@ def fields_of(message: Message) -> list[Field]:
     return found
 
 
-def message_of(partition: int, entry: Any) -> Message:
-    """Return the message of an entry in the form of XRANGE. Raises ValueError if the entry is not ours."""
+Entry = Any
+"""An entry as XRANGE returns it: an id, then a list of alternating names and values."""
+
+
+def message_of(partition: int, entry: Entry) -> Message:
+    """Return the message of an entry. Raises ValueError if the entry is not ours."""
     entry_id, pairs = entry
     if not entry_id.endswith(b"-0") or len(pairs) % 2:
         raise ValueError(f"entry {entry_id.decode()} that no topic of ours has")

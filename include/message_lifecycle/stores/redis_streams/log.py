@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -38,6 +38,7 @@ from message_lifecycle.stores.record_log import Head, Removal, head_of
 from message_lifecycle.stores.redis_streams import layout
 from message_lifecycle.stores.redis_streams.layout import (
     DEFAULT_PREFIX,
+    Entry,
     Field,
     TopicKeys,
     Trim,
@@ -228,13 +229,13 @@ class RedisLog:
                 for entry in entries:
                     yield self._message(partition, entry)
 
-    def _message(self, partition: int, entry: Any) -> Message:
+    def _message(self, partition: int, entry: Entry) -> Message:
         try:
             return message_of(partition, entry)
         except ValueError as error:
             raise foreign_key(str(self._keys.name), self._keys.stream(partition), f"holds {error}") from error
 
-    def _pages(self, partition: int, last: str = "+") -> Iterator[list[Any]]:
+    def _pages(self, partition: int, last: str = "+") -> Iterator[list[Entry]]:
         """Yield pages of entries in order, up to the id `last`."""
         key, start = self._keys.stream(partition), "-"
         while True:
@@ -372,7 +373,7 @@ class RedisLog:
             # Not by its digest: a restarted server does not know it, and sending the text is cheap.
             return self._client.eval(script, 1 + len(partitions), self._keys.topic, *self._keys.streams(partitions), *arguments)
 
-    def _errors(self, key: str, *, doing: str | None = None) -> Any:
+    def _errors(self, key: str, *, doing: str | None = None) -> AbstractContextManager[None]:
         return named_errors(self._backend, str(self._keys.name), key, doing=doing)
 
 
