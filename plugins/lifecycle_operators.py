@@ -21,6 +21,9 @@ from lifecycle_triggers import QuestionTrigger
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+    from airflow.sdk.types import TaskInstanceKey
+
+    from message_lifecycle.app.tasks import Values
 
 APPLICATIONS = Path(__file__).resolve().parents[1] / "spark_apps"
 POOL = "lifecycle"
@@ -42,7 +45,7 @@ class Results(BaseOperatorLink):
 
     name = "Results"
 
-    def get_link(self, operator: Any, *, ti_key: Any) -> str:
+    def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
         plan_id = getattr(operator, "plan_id", None)
         return page(f"plans/{plan_id}" if plan_id else f"runs?dag_id={quote(ti_key.dag_id)}&run_id={quote(ti_key.run_id, safe='')}")
 
@@ -117,7 +120,7 @@ class Approval(HITLOperator):
         self.answer_within = answer_within
         self.plan_id, self.gate_id = plan_id, gate_id
 
-    def execute(self, context: Context) -> Any:
+    def execute(self, context: Context) -> object:
         from message_lifecycle.app import tasks
 
         ending = tasks.question_ending(plan_id=self.plan_id, gate_id=self.gate_id)
@@ -138,7 +141,7 @@ class Approval(HITLOperator):
             )
             self.defer(trigger=trigger, method_name="execute_complete", timeout=self.response_timeout + WITHOUT_TRIGGERER)
 
-    def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
+    def execute_complete(self, context: Context, event: Values) -> object:
         if "ending" in event:
             return self._end(context, event["ending"])
         if event.get("error_type") == "timeout":
@@ -147,10 +150,10 @@ class Approval(HITLOperator):
         granted, text = answer["chosen_options"] == [APPROVE], str(answer["params_input"].get("text") or "")
         return self._answer(granted=granted, by=answer["responded_by_user"]["name"], text=text)
 
-    def _answer(self, *, granted: bool, by: str, text: str) -> dict[str, Any]:
+    def _answer(self, *, granted: bool, by: str, text: str) -> Values:
         return {"plan_id": self.plan_id, "gate_id": self.gate_id, "granted": granted, "by": by, "text": text}
 
-    def _end(self, context: Context, ending: dict[str, Any]) -> dict[str, Any]:
+    def _end(self, context: Context, ending: Values) -> Values:
         """Return an approval from elsewhere. Otherwise end the task, skipped, and say why."""
         self.subject = f"{self.subject} Ended: {ending['reason']}"[:LONGEST_NAME]
         context["ti"].xcom_push(key="ending", value=ending["reason"])

@@ -22,6 +22,8 @@ from airflow.listeners import hookimpl
 from airflow.plugins_manager import AirflowPlugin
 
 if TYPE_CHECKING:
+    from airflow.models.dagrun import DagRun
+    from airflow.models.log import Log
     from sqlalchemy.orm import Session
 
 TAG = "message-lifecycle"
@@ -67,7 +69,7 @@ def is_schedule_on(events: Sequence[Event], now: datetime) -> bool | None:
 
 
 @hookimpl
-def on_dag_run_running(dag_run: Any, msg: str) -> None:  # noqa: ARG001  # Airflow's own signature
+def on_dag_run_running(dag_run: DagRun, msg: str) -> None:  # noqa: ARG001  # Airflow's own signature
     """Mark a run that the schedule should not have started. Leave the run in the queue while that is not known."""
     from airflow.utils.state import DagRunState
 
@@ -85,16 +87,16 @@ def on_dag_run_running(dag_run: Any, msg: str) -> None:  # noqa: ARG001  # Airfl
 
 
 @hookimpl
-def on_dag_run_success(dag_run: Any, msg: str) -> None:  # noqa: ARG001  # as above
+def on_dag_run_success(dag_run: DagRun, msg: str) -> None:  # noqa: ARG001  # as above
     _pause_again(dag_run)
 
 
 @hookimpl
-def on_dag_run_failed(dag_run: Any, msg: str) -> None:  # noqa: ARG001  # as above
+def on_dag_run_failed(dag_run: DagRun, msg: str) -> None:  # noqa: ARG001  # as above
     _pause_again(dag_run)
 
 
-def _pause_again(dag_run: Any) -> None:
+def _pause_again(dag_run: DagRun) -> None:
     """Pause the DAG if nobody wants its schedule, and no other run of it is open."""
     from airflow.models.dag import DagModel
     from airflow.models.dagrun import DagRun
@@ -113,7 +115,7 @@ def _pause_again(dag_run: Any) -> None:
     session.add(Log(event="paused", dag_id=dag_id, owner="message lifecycle", owner_display_name="Message lifecycle", extra=told))
 
 
-def _session_of(dag_run: Any) -> Session | None:
+def _session_of(dag_run: DagRun) -> Session | None:
     """Return the database session that holds the run, if it is a run of one of our DAGs with a schedule. Otherwise None."""
     from airflow.models.dag import DagModel, DagTag
     from sqlalchemy import select
@@ -143,11 +145,11 @@ def _events(session: Session, dag_id: str) -> list[Event]:
     return sorted(found, key=lambda event: event.at, reverse=True)
 
 
-def _change(row: Any, dag_id: str) -> Iterator[Event]:
+def _change(row: Log, dag_id: str) -> Iterator[Event]:
     extra = _extra(row)
     match row.event:
         case "paused":
-            paused: Any = True
+            paused: object = True
         case "cli_dag_pause" | "cli_dag_unpause":
             by_pattern = "--treat-dag-id-as-regex" in extra.get("full_command", "")
             if not (re.search(row.dag_id or "", dag_id) if by_pattern else row.dag_id == dag_id):
@@ -162,13 +164,13 @@ def _change(row: Any, dag_id: str) -> Iterator[Event]:
         yield Event(at=row.dttm, by=row.owner, what="paused" if paused else "unpaused")
 
 
-def _keeps(row: Any) -> bool:
+def _keeps(row: Log) -> bool:
     extra = _extra(row)
     conf = extra.get("conf" if row.event == "trigger_dag_run" else "dag_run_conf")
     return isinstance(conf, dict) and conf.get(KEEP_RUNNING) is True
 
 
-def _extra(row: Any) -> dict[str, Any]:
+def _extra(row: Log) -> dict[str, Any]:
     try:
         extra = json.loads(row.extra or "{}")
     except ValueError:

@@ -168,7 +168,7 @@ def _window(context: Mapping[str, Any]) -> Window:
     )
 
 
-def _refuse_unknown(conf: Mapping[str, Any] | None, known: Mapping[str, Param], *, secret: bool = False) -> None:
+def _refuse_unknown(conf: Mapping[str, object] | None, known: Mapping[str, Param], *, secret: bool = False) -> None:
     """Refuse unknown parameter names, because Airflow only checks the values of known parameters (NUM-1).
 
     Args:

@@ -6,11 +6,14 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.triggers.hitl import HITLTrigger
 from airflow.sdk.timezone import utcnow
 from airflow.triggers.base import TriggerEvent
+
+if TYPE_CHECKING:
+    from message_lifecycle.app.tasks import Values
 
 SECONDS_BETWEEN_LOOKS = 5.0
 LOOKS_BETWEEN_SETTINGS = 12
@@ -58,7 +61,7 @@ class QuestionTrigger(HITLTrigger):
             return await self._handle_timeout()
         return None
 
-    def _ending(self, with_settings: bool) -> dict[str, Any] | None:
+    def _ending(self, with_settings: bool) -> Values | None:
         from message_lifecycle.app import tasks
 
         return tasks.question_ending(plan_id=self.plan_id, gate_id=self.gate_id, with_settings=with_settings)

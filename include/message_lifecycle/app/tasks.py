@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from message_lifecycle.app import answers, changes, erasures, steps, views
 from message_lifecycle.app.concluding import outcome_of
@@ -28,6 +29,8 @@ from message_lifecycle.model.plan import Operation
 from message_lifecycle.model.plan_state import PlanState
 from message_lifecycle.model.settings import resolve
 
+Values = dict[str, Any]
+"""JSON, as Airflow hands it from task to task."""
 log = logging.getLogger("lifecycle")
 
 
@@ -102,14 +105,14 @@ def keep_preview(*, run: str, as_of: str, topics: list[str], work: Scheduled) ->
         raise run_failed(failed)
 
 
-def preview_page(*, run: str) -> dict[str, object]:
+def preview_page(*, run: str) -> Values:
     """Return the text that `keep_preview` stored. `printed` is None if there is no text (yet)."""
     kept = next(iter(lake().ledger.runs(run)), None)
     as_of = None if kept is None or kept.as_of is None else format_instant(kept.as_of)
     return {"run_id": run, "as_of": as_of, "printed": None if kept is None or not kept.detail else kept.detail}
 
 
-def requested_erasure(*, run: str, request_id: str) -> dict[str, object]:
+def requested_erasure(*, run: str, request_id: str) -> Values:
     """Return the topics of a recorded request, with `as_of` and the request's full id and state. The run claims these topics.
 
     A done or refused request returns no topics. A request without topics is settled here, because no later task would do it.
@@ -161,7 +164,7 @@ def wants_markers(*, run: str) -> bool:
     return any(steps.marks(s, s.ledger.record(entry.plan_id).plan) for entry in entries if entry.plan_id is not None)
 
 
-def waiting(*, run: str) -> list[dict[str, object]]:
+def waiting(*, run: str) -> list[Values]:
     """Return the plans of this run that need a person, each with the facts for a decision (Markdown) and the seconds left to answer."""
     s = lake()
     questions = []
@@ -183,7 +186,7 @@ def _answer_within(s: Services, record: PlanRecord) -> int:
     return 1 if until is None else max(1, (until - s.ledger.now()) // MICROS_PER_SECOND + 1)
 
 
-def record_approval(*, plan_id: str, gate_id: str, granted: bool, by: str, text: str) -> dict[str, object] | None:
+def record_approval(*, plan_id: str, gate_id: str, granted: bool, by: str, text: str) -> Values | None:
     """Record a person's answer to the question about this plan and this gate report. A refusal closes the plan.
 
     Returns:
@@ -192,7 +195,7 @@ def record_approval(*, plan_id: str, gate_id: str, granted: bool, by: str, text:
     return _as_values(answers.record_answer(lake(), plan_id, gate_id, granted=granted, by=by, text=text))
 
 
-def question_ending(*, plan_id: str, gate_id: str, with_settings: bool = True) -> dict[str, object] | None:
+def question_ending(*, plan_id: str, gate_id: str, with_settings: bool = True) -> Values | None:
     """Return how a question to a person ended elsewhere; None: it still waits.
 
     `granted`: somebody approved the plan, `by` and `text`, and it may go on. `reason`: in words that Airflow may keep.
@@ -200,7 +203,7 @@ def question_ending(*, plan_id: str, gate_id: str, with_settings: bool = True) -
     return _as_values(answers.ending_of(lake(), plan_id, gate_id, with_settings=with_settings))
 
 
-def _as_values(ending: answers.Ending | None) -> dict[str, object] | None:
+def _as_values(ending: answers.Ending | None) -> Values | None:
     if ending is None:
         return None
     given = ending.approval
@@ -208,7 +211,7 @@ def _as_values(ending: answers.Ending | None) -> dict[str, object] | None:
     return {"granted": given is not None, "reason": ending.reason, **words}
 
 
-def verify(*, run: str, plan_id: str | None = None, work: Operation = "message_cleaner") -> list[dict[str, object]]:
+def verify(*, run: str, plan_id: str | None = None, work: Operation = "message_cleaner") -> list[Values]:
     """Compare the tables with the run's plans and record the outcomes.
 
     Args:
