@@ -25,16 +25,18 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args
 
 from airflow.providers.standard.operators.empty import EmptyOperator
-from airflow.sdk import Asset, Param, task, task_group
+from airflow.sdk import Asset, Context, Param, task, task_group
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from lifecycle_operators import Approval, PlainApplication, SparkApplication, page
 from lifecycle_schedules import BY_ITSELF, KEEP_RUNNING, SCHEDULE_OFF
 
 if TYPE_CHECKING:
+    from airflow.sdk.types import DagRunProtocol
+
     from message_lifecycle.app.windows import Window
 
 RUN = "{{ dag.dag_id }}/{{ run_id }}"
@@ -150,11 +152,11 @@ def _named_errors() -> Iterator[None]:
         raise AirflowFailException(told) from error
 
 
-def _run(context: Mapping[str, Any]) -> str:
+def _run(context: Context) -> str:
     return f"{context['dag'].dag_id}/{context['run_id']}"
 
 
-def _window(context: Mapping[str, Any]) -> Window:
+def _window(context: Context) -> Window:
     from message_lifecycle.app.windows import resolve
 
     run = context["dag_run"]
@@ -184,7 +186,7 @@ def _refuse_unknown(conf: Mapping[str, object] | None, known: Mapping[str, Param
         raise InvalidSetting(where="configuration of this run", key=name, value=shown, allowed=f"{', '.join(known)}{instead}".rstrip("."))
 
 
-def _only_where_wanted(context: Mapping[str, Any]) -> None:
+def _only_where_wanted(context: Context) -> None:
     """Skip a run that the schedule should not have started, because a dialog unpaused the DAG for another run."""
     run = context["dag_run"]
     off = (run.conf or {}).get(SCHEDULE_OFF)
@@ -192,18 +194,18 @@ def _only_where_wanted(context: Mapping[str, Any]) -> None:
         raise AirflowSkipException(off)
 
 
-def _only_as_asked(context: Mapping[str, Any], *, by_hand: bool) -> None:
+def _only_as_asked(context: Context, *, by_hand: bool) -> None:
     """Skip a scheduled run of a DAG that exists only for backfills."""
     if by_hand and _type_of(context["dag_run"]) == "scheduled":
         raise AirflowSkipException("this DAG is for backfills: what is due now, the message cleaner takes")
 
 
-def _type_of(run: Any) -> str:
+def _type_of(run: DagRunProtocol) -> str:
     return str(getattr(run.run_type, "value", run.run_type))
 
 
 @task(**READ_AGAIN)
-def copies(by_hand: bool = False, **context: Any) -> list[str]:
+def copies(by_hand: bool = False, **context: Unpack[Context]) -> list[str]:
     """Return the arguments of the copying application, without a JVM. With nothing to copy, this task and the copying are skipped."""
     from message_lifecycle.app import tasks
 
@@ -220,7 +222,7 @@ def copies(by_hand: bool = False, **context: Any) -> list[str]:
 
 
 @task(multiple_outputs=True, **READ_AGAIN)
-def due(operation: Any, by_hand: bool = False, **context: Any) -> dict[str, Any]:
+def due(operation: Any, by_hand: bool = False, **context: Unpack[Context]) -> dict[str, Any]:
     """Find the due topics, without a JVM. If no topic is due, the run ends here, skipped, and the ledger records that."""
     from message_lifecycle.app import tasks
     from message_lifecycle.model.instants import format_instant
@@ -242,7 +244,7 @@ def due(operation: Any, by_hand: bool = False, **context: Any) -> dict[str, Any]
 
 
 @task(**READ_AGAIN)
-def would_go(**context: Any) -> None:
+def would_go(**context: Unpack[Context]) -> None:
     """Show the operation's plans on the run's page, without a JVM. The log has only plan ids, because no erasure reaches the log."""
     from message_lifecycle.app import tasks
     from message_lifecycle.model.instants import format_instant
@@ -258,7 +260,7 @@ def would_go(**context: Any) -> None:
 
 
 @task(multiple_outputs=True, **READ_AGAIN)
-def requested(**context: Any) -> dict[str, Any]:
+def requested(**context: Unpack[Context]) -> dict[str, Any]:
     """Find the topics of a recorded request, without a JVM. If the request is done, the run ends here, skipped."""
     from message_lifecycle.app import tasks
 
@@ -272,7 +274,7 @@ def requested(**context: Any) -> dict[str, Any]:
     return {"topics": found["topics"], "window": found["as_of"], "arguments": [*arguments, "--request", found["request_id"]]}
 
 
-def _only_with_markers(context: Mapping[str, Any]) -> None:
+def _only_with_markers(context: Context) -> None:
     from message_lifecycle.app import tasks
 
     with _named_errors():
@@ -281,7 +283,7 @@ def _only_with_markers(context: Mapping[str, Any]) -> None:
 
 
 @task(**READ_AGAIN)
-def waiting(window: str, **context: Any) -> list[dict[str, Any]]:
+def waiting(window: str, **context: Unpack[Context]) -> list[dict[str, Any]]:
     """Return the plans of this run that need a person, each with its question."""
     from message_lifecycle.app import tasks
 
@@ -321,7 +323,7 @@ def record(plan_id: str, answer: dict[str, Any] | None) -> bool:
     return True
 
 
-def _only_if_granted(context: Mapping[str, Any]) -> None:
+def _only_if_granted(context: Context) -> None:
     """Skip without an approval, to save starting Spark. Publishing itself relies only on the ledger's record of the approval.
 
     The task is no short circuit, because inside a mapped group Airflow 3.3 does not skip the tasks that a short circuit names.
@@ -332,7 +334,7 @@ def _only_if_granted(context: Mapping[str, Any]) -> None:
 
 
 @task(**READ_AGAIN)
-def verify(operation: Any, plan_id: str | None = None, topics: list[str] | None = None, **context: Any) -> list[dict[str, Any]]:
+def verify(operation: Any, plan_id: str | None = None, topics: list[str] | None = None, **context: Unpack[Context]) -> list[dict[str, Any]]:
     """Read the tables again and record the outcomes. The task fails if a topic is blocked, starved or failed, or has no outcome."""
     from message_lifecycle.app import tasks
     from message_lifecycle.model.instants import format_instant
