@@ -12,7 +12,7 @@ import pytest
 from tests.packaging.files import ROOT, project_texts
 
 RULES = Path("docs", "rules.md")
-DEFINITION = re.compile(r"^- \*\*(?P<id>[A-Z]+-?\d+)\*\*(?P<text>.*(?:\n {2}.*)*)", re.MULTILINE)
+DEFINITION = re.compile(r"^### (?P<id>[A-Z]+-?\d+) · (?P<title>.+)\n(?P<text>(?:(?!#).*\n)*)", re.MULTILINE)
 # Prefixes are not listed, so that one which nobody knows is found as well. The properties have a letter and no dash.
 ID = re.compile(r"(?<![\w-])(?:(?P<prefix>[A-Z]{3,4})-\d+|P[1-9]\d?)(?![\w-])")
 SPAN = re.compile(r"(?<![\w-])(?P<prefix>[A-Z]{3,4})-(?P<first>\d+) to (?P=prefix)-(?P<last>\d+)(?!\w)")
@@ -87,7 +87,7 @@ def _twice(rules: str) -> str:
 
 
 def _emptied(rules: str) -> str:
-    return DEFINITION.sub(lambda found: f"- **{found['id']}**", rules, count=1)
+    return DEFINITION.sub(lambda found: f"### {found['id']} · {found['title']}\n\n", rules, count=1)
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def test_the_rules_show_the_table() -> None:
 @pytest.mark.parametrize("name", REASONS)
 def test_a_reason_names_what_is_there(name: str) -> None:
     declared, rules = REASONS[name], (ROOT / "docs/rules.md").read_text(encoding="utf-8")
-    assert [rule for rule in declared.rules if f"**{rule}**" not in rules] == []
+    assert [rule for rule in declared.rules if f"### {rule} · " not in rules] == []
     assert set(declared.settings) <= {setting.name for setting in SETTINGS}
     assert [check for check in declared.checks if f'"{check}"' not in GATES] == []
     assert declared.rules
