@@ -13,6 +13,7 @@ from tests.packaging.files import ROOT, project_texts
 
 RULES = Path("docs", "rules.md")
 DEFINITION = re.compile(r"^### (?P<id>[A-Z]+-?\d+) · (?P<title>.+)\n(?P<text>(?:(?!#).*\n)*)", re.MULTILINE)
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 # Prefixes are not listed, so that one which nobody knows is found as well. The properties have a letter and no dash.
 ID = re.compile(r"(?<![\w-])(?:(?P<prefix>[A-Z]{3,4})-\d+|P[1-9]\d?)(?![\w-])")
 SPAN = re.compile(r"(?<![\w-])(?P<prefix>[A-Z]{3,4})-(?P<first>\d+) to (?P=prefix)-(?P<last>\d+)(?!\w)")
@@ -65,6 +66,24 @@ def others() -> list[tuple[Path, str]]:
 
 def test_every_rule_that_is_cited_is_defined_once_and_in_words(rules: str, others: Texts) -> None:
     assert problems(rules, others) == []
+
+
+def anchors(page: str) -> list[str]:
+    """Return the anchor of each heading, as GitHub and Markdown viewers build it."""
+    return [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in HEADING.findall(page)]
+
+
+def test_every_link_into_the_page_finds_its_heading(rules: str, others: Texts) -> None:
+    own = set(re.findall(r"\]\(#([^)]+)\)", rules))
+    from_others = {anchor for path, text in others if path.suffix == ".md" for anchor in re.findall(r"rules\.md#([\w-]+)", text)}
+    assert len(own) > SOME
+    assert sorted((own | from_others) - set(anchors(rules))) == []
+
+
+def test_the_index_names_the_rule_that_each_link_opens(rules: str) -> None:
+    links = re.findall(r"\[([A-Z]+-?\d+)\]\(#([^)]+)\)", rules)
+    assert len(links) > SOME
+    assert [link for link in links if not link[1].startswith(f"{link[0].lower()}--")] == []
 
 
 def test_rules_are_cited(others: Texts) -> None:
