@@ -40,11 +40,12 @@ test-fast: install ## tests of pure code: no JVM, no server, no Airflow; three m
 hunt: install ## what takes too long for each change (docs/hunt.md), and twenty times as many generated logs, other ones each time
 	@$(BIN)/python -m pytest -n 2 -m "hunt or generated" --hypothesis-profile=hunt
 
-check: install ## lint, format, types, import rules
+check: install ## lint, format, types, import rules, plain sentences
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/python -m bench.plain
 
 smoke: install ## run every benchmark at a twentieth of its size; an error fails it, a time never does
 	@$(BIN)/python -m bench smoke

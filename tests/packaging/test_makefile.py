@@ -40,9 +40,9 @@ def test_what_the_words_do() -> None:
     assert '-m "hunt or generated"' in make("-n", "hunt")
     assert make("-n", "demo").strip() == ".venv/bin/lifecycle demo"
     assert make("-n", "smoke").strip() == ".venv/bin/python -m bench smoke"
-    assert [line.split()[0] for line in make("-n", "check").splitlines()] == [
-        f".venv/bin/{tool}" for tool in ("ruff", "ruff", "mypy", "lint-imports")
-    ]
+    check = make("-n", "check").splitlines()
+    assert [line.split()[0] for line in check] == [f".venv/bin/{tool}" for tool in ("ruff", "ruff", "mypy", "lint-imports", "python")]
+    assert check[-1] == ".venv/bin/python -m bench.plain"
 
 
 def test_ci_runs_check_then_smoke_then_test() -> None:
