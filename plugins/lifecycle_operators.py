@@ -114,7 +114,9 @@ class Approval(HITLOperator):
 
         Args:
             answer_within: Seconds, by the topic's settings. The value is known only when the task runs.
+            plan_id: The plan that the question is about.
             gate_id: The gate's report that the question shows.
+            **options: Options of every operator.
         """
         super().__init__(options=[APPROVE, REJECT], retries=2, retry_delay=timedelta(seconds=1), **options)
         self.answer_within = answer_within

@@ -126,6 +126,8 @@ class _OnFirstRequest:
 
 
 class LifecyclePages(AirflowPlugin):
+    """The pages in Airflow."""
+
     name = "message_lifecycle"
     fastapi_apps = [{"app": _OnFirstRequest(), "url_prefix": PREFIX, "name": "Lifecycle"}]  # noqa: RUF012 - Airflow reads this attribute of the class
     external_views = [  # noqa: RUF012 - as above

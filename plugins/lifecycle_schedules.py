@@ -57,6 +57,7 @@ def is_schedule_on(events: Sequence[Event], now: datetime) -> bool | None:
 
     Args:
         events: Newest first.
+        now: The present time.
     """
     runs = [event for event in events if event.what == "run"]
     changes = [event for event in events if event.what != "run" or event.keeps]
@@ -179,5 +180,7 @@ def _extra(row: Log) -> dict[str, Any]:
 
 
 class LifecycleSchedules(AirflowPlugin):
+    """Registers this module as a listener."""
+
     name = "message_lifecycle_schedules"
     listeners = [sys.modules[__name__]]  # noqa: RUF012 - Airflow reads this attribute of the class

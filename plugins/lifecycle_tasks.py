@@ -174,6 +174,8 @@ def _refuse_unknown(conf: Mapping[str, object] | None, known: Mapping[str, Param
     """Refuse unknown parameter names, because Airflow only checks the values of known parameters (NUM-1).
 
     Args:
+        conf: The parameters of the run.
+        known: The known parameters.
         secret: The value may be a key, so hide the name and the value. The name `dry_run`, of earlier versions, is shown.
     """
     from message_lifecycle.model.errors import InvalidSetting
@@ -402,6 +404,7 @@ def gated_deletion(
     """Create all tasks of one operation, in order. Call this function inside a `@dag` function.
 
     Args:
+        operation: The name of the operation.
         application: Plans, judges and publishes. Use `PlainApplication` if the operation reads no row of a table.
         outlets: The assets to update after verifying.
         copies_and_marks: Copy sources and mirrors first, and make markers for the removals.

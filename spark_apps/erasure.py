@@ -1,6 +1,7 @@
 """Spark application: plan and stage the erasure of a request's key from the topics of one run.
 
-The argument is the request's id, never the key."""
+The argument is the request's id, never the key.
+"""
 
 import argparse
 

@@ -1,5 +1,8 @@
-"""Spark application: limit markers. With --run alone, it stages the markers of that run's staged plans, before the gate judges them.
-With --as-of and --topics, it first plans and stages a sweep of these topics for missing markers."""
+"""Spark application: limit markers.
+
+With --run alone, the application stages the markers of that run's staged plans, before the gate judges them. With --as-of and --topics, it
+first plans and stages a sweep of these topics for missing markers.
+"""
 
 import argparse
 

@@ -1,6 +1,7 @@
 """Application: plan and stage the retention of backends' topics for one run.
 
-Topics in a backend are no tables, so Airflow runs this application with `--without-spark`."""
+Topics in a backend are no tables, so Airflow runs this application with `--without-spark`.
+"""
 
 from message_lifecycle.app.applications import planning, run_application
 

@@ -325,7 +325,8 @@ def _has_settled(detail: Mapping[str, Any], heard: datetime) -> bool:
     """True if the task now waits for its answer, and the scheduler knows.
 
     A task parses its DAG, asks, and then waits. A task on a second try keeps the time of its first question, so its start counts too.
-    `heard`: the scheduler's last heartbeat."""
+    `heard`: the scheduler's last heartbeat.
+    """
     task = detail["task_instance"]
     since = max(datetime.fromisoformat(at) for at in (task["start_date"], detail["created_at"]))
     return task["state"] in PARKED and heard - since > SETTLED

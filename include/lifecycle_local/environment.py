@@ -104,7 +104,8 @@ class Lake:
     """The settings of Spark and PyIceberg for one lake.
 
     `java`: Spark's settings in addition to the settings of every session. `without`: settings of every session to leave out. `python`:
-    PyIceberg's properties of the catalog."""
+    PyIceberg's properties of the catalog.
+    """
 
     java: Mapping[str, str]
     python: Mapping[str, str]
@@ -170,7 +171,8 @@ def write_spark_conf(layout: Layout, lake: Lake, jars: tuple[Path, ...], archive
 def training_conf(layout: Layout, lake: Lake, jars: tuple[Path, ...], recording: Path, warehouse: Path) -> str:
     """Return Spark's settings for the run that records the class archive: the lake's catalog under another name.
 
-    If the lake is a folder, the run's tables are in `warehouse`. A catalog that is a server chooses the place itself."""
+    If the lake is a folder, the run's tables are in `warehouse`. A catalog that is a server chooses the place itself.
+    """
     settings = session_settings(layout, jars, java_options(layout, None) + f' "-XX:ArchiveClassesAtExit={recording}"')
     users, ours = f"spark.sql.catalog.{CATALOG}", f"spark.sql.catalog.{TRAINING_CATALOG}"
     catalog = {key.replace(users, ours, 1): value for key, value in lake.java.items() if key == users or key.startswith(f"{users}.")}
@@ -186,8 +188,10 @@ def write_pyiceberg_conf(layout: Layout, lake: Lake) -> None:
 
 
 def archive_path(layout: Layout, java: Java, jars: tuple[Path, ...], last: tuple[Path, ...] = ()) -> Path:
-    """Return the archive's path for this combination. The name is a hash of everything that the archive depends on. `last`: as in
-    `environment`."""
+    """Return the archive's path for this combination. The name is a hash of everything that the archive depends on.
+
+    `last` is the argument of `environment`.
+    """
     identity = "\n".join(
         [
             java.version,
@@ -304,6 +308,10 @@ def environment(
     """Return the variables to set. PATH has only the folders that come before the caller's own.
 
     Args:
+        layout: The paths of the project and of its state.
+        java: The Java runtime to use.
+        address: The address of the database.
+        airflow_port: The port of Airflow's API server.
         master: Spark's master, for Airflow.
         last: Jars that only this lake needs.
     """

@@ -1,7 +1,7 @@
-"""`python -m lifecycle_local.lake_server`: run the object store and the REST catalog of the embedded cluster until a signal ends the
-process.
+"""`python -m lifecycle_local.lake_server`: run the object store and the REST catalog of the embedded cluster.
 
-The catalog is Iceberg's own, over the embedded PostgreSQL. An answer about a table includes a key for the table's files alone.
+The process runs until a signal ends it. The catalog is Iceberg's own, over the embedded PostgreSQL. An answer about a table includes a key
+for the table's files alone.
 """
 
 from __future__ import annotations

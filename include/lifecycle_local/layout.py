@@ -224,7 +224,8 @@ def find_layout(environ: Mapping[str, str] = os.environ) -> Layout:
     """Return the layout for this clone. Raises UnknownStack.
 
     LIFECYCLE_HOME names another state folder. LIFECYCLE_TOOLS names a folder for jars and class archive that several clones share.
-    LIFECYCLE_STACK=cluster selects the embedded cluster, which has a state folder of its own."""
+    LIFECYCLE_STACK=cluster selects the embedded cluster, which has a state folder of its own.
+    """
     project, kind = project_root(), environ.get(STACK) or DISK
     if kind not in (DISK, CLUSTER):
         raise unknown_stack(kind)

@@ -1,7 +1,8 @@
 """One PostgreSQL server for this clone: loopback only, password only, three databases; starts again after any kind of death.
 
 PostgreSQL refuses to run as root. If this process is root, the server runs as another user, and its program and data are in folders that
-the user can reach."""
+the user can reach.
+"""
 
 from __future__ import annotations
 

@@ -3,7 +3,8 @@
 The identity of a process is its number, its start time and the machine's boot. So we never signal another process that got the number
 later. A long-lived process (component) leads a session, writes its own log, and has a record file until it has ended. A component's port is
 chosen once, kept in a file, and chosen again only if another program has taken it. Only one start or stop of a stack runs at a time, and
-one set-up of its tools."""
+one set-up of its tools.
+"""
 
 from __future__ import annotations
 
@@ -267,8 +268,11 @@ def choose_port(file: Path, name: str) -> int:
 
 @contextlib.contextmanager
 def only_one(file: Path, *, wait_seconds: float = LOCK_SECONDS, cancelled: Event | None = None) -> Iterator[None]:
-    """Hold the lock for the block; the kernel releases it when its holder dies. `StackBusy` names the holder when it is not free in time,
-    or not before `cancelled` is set."""
+    """Hold the lock for the block. The kernel releases the lock when its holder dies.
+
+    Raises:
+        StackBusy: The lock was not free in time, or not before `cancelled` was set. The error names the holder.
+    """
     cancelled = cancelled or Event()
     deadline = time.monotonic() + wait_seconds
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)

@@ -1,5 +1,6 @@
-"""One Redis server for this clone: loopback only, password only, every write on disk before it is answered; started where a backend
-asks for it, and again after any kind of death.
+"""One Redis server for this clone: loopback only, password only, every write on disk before its answer.
+
+The server starts if a backend needs it, and again after any kind of death.
 """
 
 from __future__ import annotations

@@ -103,8 +103,11 @@ class CameFirst(Exception):
 
 
 class RestCatalog:
-    """`database`: that of the `jvm`'s catalog. `at_once`: how it commits several tables; None: it does not offer to. `between`: called
-    within such a commit, after each table but the last."""
+    """The `jvm`'s catalog behind REST.
+
+    `database` opens the catalog's database. `at_once` is how the catalog commits several tables. None: the catalog does not offer that.
+    `between` is called within such a commit, after each table except the last.
+    """
 
     def __init__(self, jvm: Jvm, *, token: str, database: Callable[[], AbstractContextManager[psycopg.Connection]]) -> None:
         self._jvm, self._catalog, self._database = jvm, jvm.lake, database

@@ -45,8 +45,11 @@ _PROTOCOL = "HTTP/1.1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """`path`: bucket and object, decoded; `source`: the same of what is copied there, None: nothing is; `given`: by a key that a catalog
-    has given out."""
+    """A request to the server.
+
+    `path` is the bucket and the object, decoded. `source` is the object to copy there, or None. `given` is True for a key that a catalog
+    has given out.
+    """
 
     given: bool
     method: str
@@ -74,6 +77,8 @@ Around = Callable[[Asked, Serve], "Iterable[bytes] | Refused | None"]
 
 @dataclass(frozen=True, slots=True)
 class Refused:
+    """The answer to a refused request."""
+
     status: HTTPStatus
     code: str
 

@@ -76,7 +76,10 @@ def start(
     """Start the cluster's missing parts, and return Spark's settings for a driver. Only the driver knows the cluster's secret.
 
     Args:
+        layout: The paths of the project and of its state.
+        java: The Java runtime of master and workers.
         jars: Of one folder, which the machines have as well.
+        workers: The number of workers.
         cores: Of each worker.
         memory: Of each worker.
 

@@ -186,11 +186,14 @@ def up(
     """Start the missing parts and wait until they are healthy. If that fails or is interrupted, stop what this call started.
 
     Args:
+        layout: The paths of the project and of its state. None: find them.
+        with_airflow: Start Airflow, too.
         with_redis: A configured backend uses the embedded Redis.
         archive_later: Make the class archive in the background. On a busy machine that takes minutes, and Spark starts more slowly until
             then.
         once_database_runs: Called when the databases and every configuration file are there, before Airflow starts. Migrate there what
             Airflow's tasks will use.
+        progress: Shows each step as it begins.
     """
     layout = layout or find_layout()
     layout.prepare()
@@ -266,7 +269,8 @@ def start_scratch(layout: Layout, *, base: Layout | None = None, progress: Progr
     """Start a database and a lake for one process alone, in a state folder of their own, and return the environment to work in.
 
     Java, jars and class archive come from `base`, by default the clone's own folder; nothing in `base` needs to run. `remove_scratch`
-    removes database and lake, also after this function has failed."""
+    removes database and lake, also after this function has failed.
+    """
     base = base or find_layout()
     base.prepare()
     with only_one(base.lock_file):

@@ -44,6 +44,8 @@ def ending_of(s: Services, plan_id: str, gate_id: str, *, with_settings: bool = 
     """Return how the question ended, None if it still waits for a person.
 
     Args:
+        s: The stores, the ledger and the settings.
+        plan_id: The plan that the question is about.
         gate_id: The gate report that the person was shown.
         with_settings: Also read the topic's settings, by the catalog: a change makes the question void.
 

@@ -164,7 +164,12 @@ def _isolated(
     The status is nonzero only if every subject failed, because the later tasks must go on with the other topics.
 
     Args:
+        s: The stores, the ledger and the settings.
         run: Record outcomes under this run. None, for copies: record nothing, and one failure makes the status nonzero.
+        as_of: The instant by which the run judges.
+        subjects: Topics or plans.
+        one: The work on one subject.
+        work: The operation of the run.
     """
     failures = []
     for subject in subjects:

@@ -131,6 +131,8 @@ def kept_beneath(s: Services, name: TopicName, until: Instant) -> list[str]:
     """Describe the old copies of archived files that buckets keep, in all archives that the topic has or had.
 
     Args:
+        s: The stores, the ledger and the settings.
+        name: The topic.
         until: Consider files written up to this instant.
 
     Raises:

@@ -160,7 +160,9 @@ def read_backends(given: object, *, server: Mapping[str, Value], where: str, fol
     """Read the table `[backends]` of a parsed lifecycle.toml.
 
     Args:
+        given: The parsed table.
         server: The settings of the same file.
+        where: The name of the file, for errors.
         folder: The folder that relative paths start from.
 
     Raises:

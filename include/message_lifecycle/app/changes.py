@@ -45,7 +45,8 @@ def make(s: Services, plan: Plan) -> Staged:
 def commit(s: Services, verdict: Verdict) -> Published:
     """Commit each change once, under its fence, or all changes at once if the catalog can. An existing commit is found, not repeated.
 
-    Raises PlanConflict. If the second commit raises it, the first one stays."""
+    Raises PlanConflict. If the second commit raises it, the first one stays.
+    """
     plan, operation = verdict.plan, of_plan(s, verdict.plan)
     done: list[Published] = []
     with operation.writer_lock(s, plan):
@@ -64,7 +65,8 @@ def commit(s: Services, verdict: Verdict) -> Published:
 def _commit_at_once(s: Services, verdict: Verdict, operation: Operation) -> None:
     """Make the first commits that are ready at once. The caller then walks all changes and makes the missing commits.
 
-    Raises PlanConflict, NoTransactions."""
+    Raises PlanConflict, NoTransactions.
+    """
     found = stores(s, verdict.plan)
     if len(found) < 2 or operation.comes_between(verdict.plan):
         return
@@ -87,6 +89,8 @@ def drop(s: Services, plan: Plan, *, ended: OutcomeName | None = None) -> None:
     """Drop the plan's stage. Commits stay.
 
     Args:
+        s: The stores, the ledger and the settings.
+        plan: The plan whose stage to drop.
         ended: The outcome of a plan that ended long ago, because the log may no longer know it.
     """
     for store in stores(s, plan):
@@ -138,7 +142,8 @@ def _nobody_stages(s: Services, plan: Plan) -> Iterator[None]:
 def published(s: Services, plan: Plan) -> Published | None:
     """Return the commit that the outcome counts, if the plan is published whole.
 
-    For a removal the last commit is enough, because the others precede it. An undo needs every commit."""
+    For a removal the last commit is enough, because the others precede it. An undo needs every commit.
+    """
     operation = of_plan(s, plan)
     found = [store.published(plan) for store in (stores(s, plan) if operation.gives_back else stores(s, plan)[-1:])]
     there = [commit for commit in found if commit is not None]
@@ -238,6 +243,10 @@ def standing_in_tables(s: Services, record: PlanRecord, planner: Planner, run: s
     """Return how an open plan stands for a run that plans. The tables come first: the ledger may not know what a dead run committed.
 
     Args:
+        s: The stores, the ledger and the settings.
+        record: The open plan's record.
+        planner: The kind of planning that meets the open plan.
+        run: The run that plans.
         can_finish: False after an attempt to finish a plan that has only some of its commits.
     """
     plan = record.plan

@@ -36,7 +36,11 @@ def conclude(s: Services, plan: Plan, rival: PlanRecord, *, run: str | None, req
     """Judge and verify a plan that changes nothing, and record it closed. The topic's open plan stays as it is (DEL-3).
 
     Args:
+        s: The stores, the ledger and the settings.
+        plan: The plan that changes nothing.
         rival: The open plan of another operation.
+        run: The run that made the plan.
+        requested_by: The person who asked for the plan.
 
     Raises:
         OpenPlan: A person must answer for this plan, too; the open plan comes first.

@@ -69,6 +69,9 @@ def add_changes(s: Services, name: TopicName, changes: Sequence[Change], *, epoc
     Changes of an erased document with a forbidden name (`erase --forbid`) are left out, and so is the document from the result.
 
     Args:
+        s: The stores, the ledger and the settings.
+        name: The topic.
+        changes: The changes to store. A change must be its document's next one.
         epoch: The epoch that the clients know.
 
     Returns:
@@ -140,6 +143,11 @@ def pull(
     A client that asks is not silent (SNP-3). Its proven position in the document does not change.
 
     Args:
+        s: The stores, the ledger and the settings.
+        name: The topic.
+        document: The document's name.
+        client_seq: The newest server_seq that the client has.
+        client: The client's name. None: the request counts as no sign of life.
         epoch: The epoch that the client knows. None: the current epoch.
         at: The time of the request, if `client` is named.
 
@@ -191,6 +199,12 @@ def sync(
     """Record that the client has everything up to `server_seq`. Its request from there proves that (SNP-3).
 
     Args:
+        s: The stores, the ledger and the settings.
+        name: The topic.
+        document: The document's name.
+        client: The client's name.
+        server_seq: The newest server_seq that the client has.
+        at: The time of the request. None: unknown.
         epoch: The epoch that the client knows. None: the current epoch.
 
     Raises:
@@ -235,6 +249,10 @@ def detach(s: Services, name: TopicName, document: str, *, client: str, epoch: i
     """Forget the client's position, so that it keeps no changes any more (SNP-3).
 
     Args:
+        s: The stores, the ledger and the settings.
+        name: The topic.
+        document: The document's name.
+        client: The client's name.
         epoch: The epoch that the client knows. None: the current epoch.
 
     Returns:
@@ -260,6 +278,10 @@ def history(s: Services, name: TopicName, document: str, *, start: int = 0, limi
     Only one state is in memory at a time, so an error in a later change is raised only when the iterator reaches it.
 
     Args:
+        s: The stores, the ledger and the settings.
+        name: The topic.
+        document: The document's name.
+        start: The server_seq of the first change.
         limit: Return at most so many states, and read no change after them.
 
     Raises:

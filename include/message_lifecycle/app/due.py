@@ -61,7 +61,11 @@ def due(
     """Judge every topic that the operation applies to.
 
     Args:
+        s: The stores, the ledger and the settings.
+        names: The topics to judge.
+        as_of: Judge ages at this instant.
         run: Open plans of this run are not rivals.
+        work: The scheduled operation.
         named: A person named these topics.
     """
     operation, asked = registry.named(work), DueContext(s, as_of=as_of, run=run, named=named)
@@ -107,7 +111,8 @@ class DueContext:
     def question(self, name: TopicName) -> Due | None:
         """Return the answer for a topic whose plan waits for a person. None: no plan waits.
 
-        A question ends when it lapses or settings change. The next plan then closes it."""
+        A question ends when it lapses or settings change. The next plan then closes it.
+        """
         question = self.cached(_waiting).get(name)
         if question is None:
             return None
@@ -159,7 +164,8 @@ def _parent_of(s: Services, outcome: Outcome) -> str | None:
 def _refused_until(s: Services, made: Plan, as_of: Instant) -> Instant | None:
     """Return until when a person's refusal counts (`approval_ttl`). Otherwise every interval would ask the same question.
 
-    Outcomes of other operations do not matter here."""
+    Outcomes of other operations do not matter here.
+    """
     for _, outcome in s.ledger.history(made.topic, limit=1, operations=(made.operation,)):
         until = Instant(outcome.as_of + Policy.of_values(made.policy).approval_ttl_us)
         if outcome.name == "refused" and as_of < until and _parent_of(s, outcome) == made.parent:
@@ -192,7 +198,8 @@ def note_due(s: Services, after: Plan, marker: str | None = None) -> None:
 def holders_of(s: Services, plan: Plan) -> tuple[tuple[str, str], ...]:
     """Return the holders of overdue messages with their state now: consumers, legal holds, undone plans.
 
-    A change of a state makes the topic due again."""
+    A change of a state makes the topic due again.
+    """
     readers = any(entry.holder in READERS for entry in plan.held)
     spared = any(entry.holder in get_args(SparedBy) for entry in plan.held)
     return _state(s, plan.topic, readers=readers, spared=spared)

@@ -50,7 +50,12 @@ def ask(s: Services, key: bytes, *, topics: Sequence[TopicName], forbid: bool, b
     """Record the request.
 
     Args:
+        s: The stores, the ledger and the settings.
+        key: The key to erase.
         topics: Erase the key from these topics. Empty: every topic, with `forbid` also every future topic.
+        forbid: Also refuse new messages with the key.
+        by: The person who asks.
+        why: The person's reason.
 
     Raises:
         UnusableKey: `by` or `why` contains the key, and the ledger keeps both.

@@ -48,14 +48,26 @@ def ingest(
     """Take every file of the folder (or the one file) that the topic has not taken yet; see IngestResult.
 
     Args:
-        key, value, append_time, event_time, headers, partition: The names of the fields. Without `value`, the value is the whole record as
-            JSON. Without `partition`, the key chooses the partition.
-        append_time_unit, event_time_unit: iso, s, ms, us or ns.
-        append_time_format, event_time_format: A format of `strptime`, instead of a unit.
+        topic: The topic's name.
+        path: The folder or file.
+        key: The name of the field with the key.
+        value: The name of the field with the value. None: the value is the whole record as JSON.
+        append_time: The name of the field with the append time.
+        append_time_unit: iso, s, ms, us or ns.
+        event_time: The name of the field with the event time.
+        event_time_unit: iso, s, ms, us or ns.
+        append_time_format: A format of `strptime`, instead of a unit.
+        event_time_format: A format of `strptime`, instead of a unit.
         time_zone: The zone of times that name no zone. Without it, such times are refused.
+        headers: The name of the field with the headers.
+        partition: The name of the field with the partition. None: the key chooses the partition.
+        delimiter: The character between the columns of CSV files.
+        encoding: The encoding of text files.
         shift_to: A day, for example 2026-11-21.
+        allow_implausible_times: Take times far from now, which mostly mean a wrong unit.
         skip_changed: Skip and name a file that was taken before with other content. Otherwise such a file refuses the whole ingest.
-        include, exclude: Shell patterns of file names.
+        include: Take only files whose names match one of these shell patterns.
+        exclude: Leave out files whose names match one of these shell patterns.
         replay: Take refused rows again instead of the files at `path`.
         remap: Takes the files instead of `take_files`.
     """

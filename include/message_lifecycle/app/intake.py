@@ -140,7 +140,12 @@ def take_known(
     """Finish the batch that a dead run left, then take the files that no batch has taken.
 
     Args:
+        intake: The parts that an ingest needs.
+        name: The topic.
         files: The files to read, by their path in the ledger.
+        known: The same files, as the ledger records them.
+        policy: The topic's policy.
+        options: How files become messages.
 
     Returns:
         By batch, its files and their result.

@@ -70,6 +70,9 @@ def read_files(engine: Engine, files: Sequence[InputFile], reading: Reading, pla
     """Read the files once.
 
     Args:
+        engine: Runs the tasks.
+        files: The files to read.
+        reading: How the tasks read.
         place: The place for the messages, until `remove_scratch`. None: return only the findings.
 
     Raises:

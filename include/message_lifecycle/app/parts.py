@@ -30,6 +30,8 @@ class Later(Generic[T]):
 
 
 class HasBackend(Protocol):
+    """An object with a backend."""
+
     @property
     def backend(self) -> Backend: ...
 

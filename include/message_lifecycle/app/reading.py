@@ -46,6 +46,13 @@ def commit_progress(
     (DEL-8).
 
     Args:
+        s: The stores, the ledger and the settings.
+        name: The topic.
+        consumer: The consumer's name.
+        partition: The partition.
+        offset: The last processed offset.
+        at: The time of the commit.
+        end_offset: The partition's end offset, if the caller knows it.
         topic_uuid: The topic that the consumer has read. The name is not enough if another topic had the name before.
 
     Raises:
@@ -83,7 +90,10 @@ def read(
     """Return the topic's messages in order of (partition, offset).
 
     Args:
+        s: The stores, the ledger and the settings.
+        name: The topic.
         at: Hide messages as of this instant. None: show every stored message.
+        partition: Read this partition. None: all partitions.
         start: The first offset in each partition.
         compacted: Read each key's latest message. Limits by number and size do not apply, because they count messages of the log.
         progress: The progress of the reading consumer.
@@ -142,6 +152,10 @@ def read_compacted(
     """Yield the messages from offset `start` of each partition, in order: from the view up to its horizon, then from the log.
 
     Args:
+        s: The stores, the ledger and the settings.
+        name: The topic.
+        partition: Read this partition. None: all partitions.
+        start: The first offset in each partition.
         at: Hide messages that are dead at this instant, and every older message of their key (CMP-8). None: hide nothing.
 
     Raises:

@@ -1,5 +1,8 @@
-"""Receipts of erasures. A verified erasure of a topic is added to its request's receipt in the ledger, and later checks compare the receipt
-with the tables. If the key was found nowhere, the receipt lists the searched tables."""
+"""Receipts of erasures.
+
+The ledger adds a topic's verified erasure to the receipt of its request. Later checks compare the receipt with the tables. If no table had
+the key, the receipt lists the searched tables.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +30,9 @@ def search(s: Services, plan: Plan, matches: KeyMatch, went: Mapping[str, Sequen
     """Search the tables that the plan has erased the key from. If the plan found the key nowhere, search all tables of the topic.
 
     Args:
+        s: The stores, the ledger and the settings.
+        plan: The erasure's plan.
+        matches: Returns True for the key.
         went: See `ports.Eraser`.
 
     Raises:

@@ -48,6 +48,8 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Heading:
+    """The title of a part of the screen."""
+
     text: str
 
 

@@ -30,7 +30,8 @@ _WORK: Scheduled = "compaction"
 def begin_anew(s: Services, name: TopicName) -> None:
     """Forget that the topic had a view, so that the next compaction takes the log for all there is.
 
-    Raises UnknownTopic; CompactedTableThere while there is a view, CompactedTableMissing while there is a damaged one."""
+    Raises UnknownTopic; CompactedTableThere while there is a view, CompactedTableMissing while there is a damaged one.
+    """
     s.topics.describe(name)
     if s.view_of(name) is not None:
         raise compacted_table_there(str(name), f"{name.namespace}.{name.table('compacted')}")
@@ -112,7 +113,11 @@ def reclaim_deleted(s: Services, plan_id: str, *, as_of: Instant, approver: Appr
     If a plan removed the topic for good before, nothing changes, and the outcome names that plan.
 
     Args:
+        s: The stores, the ledger and the settings.
         plan_id: The plan that deleted the topic.
+        as_of: Judge the undo window at this instant.
+        approver: Answers questions of the gate. None: the plan then waits.
+        by: The person who asks.
 
     Raises:
         UnknownPlan, NothingDeleted, UndoWindowOpen: There is nothing to remove now. Errors from planning are raised, too.

@@ -46,7 +46,8 @@ class Stores:
     """The stores that apply changes, one for each key of a change (`of`). None: the backend does not support such a change.
 
     The key is the kind of the change (`kind`): log, view, snapshots, changes, quarantine, rewrite, forget,
-    delete_tables, restore_tables or drop_tables. `backend` decides which stores exist."""
+    delete_tables, restore_tables or drop_tables. `backend` decides which stores exist.
+    """
 
     backend: Backend
     log: Part[MessageStore] = Part()

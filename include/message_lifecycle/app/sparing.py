@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 def readers_of(s: Services, name: TopicName) -> list[Progress]:
     """Return the readers of the topic: consumers, the store's own groups, replicas, and compaction if there is a view.
 
-    Compaction never falls silent."""
+    Compaction never falls silent.
+    """
     own = () if s.groups is None else s.groups.progress(name)
     return [*s.ledger.consumers(name), *own, *_compaction(s.view_of(name))]
 

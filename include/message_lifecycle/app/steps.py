@@ -56,7 +56,8 @@ def plan(
     """Plan one operation on a topic and record the plan, with the person who asked for it (DEL-1).
 
     A plan of the same work that waits for a person is returned as it is. Any other open plan gives way to the new plan. A new plan that
-    changes nothing takes no other operation's place: it is judged and closed here, and the open plan stays (DEL-3)."""
+    changes nothing takes no other operation's place: it is judged and closed here, and the open plan stays (DEL-3).
+    """
     operation = of_work(s, name, work)
     topic = operation.topic(s, name)
     if topic is not None:
@@ -91,7 +92,8 @@ def _make_way(
 ) -> tuple[PlanRecord | None, Decision]:
     """Return the topic's open plan, if one is left, with the decision of `PLANNING`. Under the topic's lock.
 
-    A plan that a dead run committed or half committed is finished first."""
+    A plan that a dead run committed or half committed is finished first.
+    """
     earlier = s.ledger.open_plan(name)
     if earlier is None:
         return None, Decision.REPLACE
@@ -237,7 +239,8 @@ def marks(s: Services, plan: Plan) -> bool:
 def gate(s: Services, plan_id: str) -> GateReport:
     """Judge the stage, the newest one if another run has staged again meanwhile.
 
-    A blocked plan is closed and its stage dropped, so readers' data stays as it was (DEL-2, DEL-3)."""
+    A blocked plan is closed and its stage dropped, so readers' data stays as it was (DEL-2, DEL-3).
+    """
     record, staged = _staged(s, plan_id)
     if record.report is not None and _stands(s, record):
         return record.report
@@ -262,6 +265,11 @@ def approve(s: Services, plan_id: str, *, granted: bool, by: str, text: str, gat
     """Record a person's answer (DEL-3). A refusal closes the plan. A refusal keeps data, so it always counts.
 
     Args:
+        s: The stores, the ledger and the settings.
+        plan_id: The plan's id.
+        granted: True: the person approves. False: the person refuses.
+        by: The person who answers.
+        text: The person's reason.
         gate_id: The report that the person has seen. None: the current report.
 
     Raises:
@@ -384,6 +392,8 @@ def _require_tables(s: Services, record: PlanRecord, *, wrong: bool) -> None:
     """Return if the catalog has every table that the plan changed: an effect in a missing table is unknown, neither right nor wrong.
 
     Args:
+        s: The stores, the ledger and the settings.
+        record: The plan's record in the ledger.
         wrong: Verify has found a difference. Any missing table may be its cause.
 
     Raises:
@@ -468,7 +478,13 @@ def run(
     """Run all verbs on one topic. If the table changes under the plan, plan again, up to REPLANS times.
 
     Args:
+        s: The stores, the ledger and the settings.
+        name: The topic.
+        as_of: Judge ages at this instant.
+        run: The run's id. None: no run of a schedule.
         approver: Answers questions of the gate. None: the plan then waits.
+        work: The scheduled operation, or a person's request.
+        requested_by: The person who asked for the plan.
         planned: Called with each plan before it is staged.
     """
     rival = ""

@@ -215,6 +215,8 @@ def verify(*, run: str, plan_id: str | None = None, work: Operation = "message_c
     """Compare the tables with the run's plans and record the outcomes.
 
     Args:
+        run: The run's id.
+        plan_id: Verify this plan alone. None: all plans of the run.
         work: The operation of the run.
 
     Raises:
@@ -240,6 +242,10 @@ def _outcome(s: Services, run: str, entry: RunEntry, work: Operation, *, answere
     """Return the run's outcome for one topic. Close a plan that no task works on any more, so that the next run may begin.
 
     Args:
+        s: The stores, the ledger and the settings.
+        run: The run's id.
+        entry: The run's entry for the topic.
+        work: The operation of the run.
         answered: The tasks after a person's answer have ended. Otherwise an approved plan may still be in these tasks.
     """
     if entry.plan_id is None and entry.outcome is None:

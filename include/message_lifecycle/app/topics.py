@@ -38,7 +38,10 @@ def create_topic(s: Services, name: TopicName, *, partitions: int | None = None,
     A source or mirror binds its origin from now on: the origin removes no message before it is copied (TTL-6).
 
     Args:
+        s: The stores, the ledger and the settings.
+        name: The new topic's name.
         partitions: The number of partitions. None: as many as the origin has, or one.
+        settings: The settings that differ from the defaults.
 
     Raises:
         InvalidName, InvalidSetting: An argument is wrong.
@@ -96,6 +99,9 @@ def alter_topic(s: Services, name: TopicName, changes: Mapping[str, Value | None
     """Change settings. The value None unsets a setting.
 
     Args:
+        s: The stores, the ledger and the settings.
+        name: The topic.
+        changes: The new values by the settings' names.
         accept: Name and reason of a person who accepts the tightened settings (DEL-3).
     """
     before = s.topics.describe(name).settings
@@ -229,6 +235,7 @@ def to_copy(s: Services, names: Collection[TopicName] = ()) -> list[TopicName]:
     by name raises the reason.
 
     Args:
+        s: The stores, the ledger and the settings.
         names: Consider only these topics and their copies. Empty: all replicas.
     """
     pairs = s.ledger.replicas()

@@ -155,6 +155,8 @@ def note_searched(s: Services, name: TopicName, searched: Iterable[str]) -> None
     """Record which tables next to the log a search has missed. Call this after the search, because a table may disappear during the search.
 
     Args:
+        s: The stores, the ledger and the settings.
+        name: The topic.
         searched: The uuids of the tables that the search has seen.
     """
     missed = s.ledger.tables_beside(name).keys() - set(searched)
@@ -185,6 +187,10 @@ def repair(s: Services, name: TopicName, *, by: str, text: str, accept_rollback:
     """Rewrite the state of a topic's log and view, because a person requests it.
 
     Args:
+        s: The stores, the ledger and the settings.
+        name: The topic.
+        by: The person who requests the repair.
+        text: The person's reason.
         accept_rollback: The person accepts the loss by another engine's rollback.
         give_up_tables: The person says that missing tables will not return.
 

@@ -126,6 +126,8 @@ def fold_document(action: SnapshotDocument, fold: Fold, *, newest: int, stored: 
     """Make the document's new snapshot, and check the stored data: every change up to its seq must apply.
 
     Args:
+        action: The plan's action on the document.
+        fold: How changes become a state.
         newest: The newest snapshot, new or stored.
         stored: States of stored snapshots, at least of `after` and `newest`.
         changes: Changes past `after`, ascending. Changes past the document's seq are ignored.
@@ -165,9 +167,12 @@ def proof(
     The proof trusts no result of the staging.
 
     Args:
+        action: The plan's action on the document.
+        fold: How changes become a state.
+        newest: The newest snapshot, new or stored.
         base: The state at `after`.
-        changes: The changes past `after`, before any change left.
         snapshot: The state of the newest snapshot, as staged.
+        changes: The changes past `after`, before any change left.
         left: The staged changes past the newest snapshot.
     """
     if snapshot is None:

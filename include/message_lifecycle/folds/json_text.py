@@ -68,8 +68,10 @@ def is_canonically(canonical: bytes, stored: bytes) -> bool:
 
 
 def canonical_json(value: object) -> bytes:
-    """Return JSON with sorted keys, without white space, in ASCII. Equal values have equal bytes. Raises ValueError for a value nested too
-    deeply.
+    """Return JSON with sorted keys, without white space, in ASCII. Equal values have equal bytes.
+
+    Raises:
+        ValueError: The value is nested too deeply.
     """
     try:
         return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")

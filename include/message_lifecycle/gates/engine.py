@@ -43,14 +43,20 @@ class _ConfiguredOnce:
 
 
 class ExpectRowCount(_ConfiguredOnce, _expectations.ExpectTableRowCountToBeBetween):  # type: ignore[misc]  # a base of any type
+    """Bound the number of rows."""
+
     _configured = pydantic.PrivateAttr(default=None)
 
 
 class ExpectKnown(_ConfiguredOnce, _expectations.ExpectColumnValuesToNotBeNull):  # type: ignore[misc]  # a base of any type
+    """Require known values in a column."""
+
     _configured = pydantic.PrivateAttr(default=None)
 
 
 class ExpectInSet(_ConfiguredOnce, _expectations.ExpectColumnValuesToBeInSet):  # type: ignore[misc]  # a base of any type
+    """Require values of a set in a column."""
+
     _configured = pydantic.PrivateAttr(default=None)
 
 
@@ -58,18 +64,24 @@ class ExpectInSet(_ConfiguredOnce, _expectations.ExpectColumnValuesToBeInSet):  
 
 
 class ExpectExactColumnSum(_ConfiguredOnce, _expectations.ExpectColumnSumToBeBetween):  # type: ignore[misc]  # a base of any type
+    """Bound a column's sum exactly."""
+
     _configured = pydantic.PrivateAttr(default=None)
     min_value: Number | None = None
     max_value: Number | None = None
 
 
 class ExpectExactColumnMin(_ConfiguredOnce, _expectations.ExpectColumnMinToBeBetween):  # type: ignore[misc]  # a base of any type
+    """Bound a column's least value exactly."""
+
     _configured = pydantic.PrivateAttr(default=None)
     min_value: Number | None = None
     max_value: Number | None = None
 
 
 class ExpectExactColumnMax(_ConfiguredOnce, _expectations.ExpectColumnMaxToBeBetween):  # type: ignore[misc]  # a base of any type
+    """Bound a column's greatest value exactly."""
+
     _configured = pydantic.PrivateAttr(default=None)
     min_value: Number | None = None
     max_value: Number | None = None
@@ -77,8 +89,9 @@ class ExpectExactColumnMax(_ConfiguredOnce, _expectations.ExpectColumnMaxToBeBet
 
 @cache
 def _frames() -> BatchDefinition[Any]:
-    """Return the one batch definition of this process, because making a context costs as much as judging. The context keeps only the last
-    frame.
+    """Return the one batch definition of this process, because making a context costs as much as judging.
+
+    The context keeps only the last frame.
     """
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = ProgressBarsConfig(globally=False)

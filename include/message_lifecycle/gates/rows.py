@@ -15,6 +15,8 @@ def rows_suite(plan: Plan, staged: Staged, *reasons: RemovalReason) -> Suite:
     Frame `rows`: one row per file that loses single messages.
 
     Args:
+        plan: The plan.
+        staged: The staged change.
         reasons: The reasons of the operation. No other reason counts, whatever the plan says.
     """
     removals = plan.on_log.mark + staged.superseded
@@ -51,7 +53,8 @@ def rows_suite(plan: Plan, staged: Staged, *reasons: RemovalReason) -> Suite:
 def purged_suite(plan: Plan) -> Suite:
     """Check that a purge removes messages of one key only. The plan does not hold the key, and the check does not need it (PRG-1).
 
-    Frame `purged`: one row about the keys of all purged messages."""
+    Frame `purged`: one row about the keys of all purged messages.
+    """
     if not any(action.reason == "purged" for action in plan.on_log.mark):
         return (rule("purged", "No key is purged.", "purges", count("purged", 0)),)
     return (
@@ -69,7 +72,8 @@ def purged_suite(plan: Plan) -> Suite:
 def view_removals_suite(plan: Plan) -> Suite:
     """Check that exactly the named messages leave the compacted view (PRG-1, CMP-9).
 
-    Frame `view`: one row per partition that loses messages."""
+    Frame `view`: one row per partition that loses messages.
+    """
     if not plan.on_view.mark:
         return ()
     return (
@@ -88,7 +92,8 @@ def view_removals_suite(plan: Plan) -> Suite:
 def outlived_suite(plan: Plan) -> Suite:
     """Check that no older message returns when an age removes messages before their compaction (CMP-9, P3).
 
-    Frame `outlived`: one row."""
+    Frame `outlived`: one row.
+    """
     if not plan.past_horizon:
         return ()
     return (
@@ -116,7 +121,8 @@ def kept_suite(plan: Plan, policy: Policy, *, enabled: bool = True) -> Suite:
     The kept messages satisfy every limit, the next older message would break one, and all messages beyond leave or are held. Messages that
     a rule of age removes do not count (DEL-9).
 
-    Frame `limits`: one row about all groups of the scope."""
+    Frame `limits`: one row about all groups of the scope.
+    """
     limits = policy.limits
     if limits is None or not enabled:
         return ()  # no message leaves by them, or `rows_justified` would fail
@@ -191,6 +197,9 @@ def markers_suite(plan: Plan, staged: Staged, policy: Policy, *, owed: bool = Tr
         marked: One row about all markers.
 
     Args:
+        plan: The plan.
+        staged: The staged change.
+        policy: The topic's policy.
         owed: The removed messages require markers.
     """
     made = 0 if staged.markers is None else staged.markers.count

@@ -140,7 +140,8 @@ def _results(parts: Iterable[Part], frame: pa.Table) -> Mapping[Part, Expectatio
 def _lighten() -> None:
     """Delay the import of statistics, a quarter of the import of Great Expectations. Our checks use no distributions.
 
-    Call it before Great Expectations is imported."""
+    Call it before Great Expectations is imported.
+    """
     os.environ.setdefault("GX_ANALYTICS_ENABLED", "False")
     spec = None if "scipy.stats" in sys.modules else importlib.util.find_spec("scipy.stats")
     if spec is None or spec.loader is None:

@@ -201,7 +201,8 @@ class Part:
 def parts_of(test: Test) -> tuple[Part, ...]:
     """Return the parts of a check, at most one of each kind.
 
-    Great Expectations ignores nulls and passes without rows. Separate parts therefore require rows and known values."""
+    Great Expectations ignores nulls and passes without rows. Separate parts therefore require rows and known values.
+    """
     match test:
         case Same():
             return ()

@@ -64,6 +64,7 @@ class Identity(Part):
         """Check that this ledger may delete from the topic. Raises LedgerMismatch.
 
         Args:
+            topic: The topic.
             found: The identity in our newest commit on the topic.
         """
         if found is None:

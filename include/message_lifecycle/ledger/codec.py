@@ -70,6 +70,8 @@ def corrupt_record(
     """A record of the ledger was changed, or a newer program wrote it.
 
     Args:
+        what: The name of the record.
+        reason: Why the record cannot be read.
         advice: What to do.
     """
     return LifecycleError(f"{what} in the ledger cannot be read: {reason}. Nothing is done with it. {advice}", code="CorruptRecord")
@@ -164,6 +166,8 @@ def plan_from_json(document: str, plan_id: str, text_id: str | None = None) -> P
     """Read a plan's text.
 
     Args:
+        document: The plan's text.
+        plan_id: The plan's id.
         text_id: The hash of the text after an erasure removed a name from it. None if no erasure did.
 
     Raises:

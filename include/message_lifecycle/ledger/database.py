@@ -342,6 +342,7 @@ class Part:
         """Read in a separate transaction.
 
         Args:
+            query: The query.
             given: Values for the query's names.
         """
         with self._database.reading() as connection:
@@ -352,6 +353,7 @@ class Part:
 
         Args:
             every: A query over the rows of all topics with the column `topic`. Pass the same object at each call.
+            topic: The topic.
             one: The same query for the topic `of_topic` alone, if a condition on the column `topic` would read too much.
         """
         looked = self._in_look(every, "topic", key_of(topic))
@@ -362,6 +364,8 @@ class Part:
 
         Args:
             every: A query over the rows of all values with the column. Pass the same object at each call.
+            column: The name of the column.
+            value: The value to find.
         """
         looking = self._database.looking()
         if looking is None:
@@ -426,7 +430,9 @@ class Locks(Part):
         tables, so a wrong clock of this machine fails here.
 
         Args:
+            topic: The topic.
             wait_seconds: How long to wait. None waits without limit.
+            purpose: The name of the lock among the topic's locks. Empty: the lock of plans.
         """
         self._database.check_host_clock()
         held = self._advisory if self._database.is_postgres else self._local if self._database.is_scratch else self._beside

@@ -45,12 +45,15 @@ class Ingest(Part):
         mapping: str | None = None,
         instead_of: InsteadOf | None = None,
     ) -> Sequence[SourceFile]:
-        """Open a batch of the files that no batch has ingested, and return these files. Return nothing and open no batch if no file is
-        left.
+        """Open a batch of the files that no batch has ingested, and return these files.
 
+        Return nothing and open no batch if no file is left.
         Calling again for the same open batch returns its files.
 
         Args:
+            topic: The topic.
+            batch_id: The batch's id.
+            files: The files of the batch.
             mapping: How records become messages, as JSON.
             instead_of: Batches whose messages were removed. The same transaction frees their files.
 
@@ -180,10 +183,12 @@ class Ingest(Part):
         """Record that the table has the batch's commit. Repeating the call changes nothing.
 
         Args:
+            batch_id: The batch's id.
             snapshot_id: None: every row went to the quarantine.
+            rows: Messages that the batch appended.
             quarantined: Rows that the batch refused.
-            ranges: Its messages, as (partition, first offset, last offset). None: unknown.
             refused: By path, the number of rows of each file that was refused whole. Such a file may come in again with other content.
+            ranges: Its messages, as (partition, first offset, last offset). None: unknown.
 
         Raises:
             UnknownBatch, BatchNotOpen

@@ -58,8 +58,9 @@ class Plans(Part):
         return next(iter(found), None)
 
     def planned_since(self, topic: TopicName, operations: Collection[Operation], *, published_after: Instant) -> Instant | None:
-        """Return when the oldest of these operations' plans with an outcome after that time was recorded. See `published_at` for the
-        outcomes.
+        """Return when the oldest of these operations' plans with an outcome after that time was recorded.
+
+        See `published_at` for the outcomes.
         """
         query = _since(select(func.min(_plans.c.recorded_at)), topic, operations, published_after)
         found = self._value(query)
@@ -93,6 +94,9 @@ class Plans(Part):
         """Return the operation's plans that were published after that plan, oldest first.
 
         Args:
+            topic: The topic.
+            plan_id: The id of the earlier plan.
+            operation: The operation of the plans.
             or_failed: Include failed plans: plans that failed before their commit, and plans whose verification found a difference.
         """
         first = select(_plans.c.outcome_event).where(_plans.c.plan_id == plan_id).scalar_subquery()
@@ -144,6 +148,8 @@ class Plans(Part):
         A plan that gave way (`superseded`, `lapsed`) starts again, because none of it was executed.
 
         Args:
+            plan: The plan to record.
+            run: The run that made the plan.
             requested_by: The person who asked for the plan.
 
         Raises OpenPlan (DEL-1), UnnamedPerson, MixedScripts.
@@ -417,6 +423,10 @@ def _add(connection: Connection, plan: Plan, requested_by: str | None, *, at: In
     """Insert the plan unless the ledger has it, and return its id. Raises OpenPlan.
 
     Args:
+        connection: A connection within a transaction.
+        plan: The plan to insert.
+        requested_by: The person who asked for the plan.
+        at: The time of the record.
         closed: Columns of a plan that ends when it is recorded. Any other plan becomes the topic's open plan.
     """
     document = plan.to_json()

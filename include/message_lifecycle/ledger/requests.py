@@ -65,6 +65,7 @@ class Holds(Part):
         """Return the active holds of one topic or of all topics, oldest first.
 
         Args:
+            topic: The topic. None: all topics.
             released: Include released holds.
         """
         every = _all_holds(released=released)
@@ -123,6 +124,10 @@ class Holds(Part):
         """Record that the plan `undone_by` took the plan back, and the restored ranges. Repeating the call changes nothing.
 
         Args:
+            topic: The topic.
+            plan_id: The plan that was undone.
+            undone_by: The undo's plan.
+            ranges: The offsets that came back.
             instead_of: The undo that this undo replaces. The former undo made only the first of its two commits, and this one restored the
                 rest. Or an older catalog has lost the former undo. A release of its messages is void.
         """
@@ -145,6 +150,7 @@ class Holds(Part):
         """Return the topic's undone plans, the oldest first, released ones too.
 
         Args:
+            topic: The topic.
             at: A partition and an offset. Return only plans whose undo restored this message, with the one range that covers it.
         """
         rows = self._of_topic(_ALL_UNDONE, topic)
@@ -349,6 +355,7 @@ class Erasures(Part):
         """Replace the request's receipt. Other callers wait meanwhile, because several topics of a request may finish at once.
 
         Args:
+            request_id: The request's id, or a unique beginning of the id.
             made: Makes the new receipt from the present one, or from None. JSON, without the key.
 
         Raises UnknownErasure, AmbiguousErasure.
@@ -387,6 +394,8 @@ class Erasures(Part):
         """Remove a document's name from the records of a topic, in one transaction. Repeating the call changes nothing.
 
         Args:
+            topic: The topic.
+            matches: Returns True for the name to remove.
             word: The substitute for the name, which must not be a name itself.
         """
         names = _Names(matches, word)

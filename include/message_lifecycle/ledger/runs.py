@@ -133,6 +133,7 @@ class Runs(Part):
         """Return outcomes with the time of their record, newest first.
 
         Args:
+            topic: The topic. None: all topics.
             limit: None: no limit.
             operations: None: every operation.
         """

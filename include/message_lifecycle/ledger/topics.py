@@ -63,6 +63,10 @@ class TopicState(Part):
         then need the older messages.
 
         Args:
+            topic: The topic.
+            consumer: The consumer's name.
+            partition: The partition.
+            offset: The last processed offset.
             at: Never moves back, because a late commit must not make a consumer look silent. None (unknown) lasts until a commit gives a
                 time. Meanwhile the consumer never falls silent.
             end_offset: The partition's end offset, if the caller knows it.
@@ -202,7 +206,9 @@ class TopicState(Part):
         """Record that a run has looked at these topics now.
 
         Args:
+            operation: The operation of the run.
             found: True: the topic had nothing due at `as_of` and nothing held. That time never moves back.
+            as_of: The instant by which the run judged.
         """
         with self._database.writing() as connection:
             at = self._database.now(connection)
@@ -219,8 +225,9 @@ class TopicState(Part):
             _note(connection, topic, OF_TOPIC, looked_at=at, settled_at=at if anew else None)
 
     def looks(self, topic: TopicName) -> Mapping[str, Look]:
-        """Return the looks by operation. `OF_TOPIC`: since when the topic has its present form, and when it was made. None: older than this
-        record.
+        """Return the looks by operation.
+
+        The look `OF_TOPIC` has the time of the topic's present form, and the time when the topic was made. None: older than this record.
         """
         rows = self._of_topic(_ALL_LOOKS, topic)
         return {row.operation: Look(looked_at=row.looked_at, settled_at=row.settled_at) for row in rows}
@@ -359,6 +366,8 @@ class Documents(Part):
         """Apply every change in one transaction, or none.
 
         Args:
+            topic: The topic.
+            changes: The changes of the topic's own settings.
             check: Receives the settings after the changes, and raises if they do not fit together (SNP-5). Concurrent changes wait or are
                 included. `check` must not query the ledger.
 
@@ -390,8 +399,10 @@ def forget_documents(connection: Connection, topic: TopicName) -> None:
 
 
 def _value(setting: str, text: str, where: str) -> Value:
-    """Parse without pydantic, because every due check reads settings. Raises CorruptRecord, because a value that nobody understands would
-    keep nothing.
+    """Parse without pydantic, because every due check reads settings.
+
+    Raises:
+        CorruptRecord: Nobody understands the value, so it would keep nothing.
     """
     known = BY_NAME.get(setting)
     if known is None:

@@ -41,6 +41,7 @@ class Witnesses(Part):
         """Record these tables next to the topic's log. A table that a person gave up counts again.
 
         Args:
+            topic: The topic.
             kinds: The kind of each table by its uuid.
         """
         with self._database.writing() as connection:
@@ -73,6 +74,7 @@ class Witnesses(Part):
         """Record that a missing table will not return.
 
         Args:
+            table_uuid: The missing table.
             by: The person who gave the table up.
             text: Why that person did so.
         """
@@ -84,6 +86,8 @@ class Witnesses(Part):
         """Keep these commits as the newest ones of their tables.
 
         Args:
+            topic: The topic.
+            found: The newest commit on each table.
             by: The person who repaired the state or accepted a rollback. Without one, an older commit never replaces a newer one.
             text: Why that person did so.
         """

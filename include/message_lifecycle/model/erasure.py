@@ -309,6 +309,8 @@ class TopicReceipt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
+    """The record of an erasure's results, by topic."""
+
     request_id: str
     digest: str
     secret: str
@@ -318,7 +320,8 @@ class Receipt:
     def with_topic(self, found: TopicReceipt) -> Receipt:
         """Return the receipt with a topic's newest erasure, which replaces an earlier one.
 
-        For one plan the first entry stays: a second verification may no longer find the names of the removed files."""
+        For one plan the first entry stays: a second verification may no longer find the names of the removed files.
+        """
         if any((one.topic, one.plan_id) == (found.topic, found.plan_id) for one in self.topics):
             return self
         # A search that found nothing says less than the earlier erasure of the same tables, which lists the removed files.

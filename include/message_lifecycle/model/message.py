@@ -429,7 +429,8 @@ class ViewState:
 class Outlived:
     """Messages that readers would see again if a plan removed newer messages from past the horizon (CMP-9).
 
-    Ascending offsets by partition. A message without a key hides no other message."""
+    Ascending offsets by partition. A message without a key hides no other message.
+    """
 
     of_view: Mapping[int, Sequence[int]]
     """Messages of the view whose key loses a newer message."""
@@ -456,7 +457,8 @@ class Tail:
 class StagedView:
     """The view that a plan has staged on its branch, where no reader sees it.
 
-    `view_rows` + `tail_rows` == `rows` + the sum of `removed` (CNT-1)."""
+    `view_rows` + `tail_rows` == `rows` + the sum of `removed` (CNT-1).
+    """
 
     view_rows: int
     tail_rows: int

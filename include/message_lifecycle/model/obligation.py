@@ -118,8 +118,13 @@ def judged(
     """Return the obligation with its problems.
 
     Args:
+        owed: The work that is due.
+        operation: The operation that does the work.
+        look: When a run last checked the topic, and when nothing was due.
+        last_run: The time and the outcome of the last run.
         bound_us: How long work may be due before it is a problem (`max_overdue`), in microseconds.
         stands_since: When the topic was made or its settings last changed. No run could have come for the work before that.
+        now: The present time.
     """
 
     def is_late(since: Instant) -> bool:

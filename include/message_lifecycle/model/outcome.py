@@ -58,7 +58,8 @@ class Staged:
     def removed(self, plan: Plan) -> tuple[tuple[str, int], ...]:
         """Return the messages that leave, by reason: the plan's and the older markers.
 
-        For a compaction, return the messages that it leaves out of the view."""
+        For a compaction, return the messages that it leaves out of the view.
+        """
         if plan.on_view.compact:
             return () if self.view is None else self.view.removed
         if plan.on_snapshots.documents:

@@ -236,8 +236,9 @@ class Plan:
 
     @property
     def takes_back(self) -> str | None:
-        """The plan that an undo takes back. None for any other operation. A reclaim of a deleted topic's tables also has a parent: the
-        deletion.
+        """The plan that an undo takes back. None for any other operation.
+
+        A reclaim of a deleted topic's tables also has a parent: the deletion.
         """
         return None if self.no_way_back else self.parent
 

@@ -263,6 +263,8 @@ def is_request(reason: str) -> bool:
 
 
 class Settings(Protocol):
+    """The settings that a reason's text names."""
+
     def text(self, name: str, /) -> str: ...
 
 

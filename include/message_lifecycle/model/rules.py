@@ -104,8 +104,9 @@ def holds_from(rule: Rule, message: Aged) -> Instant | None:
 
 
 def _known(message: Aged, column: TimeColumn) -> Instant | None:
-    """Return None for an unknown time. A zero from another writer is unknown, too (CLK-4), and so is the first instant, which engines store
-    for unknown.
+    """Return None for an unknown time.
+
+    A zero from another writer is unknown, too (CLK-4), and so is the first instant, which engines store for unknown.
     """
     if column == "append_time":
         return None if message.append_time in (0, INT64_MIN) else message.append_time

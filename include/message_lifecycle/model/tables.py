@@ -152,7 +152,8 @@ class Remnant:
     """Tables of a deleted topic whose log is not next to them.
 
     Either someone has dropped the log, and then nothing restores or reclaims these tables. Or the log still has its name, because the run
-    that deleted the topic died or another table had taken the name."""
+    that deleted the topic died or another table had taken the name.
+    """
 
     plan_id: str
     topic: TopicName

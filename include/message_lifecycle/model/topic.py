@@ -270,7 +270,10 @@ def check_policy(backend: Backend, policy: Policy, own: Mapping[str, Value], *, 
     """Check the policy against the backend, wherever a setting comes from.
 
     Args:
+        backend: The topic's backend.
+        policy: The policy to check.
         own: The topic's own settings.
+        where: The place of the settings, for errors.
 
     Raises:
         UnsupportedLimit: The backend does not support a setting. The error names the first.
@@ -290,7 +293,10 @@ def check_operation(backend: Backend, operation: str, on_records: Collection[str
     """Check the operation against the backend.
 
     Args:
+        backend: The topic's backend.
+        operation: The name of the operation.
         on_records: Operations that logs of single records support.
+        where: The topic, for errors.
 
     Raises:
         UnsupportedLimit: The backend keeps single records and does not support the operation.

@@ -70,6 +70,8 @@ def admission(message: NewMessage, policy: Policy, forbidden: KeyMatch | None) -
     """Return the lifetime of a message, or its refusal. A copy from an origin is refused for its key only (TTL-4).
 
     Args:
+        message: The message to admit.
+        policy: The topic's policy.
         forbidden: None: no key is forbidden.
     """
     if forbidden is not None and forbidden(message.key):
@@ -123,7 +125,8 @@ MOST_OPENED = 10_000
 def spans(max_us: int) -> Iterator[int]:
     """Yield spans of a segment for one batch, in microseconds: the setting, then twice as long and so on, up to the longest setting.
 
-    The first span with at most MOST_OPENED segments counts (EXP-3). 0: times end no segment."""
+    The first span with at most MOST_OPENED segments counts (EXP-3). 0: times end no segment.
+    """
     longest = seconds(U32_MAX)
     while 0 < max_us < longest:
         yield max_us

@@ -49,7 +49,8 @@ def plan(facts: CompactionFacts, policy: Policy, *, as_of: Instant) -> Plan:
     """Plan a compaction. Pure: equal facts, policy and `as_of` give an equal plan.
 
     The plan is empty if no message is new and none in the view is due (CMP-5). For a topic that never had a message the first plan makes an
-    empty view (CMP-4)."""
+    empty view (CMP-4).
+    """
     log, view = facts.log, facts.view
     first_of_empty = view is None and not any(log.end_offsets.values())
     tightened = () if view is None or not view.rows else _tightened(facts, policy)
@@ -92,7 +93,8 @@ def plan(facts: CompactionFacts, policy: Policy, *, as_of: Instant) -> Plan:
 def is_due(view: ViewState | None, policy: Policy, *, as_of: Instant) -> bool:
     """Return True if a message of the view may be due at `as_of` (CMP-5).
 
-    If the settings have changed since the view was made, only reading the view shows what is due."""
+    If the settings have changed since the view was made, only reading the view shows what is due.
+    """
     return view is not None and ((view.due_at is not None and as_of >= view.due_at) or view.settings_hash != policy.view_hash)
 
 
@@ -100,6 +102,7 @@ def settings_hash_after(plan: Plan, judged: Iterable[str]) -> str:
     """Return the hash of the settings that have judged every message of the view after the plan. Empty: the settings differ.
 
     Args:
+        plan: The plan that changes the view.
         judged: The hashes for the view before the plan and for the returning messages. Only a compaction judges messages.
     """
     now = Policy.of_values(plan.policy).view_hash
@@ -152,7 +155,9 @@ def plan_purge(facts: Facts, policy: Policy, horizons: Mapping[int, int], *, as_
 
     Args:
         facts: With the topic's readers except compaction, whose horizon bounds every run anyway.
+        policy: The topic's policy.
         horizons: The last compacted offset of each partition. A missing partition loses nothing.
+        as_of: Judge ages at this instant.
     """
     log, readers = facts.log, barriers(facts.consumers, policy, as_of)
     spared = SparedOffsets(facts.spared)
@@ -340,6 +345,9 @@ def _why_not(row: ViewRow, latest: Mapping[tuple[int, bytes], Message], rules: F
     """Pass two: return why the view leaves a message out. None: the view keeps it.
 
     Args:
+        row: The row of the view.
+        latest: The latest message of each key.
+        rules: The rules of the fold.
         ends: When a tombstone or a memory may leave. None: at once.
     """
     message = row.message

@@ -44,7 +44,8 @@ def check_epoch(state: DocumentState, client: str | None, seq: int, epoch: int, 
     """Raise EpochMismatch if a client at `seq` of `epoch` may not continue (SNP-7).
 
     A client with a synced row moves with the document, because no purge removed the changes that it needs. An epoch later than the
-    document's never existed."""
+    document's never existed.
+    """
     if epoch > state.epoch:
         raise EpochMismatch(state.document, client, epoch, state.epoch, "the document has not come to that epoch")
     if epoch < state.epoch and seq > 0 and not has_row:
@@ -75,7 +76,8 @@ def history(state: DocumentState, start: int = 0) -> HistoryRange:
     """Return the part of the history that can be shown from `start` on (SNP-8).
 
     The first available entry is the first change while no change was purged. After a purge it is the smallest snapshot with every later
-    change stored, itself included if its change is stored."""
+    change stored, itself included if its change is stored.
+    """
     nothing = HistoryRange(base=0, first=1, last=0)
     if state.first is None:
         return nothing

@@ -37,7 +37,12 @@ def plan(
     """Plan the erasure. The plan is empty if no table holds the key, and then history stays.
 
     Args:
+        topic: The topic.
+        requirements: The conditions that must still hold at the commit.
+        policy: The topic's policy.
+        request: The id of the request, and the key's keyed hash.
         found: The files with the key in every table of the topic, the log first.
+        as_of: The instant of the plan.
     """
     log = found[0]
     view = next((table for table in found if TABLE_KINDS[table.table].of_log), None)

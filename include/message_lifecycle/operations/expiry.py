@@ -106,7 +106,8 @@ class Waiting:
     """Messages that still wait for compaction, by partition.
 
     Otherwise they would leave before an older message of their key, which readers would then see again. Or a limit other than age would
-    remove them while they live."""
+    remove them while they live.
+    """
 
     cuts: Mapping[int, int] = field(default_factory=dict)
     """All messages from this offset on, because segments leave whole."""
@@ -207,7 +208,8 @@ class Lag:
 def takes_past(made: Plan, view: ViewState) -> bool:
     """Return True if the plan removes messages past a horizon.
 
-    It may also return True for a whole segment whose remaining messages are all compacted."""
+    It may also return True for a whole segment whose remaining messages are all compacted.
+    """
     return any(run.last_offset > view.horizon(run.partition) for run in made.on_log.drop) or any(
         _first_past(action, view) is not None for action in made.on_log.mark
     )
@@ -286,7 +288,8 @@ def ttl(policy: Policy) -> Rule | None:
 def retention_age(policy: Policy) -> Rule | None:
     """Return the rule of the topic's age: strictly older than the limit, so one microsecond after it (CLK-2, RET-2).
 
-    None: no limit, or a limit beyond the range of times."""
+    None: no limit, or a limit beyond the range of times.
+    """
     if policy.max_age_us is None or policy.max_age_us >= INT64_MAX:
         return None
     return _unless_kept(After("append_time", policy.max_age_us + 1), policy)
@@ -346,7 +349,8 @@ def walk(partition: int, segments: tuple[Segment, ...], barriers: Barriers, poli
     """Walk the partition from its oldest segment up to the lowest of named bounds.
 
     The walk skips a `spared` segment, an empty segment, and a segment with only future times. The last one stays and holds no segment
-    behind it (CLK-4)."""
+    behind it (CLK-4).
+    """
     expiry_us = policy.message_expiry_us
     standing = (segment for segment in segments if segment.rows and not segment.is_ahead)
     blocker = next((segment for segment in standing if not segment.is_expired(expiry_us, as_of)), None)

@@ -140,7 +140,8 @@ def cuts(rows: Iterable[Row], limits: Limits) -> Cuts:
 def ranked(rows: Iterable[tuple[Row, Of]]) -> Iterator[tuple[Of, Rank]]:
     """Return the item of each row with the row's rank. The greatest rank is the newest.
 
-    Rows come in order of (partition, offset). An unknown time leaves the running maximum as it is."""
+    Rows come in order of (partition, offset). An unknown time leaves the running maximum as it is.
+    """
     newest: dict[tuple[int, bool], int] = {}
     for row, of_row in rows:
         place = row.partition, row.lapsed
@@ -179,6 +180,7 @@ class Walk:
         """Judge a whole block.
 
         Args:
+            rows: The number of the block's rows.
             size_bytes: None: unknown. Enough unless `needs_sizes`.
 
         Returns:
@@ -275,6 +277,8 @@ def visible(
     """Return the messages that a logical read shows.
 
     Args:
+        messages: The stored messages.
+        policy: The topic's policy.
         at: The time of the read. None: show all messages.
         progress: The progress of the reading consumer. While it is not silent, it still sees the messages that it has not processed,
             because the log keeps them for it (EXP-6).
@@ -301,7 +305,8 @@ def kept_of_one(messages: Iterable[Message], limits: Limits) -> deque[Message]:
     """Return the messages of one group that the limits keep (RET-1, RET-3).
 
     The messages come in ascending rank, from one partition, without those that a rule of age hides. One pass is enough and holds no more
-    than the kept messages: a message that does not fit next to a newer one does not fit next to several."""
+    than the kept messages: a message that does not fit next to a newer one does not fit next to several.
+    """
     kept: deque[Message] = deque()
     newest_one: Message | None = None
     sizes: deque[int] = deque()

@@ -28,7 +28,10 @@ def markers(
     The newest of its removed messages, by whatever rule, decides whether the key gets a marker.
 
     Args:
+        gone: The removed messages, each with its reason.
         live_keys: Keys of the remaining messages, markers left out.
+        as_of: The instant of the sweep. No marker has an older append time.
+        marker_ttl_us: The lifetime of a marker, in microseconds.
         newest: The newest known append_time of each partition.
     """
     last: dict[bytes, Message] = {}
@@ -65,7 +68,10 @@ def plan(facts: Facts, policy: Policy, removals: tuple[int, ...] | None, *, as_o
     """Plan a sweep. It removes only older markers of the keys that it marks. Making the markers shows which keys need one.
 
     Args:
+        facts: The facts of the topic.
+        policy: The topic's policy.
         removals: Snapshots in which another writer removed messages since the last sweep, oldest first. None: unknown.
+        as_of: Judge ages at this instant.
     """
     owed = removals if removals and policy.marker_ttl_us is not None and policy.cleaner_enabled else ()
     return replace(

@@ -28,7 +28,8 @@ from message_lifecycle.operations.planning import SparedRows, drop, empty_plan_o
 class Budget:
     """Counts the admitted segments and messages in order.
 
-    The first one always fits; otherwise a large segment would never leave. After a refusal nothing fits."""
+    The first one always fits; otherwise a large segment would never leave. After a refusal nothing fits.
+    """
 
     segments: int
     rows: int
@@ -93,9 +94,15 @@ def removal(
     """Return the plan of these removals.
 
     Args:
+        operation: The operation that plans.
+        facts: The facts of the topic.
+        policy: The topic's policy.
+        readers: The readers of the topic at `as_of`.
         answer: Single messages that leave.
+        as_of: Judge ages at this instant.
         walks: Expired segments by partition.
         bounded: Readers bound the removals.
+        warnings: Warnings that the plan shows.
         reasons: The reasons that the plan may use.
     """
     answer, spared = spare(answer, SparedOffsets(facts.spared))
@@ -293,7 +300,8 @@ def _whole_files(answer: RowAnswer, rows: Iterable[DueRows]) -> dict[str, int]:
     """Return the files that lose every message, with their sizes.
 
     A segment loses all of its candidates or none: the store judged, without all of them, that the segment still shows its newest time
-    (EXP-4)."""
+    (EXP-4).
+    """
     taken = Counter[str]()
     for entry in rows:
         taken[entry.file] += entry.rows
@@ -456,7 +464,8 @@ def plan_retention(facts: Facts, policy: Policy, *, as_of: Instant, ask: AskRows
 def shown(policy: Policy, as_of: Instant) -> RowQuestion | None:
     """Return the question of a logical read at `as_of`: which messages that no rule of age hides lie beyond the limits (RET-5)?
 
-    None: the topic has no such limits."""
+    None: the topic has no such limits.
+    """
     if policy.limits is None:
         return None
     hidden = Reason(name="retention_age", rule=expiry.hidden(policy))

@@ -41,10 +41,14 @@ def plan(
     """Plan which files may go at `as_of`.
 
     Args:
+        topic: The topic.
+        state: The files of the quarantine.
+        policy: The topic's policy.
         accepted: The settings under which removals were last accepted.
         holds: The legal holds on the topic.
         undone: Rows that came back with undos, and that nobody has released (DEL-7).
         replayed: Batches whose refused rows came in again. Their files go at once.
+        as_of: Judge ages at this instant.
     """
     aged = [file for file in state.files if _goes_at(file, policy) is not None and is_dead(_due_at(file, policy), as_of)]
     due = [*aged, *(file for file in state.files if file not in aged and _replayed_by(file, replayed) is not None)]

@@ -66,6 +66,9 @@ def plan(facts: ReclaimFacts, policy: Policy, *, as_of: Instant, ask: AskLoose) 
     """Plan the removals at `as_of`.
 
     Args:
+        facts: The histories of the topic's tables.
+        policy: The topic's policy.
+        as_of: Judge ages at this instant.
         ask: Gets one question for each table, and none for a table without a remaining snapshot: there is no base to compare with.
 
     Raises:
@@ -118,6 +121,8 @@ def kept_of(table: TableHistory, *, as_of: Instant, before: Instant, ended: Coll
     """Return the snapshots that stay, with reasons.
 
     Args:
+        table: The history of the table.
+        as_of: Judge ages at this instant.
         before: Snapshots that were the head of a branch after this time stay.
         ended: Branches and tags that leave. None: all that are past their own age.
     """
@@ -171,7 +176,8 @@ def _last_newest_at(snapshot: SnapshotFact, successor_at: Mapping[int, Instant])
     """Return when this snapshot stopped being the head of a branch.
 
     The sources are its successors and main's own log, which records rollbacks and branches that main took over. If neither knows the
-    snapshot, return the time when it was made."""
+    snapshot, return the time when it was made.
+    """
     return max(snapshot.at, successor_at.get(snapshot.snapshot_id, snapshot.at), snapshot.main_left_at or snapshot.at)
 
 

@@ -57,6 +57,11 @@ def plan(
     """Plan the removal of the found messages. The plan is empty if there are none.
 
     Args:
+        facts: The facts of the topic.
+        policy: The topic's policy.
+        request: The person's request.
+        found: The messages that the request names.
+        as_of: The instant of the plan.
         view: The topic's compacted view, if it has one.
         of_view: Offsets that leave the view, by partition.
 
@@ -82,7 +87,8 @@ def plan(
 def _refuse_held(facts: Facts, found: RowAnswer, of_view: Mapping[int, Collection[int]]) -> None:
     """Raise HeldByLegalHold if the request names a held message of the log or of the view, and refuse the request whole (DEL-8).
 
-    Messages that an undone plan keeps may leave, because a person asks for it."""
+    Messages that an undone plan keeps may leave, because a person asks for it.
+    """
     holds = SparedOffsets(spared for spared in facts.spared if spared.holder == "hold")
     texts = [(entry.partition, entry.taken) for entry in found.due]
     texts += [(partition, ranges_text(sorted(offsets))) for partition, offsets in of_view.items()]

@@ -164,6 +164,8 @@ def _undone(free: SnapshotDocument | None, action: SnapshotDocument | None, kept
 
     Args:
         free: The action without the undo.
+        action: The action with the undo.
+        kept: The rows that the undo restored.
     """
     first = max(0 if action is None else action.purge_before, 0 if free is None else free.purge_from)
     if free is None or (first >= free.purge_before and set(free.dropped) <= set(() if action is None else action.dropped)):
@@ -182,7 +184,8 @@ def _undone(free: SnapshotDocument | None, action: SnapshotDocument | None, kept
 def live_clients(rows: Iterable[Synced], policy: Policy, *, as_of: Instant) -> list[Synced]:
     """Return the clients that pin changes: those not silent for longer than `client_deactivate_after` (SNP-3).
 
-    A client with an unknown time never falls silent."""
+    A client with an unknown time never falls silent.
+    """
     return [row for row in rows if (silent_at := silent_from(row, policy)) is None or not is_dead(silent_at, as_of)]
 
 
@@ -206,6 +209,9 @@ def _action(state: DocumentState, policy: Policy, live: Sequence[Synced], kept: 
     """Return the action on one document. None: no action.
 
     Args:
+        state: The document's state.
+        policy: The topic's policy.
+        live: The clients that are not silent.
         kept: Rows that stay because an undo restored them.
     """
     snapshot = state.seq if state.seq - state.last_snapshot >= policy.snapshot_interval else None
@@ -245,7 +251,8 @@ def _stops_at(bound: tuple[str, int]) -> int:
 def _bounds(state: DocumentState, policy: Policy, newest: int, live: Sequence[Synced]) -> Iterator[tuple[str, int]]:
     """Return bounds as (name, lowest server_seq that stays).
 
-    The lowest bound limits the purge; of equal bounds, the first (SNP-4, SNP-9, CNT-1)."""
+    The lowest bound limits the purge; of equal bounds, the first (SNP-4, SNP-9, CNT-1).
+    """
     yield "synced", min(row.server_seq for row in live)
     yield "snapshot", newest + 1
     if policy.changes_max_age is not None:
@@ -259,7 +266,8 @@ def _dropped(snapshots: tuple[int, ...], firsts: Iterable[int | None], keep: int
     """Return the snapshots that leave.
 
     These stay: the newest `keep` (at least the newest one, which is proved); the smallest one from which the history is complete after a
-    purge, whichever of `firsts` the first stored change will be (SNP-8); and snapshots that an undo restored."""
+    purge, whichever of `firsts` the first stored change will be (SNP-8); and snapshots that an undo restored.
+    """
     kept = {*snapshots[-keep:], *undone}
     for first in firsts:
         if first is not None and first > 1:
@@ -271,7 +279,8 @@ def _base(state: DocumentState, newest: int) -> int:
     """Return the snapshot from which the proof folds.
 
     It is the highest stored snapshot below the newest one with every later change stored. It is 0 while the first change is stored, and the
-    newest snapshot itself if no other fits."""
+    newest snapshot itself if no other fits.
+    """
     if state.first is None:
         return newest
     whole = [snapshot for snapshot in state.snapshots if state.first - 1 <= snapshot < newest]
@@ -358,8 +367,13 @@ def plan_undo(
     """Plan the undo of `undone`.
 
     Args:
-        taken: None: the plan was undone before, and the new plan is empty.
+        tables: The two tables of the topic.
         states: All documents as they are now.
+        policy: The topic's policy.
+        undone: The plan to undo.
+        taken: None: the plan was undone before, and the new plan is empty.
+        as_of: The instant of the undo.
+        heeded: The legal holds that the plan respects.
 
     Raises:
         LaterPlan: A later purge depends on the plan.

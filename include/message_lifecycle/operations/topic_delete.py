@@ -30,8 +30,10 @@ def plan(
     undone: Iterable[str],
     as_of: Instant,
 ) -> Plan:
-    """`tables`: the log first. `undone`: plans whose messages came back and that nobody released. No legal hold stands, or it is refused
-    before (DEL-8)."""
+    """Plan the deletion of the topic. The caller has refused the deletion if a legal hold is active (DEL-8).
+
+    `tables` has the log first. `undone` names plans whose messages came back and that nobody released.
+    """
     log = tables[0]
     size = sum(table.size_bytes for table in tables)
     beside = "".join(f", {table.table} ({table.rows} rows)" for table in tables[1:])
@@ -64,8 +66,10 @@ def check_return(deletion: Plan, later: Iterable[Plan]) -> None:
 def plan_return(
     deletion: Plan, policy: Policy, found: DeletedTopic | None, *, heeded: tuple[str, ...], erasures: Iterable[str] = (), as_of: Instant
 ) -> Plan:
-    """The plan that brings the topic back. `found` None: that was done before, and nothing is to do. `erasures`: requests that concern it
-    and are not done."""
+    """Plan the return of the topic.
+
+    If `found` is None, the topic came back before, and the plan is empty. `erasures` are open requests that concern the topic.
+    """
     was = deletion.requirements
     requirements = required_of_table(was.table_uuid, was.snapshot_id, policy, heeded, end_offsets=dict(was.end_offsets))
     return replace(

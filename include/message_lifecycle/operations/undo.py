@@ -33,8 +33,10 @@ def check(
     undo_window_us: int,
     table_uuid: str,
 ) -> None:
-    """Whether the plan may be taken back at all. `why_not`: what its operation says against it. `published_at`: by the ledger's clock; None: it has changed
-    nothing. Raises why it cannot be undone."""
+    """Check that the plan may be taken back at all. Raises the reason why not.
+
+    `why_not` is the reason of the plan's operation. `published_at` is by the ledger's clock. None: the plan has changed nothing.
+    """
     if outcome not in ("published", "failed") or published_at is None:
         raise not_published(plan.plan_id, outcome or "open")
     if why_not is not None:
@@ -49,10 +51,15 @@ def check(
 
 
 def check_later(plan: Plan, found: Returning, later: Iterable[Plan], policy: Policy) -> None:
-    """`later`: what was published since, oldest first. A compaction that has passed over the place of what the plan had removed has built
-    a view without it: it would be in the log and not in the view. What an age took no view shows, for as long as the `policy` says of ages
-    what it said then, and what went because it is compacted is in the view. But where the plan took older messages from the view with
-    what it took from the log, they may come back only before that: it would have hidden them for ever (P3). Raises LaterPlan."""
+    """Check that no later compaction stands against the undo. Raises LaterPlan.
+
+    `later` are the plans published since, oldest first. A compaction that passed the removed messages has built a view without them. After
+    the undo the messages would be in the log and not in the view.
+
+    Two kinds of messages do no harm. No view shows messages that an age removed, while the ages of `policy` are the same as then. And the
+    view has the messages that left because they are compacted. But a plan may have removed older messages from the view together with
+    messages from the log. Such messages may come back only before such a compaction, which would have hidden them for ever (P3).
+    """
     then = dict(plan.policy)
     same_ages = all(then.get(name) == policy.values.get(name) for name in _OF_AGES)
     in_no_view = all(not REASONS[reason].in_view and (same_ages or not is_age(reason)) for reason, _ in plan.expected.removed)
@@ -83,7 +90,8 @@ def passes_over(plan: Plan, message: Message, undone: Plan, newest: Mapping[tupl
 
     It took up, or took away, a newer message of a key of which one is to come back to the view: the key would show a value that is older
     than what the view has, or than what was removed (P3). Or a person had that very one removed, which the log alone had by then: it would
-    be shown again (PRG-1)."""
+    be shown again (PRG-1).
+    """
     back = None if message.key is None else newest.get((message.partition, message.key))
     if back is None or message.offset < back:
         return False
@@ -109,8 +117,11 @@ def plan(
     heeded: tuple[str, ...] = (),
     of_view: ReturningView | None = None,
 ) -> Plan:
-    """The plan that takes `undone` back. `found` None: it was taken back before, and nothing is to do. `taken`: messages that it removed
-    from the log. `of_view`: what comes back to the compacted view."""
+    """Plan the undo of `undone`.
+
+    If `found` is None, `undone` was taken back before, and the plan is empty. `taken` are the messages that `undone` removed from the log.
+    `of_view` are the messages that come back to the compacted view.
+    """
     of_view = of_view or ReturningView()
     # The log first: were the view first and the run to die, a key would show what a newer message, not back yet, hides (P3).
     changes = (

@@ -42,6 +42,8 @@ class Documents(Protocol):
         """Return the state of every document at those snapshots, by name.
 
         Args:
+            name: The topic.
+            tables: The snapshots to read.
             older_than: Changes before this instant may be removed by age (SNP-9).
             own: The same instant for single documents. None if no age removes changes of that document.
             only: Return these documents alone.
@@ -73,6 +75,9 @@ class ViewReader(Protocol):
         """Return for every partition the messages past the horizon `after` that a compaction includes (`compaction.end_point`).
 
         Args:
+            log: The log's state.
+            after: The last compacted offset of each partition.
+            as_of: The instant of the compaction.
             late_after: `as_of` plus the skew.
         """
 
@@ -82,7 +87,8 @@ class ViewReader(Protocol):
     def outlived(self, view: ViewState, plan: Plan) -> Outlived:
         """Return the older messages that readers would see again if the plan removed its messages from past the view's horizons.
 
-        Raises PlanConflict if the plan's snapshot has expired, CompactedTableMissing."""
+        Raises PlanConflict if the plan's snapshot has expired, CompactedTableMissing.
+        """
 
     def returning(self, view: ViewState, plan: Plan) -> ReturningView:
         """Return the messages that a published plan removed from the view and an undo can bring back. Raises UndoSourceGone."""
@@ -102,7 +108,8 @@ class ViewStore(ViewReader, ChangeStore, Protocol):
     def keep_sql_view(self, name: TopicName, policy: Policy) -> str | None:
         """Bring the SQL view over the compacted table in line with the newest compaction and the policy, and return its name.
 
-        None if nothing was compacted, or the store has no SQL views. Raises ForeignTable, TableBusy."""
+        None if nothing was compacted, or the store has no SQL views. Raises ForeignTable, TableBusy.
+        """
 
 
 # The quarantine of a topic. Its rows are removed by age (QUA-1), and an undo brings them back (DEL-7).

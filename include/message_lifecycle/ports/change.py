@@ -42,13 +42,15 @@ class Prepared(Protocol):
     def commit_with(self, others: Sequence[Self], /) -> None:
         """Make this commit and the others at once: all or none, if the catalog really is atomic. The caller then checks each.
 
-        Raises PlanConflict, TableBusy or CommitUnknown, and then none of them was made."""
+        Raises PlanConflict, TableBusy or CommitUnknown, and then none of them was made.
+        """
 
 
 class ChangeStore(Protocol):
     """Carries out one kind of change: stage it unseen, show it to the gate, commit it, find it again in the tables (DEL-4).
 
-    Repeating a step changes nothing. A plan without changes reaches `evidence` alone."""
+    Repeating a step changes nothing. A plan without changes reaches `evidence` alone.
+    """
 
     def stage(self, plan: Plan, _given: Given = NOTHING_GIVEN, /) -> Staged:
         """Make the change on the plan's snapshot, where no reader sees it.
@@ -69,7 +71,8 @@ class ChangeStore(Protocol):
 
         None if the commit exists, if nothing is to commit, or if the catalog has no transactions over tables.
 
-        Raises PlanConflict, NoTransactions."""
+        Raises PlanConflict, NoTransactions.
+        """
         return None
 
     def publish(self, verdict: Verdict, given: Given, /) -> Published:
@@ -86,8 +89,10 @@ class ChangeStore(Protocol):
         return self.published(plan) is not None
 
     def is_lost(self, _plan: Plan, /) -> bool:
-        """Return True if a published plan's commits have certainly disappeared: the table has the plan's snapshot and no later commit of
-        the plan. False if that is not known."""
+        """Return True if a published plan's commits have certainly disappeared. False if that is not known.
+
+        The commits have disappeared if the table has the plan's snapshot and no later commit of the plan.
+        """
         return False
 
     def finish(self, plan: Plan, /) -> Published:

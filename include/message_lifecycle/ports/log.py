@@ -34,6 +34,8 @@ class HistoryReader(Protocol):
         """Return the messages that a published plan removed and an undo can bring back.
 
         Args:
+            log: The log's state now.
+            plan: The published plan.
             staged: Its older markers were removed together with the messages, and return with them.
             own: Offsets of the plan's own markers.
             without: Offsets that do not return: markers of plans that were undone before.
@@ -101,6 +103,7 @@ class MessageReader(HistoryReader, Protocol):
         """Return the state at the newest snapshot.
 
         Args:
+            name: The topic.
             late_after: The last time that is not a future time. A later time does not count as a segment's newest time. The segment counts
                 such messages instead (CLK-4).
         """
@@ -135,6 +138,9 @@ class MessageReader(HistoryReader, Protocol):
         """Yield stored messages, hidden ones too, in order of (partition, offset).
 
         Args:
+            name: The topic.
+            partition: Yield messages of this partition. None: of all partitions.
+            start: The first offset in each partition.
             after: By partition, yield only messages past this offset.
             at: Read this state, if the store can read older states.
 
@@ -172,6 +178,7 @@ class Witnesses(Protocol):
         """Return the remaining state of each table.
 
         Args:
+            name: The topic.
             kept: Returns the ledger's witness of a table by its uuid.
             ever: The ledger's witnesses of all logs that the topic ever had.
             judge: Raises the error that stops the topic.
@@ -202,6 +209,9 @@ class MessageWriter(Protocol):
         """Return (partition, offset) of each message, or the reason for its refusal (TTL-4).
 
         Args:
+            name: The topic.
+            messages: The messages to append.
+            policy: The topic's policy.
             forbidden: Messages with such a key are refused.
             late_after: The writer's clock plus the skew. A later time closes no segment (CLK-4). None if the writer has no clock.
 
@@ -236,7 +246,8 @@ class Copied:
 class Copier(Protocol):
     """Fills a source or a mirror from its origin (MSG-5, TTL-6).
 
-    The commit that holds the copies also records how far they reach, so a copy that dies at any time copies nothing twice."""
+    The commit that holds the copies also records how far they reach, so a copy that dies at any time copies nothing twice.
+    """
 
     def copied(self, name: TopicName) -> CopyState:
         """Return how far the replica is copied, from metadata. Raises UnknownTopic."""
@@ -254,16 +265,21 @@ class Copier(Protocol):
         """Copy all messages of the origin's snapshot that are not copied yet, in one commit (TTL-4).
 
         Args:
+            name: The replica.
+            origin: The origin's state.
             policy: The replica's policy.
+            ledger: The ledger's (uuid, sequence).
             late_after: The ledger's clock plus the skew. A later time closes no segment (CLK-4).
             forbidden: Messages with such a key are left out.
 
-        Raises AnotherOrigin, TableBusy, CommitUnknown."""
+        Raises AnotherOrigin, TableBusy, CommitUnknown.
+        """
 
 
 class Groups(Protocol):
-    """Readers that the store itself knows, like the consumer groups of Redis. Such a reader pins messages as the ledger's consumers do
-    (EXP-6).
+    """Readers that the store itself knows, like the consumer groups of Redis.
+
+    Such a reader pins messages as the ledger's consumers do (EXP-6).
     """
 
     def progress(self, name: TopicName) -> Sequence[Progress]:

@@ -32,7 +32,8 @@ class Eraser(ChangeStore, Protocol):
     """Erases a key: one commit on each table, the log last, and files are deleted at once.
 
     The search reads the bytes of every file, so removed rows and rows in old snapshots count. `publish` raises PlanConflict, also if
-    messages of the key arrived after the plan."""
+    messages of the key arrived after the plan.
+    """
 
     def find_key(
         self, name: TopicName, matches: KeyMatch, policy: Policy, *, as_of: Instant, undoable: Collection[str] = ()
@@ -40,10 +41,14 @@ class Eraser(ChangeStore, Protocol):
         """Return the places of the key in every table of the topic, the log first.
 
         Args:
+            name: The topic.
+            matches: Returns True for the key.
             policy: Its undo window says which snapshots an undo still needs.
+            as_of: Judge the undo window at this instant.
             undoable: Plans that the ledger can still undo, even if the window has passed.
 
-        Raises UnsupportedErasure if a part of the topic cannot be searched."""
+        Raises UnsupportedErasure if a part of the topic cannot be searched.
+        """
 
     def find_in_values(
         self, name: TopicName, needle: Needle, policy: Policy, *, as_of: Instant, undoable: Collection[str] = ()
@@ -59,6 +64,8 @@ class Eraser(ChangeStore, Protocol):
         """Search the tables of a published plan again and return the result.
 
         Args:
+            plan: The erasure's plan.
+            matches: Returns True for the key.
             went: Files by table, relative to its location, that must not exist.
         """
 
@@ -88,7 +95,8 @@ class Reclaimer(ChangeStore, Protocol):
 class DeletedReclaimer(ChangeStore, Protocol):
     """Removes deleted topics after their undo window: it records the plan, drops the tables one by one, then deletes their files.
 
-    The record stays until `discard`. A missing file is no error. Raises UnsafePath, StorageRefused."""
+    The record stays until `discard`. A missing file is no error. Raises UnsafePath, StorageRefused.
+    """
 
     def files_of(self, topic: DeletedTopic, *, orphans_before: Instant) -> Sequence[TableFiles]:
         """Return the files of each table, the log first. Raises UnsafePath for a link, another table or a file elsewhere, StorageRefused."""
@@ -99,7 +107,8 @@ class DeletedReclaimer(ChangeStore, Protocol):
     def left_by(self, plan_id: str) -> Sequence[str]:
         """Return the first few remaining files of an unfinished removal, by full name and in order.
 
-        Locations that another table uses now are left out: that table's orphan removal covers them. Raises UnsafePath, StorageRefused."""
+        Locations that another table uses now are left out: that table's orphan removal covers them. Raises UnsafePath, StorageRefused.
+        """
 
     def forget(self, plan_id: str) -> None:
         """Drop the record of a removal that no ledger can finish."""
@@ -111,7 +120,8 @@ class DeletedReclaimer(ChangeStore, Protocol):
 class TopicDeleter(ChangeStore, Protocol):
     """Deletes and returns a topic with all its tables. The log leaves last and returns first, so a run after a crash finds the topic.
 
-    Raises PlanConflict if a table differs from the plan, TableBusy, CommitUnknown."""
+    Raises PlanConflict if a table differs from the plan, TableBusy, CommitUnknown.
+    """
 
     def tables_of(self, name: TopicName) -> Sequence[TopicTable]:
         """Return the topic's tables, the log first. Raises UnknownTopic, ForeignTable."""

@@ -76,6 +76,7 @@ def shape_of(kind: pa.DataType, leaves: Iterator[tuple[str, str]]) -> Shape:
     """Return the shape of a column.
 
     Args:
+        kind: The column's Arrow type.
         leaves: The physical and the logical type of each leaf column of the file, in order.
     """
     if isinstance(kind, pa.BaseExtensionType):

@@ -67,6 +67,7 @@ def spans_of_rows(times: pa.Array, partitions: pa.Array | None, *, late_after: I
     Args:
         times: Microseconds (int64). Null if a row is not a message or its time is unknown.
         partitions: None: all rows together.
+        late_after: A later time does not count.
     """
     kept = pc.fill_null(pc.less_equal(times, late_after), False)
     if not pc.any(kept).as_py():

@@ -163,7 +163,10 @@ def files_of(place: str, listed: Iterable[tuple[str, int]], store: Store, patter
     """Do as `find_files` for a folder in a store.
 
     Args:
+        place: The URI of the folder or file.
         listed: The names below the folder with their sizes in bytes. The name of a single file is empty.
+        store: The store of the folder.
+        patterns: Patterns of the names to take.
 
     Raises:
         NoInput: No file is left to ingest.

@@ -252,8 +252,9 @@ def _field(record: dict[str, Json], name: str, text: str, folders: Mapping[str, 
 
 
 def _lines(file: InputFile, start: int, end: int | None) -> Iterator[tuple[Sequence[int], Sequence[bytes | int]]]:
-    """Yield lines with their ends, and the place of each. For an oversized line, yield its length instead, so that memory never holds the
-    line.
+    """Yield lines with their ends, and the place of each.
+
+    For an oversized line, yield its length instead, so that memory never holds the line.
     """
     with file.open() as raw, gzip.open(raw) if file.is_packed else raw as opened:
         content = cast("IO[bytes]", opened)

@@ -44,6 +44,7 @@ def slices(files: Sequence[InputFile], *, whole: bool = False) -> list[list[Slic
     Several tasks read a large file of plain JSON lines. One task reads several small files.
 
     Args:
+        files: The files to read.
         whole: Cut no file, so that refused rows have their place.
     """
     slice_bytes = max(_LEAST_BYTES, min(_SLICE_BYTES, sum(map(_weight, files)) // _TASKS))
@@ -196,6 +197,7 @@ def messages_of(batch: pa.RecordBatch, *, shift_days: int) -> pa.RecordBatch:
     A lifetime counts from the time that the message has in the log.
 
     Args:
+        batch: The rows as the tasks read them.
         shift_days: Move all times by this number of days.
     """
     kept = batch.filter(pc.is_null(batch["code"]))

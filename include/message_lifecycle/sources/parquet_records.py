@@ -74,6 +74,10 @@ def read_parquet(file: InputFile, wanted: Sequence[str], folders: Mapping[str, s
     """Yield the records in the order of their rows.
 
     Args:
+        file: The Parquet file.
+        wanted: The names of the wanted fields.
+        folders: Fields that the file's folders give, with their values.
+        whole: The messages need the whole record.
         raw: The caller may ask for original records, so read every column.
     """
     with file.open() as content, open_parquet(content) as found:
@@ -98,8 +102,9 @@ def _rows_at_once(found: parquet.ParquetFile) -> int:
 
 
 def _without_large(columns: Mapping[str, pa.Array]) -> tuple[dict[str, pa.Array], dict[int, int]]:
-    """Return the columns with null for each oversized value, before anything copies the value. Also return the rows of such values with
-    their sizes.
+    """Return the columns with null for each oversized value, before anything copies the value.
+
+    Also return the rows of such values with their sizes.
     """
     kept, too_large = dict(columns), dict[int, int]()
     for name, column in columns.items():

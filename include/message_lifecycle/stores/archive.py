@@ -72,8 +72,13 @@ class ParquetArchive:
         self._place.write(name, plan_id, fill)
 
     def read(self, name: TopicName, plan_id: str) -> Iterator[Message]:
-        """In the order in which they were written. Raises FileNotFoundError, StorageRefused where its store does not hand it out, and
-        ArrowInvalid or OSError where it is no file of ours."""
+        """Yield the messages in the order of their writing.
+
+        Raises:
+            FileNotFoundError: The plan has no file.
+            StorageRefused: The store does not hand the file out.
+            ArrowInvalid, OSError: The file is none of ours.
+        """
         with self._place.open(name, plan_id) as source, pq.ParquetFile(source) as file:
             if not file.schema_arrow.equals(SCHEMA):
                 raise pa.ArrowInvalid("columns other than an archive's")

@@ -1,8 +1,10 @@
-"""Where an archive's files lie (RET-7): below a folder of this machine's disk, or below one of the object store that the lake's catalog has
-keys for. One file a plan, `<stream>/<topic>/<plan>.parquet`; it appears whole or not at all, also in the place of an older one.
+"""The folder of an archive's files (RET-7): on this machine's disk, or in an object store.
 
-A disk keeps what a crash has left half-written beside it, as `.new`. A store keeps uploads that were begun and not completed: no listing of
-objects shows them, and they lie there until somebody aborts them.
+The lake's catalog has the keys of the object store. A plan has one file, `<stream>/<topic>/<plan>.parquet`. A file appears whole or not
+at all, also in place of an older one.
+
+After a crash, a disk keeps a half-written file next to the whole one, as `.new`. A store keeps uploads that have begun and are not
+complete. No listing of objects shows such an upload, and it stays until a caller aborts it.
 """
 
 from __future__ import annotations
@@ -61,8 +63,12 @@ class Place(ABC):
 
     @abstractmethod
     def write(self, name: TopicName, plan_id: str, fill: Fill) -> None:
-        """Durable when it returns, whole; what was there of the plan is replaced. Raises StorageFull, StorageRefused, UnsafePath, and what
-        `fill` raises: then nothing has appeared."""
+        """Write the plan's file, in place of an older one. The file is whole and durable on return.
+
+        Raises:
+            StorageFull, StorageRefused, UnsafePath: No file has appeared.
+            Exception: Any error of `fill`. No file has appeared.
+        """
 
     @abstractmethod
     def open(self, name: TopicName, plan_id: str) -> BinaryIO:
@@ -90,8 +96,10 @@ class Place(ABC):
 
     @abstractmethod
     def kept_beneath(self, name: TopicName, until: Instant) -> Sequence[str]:
-        """What lies beneath the topic's files of those that were written until then, in words; empty: nothing. Raises CatalogUnavailable,
-        StorageRefused, JavaEnded."""
+        """Describe the old copies beneath the topic's files that were written until then. Empty: no copy.
+
+        Raises CatalogUnavailable, StorageRefused, JavaEnded.
+        """
 
 
 def place_at(to: str, *, disk: Disk | None = None) -> Place:
@@ -180,8 +188,11 @@ def _half_written(file: Path) -> Path:
 
 
 class StorePlace(Place):
-    """A folder of an object store, as `s3://BUCKET/FOLDER`. Its keys are those of the catalog's settings in `.pyiceberg.yaml`, or what the
-    machine has; what removes objects, and knows of unfinished uploads, is Iceberg's own I/O."""
+    """A folder of an object store, as `s3://BUCKET/FOLDER`.
+
+    The keys come from the catalog's settings in `.pyiceberg.yaml`, or from the machine. Iceberg's own I/O removes objects and finds
+    unfinished uploads.
+    """
 
     def __init__(self, root: str) -> None:
         self._root = root.rstrip("/")

@@ -143,6 +143,8 @@ def ended(
     """Print a topic's result and return the exit status.
 
     Args:
+        output: Prints for people or for programs.
+        result: The topic's outcome.
         things: The name of the counted things.
         then: A line after a published result.
         after: Further parts for people.

@@ -43,6 +43,8 @@ def emit(output: Output, answer: Any, shown: str | Table | Iterable[Block] | Non
     """Print one answer: a JSON document for programs, and text for people.
 
     Args:
+        output: Prints for people or for programs.
+        answer: The answer to print.
         shown: A line, the table of a list of views, or parts. None: the answer is a view, which has its own parts.
     """
     if output is Output.json:

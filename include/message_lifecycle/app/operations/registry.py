@@ -117,6 +117,9 @@ class Operation:
         """Return the obligations of the topic's settings, even if nothing is due (OBL-1).
 
         Args:
+            s: The stores, the ledger and the settings.
+            name: The topic.
+            policy: The topic's policy.
             made: Returns the plan that the operation would make now.
             look: When a run last checked the topic, and when nothing was due.
         """
@@ -203,7 +206,8 @@ class Operation:
     def check_before_commit(self, s: Services, verdict: Verdict, store: ChangeStore) -> None:
         """Check the conditions for the store's commit, and act, just before it.
 
-        Earlier commits of the plan exist, or come together with this one. Raises PlanConflict."""
+        Earlier commits of the plan exist, or come together with this one. Raises PlanConflict.
+        """
 
     def published(self, plan: Plan, done: Sequence[Published]) -> Published:
         """Return the commit that the outcome counts."""
@@ -307,7 +311,8 @@ def named(name: str) -> Operation:
 def stores(s: Services, plan: Plan) -> list[ChangeStore]:
     """Return the stores that apply the plan's changes, in order.
 
-    Rewrites of several tables share one store, and so do tables whose history ends. The purge of changes follows their new snapshots."""
+    Rewrites of several tables share one store, and so do tables whose history ends. The purge of changes follows their new snapshots.
+    """
     names = ["drop_tables"] if plan.dropped_tables else [change.kind for change in plan.changes]
     if plan.on_snapshots.documents:
         names.append("changes")
@@ -318,7 +323,8 @@ def is_undone(s: Services, plan: Plan) -> bool:
     """Return True if an undo has taken back the whole plan, and the tables still have the restored rows.
 
     Tables that were rolled back to a time before the undo have lost these rows again. The ledger also knows undos that committed on the log
-    only: see `operations.undo.remember`."""
+    only: see `operations.undo.remember`.
+    """
     undone_by = s.ledger.undone_by(plan.plan_id)
     if undone_by is None:
         return False

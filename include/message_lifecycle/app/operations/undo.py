@@ -178,6 +178,9 @@ def check(s: Services, record: PlanRecord, policy: Policy, table_uuid: str, has_
     """Check that the plan may be undone. Raises the reason why not.
 
     Args:
+        s: The stores, the ledger and the settings.
+        record: The record of the plan to undo.
+        policy: The topic's policy.
         table_uuid: The table that the messages would return to.
         has_committed: Return whether any commit of the plan exists.
     """

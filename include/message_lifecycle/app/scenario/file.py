@@ -47,6 +47,8 @@ class _Strict(BaseModel):
 
 
 class AppendedMessage(_Strict):
+    """A message that a step appends."""
+
     partition: int = Field(0, ge=0)
     offset: int | None = Field(None, ge=0)
     append_time: At = None
@@ -59,10 +61,14 @@ class AppendedMessage(_Strict):
 
 
 class SealStep(_Strict):
+    """Close the partition's active segment."""
+
     partition: int = Field(0, ge=0)
 
 
 class CommitStep(_Strict):
+    """Record a consumer's progress."""
+
     consumer: str
     partition: int = 0
     offset: int
@@ -70,11 +76,15 @@ class CommitStep(_Strict):
 
 
 class CopyStep(_Strict):
+    """Copy an origin's messages to a replica."""
+
     origin: str = Field(alias="from")
     to: str
 
 
 class DocumentChange(_Strict):
+    """A change of one document."""
+
     document: str
     server_seq: int
     client: str
@@ -87,6 +97,8 @@ ChangeStep = list[DocumentChange]
 
 
 class SyncStep(_Strict):
+    """Record that a client has synchronised a document."""
+
     document: str
     client: str
     server_seq: int
@@ -95,6 +107,8 @@ class SyncStep(_Strict):
 
 
 class DetachStep(_Strict):
+    """Forget a client's position in a document."""
+
     document: str
     client: str
     at: At = None
@@ -107,12 +121,16 @@ class _RunStep(_Strict):
 
 
 class ScheduledRun(_RunStep):
+    """A run of a scheduled operation."""
+
     operation: Literal[
         "message_cleaner", "retention", "marker_generation", "compaction", "purge_compacted", "snapshot_with_purge", "reclaim"
     ]
 
 
 class ErasureRun(_RunStep):
+    """An erasure of one key."""
+
     operation: Literal["erasure"]
     key: Annotated[bytes, BeforeValidator(_bytes)]
     forbid: bool = False
@@ -129,6 +147,8 @@ RunStep = Annotated[ScheduledRun | ErasureRun | UndoRun, Field(discriminator="op
 
 
 class ReadStep(_Strict):
+    """Read the topic, or a document."""
+
     start: int = Field(0, alias="from")
     raw: bool = False
     compacted: bool = False
@@ -144,15 +164,21 @@ class ReadStep(_Strict):
 
 
 class ForeignDeleteStep(_Strict):
+    """Delete messages as another engine does."""
+
     offsets: Offsets
 
 
 class CorruptStep(_Strict):
+    """Damage a line of the log's file."""
+
     line: int = Field(ge=1)
     text: str
 
 
 class DeleteStep(_Strict):
+    """Delete single messages at a person's request."""
+
     offsets: Offsets | None = None
     key: Bytes = None
     keep: int | None = None
@@ -172,6 +198,8 @@ class HoldStep(_Strict):
 
 
 class ExpectStep(_Strict):
+    """Compare the state after the steps with these values."""
+
     kept: Offsets | None = None
     removed: dict[str, str] | None = None
     horizon: dict[str, int] | int | None = None

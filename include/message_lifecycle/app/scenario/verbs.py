@@ -62,6 +62,9 @@ def work_of(s: Services, name: TopicName, step: RunStep, plans: Mapping[int, str
     """Return the work of a `run` step: an operation, an erasure of the key in the file, or an undo of an earlier step's plan.
 
     Args:
+        s: The stores, the ledger and the settings.
+        name: The topic.
+        step: The step of the scenario.
         plans: The plan that each step made, by the step's index.
 
     Raises:

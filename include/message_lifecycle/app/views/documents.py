@@ -282,7 +282,10 @@ def history_blocks(
     """Yield the states as they come, because a table would need all of them for the width of its columns.
 
     Args:
+        document: The document's name.
+        entries: Each server_seq with the state after it.
         following: Called at the end. Returns the start of the next page, or None.
+        hidden: Stored changes that the history cannot show. None: there are none.
     """
     none = True
     for seq, state in entries:

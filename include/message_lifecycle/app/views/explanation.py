@@ -1,5 +1,7 @@
-"""Why is this message still here, or which plan removed it? Answered by the plan that a run would make now, never by a second
-set of rules."""
+"""Why is this message still here, or which plan removed it?
+
+The plan that a run would make now gives the answer, never a second set of rules.
+"""
 
 from __future__ import annotations
 

@@ -54,6 +54,8 @@ def _names(tables: Sequence[MissingTable]) -> tuple[str, ...]:
 
 
 class RepairView(View):
+    """The result of a repair."""
+
     topic: TopicName
     ok: bool
     tables: tuple[TableState, ...]

@@ -1,6 +1,7 @@
 """One topic: its log or its documents, its settings with their origins, and its readers.
 
-The figures follow from plans, outcomes and the tables' own metadata. No other state is stored."""
+The figures follow from plans, outcomes and the tables' own metadata. No other state is stored.
+"""
 
 from __future__ import annotations
 
@@ -46,6 +47,8 @@ class DueTopic(View):
 
 
 class DueView(View):
+    """Which topics have something due."""
+
     as_of: Instant
     topics: tuple[DueTopic, ...]
 
@@ -345,7 +348,8 @@ def _means(s: Services, name: TopicName, policy: Policy, past: PastExpiry) -> Ru
 def consumers_view(s: Services, name: TopicName) -> list[ConsumerView]:
     """Return each reader's progress by partition, and when it falls silent and keeps nothing any more (EXP-6).
 
-    A replica (TTL-6) and a consumer group of the store's own never fall silent."""
+    A replica (TTL-6) and a consumer group of the store's own never fall silent.
+    """
     now = s.ledger.now()
     policy = resolve(topic=s.topics.describe(name).settings, server=s.server)
     groups = () if s.groups is None else s.groups.progress(name)

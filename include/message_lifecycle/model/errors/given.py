@@ -95,8 +95,9 @@ def future_as_of(*, as_of: str, now: str, skew_seconds: int) -> Refused:
 
 
 def clock_skewed(*, host: str, ledger: str, skew_seconds: int) -> Refused:
-    """The machine's clock differs from the ledger's. Iceberg would write the wrong time to tables, and later commits by right clocks would
-    fail.
+    """The machine's clock differs from the ledger's.
+
+    Iceberg would write the wrong time to tables, and later commits by right clocks would fail.
     """
     return Refused(
         f"this machine's clock says {host}, the ledger's clock {ledger}: they differ by more than clock_skew = {skew_seconds} s. "

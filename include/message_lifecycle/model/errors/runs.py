@@ -263,8 +263,9 @@ def not_deletable(topic: str) -> BadInput:
 
 
 def deletion_begun(topic: str, plan_id: str) -> Refused:
-    """A run that deletes or restores the topic has died or is under way. Some tables may be away, so a new table could take one of their
-    names.
+    """A run that deletes or restores the topic has died or is under way.
+
+    Some tables may be away, so a new table could take one of their names.
     """
     return Refused(
         f"topic {topic}: its tables are half away by plan {plan_id}, and no table is made beside it meanwhile. Of a deletion that has begun, "

@@ -191,6 +191,7 @@ def storage_failure(error: OSError, place: str) -> Unavailable | None:
     """Return the error for a full disk or a refusing file system. None for any other error.
 
     Args:
+        error: The error of the operating system.
         place: The place to name if the error names no file.
     """
     if error.errno in DISK_FULL:

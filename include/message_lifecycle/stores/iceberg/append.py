@@ -223,6 +223,11 @@ def commit_staged(
     """Add the files to main in one fenced commit.
 
     Args:
+        stage: The table when the batch was numbered.
+        written: The written files.
+        batch_id: The batch's id.
+        properties: Properties of the snapshot's summary.
+        may_commit: Raises an error if the batch may no longer be committed.
         state: Returns the log's new state, given the state that the commit really builds on.
 
     Raises:
@@ -341,7 +346,14 @@ def append_batch(
     A batch that is already on main is returned, not repeated.
 
     Args:
+        engine: Runs the work in the JVM.
+        name: The topic.
         parts: The messages of each partition, in the order of the log.
+        store: The store of the scratch files and of the table's new files.
+        batch_id: The batch's id.
+        rules: The rules for the end of a segment.
+        ledger: The ledger's (uuid, sequence).
+        may_commit: Raises an error if the batch may no longer be committed.
         again: An earlier run of the batch may have left files.
 
     Raises:
@@ -414,6 +426,13 @@ def write_batch(
     If the messages would open too many segments, tasks write them again with the first span that fits (EXP-3).
 
     Args:
+        engine: Runs the tasks.
+        table: The log's table.
+        place: The folder of the new files.
+        sources: The messages to write.
+        base: The log's state before the batch.
+        rules: The rules for the end of a segment.
+        description: The name of the work, as the engine shows it.
         places: Gives the messages their places.
     """
     partitions = [partition for source in sources for partition in source.partitions]

@@ -117,6 +117,7 @@ def set_refs(table: Java, change: Callable[[Java], Java], *, done: Callable[[], 
     this function repeats the change itself.
 
     Args:
+        table: The table.
         change: Makes the change. Every attempt passes a new ManageSnapshots of Iceberg; `table` then has the state that the attempt builds
             on.
         done: Returns whether the previous attempt succeeded. A refusal may answer a repeated request whose first answer was lost.
@@ -159,6 +160,9 @@ def commit_to(table: Java, branch: str, update: Java, *, what: str) -> None:
     result. Spark's own writes to a branch (a compaction in SQL, ingests, copies) are committed by Spark.
 
     Args:
+        table: The table.
+        branch: The branch's name.
+        update: The update.
         what: The action, for errors.
 
     Raises:
@@ -216,6 +220,8 @@ class StagedChange:
         """Return the differences that the snapshots add up to. A file that one snapshot adds and a later one removes cancels out.
 
         Args:
+            engine: Runs the work in the JVM.
+            table: The table.
             staged: The branch's snapshots, newest first.
         """
         jvm: Java = engine.jvm

@@ -446,6 +446,7 @@ def beside(name: TopicName, log: Mapping[str, str]) -> dict[str, str]:
     The table keeps its history as long as the log does, and travels with the topic.
 
     Args:
+        name: The topic.
         log: The log's properties.
 
     Raises:
@@ -463,6 +464,8 @@ def check_alone(tables: Tables, name: TopicName, *, by_names: bool = False) -> N
     Files of the topic that another table merely names (`add_files`) do not count.
 
     Args:
+        tables: The tables of the catalog.
+        name: The topic.
         by_names: If the catalog cannot name the location of another table, check the names of the topic's own files instead. Only for
             callers that choose files by their content.
 
@@ -486,6 +489,8 @@ def check_places_alone(tables: Tables, mine: Mapping[Place, Within], names: Call
     """Check the given tables and their locations like `check_alone`.
 
     Args:
+        tables: The tables of the catalog.
+        mine: The given tables, with their locations.
         names: Returns the names of the files below one of the tables. Used if the catalog cannot name the location of another table.
     """
     for place, location in tables.pointers.all(None):

@@ -123,6 +123,10 @@ class TableStore(NamesFailures, ChangeStore):
         """Prepare the plan's one commit on main; return None if it is already there.
 
         Args:
+            engine: Runs the work in the JVM.
+            table: The table.
+            verdict: The gate's permission to publish.
+            given: The values of this call.
             make: Makes the update after its own checks.
             kind: The kind of the table.
             of: The commit's name in the names of the steps.
@@ -213,6 +217,10 @@ def table_to_build_on(
     A table that the plan builds on is never created again: it may have been renamed, and could then not return under its name (OBL-1).
 
     Args:
+        engine: Runs the work in the JVM.
+        plan: The plan.
+        kind: The kind of the table.
+        base: The snapshots that the plan builds on.
         create: Creates the table if the plan builds on none.
 
     Raises:
@@ -242,6 +250,9 @@ def required_head(table: Java, plan_id: str, base: ViewRequirements | SnapshotRe
     """Return the snapshot that the plan builds on, of a table next to the log.
 
     Args:
+        table: The table.
+        plan_id: The plan's id.
+        base: The snapshot that the plan expects. None: a new table.
         made: The reason, in words, if the plan expects a new table and another commit came first.
         changed: The reason, in words, if the table has another newest snapshot.
 
@@ -265,6 +276,10 @@ def stage(engine: Engine, table: Java, plan: Plan, base_id: int, make: Callable[
     """Return the snapshot with the plan's work: of an earlier call, or made now on the plan's branch.
 
     Args:
+        engine: Runs the work in the JVM.
+        table: The table.
+        plan: The plan.
+        base_id: The snapshot that the plan builds on.
         make: Returns the work, a function of the branch's name. The call comes before there is a branch, so nothing is staged if it raises.
         kind: The kind of the table.
     """
@@ -310,6 +325,8 @@ def head_is(plan_id: str, base_id: int, *, table: str) -> Judge:
     """Return the condition that main is still at the plan's snapshot.
 
     Args:
+        plan_id: The plan's id.
+        base_id: The plan's snapshot.
         table: The table's name in words.
     """
     return lambda walk: fence.nothing_since(walk(), plan_id, base_id, table=table)

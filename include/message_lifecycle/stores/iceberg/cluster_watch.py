@@ -43,6 +43,8 @@ class Sight:
 
         Args:
             now: Seconds by a clock that never goes back.
+            executors: The number of running executors.
+            master_answers: The master has answered.
         """
         self._had = self._had or executors > 0
         if executors or (master_answers and not (self._had and self.keeps_executors)):

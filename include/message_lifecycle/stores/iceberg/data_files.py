@@ -195,6 +195,10 @@ def originals(engine: Engine, io: FileIO, table: Java, source_id: int | None, wa
     """Return the plan's removed files by their place in the plan. The source snapshot describes each file, and each file still exists.
 
     Args:
+        engine: Runs the work in the JVM.
+        io: Reads and writes the table's files.
+        table: The table.
+        source_id: The source snapshot. None: it is unknown.
         wanted: The place in the plan, by path.
         undone: The id of the plan to undo; the error names it.
 
@@ -253,6 +257,10 @@ def commit(
     """Commit new files and vectors, remove the ones that they replace, and return the new snapshot's id.
 
     Args:
+        engine: Runs the work in the JVM.
+        table: The table.
+        results: The changes in each partition.
+        branch: The branch to commit to.
         properties: Properties of the snapshot's summary.
         partitioned_by: The name of the table's only partition field.
 
@@ -294,7 +302,10 @@ def data_file(engine: Engine, table: Java, place: str, new: NewFile) -> Java:
     """Return Iceberg's description of a file.
 
     Args:
+        engine: Runs the work in the JVM.
+        table: The table.
         place: The file's partition, as `name=value`.
+        new: The new file.
     """
     on_disk(new.path)
     jvm: Java = engine.jvm
@@ -309,6 +320,9 @@ def vector_files(engine: Engine, table: Java, vectors: Iterable[NewVector], plac
     """Yield the path of each data file, and Iceberg's description of its vector.
 
     Args:
+        engine: Runs the work in the JVM.
+        table: The table.
+        vectors: The new vectors.
         places: The partition of each data file, as a path.
     """
     jvm: Java = engine.jvm
@@ -397,6 +411,10 @@ def write_vectors(
     """Write one small file of vectors. Yield the path of each data file, and Iceberg's description of its vector.
 
     Args:
+        engine: Runs the work in the JVM.
+        table: The table.
+        io: Reads and writes the table's files.
+        vectors: The path of each data file, with the marked positions.
         places: The segment of each data file, by its path.
     """
     path = str(table.locationProvider().newDataLocation(f"{uuid.uuid4()}-deletes.puffin"))

@@ -156,6 +156,10 @@ def rows_in_order(
     """Yield rows in the order of (partition, offset), one stretch of files at a time.
 
     Args:
+        table: The table.
+        snapshot_id: The snapshot to read.
+        partition: Yield rows of this partition. None: of all partitions.
+        start: The first offset in each partition.
         after: By partition, an offset. Only rows past it count.
     """
     from pyiceberg.expressions import And, EqualTo, GreaterThan, GreaterThanOrEqual, NotEqualTo, Or, Reference
@@ -271,7 +275,9 @@ def begins(rule: Rule, columns: Mapping[str, NDArray[np.generic]], rows: int) ->
     """Return the first time when the rule applies to each row. INT64_MIN: always; INT64_MAX: never.
 
     Args:
+        rule: The rule.
         columns: Columns as returned by `times` and `flags`.
+        rows: The number of rows.
     """
     match rule:
         case After(column, us):

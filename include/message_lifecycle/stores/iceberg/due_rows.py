@@ -43,6 +43,9 @@ def due_rows(
     """See `ports.MessageReader.rows`.
 
     Args:
+        table: The table.
+        snapshot_id: The snapshot to read.
+        question: The rules and the limits.
         unsealed: Segments that still accept messages.
         ends: By partition, an offset. Files that begin there or later do not count, for example markers that a staged change has added.
     """

@@ -59,6 +59,10 @@ def evidence(
     """See `ports.MessageStore.evidence`.
 
     Args:
+        table: The log's table.
+        plan: The plan.
+        staged: The staged change.
+        policy: The topic's policy.
         horizons: The topic's current compaction horizons, if they decide which messages may be removed (CMP-9).
 
     Raises:

@@ -147,6 +147,7 @@ def longs(rows: Sequence[Mapping[str, int]], names: Iterable[str] | None = None)
     """Return a frame of whole numbers.
 
     Args:
+        rows: The rows of the frame.
         names: The names of the columns; needed if there may be no row.
     """
     return pa.Table.from_pylist(list(rows), schema=schema(*(names or rows[0])))
@@ -220,7 +221,9 @@ def going(files: pa.Table, kept: pa.Array, planned: set[str], active: Mapping[in
     """Return the files of segments that are removed whole.
 
     Args:
+        files: The files of the plan's snapshot.
         kept: The result of `may_keep`.
+        planned: Files that the plan removes.
         active: The base offset of each partition's active segment, after the plan's seals.
     """
     facts = (files[name] for name in ("name", "partition", "segment", "rows", "first_offset", "last_offset", "known_newest_at"))
@@ -248,6 +251,8 @@ def difference(before: pa.Table, after: pa.Table, planned: set[str], by_row: set
     """Return every file and every mark of removed messages that differs between the two tables without the plan's doing.
 
     Args:
+        before: The files before the change.
+        after: The files after the change.
         planned: Files that the plan removes.
         by_row: Files that lose single messages.
     """

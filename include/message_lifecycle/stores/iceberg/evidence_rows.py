@@ -75,6 +75,9 @@ def limit_evidence(
     """Return the evidence about limits.
 
     Args:
+        table: The log's table.
+        plan: The plan.
+        policy: The topic's policy.
         expired: Segments that have expired.
         before: The deletion vectors of the plan's snapshot.
         after: The deletion vectors of the staged snapshot.
@@ -127,6 +130,9 @@ def _still(io: FileIO, path: str, entry: DueRows, was: Positions, now: Positions
     """Return the last offset and the number of messages beyond a limit that are still in a file.
 
     Args:
+        io: Reads the file.
+        path: The path of the file.
+        entry: The messages of the file that are beyond the limit.
         was: The removed positions in the plan's snapshot.
         now: The removed positions in the staged snapshot. The file is read only if they differ.
     """

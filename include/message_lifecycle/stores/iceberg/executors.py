@@ -52,6 +52,8 @@ def give_package(context: SparkContext, settings: Mapping[str, str], *, submitte
     """Let the context's executors import `message_lifecycle` as it is here.
 
     Args:
+        context: The running Spark context.
+        settings: Spark's settings.
         submitted: `spark-submit` has already set the Python of the executors.
     """
     from pyspark import SparkFiles

@@ -169,6 +169,7 @@ def fenced_commit(table: Java, judge: Judge, make: Make, *, what: str) -> None:
     finds them.
 
     Args:
+        table: The table.
         judge: Raises its own error to refuse an attempt.
         make: Makes the updates, and may set properties that depend on the base of the attempt (end offsets, active segments).
         what: The action, for errors.
@@ -261,6 +262,8 @@ def find(table: Java, plan_id: str, *, since: int | None = None) -> Ancestor | N
     """Return the commit on main that carries the plan, or None.
 
     Args:
+        table: The table.
+        plan_id: The plan's id.
         since: A snapshot older than that commit; the search stops there.
     """
     for ancestor in main_ancestors(table):
@@ -279,6 +282,10 @@ def commit_once(
     After an unknown result the function searches for the commit and never repeats it.
 
     Args:
+        table: The table.
+        plan_id: The plan's id.
+        commit: Makes the commit.
+        steps: Called with the name of each step.
         of: The commit's name in the names of the steps.
         since: The plan's snapshot, of a table that gets appends.
 
@@ -328,6 +335,8 @@ def properties(verdict: Verdict, ledger: tuple[str, int], removed: Sequence[tupl
     """Return the properties of a plan's commit (DEL-5).
 
     Args:
+        verdict: The gate's permission to publish.
+        ledger: The ledger's (uuid, sequence).
         removed: Removed rows by reason, if they differ from the counts of the outcome.
     """
     plan = verdict.plan
@@ -371,6 +380,9 @@ def nothing_since(ancestors: Iterator[Ancestor], plan_id: str, base_id: int, *, 
     """Check that the table's head is still the plan's snapshot. Raises PlanConflict.
 
     Args:
+        ancestors: The snapshots of the table, newest first.
+        plan_id: The plan's id.
+        base_id: The plan's snapshot.
         table: The table's name in words.
     """
     head = next(ancestors)

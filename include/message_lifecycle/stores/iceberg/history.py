@@ -282,6 +282,7 @@ class Inventory:
         """Return files within the location that a kept snapshot names and that the listing lacks.
 
         Args:
+            limit: Return at most so many names.
             name: Search for this name only.
         """
         found = self._rows(
@@ -300,6 +301,7 @@ class Inventory:
         """Return listed files that history names but no kept snapshot does, in order, at most `limit`.
 
         Args:
+            limit: Return at most so many files.
             metadata: True: only the table's own documents. False: all other files.
         """
         found = self._rows(

@@ -262,6 +262,9 @@ def mark_forbidden(batch: pa.RecordBatch, match: KeyMatch, *, code: str, keyless
     """Give messages with a forbidden key the code, whatever other errors they have, and remove their raw text.
 
     Args:
+        batch: The rows as the tasks read them.
+        match: Matches forbidden keys.
+        code: The code for a forbidden key.
         keyless: The code of records without a readable key. A record with this code is refused if its text contains a forbidden key.
     """
     codes, raw = batch["code"], batch["raw"]

@@ -24,6 +24,7 @@ def key_mask(keys: ArrowColumn, match: KeyMatch) -> ArrowColumn:
 
     Args:
         keys: Binary or text of any width, or a dictionary of such values.
+        match: Matches the keys to find.
     """
     distinct = pc.drop_null(_distinct(keys))
     found = list(filter(match, _marked(distinct.cast(pa.large_binary()), match))) if len(distinct) and match else []

@@ -101,7 +101,10 @@ class Files:
         """Return the remaining messages of a file whose columns are in memory.
 
         Args:
+            file: The file's metadata.
+            rows: The rows of the file.
             open_: Rows that no reason removes.
+            reasons: The rules that remove some of the file's other messages.
         """
         lapsed = self._lapsed(rows)
         counts = (int((open_ & ~lapsed).sum()), False), (int((open_ & lapsed).sum()), True)
@@ -385,7 +388,10 @@ def _cut(blocks: list[Block], limits: Limits, weight: Callable[[Block], int], ra
     """Return the cut of one limit. Weights are requested from the newest block back, only as far as they matter.
 
     Args:
+        blocks: The blocks to judge.
         limits: This one limit alone.
+        weight: Returns how much a block weighs.
+        ranks: The ranks of single rows.
     """
     limit = limits.max_records if limits.max_records is not None else limits.max_total_bytes
     assert limit is not None

@@ -68,7 +68,10 @@ class Limited:
         """Add a file whose columns are in memory.
 
         Args:
+            file: The file's metadata.
+            rows: The rows of the file.
             open_: Rows that no reason removes.
+            reasons: The rules that remove some of the file's other messages.
         """
         self._left += self.files.split(file, rows, open_, reasons)
 

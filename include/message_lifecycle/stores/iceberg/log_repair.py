@@ -83,6 +83,7 @@ class IcebergWitnesses(NamesFailures):
         """Return the remaining state of each table, and the state after a repair.
 
         Args:
+            name: The topic.
             kept: Returns the ledger's witness of a table, by its uuid.
             ever: The ledger's witnesses of each table that was ever the topic's log. If another engine created the table again under the
                 name, its offsets continue above them: an offset is never given twice (MSG-1).

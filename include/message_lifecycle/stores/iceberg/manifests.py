@@ -134,7 +134,8 @@ def listed(table: Table, snapshot: Snapshot, pick: Pick, *, content: ManifestCon
 class _Tuples(avro.StructReader):
     """Reads a struct as a tuple of the fields of `pick`, and a struct in it as one of `inner`, empty for all.
 
-    PyIceberg's own reader makes an object of each struct, and maps that are filled when they are asked: it takes twice as long."""
+    PyIceberg's own reader makes an object of each struct, and maps that are filled when they are asked: it takes twice as long.
+    """
 
     __slots__ = ("_fields", "_read_int", "_take")
 

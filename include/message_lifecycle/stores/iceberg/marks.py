@@ -40,8 +40,10 @@ if TYPE_CHECKING:
 
 
 def mark(engine: Engine, log: Table, plan: Plan, staged: Staged, policy: Policy) -> Staged:
-    """See `ports.MessageStore.mark`. The markers are numbered as if nothing were appended until the commit. `log`: the topic's table, with
-    what was staged."""
+    """See `ports.MessageStore.mark`. The markers are numbered as if nothing were appended until the commit.
+
+    `log` is the topic's table, with the staged change.
+    """
     assert policy.marker_ttl_us is not None
     staged = _start_over(engine, plan, staged)
     base_id = plan.requirements.snapshot_id

@@ -1,7 +1,8 @@
 """A store of tables raises every failure as a named error that says what to do.
 
 A failure may come from a catalog, an object store, a disk or Java. Any public method of a store can meet one, so the store class wraps all
-of them in one place."""
+of them in one place.
+"""
 
 from __future__ import annotations
 

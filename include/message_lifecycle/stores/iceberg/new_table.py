@@ -28,7 +28,8 @@ class TableShape:
     """Columns, partitioning and sort order of a new table.
 
     `first`: the schema whose columns, with their inner fields, get the first numbers; then come the other columns of `schema`. None: number
-    all columns at once."""
+    all columns at once.
+    """
 
     schema: Schema
     spec: PartitionSpec

@@ -142,7 +142,8 @@ class SqlPointers(Pointers):
     """Locations from the database rows that JdbcCatalog and PyIceberg share.
 
     PyIceberg's table is read from the location as PyIceberg's own SQL catalog reads it. To open that catalog as an object takes as long as
-    twenty tables do. `files`: the properties with the class of I/O."""
+    twenty tables do. `files`: the properties with the class of I/O.
+    """
 
     def __init__(self, properties: Mapping[str, str], files: Mapping[str, str]) -> None:
         self._properties, self._files = properties, dict(files)
@@ -215,7 +216,8 @@ class CatalogPointers(Pointers):
     """Locations through PyIceberg, for catalogs of any other kind.
 
     The last answer for each table is kept, with the table's file access. A new question for the table's location also renews the
-    credentials."""
+    credentials.
+    """
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog

@@ -110,8 +110,10 @@ def marked(vector: Vector) -> Positions:
 
 
 def write_vectors(path: str, vectors: Iterable[tuple[str, Positions]], write: Callable[[str, bytes], object]) -> tuple[NewVector, ...]:
-    """One file with a vector for each data file, its positions in ascending order; none where there are no vectors. `write` puts the bytes
-    at the path."""
+    """Write one file with a vector for each data file. Write no file if there are no vectors.
+
+    The positions of a vector are in ascending order. `write` puts the bytes at the path.
+    """
     content, blobs = puffin_file(vectors)
     if not blobs:
         return ()

@@ -1,7 +1,8 @@
-"""The quarantine table: read by its metadata; whole files are dropped or given back, staged on a branch and published in one fenced commit
-(QUA-1, DEL-7).
+"""The quarantine table, read by its metadata (QUA-1, DEL-7).
 
-Every question about a topic uses this store, so functions that read data import their libraries only when they run."""
+A plan drops or restores whole files. The change is staged on a branch and published in one fenced commit.
+Every question about a topic uses this store, so functions that read data import their libraries only when they run.
+"""
 
 from __future__ import annotations
 
@@ -138,7 +139,8 @@ class IcebergQuarantine(TableStore):
     def evidence(self, plan: Plan, staged: Staged, policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
         """Read with PyIceberg what Java staged: the times of removed files (not their bounds), and every byte of returned files.
 
-        File names prove that all other files are unchanged, because no writer ever changes a file."""
+        File names prove that all other files are unchanged, because no writer ever changes a file.
+        """
         import pyarrow as pa
 
         from message_lifecycle.stores.iceberg.evidence_files import longs, schema

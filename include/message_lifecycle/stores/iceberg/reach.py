@@ -53,7 +53,8 @@ class Machine:
 def one_catalog(tables: Tables) -> bool:
     """True if PyIceberg's configuration names the same catalog as Spark's: PyIceberg finds a namespace that Java makes and then drops.
 
-    Raises CatalogUnavailable, SparkUnavailable."""
+    Raises CatalogUnavailable, SparkUnavailable.
+    """
     name = f"doctor-{token_hex(6)}"
     make_namespace(name)
     try:

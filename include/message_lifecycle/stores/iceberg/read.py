@@ -233,7 +233,6 @@ def _undo_by(plan_id: str, snapshot_id: int, summary: Mapping[str, str]) -> Publ
 
 def removed_counts(summary: Mapping[str, str]) -> tuple[tuple[str, int], ...]:
     """Messages that a commit took out, by reason: the total is Iceberg's count of the difference, the plan's counts only divide it."""
-
     removed = removed_rows(summary)
     if removed <= 0:
         return ()  # nothing but markers
@@ -256,8 +255,9 @@ def removed_rows(summary: Mapping[str, str]) -> int:
 
 
 def newest_state(table: Table, snapshot: Snapshot | None = None) -> LogSummary:
-    """Return the log's state at a snapshot of main (None: its head), by summaries, the table's own witness and what other engines have
-    brought since (MSG-4).
+    """Return the log's state at a snapshot of main (None: its head) (MSG-4).
+
+    The state comes from summaries, the table's own witness, and the files that other engines have added since.
 
     Raises:
         LogStateLost: No state is left, or the table's witnesses disagree.
@@ -289,7 +289,8 @@ def _summary(snapshot: Snapshot) -> Mapping[str, str]:
 def _read_late(table: Table, names: Mapping[Place, list[str]], late_after: Instant) -> Mapping[Place, InTime]:
     """Return the newest time in the named files that is not late, and the late messages that are still there.
 
-    The newest time includes removed messages (EXP-4)."""
+    The newest time includes removed messages (EXP-4).
+    """
     import numpy as np
 
     from message_lifecycle.stores.iceberg.data_rows import UNKNOWN, Vectors, read_rows

@@ -108,7 +108,8 @@ def lies_below(table: Table, name: str) -> bool:
 def named(table: Table, snapshots: Iterable[Snapshot]) -> Iterator[NamedFile]:
     """Yield every file that reading these snapshots by PyIceberg needs. Names are relative to the location, or whole paths outside it.
 
-    Raises UnsafePath."""
+    Raises UnsafePath.
+    """
     within, read = Within(table.location()), set[str]()
     yield NamedFile(within.name(table.metadata_location), "metadata")
     for snapshot in snapshots:
@@ -144,7 +145,8 @@ def _counted(files: Iterable[ListedFile], roles: Mapping[str, str], plan: Plan, 
 def _young(table: Table, began: int, going: frozenset[int]) -> Iterator[int]:
     """Yield the removed snapshots that are too young: made after the undo window `began`, or the head of main until later.
 
-    The snapshot before a plan counts as old as the plan's commit, because the staged snapshot between the two may be older."""
+    The snapshot before a plan counts as old as the plan's commit, because the staged snapshot between the two may be older.
+    """
     for snapshot in table.metadata.snapshots:
         if snapshot.timestamp_ms * _MICROS > began:
             before, own = of_plan(snapshot.snapshot_id, snapshot.parent_snapshot_id, summary_of(snapshot))

@@ -273,8 +273,12 @@ def expire(
     A snapshot or ref that is already gone is no error. The log of earlier metadata files forgets as many as Iceberg's own setting says.
 
     Args:
+        base: The metadata that the attempt builds on.
+        builder: Builds the new metadata.
         table: The table's name in errors.
+        snapshot_ids: The snapshots to remove.
         properties: None removes a property.
+        refs: The branches and tags to remove.
         check: Sees the metadata that each attempt builds on, and raises to prevent the change.
 
     Raises:
@@ -304,7 +308,8 @@ def hidden_bytes(document: TableDocument) -> int:
     The sum counts the files of the oldest snapshot and the files that later snapshots add, without the files of the newest snapshot. A plan
     stages its snapshot outside main and then commits on main, so two snapshots add the same files. Their equal numbers show that, and the
     files count once. A file that is added again counts again. An abandoned stage with the same numbers does not count. Manifests do not
-    count."""
+    count.
+    """
     snapshots = document.content.get("snapshots") or ()
     if not snapshots:
         return 0

@@ -97,7 +97,11 @@ def quarantine(engine: Engine, name: TopicName, write: WriteRefused, *, batch_id
     """Keep the refused rows of a batch, once. Return False if the batch has been here: then nothing changes.
 
     Args:
+        engine: Runs the work in the JVM.
+        name: The topic.
         write: Writes the rows as files of the quarantine.
+        batch_id: The batch's id.
+        may_commit: Raises an error if the batch may no longer be committed.
         again: An earlier run of the batch may have left files.
     """
     _create(engine, name)

@@ -56,7 +56,8 @@ def named_files(spill: str) -> Iterator[None]:
     """Let DuckDB read files of tables in the block, and name its errors.
 
     Raises FileLost, FileUnreadable or StorageRefused if DuckDB's error names a file of a table. Errors about spilled files pass
-    unchanged."""
+    unchanged.
+    """
     import duckdb
 
     try:
@@ -187,8 +188,11 @@ def create_relation(
     *,
     places: bool = False,
 ) -> None:
-    """Make the view `name` over the live rows of the files. `columns`: names and types, of a relation of no files. `places`: with the
-    columns `file`, the place in `files`, and `row`, the position in that file."""
+    """Make the view `name` over the live rows of the files.
+
+    Without files, `columns` gives the names and types of the relation. `places` adds two columns: `file`, the place in `files`, and `row`,
+    the position in that file.
+    """
     if not files:
         typed = ", ".join(f'CAST(NULL AS {kind}) AS "{column}"' for column, kind in (*columns, *(_PLACES if places else ())))
         connection.execute(f"CREATE TEMP VIEW {name} AS SELECT {typed} WHERE false")

@@ -1,7 +1,8 @@
 """PyIceberg's access to objects of S3, through PyArrow's file system alone.
 
 PyIceberg's own access loads PyArrow's data sets, and pandas with them: half a second of CPU and 50 MB in each process, and in the process
-of each task. We use PyIceberg's own access only for settings that this module does not know."""
+of each task. We use PyIceberg's own access only for settings that this module does not know.
+"""
 
 from __future__ import annotations
 
@@ -122,7 +123,8 @@ def _no_sums_of_parts() -> Iterator[None]:
 
     By default the client computes five checksums of each answer, because the store may send one of them. PyArrow reads parts of objects,
     and a store has no checksums of parts. The needless sums cost two fifths of the time of reading. PyArrow has no other way to turn them
-    off. A value that the user has set stays, and Java's own clients are not affected."""
+    off. A value that the user has set stays, and Java's own clients are not affected.
+    """
     if _SUMS in os.environ:
         yield
         return

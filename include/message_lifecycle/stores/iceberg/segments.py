@@ -57,8 +57,10 @@ class FileMetrics(NamedTuple):
 
 
 class InTime(NamedTuple):
-    """The times in a segment's late files: the newest time that is not late, the number of late messages, and the offset of the first
-    late one (CLK-4)."""
+    """The times in a segment's late files (CLK-4).
+
+    The newest time that is not late, the number of late messages, and the offset of the first late one.
+    """
 
     newest_at: int | None
     late_rows: int
@@ -96,7 +98,14 @@ def log_state(
     """Return the log's state.
 
     Args:
+        topic: The topic.
+        table_uuid: The log's table.
+        snapshot_id: The snapshot that the files come from.
+        partitions: The number of partitions.
+        files: The data files of the snapshot.
         summary: The state in the newest snapshot that carries one.
+        late_after: The last time that is not a future time (CLK-4). None: every time counts.
+        read_late: Reads the exact times of segments that have late messages.
 
     Raises:
         Refused: A data file is listed more than once (`FileListedTwice`), or has no partition or segment (`MessageWithoutPlace`).

@@ -99,7 +99,8 @@ def _started(app_name: str) -> SparkSession:
 def _own_answer_to_interrupts() -> Iterator[None]:
     """Keep this process's handler of SIGINT.
 
-    PySpark's handler asks Java to cancel all jobs, over the connection where the interrupted call still waits for its answer."""
+    PySpark's handler asks Java to cancel all jobs, over the connection where the interrupted call still waits for its answer.
+    """
     before = signal.getsignal(signal.SIGINT)
     try:
         yield
@@ -109,8 +110,11 @@ def _own_answer_to_interrupts() -> Iterator[None]:
 
 
 def _start_java() -> None:
-    """Start Spark's JVM unless it runs. A SIGINT waits until the process is known: PySpark removes the folder that Java is about to write
-    to, and such a Java process never ends."""
+    """Start Spark's JVM unless it runs.
+
+    A SIGINT waits until the process is known: PySpark removes the folder that Java is about to write to, and such a Java process never
+    ends.
+    """
     from pyspark import SparkContext
 
     if SparkContext._gateway is not None:

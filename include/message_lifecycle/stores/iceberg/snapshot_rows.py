@@ -1,5 +1,7 @@
-"""The live messages of a topic's snapshots as relations of DuckDB's SQL: for questions about keys, without a JVM, on any store, and in
-bounded memory."""
+"""The live messages of a topic's snapshots as relations of DuckDB's SQL.
+
+The relations answer questions about keys without a JVM, on any store, and in bounded memory.
+"""
 
 from __future__ import annotations
 
@@ -55,10 +57,14 @@ class SnapshotRows:
         self._names, self._store = Names(connection), Store.of(table)
 
     def relate(self, name: str, snapshot_id: int | None, chosen: Callable[[FileMetrics], bool] = lambda _: True) -> None:
-        """Make two relations in place of older ones: `name`, the topic's columns and `file`, and `name_files`: path and rows, as written,
-        of each `file`. `chosen`: which data files are read.
+        """Make the relations `name` and `name_files` in place of older ones.
 
-        Raises PlanConflict where the snapshot is gone, or has deletes of a kind that would be passed over."""
+        `name` has the topic's columns and `file`. `name_files` has the path of each `file` and its number of rows, as written. `chosen`
+        selects the data files to read.
+
+        Raises:
+            PlanConflict: The snapshot is gone, or has deletes of a kind that this class cannot read.
+        """
         snapshot = self._snapshot(snapshot_id)
         files = [file for file in snapshot.files if file.deleted < file.rows and chosen(file)]
         paths = [absolute(self._prefix, file.name) for file in files]

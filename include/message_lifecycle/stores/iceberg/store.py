@@ -137,8 +137,11 @@ class IcebergStore(IcebergReader, ChangeStore):
 
 
 def stage(engine: Engine, io: FileIO, plan: Plan, plan_id: str, server: Mapping[str, Value] | None) -> Staged:
-    """Do the plan's work on its branch; done before, it is found. Raises PlanConflict, and then nothing is staged. `io` reaches the
-    table's files."""
+    """Do the plan's work on its branch, unless an earlier call has done it. `io` reaches the table's files.
+
+    Raises:
+        PlanConflict: Nothing is staged.
+    """
     table = engine.table(plan.topic)
     fence.check(plan, plan_id, table, server)
     base_id = plan.requirements.snapshot_id

@@ -1,7 +1,8 @@
 """List the files below a table's location, and delete files by name. No function touches a file outside, or follows a link.
 
 Hadoop keeps a checksum next to each local file, `.NAME.crc`. Hadoop's own deletion removes both files, so lists of files here may name
-both."""
+both.
+"""
 
 from __future__ import annotations
 
@@ -95,7 +96,8 @@ def listed(io: FileIO, location: str) -> Iterator[ListedFile]:
 def delete_files(io: FileIO, location: str, names: Iterable[str]) -> Deleted:
     """Remove exactly these, named relative to the location. A file that is not there is success; any other error stops the work.
 
-    Raises OutsideTable for a name that is no relative path, UnsafePath where a link or no plain file is in the way, StorageRefused."""
+    Raises OutsideTable for a name that is no relative path, UnsafePath where a link or no plain file is in the way, StorageRefused.
+    """
     wanted = sorted(check_name(location, name) for name in names)
     return _delete_here(local_path(location), wanted) if is_local(location) else _delete_there(io, location, wanted)
 
@@ -364,7 +366,8 @@ def unfinished_uploads(io: FileIO, location: str) -> list[Upload]:
 def abort_uploads(io: FileIO, location: str, wanted: Callable[[str], bool]) -> None:
     """Abort the uploads below a location in S3 whose relative names are `wanted`. An upload that is gone already is no error.
 
-    Raises as `unfinished_uploads`."""
+    Raises as `unfinished_uploads`.
+    """
     with _bucket_of(io, location) as bucket:
         found = [upload for upload in _uploads(bucket) if wanted(upload.name)]
         for upload in found:

@@ -46,7 +46,8 @@ def on_disk(location: str) -> None:
     """Flush a closed local file to disk, with its name and the names of new folders above it.
 
     A catalog is about to name the file, and the catalog's database survives a loss of power, so the file must survive too. Other stores
-    take care of this themselves."""
+    take care of this themselves.
+    """
     if not is_local(location):
         return
     file = local_path(location)

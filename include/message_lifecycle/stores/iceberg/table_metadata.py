@@ -36,6 +36,7 @@ def change_metadata(place: Place, change: Callable[[Java, Java], None], *, what:
     """Commit a change of a table's metadata.
 
     Args:
+        place: The namespace and the name of the table.
         change: Gets the `TableMetadata` that the attempt builds on, and Iceberg's `TableMetadata.Builder` to change. Every attempt calls
             `change`. If the change is already there, `change` does nothing. To prevent the commit, `change` raises.
         what: Names the change in errors.
@@ -68,7 +69,8 @@ def compare_and_swap(operations: Java, attempt: Attempt, *, what: str) -> None:
 def swap_at_once(attempts: Sequence[Attempt], commit: Callable[[Sequence[tuple[Java, Java]]], object], *, what: str) -> None:
     """Commit the attempts, one for each table, by one call of `commit`. If another commit came first, make all attempts again.
 
-    Only that call can have an unknown result. Otherwise as `commit_metadata`."""
+    Only that call can have an unknown result. Otherwise as `commit_metadata`.
+    """
     unknown: Exception | None = None
     for number in range(_ATTEMPTS + 1):  # the last round only checks how the commit before it ended
         try:

@@ -21,8 +21,10 @@ _OF_FILES = ("s3.", "client.", "gcs.", "adls.")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Store:
-    """The way to files by the scheme of their paths, which a task takes along. `settings`: of the table's own I/O; none are needed on this
-    machine's disk."""
+    """The way to files by the scheme of their paths, which a task takes along.
+
+    `settings` are the settings of the table's own I/O. The disk of this machine needs none.
+    """
 
     settings: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # there are secrets among them
 
@@ -107,7 +109,8 @@ class InputFile:
     """A Parquet file of the log or of the view, by absolute path or URI.
 
     `may_be_due`: whether its bounds leave it possible that a row is dead, or past its delete horizon, at the rules' `as_of`; False
-    saves reading the columns of times."""
+    saves reading the columns of times.
+    """
 
     path: str
     size_bytes: int = 0
@@ -118,6 +121,8 @@ class InputFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewFile:
+    """A data file that a task has written."""
+
     path: str
     rows: int
     bytes: int
@@ -139,7 +144,8 @@ class Written:
     """The changes in one partition of a table.
 
     `dropped`: paths of data files to drop whole. `unmarked`: paths of data files that lose their vector and get no new one. `rows`: the
-    number of rows that the change removes or brings back, if the caller needs it."""
+    number of rows that the change removes or brings back, if the caller needs it.
+    """
 
     partition: int
     files: tuple[NewFile, ...] = ()

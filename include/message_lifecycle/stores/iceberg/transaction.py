@@ -55,8 +55,10 @@ def commits_at_once(jvm: Jvm) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """A plan's one commit on a table of the topic's, of that kind, ready and not made: `ports.Prepared`. `of` and `since` as
-    `fence.commit_once` has them."""
+    """A plan's one commit on a table of this kind, ready and not made (`ports.Prepared`).
+
+    `of` and `since` are the arguments of `fence.commit_once`.
+    """
 
     jvm: Engine
     topic: TopicName
@@ -146,7 +148,8 @@ def _missing(commits: Sequence[Ready], ended: LifecycleError) -> list[Ready]:
     """Return the commits that the catalog has not made.
 
     If one commit is there, the catalog has finished. Missing commits are then checked once more, because they may have come between two
-    checks."""
+    checks.
+    """
     missing = list(commits)
     for _ in commits:
         there, missing = missing, [one for one in missing if found_after(ended, one.table, one.plan_id, one.since) is None]

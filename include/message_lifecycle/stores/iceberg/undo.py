@@ -41,8 +41,12 @@ _NONE = np.empty(0, np.int64)
 
 
 def stage_undo(engine: Engine, io: FileIO, plan: Plan, plan_id: str, server: Mapping[str, Value] | None) -> Staged:
-    """Bring back what the plan names, in one commit on its branch; done before, it is found. Raises UndoSourceGone where a file is not
-    there any more, PlanConflict; then nothing is staged."""
+    """Restore the plan's messages in one commit on its branch, unless an earlier call has done that.
+
+    Raises:
+        UndoSourceGone: A file is missing, and nothing is staged.
+        PlanConflict: Nothing is staged.
+    """
     table = engine.table(plan.topic)
     fence.check(plan, plan_id, table, server)
     base_id = plan.requirements.snapshot_id
@@ -74,7 +78,8 @@ def _vectors(engine: Engine, io: FileIO, table: Java, plan: Plan, copies: Mappin
     """Write the deletion vectors of an undo.
 
     A vector of a copied file marks every row except the returning ones. A vector of a file in the table keeps its earlier marks without the
-    returning rows, and adds the plan's own markers. The `update` removes the earlier vectors. `copies`: the files that return in part."""
+    returning rows, and adds the plan's own markers. The `update` removes the earlier vectors. `copies`: the files that return in part.
+    """
     prefix = location_prefix(str(table.location()))
     unmarked = {absolute(prefix, action.file): action for action in plan.on_log.back if action.standing}
     marked = {absolute(prefix, action.file): action for action in plan.on_log.mark}
@@ -182,6 +187,8 @@ class _Changes:
         """Offsets of the rows that are alive in the one snapshot and marked in the other. The file is read once.
 
         Args:
+            path: The path of the file.
+            there: The deletion vectors of the snapshot with the living rows.
             away: None if the other snapshot does not have the file.
         """
         rows = read_rows(self._io, path, there[path], ())

@@ -155,7 +155,8 @@ class _Taken:
 def source_of(table: Table, plan: Plan) -> Snapshot:
     """Return the snapshot with the messages that the plan removed.
 
-    That is the snapshot just before the plan, or the head of the branch that an erasure has made from it."""
+    That is the snapshot just before the plan, or the head of the branch that an erasure has made from it.
+    """
     commit = _commit_of(table, plan.plan_id)
     ref = table.refs().get(undo_ref(plan.plan_id))
     found_id = None if ref is None else ref.snapshot_id
@@ -175,7 +176,8 @@ def has_committed(table: Table, plan_id: str) -> bool:
 def has_lost(table: Table, plan: Plan, base_id: int | None) -> bool:
     """True if main comes from the snapshot before the plan, or from the commit that the plan undoes, and has no commit of the plan.
 
-    A restored older catalog and another engine's rollback both have this effect."""
+    A restored older catalog and another engine's rollback both have this effect.
+    """
     goes_back = any(one.snapshot_id == base_id or _property(one, PLAN_ID) == (plan.takes_back or plan.plan_id) for one in ancestors(table))
     return goes_back and not has_committed(table, plan.plan_id)
 
@@ -184,7 +186,8 @@ def _commit_of(table: Table, plan_id: str) -> Snapshot | None:
     """Return the plan's newest snapshot on main.
 
     If another engine has rolled main back to a time between stage and publish, that is the staged snapshot, without the commit's
-    properties."""
+    properties.
+    """
     return next((one for one in ancestors(table) if plan_id in (_property(one, PLAN_ID), _property(one, STAGED_PLAN_ID))), None)
 
 

@@ -36,6 +36,7 @@ def holds(rule: Rule, as_of: str = NOW) -> str:
     """Return the condition that the rule holds.
 
     Args:
+        rule: The rule.
         as_of: SQL of whole microseconds, from 0 to below INT64_MAX. No sum here can overflow with such a value.
     """
     return _side(rule, as_of, holding=True)
@@ -98,7 +99,8 @@ def keep(tables: Tables, place: Place, text: str) -> None:
     """Make the view have this text, and replace a view without metadata.
 
     A view has no content besides `text`, so replacing it is safe. Its metadata may be missing because a deletion removed the view's file
-    and a restored catalog names it again. Raises as `put`, ForeignTable, and TableUnreadable."""
+    and a restored catalog names it again. Raises as `put`, ForeignTable, and TableUnreadable.
+    """
     location = tables.pointers.one(place)
     if location is not None:
         try:

@@ -169,6 +169,8 @@ def find_state(where: str, mark: str, main: Iterable[Commit], witness: Witness |
         where: The table, for errors.
         mark: The key that each state has: END_OFFSETS of a log, HORIZONS of a compacted view.
         main: Snapshots of main, newest first.
+        witness: Our newest commit, by the table's property. None: the property is missing.
+        earlier: Returns snapshots of earlier metadata.
 
     Raises:
         LogRolledBack: Main goes back past our newest commit.
@@ -254,6 +256,7 @@ def next_witness(head: Commit, before: Mapping[str, str]) -> dict[str, str]:
     """Return the property to write with a new head of main; empty if the head carries nothing to keep.
 
     Args:
+        head: The new head.
         before: The table's properties as the commit found them.
     """
     carried = {key: value for key in _CARRIED if (value := head.get(key)) is not None}
@@ -298,6 +301,9 @@ def state_of_document(document: TableDocument, where: str, mark: str, read: Call
     """Return the state at the head of main, by the metadata document alone.
 
     Args:
+        document: The table's metadata document.
+        where: The table, for errors.
+        mark: The key that each state has.
         read: Reads an earlier document of the table at its location.
 
     Raises:

@@ -55,7 +55,8 @@ Row = dict[str, Any]
 def write_rows(engine: Engine, table: Java, rows: pa.Table) -> list[Java]:
     """Write rows of a topic's columns, a file for each segment in the order of offsets.
 
-    Return Iceberg's descriptions of the files. No snapshot names the files yet."""
+    Return Iceberg's descriptions of the files. No snapshot names the files yet.
+    """
     import pyarrow.parquet as pq
 
     files: list[Java] = []

@@ -79,7 +79,9 @@ def rewritten(action: EraseRows, messages: Messages, matches: Matches) -> dict[s
     """Return one row of the frame `rewritten`, from a second search of the segment.
 
     Args:
+        action: The plan's action on the segment.
         messages: The messages of all readable versions of the table.
+        matches: Returns True for the key.
     """
     gone = {(action.partition, offset) for offset in offsets_of(action.offsets)}
     there = {position for position, message in messages.items() if segment_of(message) == (action.partition, action.base_offset)}

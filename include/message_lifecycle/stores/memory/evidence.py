@@ -49,6 +49,11 @@ def evidence_of(
     """Return the gate's frames from the two versions, message by message.
 
     Args:
+        before: The version that the plan builds on.
+        after: The staged version.
+        plan: The plan.
+        policy: The topic's policy.
+        staged: The staged change.
         owed: Removals of other writers that get markers now.
         horizons: The horizons of the compacted view.
     """

@@ -171,6 +171,8 @@ def apply(before: ViewVersion, plan: Plan, tail: Sequence[Message], source: View
     """Return the view after the plan's change.
 
     Args:
+        before: The view before the change.
+        plan: The plan.
         tail: The messages of the log that the change folds in.
         source: Holds the returning messages.
     """
@@ -353,8 +355,10 @@ class MemoryViews(ChangeStore):
         return self._store.of(name).view
 
     def _required(self, plan: Plan) -> Table[ViewVersion]:
-        """Return the view's table. Raises PlanConflict if the view has changed since the plan, because the stage builds on its newest
-        version (CMP-4).
+        """Return the view's table.
+
+        Raises:
+            PlanConflict: The view has changed since the plan. The stage builds on its newest version (CMP-4).
         """
         table, wanted = self._view(plan.topic), plan.view
         assert wanted is not None, "a compaction says what view it builds on"

@@ -152,6 +152,7 @@ def read_head(file: BinaryIO, *, of: TopicName | None = None) -> HeadRecord:
     """Read the head from a file's first line. Raises DamagedLog.
 
     Args:
+        file: The log's first file.
         of: The expected topic, if known.
     """
     line = file.readline()

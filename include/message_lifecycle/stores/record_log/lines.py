@@ -315,6 +315,7 @@ def content_of(files: Iterable[tuple[BinaryIO, int]], earlier: str | None) -> st
 
     Args:
         files: The files in order, each with the position of its first line.
+        earlier: An earlier result, or None.
     """
     most = None if earlier is None else int(earlier.partition(":")[0])
     digest, size = hashlib.blake2b(digest_size=20), 0

@@ -155,8 +155,11 @@ def trim_of(partition: int, end: int, takes: Callable[[int, int], bool], ids: It
     """Return the removal from one stream.
 
     Args:
+        partition: The partition of the stream.
         end: No message leaves from this offset on.
+        takes: Returns True if the message at (partition, offset) leaves.
         ids: The ids of all entries from the first on.
+        by_count: Every entry leaves because of `max_records`.
     """
     first, keep_from, last = 0, "", "0-0"
     beside: list[str] = []

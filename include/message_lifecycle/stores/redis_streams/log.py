@@ -100,6 +100,9 @@ def named_errors(backend: str, topic: str, key: str, *, doing: str | None = None
     """Turn errors of the library into ours.
 
     Args:
+        backend: The name of the backend.
+        topic: The topic's name.
+        key: The key in the server.
         doing: A change. Without an answer nobody knows if the server made it.
 
     Raises BackendUnavailable, CommitUnknown, ForeignKey.
@@ -362,8 +365,9 @@ class RedisLog:
         return self._seen
 
     def groups(self, partitions: int) -> Sequence[Sequence[tuple[bytes, bytes, bytes]]]:
-        """Return the consumer groups of each stream: name, last delivered id, and the id of the oldest pending entry that still exists, or
-        empty.
+        """Return the consumer groups of each stream: name, last delivered id, and oldest pending id.
+
+        The last one is the id of the oldest pending entry that still exists, or empty.
         """
         found: Sequence[Sequence[tuple[bytes, bytes, bytes]]] = self._script(layout.GROUPS, range(partitions))
         return found

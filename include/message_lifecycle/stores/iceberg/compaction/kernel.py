@@ -103,7 +103,12 @@ def compact(
     """Write the partition's new files to `store`. Existing files stay untouched.
 
     Args:
+        job: The messages to compact, and the view's files.
+        rules: The rules of the fold.
+        resources: The task's share of the machine.
+        data_folder: The folder of the new files.
         run: A unique beginning of the names of the new files.
+        store: The store of the new files.
 
     Raises:
         CorruptVector: A deletion vector is damaged.

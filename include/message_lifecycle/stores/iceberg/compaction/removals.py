@@ -57,6 +57,7 @@ def write_marks(table: Table, place: str, positions: Mapping[str, Positions]) ->
     """Write one file of new vectors.
 
     Args:
+        table: The view's table.
         place: The partition of the data files, as `name=value`.
         positions: The marked rows, by the path of each data file.
     """
@@ -97,6 +98,9 @@ def bring_back(table: Table, partition: int, holding: Iterable[Holding], now: Se
     """Write copies and vectors next to the table's data.
 
     Args:
+        table: The view's table.
+        partition: The partition.
+        holding: Files that hold returning rows, each with the rows and the number of all its rows.
         now: The table's current files of the partition.
         field: The name of the partition field.
 
@@ -136,7 +140,9 @@ def returning(view: Table, snapshot_id: int, plan: Plan) -> ReturningView:
     """Return the messages that an undo would restore; see `ports.ViewReader`.
 
     Args:
+        view: The view's table.
         snapshot_id: The view's current snapshot.
+        plan: The plan to undo.
 
     Raises:
         UndoSourceGone: The snapshot that holds the messages is missing.

@@ -190,6 +190,9 @@ def due_at(table: Table, snapshot: Snapshot, policy: Policy, *, as_of: Instant) 
     """Return the first time when a rule may remove a message of the snapshot; None: never.
 
     Args:
+        table: The view's table.
+        snapshot: The snapshot to judge.
+        policy: The topic's policy.
         as_of: The time of the run that made the snapshot. The run has removed every message that was due then.
     """
     import numpy as np

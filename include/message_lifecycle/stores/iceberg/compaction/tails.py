@@ -93,6 +93,9 @@ def outlived(tables: Tables, plan: Plan, horizons: Mapping[int, int], *, view_id
     """See `ports.ViewReader.outlived`.
 
     Args:
+        tables: The tables of the catalog.
+        plan: The plan.
+        horizons: The last compacted offset of each partition.
         view_id: The view's snapshot.
 
     Raises:

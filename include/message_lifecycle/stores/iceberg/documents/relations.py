@@ -155,7 +155,10 @@ class Marking:
         """Mark the relation's rows in the ranges of `going`, and return how many they are.
 
         Args:
+            relation: The name of the relation.
+            files: The data files of the relation.
             folder: The folder of the new vectors, and its store.
+            going: The ranges of rows to mark.
             also: Another relation over the same files, and documents that lose all rows in it. The returned number leaves these rows out.
         """
         place = places_of(self._connection, relation, going)

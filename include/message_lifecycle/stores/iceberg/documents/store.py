@@ -188,6 +188,10 @@ def _purge(engine: Engine, table: Java, verdict: Verdict, given: Given, *, with_
     """Describe the commit of a purge.
 
     Args:
+        engine: Runs the work in the JVM.
+        table: The table of changes.
+        verdict: The gate's permission to publish.
+        given: The values of this call.
         with_snapshots: The snapshots are part of the same commit. The check of their head then belongs to the other part of that commit.
 
     Raises:
@@ -221,6 +225,8 @@ def _changes_base(table: Java, plan: Plan, what: str) -> int:
     """Return the snapshot of the changes that the plan builds on. Raises PlanConflict.
 
     Args:
+        table: The table of changes.
+        plan: The plan.
         what: The plan's action, in words.
     """
     fence.check(plan, plan.plan_id, table, None)
@@ -292,6 +298,7 @@ def check_next(changes: Sequence[Change], ends: Mapping[str, int]) -> None:
     """Check that each change has the next server_seq of its document, in the given order. Raises InvalidServerSeq.
 
     Args:
+        changes: The changes to add.
         ends: The server_seqs that the documents have reached.
     """
     reached = dict(ends)

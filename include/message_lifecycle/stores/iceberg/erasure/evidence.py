@@ -47,6 +47,8 @@ Row = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableEvidence:
+    """The evidence about one table of an erasure."""
+
     rewritten: tuple[Row, ...]
     table: Row
     rows_in: int
@@ -57,7 +59,12 @@ def of_table(catalog: Catalog, document: Document, plan: Plan, action: Rewrite, 
     """Return the evidence about one table.
 
     Args:
+        catalog: The catalog of the table.
         document: The table's current metadata.
+        plan: The erasure's plan.
+        action: The plan's action on the table.
+        window: Decides which undo is still open.
+        looks: Searches the table's files.
 
     Raises:
         PlanConflict: The stage is missing, or the metadata that it was built on is missing.
@@ -150,8 +157,9 @@ _BATCH = 4_096
 
 
 def _same(before: pq.ParquetFile, kept: NDArray[np.bool_], after: pq.ParquetFile) -> bool:
-    """Return whether the kept rows equal the other file's rows, column by column and in order. A null differs from an empty value; NaN
-    equals NaN.
+    """Return whether the kept rows equal the other file's rows, column by column and in order.
+
+    A null differs from an empty value; NaN equals NaN.
     """
     if not before.schema_arrow.equals(after.schema_arrow):
         return False

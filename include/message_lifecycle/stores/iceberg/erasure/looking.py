@@ -91,8 +91,9 @@ class _Files:
 
 
 def _looked(files: _Files, _share: Resources) -> list[Positions | FileUnreadable]:
-    """Search files in a task. The task returns read errors, because only the caller knows whether the file matters: history names deleted
-    files.
+    """Search files in a task.
+
+    The task returns read errors, because only the caller knows whether the file matters: history names deleted files.
     """
     return [_rows(files, path) for path in files.paths]
 

@@ -185,7 +185,10 @@ class Rewriting:
 
         Args:
             document: The table's metadata; its sequence numbers advance.
+            heads: The snapshots that stay readable.
+            snapshot_id: The snapshot to replace.
             words: Progress of other writers, newest first.
+            manifests: Reads manifests.
         """
         old = Heads.snapshot(document, snapshot_id)
         assert old is not None, "every head is a snapshot of the table"
@@ -234,6 +237,10 @@ class Rewriting:
         """Write the carriers and return them, oldest first. Carriers share the head's timestamp, so they expire with the head.
 
         Args:
+            document: The table's metadata; its sequence numbers advance.
+            old: The replaced snapshot.
+            words: The entries to carry, newest first.
+            timestamp_ms: The time of the carriers.
             before: The removed snapshot that becomes the parent of the first carrier.
         """
         made: list[Snapshot] = []

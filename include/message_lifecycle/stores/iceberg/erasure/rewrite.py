@@ -363,6 +363,10 @@ def rewrite(
     """Write `old` without the rows at `gone` to `new`.
 
     Args:
+        io: Reads and writes the table's files.
+        old: The path of the old file.
+        gone: The positions of the rows to leave out.
+        new: The path of the new file.
         vectors: The places, as (file, offset), of all vectors that mark rows of `old` in any snapshot.
         new_puffin: The beginning of the names of the new vectors.
         within: The table's name; the error message contains it.

@@ -180,6 +180,8 @@ def search(
 
     Args:
         looks: Searches the table's files.
+        document: The table's current metadata.
+        window: Decides which undo is still open.
         among: Search only these paths, and no loose files. None: all files.
         going: Names of files that an erasure will still delete; they do not count as loose.
         with_left: Search files that no snapshot names as well.
@@ -323,7 +325,11 @@ def loose_with(
     """Return the files in the table's folder that hold the key and that no snapshot names.
 
     Args:
+        io: Lists and reads the table's files.
+        document: The table's current metadata.
         named: Paths of all data files that any snapshot names.
+        rows_of: Returns the positions of the key's rows in a file.
+        kind: The kind of the table.
         going: Names of files that an erasure will still delete.
     """
     location = str(document["location"])
