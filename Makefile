@@ -13,7 +13,7 @@ endif
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up down status test test-fast hunt check smoke bench lock install
+.PHONY: help demo up down status test test-fast hunt check docs smoke bench lock install
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1@\2/p' Makefile | while IFS=@ read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
@@ -46,6 +46,10 @@ check: install ## lint, format, types, import rules, plain sentences
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m bench.plain
+
+# Warnings are errors: a broken link or anchor, a page outside the index, a docstring that does not parse. -E: code changes without its page.
+docs: install ## build the documentation as a site, checking every link within it: build/docs/index.html
+	@$(BIN)/python -m sphinx -q -E -n -W --keep-going docs build/docs
 
 smoke: install ## run every benchmark at a twentieth of its size; an error fails it, a time never does
 	@$(BIN)/python -m bench smoke

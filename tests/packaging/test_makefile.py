@@ -8,7 +8,7 @@ import subprocess
 
 from tests.packaging.files import ROOT
 
-WORDS = {"demo", "test", "test-fast", "check", "smoke", "bench", "up", "down", "lock", "help"}
+WORDS = {"demo", "test", "test-fast", "check", "docs", "smoke", "bench", "up", "down", "lock", "help"}
 
 
 def make(*arguments: str) -> str:
@@ -45,15 +45,16 @@ def test_what_the_words_do() -> None:
     assert check[-1] == ".venv/bin/python -m bench.plain"
 
 
-def test_ci_runs_check_then_smoke_then_test() -> None:
+def test_ci_runs_check_then_docs_then_smoke_then_test() -> None:
     script = ROOT / ".ci" / "run"
     assert os.access(script, os.X_OK)
     lines = script.read_text(encoding="utf-8").splitlines()
     assert lines[0] == "#!/usr/bin/env bash"
     assert "set -euo pipefail" in lines
-    assert lines[-4:] == [
+    assert lines[-5:] == [
         'export PYTEST_ADDOPTS="${PYTEST_ADDOPTS:-} --hypothesis-profile=ci --durations=10"',
         "make check",
+        "make docs",
         "make smoke",
         "make test",
     ]

@@ -300,7 +300,7 @@ def publish(s: Services, plan_id: str) -> Published | Outcome | None:
     """Commit each change once, under its fence.
 
     Returns:
-        The commit. None: the plan changes nothing. An Outcome: the plan may not be published, or not now.
+        The commit, None if the plan changes nothing, or an Outcome if the plan may not be published, or not now.
     """
     record = s.ledger.record(plan_id)
     if record.outcome is not None:

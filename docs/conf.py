@@ -1,0 +1,115 @@
+"""The documentation as a site: `make docs`. A page with a `generated` comment gets its text from the code when the site is built."""
+
+from __future__ import annotations
+
+import ast
+import re
+from inspect import cleandoc, getmembers, isclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+from sphinx.ext.napoleon import Config, GoogleDocstring
+from typer.cli import get_docs_for_click
+
+import message_lifecycle
+from message_lifecycle import __version__
+from message_lifecycle.app.cli import tree
+from message_lifecycle.model import errors
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+
+ROOT = Path(__file__).parents[1]
+KINDS = {kind.__name__: kind.exit_code for kind in (errors.LifecycleError, errors.BadInput, errors.Refused, errors.Unavailable)}
+TRANSITION = re.compile(r"^ *(\S+) --> (\S+)(?:: (.*))?$", re.MULTILINE)
+
+
+def commands() -> str:
+    """Return a section for each command of `lifecycle`, with its arguments and options."""
+    group = tree()
+    return get_docs_for_click(obj=group, ctx=typer.Context(group, info_name="lifecycle"), name="lifecycle", indent=1)
+
+
+def error_codes() -> str:
+    """Return a table of all error codes: the exit status, and the docstring of the class or the function that makes the error."""
+    rows = [f"| `{code}` | {status} | {text} |\n" for code, (status, text) in sorted(find_errors().items())]
+    return "| code | exit status | when |\n|---|---|---|\n" + "".join(rows)
+
+
+def find_errors() -> dict[str, tuple[int, str]]:
+    """Return the exit status and the docstring of every error, by code. A class's code is its name; a function names the code."""
+    found = {
+        name: (kind.exit_code, one_line(kind.__doc__))
+        for name, kind in getmembers(errors, isclass)
+        if issubclass(kind, errors.LifecycleError) and name not in KINDS
+    }
+    for path in Path(message_lifecycle.__path__[0]).rglob("*.py"):
+        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            for call in ast.walk(function) if isinstance(function, ast.FunctionDef) else ():
+                if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in KINDS:
+                    codes = [word.value.value for word in call.keywords if word.arg == "code" and isinstance(word.value, ast.Constant)]
+                    found |= {code: (KINDS[call.func.id], one_line(ast.get_docstring(function))) for code in codes}
+    return found
+
+
+def one_line(docstring: str | None) -> str:
+    return " ".join(cleandoc(docstring or "").split()).replace("|", "\\|")
+
+
+def readme() -> str:
+    """Return README.md as a page of the site."""
+    return as_page("README.md")
+
+
+def contributing() -> str:
+    """Return CONTRIBUTING.md as a page of the site."""
+    return as_page("CONTRIBUTING.md")
+
+
+def as_page(name: str) -> str:
+    text = (ROOT / name).read_text(encoding="utf-8").replace("](docs/", "](")
+    return text.replace("](CONTRIBUTING.md", "](contributing.md").replace("](README.md", "](start.md")
+
+
+def as_table(diagram: re.Match[str]) -> str:
+    """Return the transitions of a Mermaid state diagram as a table, because the site loads no script from elsewhere."""
+    rows = [f"| {before} | {event} | {after} |\n".replace("[*]", "") for before, after, event in TRANSITION.findall(diagram[1])]
+    return "| state | event | next state |\n|---|---|---|\n" + "".join(rows)
+
+
+def fill(_app: Sphinx, _name: str, source: list[str]) -> None:
+    """Write the generated parts into a page before Sphinx parses the page."""
+    for write in (commands, error_codes, readme, contributing):
+        mark = f"<!-- generated: {write.__name__} -->"
+        if mark in source[0]:
+            source[0] = source[0].replace(mark, write())
+    source[0] = re.sub(r"^```mermaid\n(.*?)^```$", as_table, source[0], flags=re.MULTILINE | re.DOTALL)
+
+
+def read_docstring(app: Sphinx, what: str, name: str, documented: object, options: Any, lines: list[str]) -> None:
+    """Read Google's sections. Napoleon's own hook takes the text before a colon in an attribute's docstring for a type."""
+    if what not in ("attribute", "data", "property"):
+        lines[:] = GoogleDocstring(lines, Config(), app, what, name, documented, options).lines()
+
+
+def setup(app: Sphinx) -> None:
+    """Connect the two hooks. Sphinx calls this."""
+    app.connect("source-read", fill)
+    app.connect("autodoc-process-docstring", read_docstring)
+
+
+project = "Message lifecycle"
+version = release = __version__
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
+html_theme = "pydata_sphinx_theme"
+html_theme_options = {"navigation_with_keys": False, "show_toc_level": 2, "secondary_sidebar_items": ["page-toc"]}
+html_copy_source = html_show_sourcelink = False
+myst_heading_anchors = 4
+# Docstrings write code in single backticks, as Markdown does.
+default_role = "code"
+add_module_names = False
+autodoc_member_order = "bysource"
+# Types that have no page here. `Raises:` names errors by their codes; an unknown code is an error of the build.
+nitpick_ignore_regex = [("py:class", r"(message_lifecycle|collections\.abc)\..*")]
+nitpick_ignore = [("py:exc", code) for code in find_errors()]
