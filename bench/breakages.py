@@ -35,6 +35,8 @@ PASSED, FAILED = 0, 1
 SHOWN = 15
 HEAD = """# Deliberate breakages
 
+After reading this page you know which mistakes in the code the tests notice, and which tests notice each one.
+
 Each of these breaks one rule of the product as a mistake of a refactoring would, and is a patch in `tests/breakages`. The tests beside it fail under
 it: `python -m bench breakages` applies every patch to a copy of the project, runs the tests that the index names, and writes this page with
 `--write`. Where code has moved, the patch is made anew at the new place from the words here.

@@ -36,6 +36,8 @@ _TITLES = "operation\tfault\tboundary\tcommit\tseed\tseconds\tfound\n"
 PAGE, RESULTS = Path("docs/faults.md"), Path("bench/faults.tsv")
 HEAD = """# Faults at every boundary
 
+After reading this page you know at which boundaries runs were interrupted, and what these faults have found.
+
 A *point* is an operation, a boundary at which its run writes a file, the catalog or the ledger, or asks something of Java, and a fault there.
 `python -m bench faults` runs them: over the same small lake the run meets the fault, a fresh process goes on by the same command, and rows, refs,
 ledger, leftover files and what `status` says are compared with an undisturbed run. Each point is in `bench/faults.tsv`, with its commit;

@@ -6,6 +6,8 @@ from message_lifecycle.model.setting_list import SETTINGS, Setting
 
 _HEAD = """# Settings
 
+On this page you can look up every setting: the place where you set it, the allowed values, the default and the reason for it.
+
 Written by `python -m message_lifecycle.app.settings_reference`; a test holds it equal to the code.
 
 A topic's own setting (`lifecycle topic create|alter --set name=value`, kept as the table property `lifecycle.<name>`) wins over
