@@ -54,7 +54,8 @@ def find_errors() -> dict[str, tuple[int, str]]:
 
 
 def one_line(docstring: str | None) -> str:
-    return " ".join(cleandoc(docstring or "").split()).replace("|", "\\|")
+    text = cleandoc(docstring or "").partition("\n\nArgs:")[0]
+    return " ".join(text.split()).replace("|", "\\|")
 
 
 def readme() -> str:
