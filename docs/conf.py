@@ -104,7 +104,11 @@ project = "Message lifecycle"
 version = release = __version__
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 html_theme = "pydata_sphinx_theme"
-html_theme_options = {"navigation_with_keys": False, "show_toc_level": 2, "secondary_sidebar_items": ["page-toc"]}
+# The sidebar shows every page under its kind, so the header needs no list of pages.
+html_theme_options = {"navbar_center": [], "navigation_with_keys": False, "show_toc_level": 2, "secondary_sidebar_items": ["page-toc"]}
+html_sidebars = {"**": ["globaltoc.html"]}
+html_title = project
+html_static_path = html_css_files = ["site.css"]
 html_copy_source = html_show_sourcelink = False
 myst_heading_anchors = 4
 # Docstrings write code in single backticks, as Markdown does.
