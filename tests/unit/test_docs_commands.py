@@ -14,7 +14,7 @@ from message_lifecycle.app.cli import tree
 
 ROOT = Path(__file__).parents[2]
 PAGES = ["README.md", "CONTRIBUTING.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").glob("*.md"))]
-AT_THE_BEGINNING = re.compile(r"^\s*(?:printf [^|]*\| *)?(lifecycle .*)$")
+AT_THE_BEGINNING = re.compile(r"^\s*(?:\$ )?(?:printf [^|]*\| *)?(lifecycle .*)$")
 
 
 def typed(page: str) -> Iterator[list[str]]:
