@@ -57,7 +57,7 @@ class Place:
 
     def append(self, name: TopicName) -> None:
         s = self.services(name)
-        writer: Any = s.stores.log
+        writer: Any = s.stores.log.store_of(name)
         writer.append(name, [NewMessage(append_time=None, key=KEY, value=b"v")] * 3, policy_of(s, name))
 
     def take_away(self, name: TopicName) -> Callable[[], None]:
