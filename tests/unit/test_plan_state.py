@@ -23,7 +23,7 @@ from tests.ledgers import approval_of, outcome_of, plan_of, report_of, staged_of
 from tests.logs import AS_OF
 from tests.unit.test_steps_again import NAME, BlockingGate, Killed, append, one, with_log, world
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-it-works.md"
+PAGE = Path(__file__).parents[2] / "docs" / "plan-states.md"
 PLANNED, STAGED, PASSED, ASKED, BLOCKED, APPROVED, REFUSED, PUBLISHING, CLOSED = PlanState
 UNANSWERED = (STAGED, PASSED, ASKED, BLOCKED)
 each_state = pytest.mark.parametrize("state", PlanState)
@@ -206,19 +206,23 @@ def test_a_verb_in_any_state_does_what_the_table_says(monkeypatch: pytest.Monkey
 
 
 def picture() -> str:
-    """Both tables as the page shows them. Arrows for a report that replaces another, and for an end without a result, are left out."""
+    """Return `LIFE` as the page shows it, without the arrows for a report that replaces another and for an end without a result."""
     moves: dict[tuple[PlanState, PlanState], list[str]] = {}
     for event, row in LIFE.items():
         for state, after in row.items():
             if event is not Event.END and not {state, after} <= {PASSED, ASKED, BLOCKED} and state is not after:
                 moves.setdefault((state, after), []).append(event.value)
     arrows = [f"    {state} --> {after}: {', '.join(events)}" for (state, after), events in moves.items()]
-    life = ["```mermaid", "stateDiagram-v2", "    [*] --> planned", *arrows, "    closed --> [*]", "```"]
+    return "\n".join(["```mermaid", "stateDiagram-v2", "    [*] --> planned", *arrows, "    closed --> [*]", "```"])
+
+
+def planning_table() -> str:
+    """Return `PLANNING` as the page shows it."""
     heads = ["the open plan", *Planner]
     rows = [[stands.value, *(row[planner].value if planner in row else "-" for planner in Planner)] for stands, row in PLANNING.items()]
-    table = [f"| {' | '.join(cells)} |" for cells in (heads, ["---"] * len(heads), *rows)]
-    return "\n".join([*life, "", *table])
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, ["---"] * len(heads), *rows))
 
 
-def test_the_page_shows_the_tables() -> None:
-    assert picture() in PAGE.read_text(encoding="utf-8"), f"docs/how-it-works.md lacks:\n{picture()}"
+@pytest.mark.parametrize("shown", [picture, planning_table])
+def test_the_page_shows_the_tables(shown: Callable[[], str]) -> None:
+    assert f"\n{shown()}\n" in PAGE.read_text(encoding="utf-8"), f"docs/plan-states.md lacks:\n{shown()}"

@@ -1,7 +1,7 @@
 """The life of a plan as one state machine (DEL-1 to DEL-5).
 
 `LIFE` maps each event and state to the next state. The ledger writes by `LIFE`, and the verbs in `app/steps.py` read it. `PLANNING` decides
-about a topic's open plan when somebody plans again. docs/how-it-works.md shows both, and a test compares them.
+about a topic's open plan when somebody plans again. docs/plan-states.md shows both, and a test compares them.
 """
 
 from __future__ import annotations
