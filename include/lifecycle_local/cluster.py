@@ -105,7 +105,8 @@ def start(layout: Layout, java: Java, jars: tuple[Path, ...], store_jars: tuple[
         environment: The environment of the embedded default's processes.
 
     Raises:
-        ComponentFailed, NoMachinesApart: The cluster cannot start.
+        ComponentFailed: A part of the cluster ended before it was ready, or took too long.
+        NoMachinesApart: This machine forbids mounts of one's own.
     """
     server = processes.find(layout, SERVER) or _serve(layout, environment)
     processes.wait_for_word(layout, server, READY, seconds=_START_SECONDS)

@@ -148,7 +148,7 @@ class Layout:
     state: Path
     shared_tools: Path | None = None
     is_cluster: bool = False
-    """True if tables and tasks are the embedded cluster's, see `local.cluster`."""
+    """True if tables and tasks are the embedded cluster's, see `lifecycle_local.cluster`."""
 
     jars = _Below("tools", "jars")
     ivy = _Below("state", "ivy")

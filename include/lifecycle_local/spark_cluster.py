@@ -1,7 +1,7 @@
 """A Spark cluster of this machine: a master, and workers that share no folder with the driver.
 
 The master and every worker run in mounts of their own. The mounts hide this clone, with its packages, its settings and every folder below
-it, and the packages of Python itself. Java, Spark and the jars are there under other names, as on other machines.
+it, and the packages that are installed next to Python. Java, Spark and the jars are there under other names, as on other machines.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def components_running(layout: Layout, *, workers: int = WORKERS) -> dict[str, b
 def start(
     layout: Layout, java: Java, jars: Sequence[Path], *, workers: int = WORKERS, cores: int = 1, memory: str = "1g"
 ) -> dict[str, str]:
-    """Start the cluster's missing parts, and return Spark's settings for a driver. Only the driver knows the cluster's secret.
+    """Start the cluster's missing parts, and return Spark's settings for a driver, with the cluster's secret.
 
     Args:
         layout: The paths of the project and of its state.
@@ -84,7 +84,8 @@ def start(
         memory: Of each worker.
 
     Raises:
-        NoMachinesApart, ComponentFailed: The cluster cannot start.
+        NoMachinesApart: This machine forbids mounts of one's own.
+        ComponentFailed: The master or a worker ended before it was ready, or took too long.
     """
     folder, names = _folder(layout), _names(workers)
     machine = folder / "machine"

@@ -19,7 +19,7 @@ class Folding(Protocol):
     """One document during folding."""
 
     def apply(self, payload: bytes) -> None:
-        """Apply one change. Raises ValueError if the change cannot be applied. The folding is then unusable."""
+        """Apply one change. Raises ValueError with the reason if the change cannot be applied. The folding is then unusable."""
 
     def stored(self) -> bytes:
         """Return the state, to continue from."""
@@ -115,7 +115,7 @@ class Folded:
 
     Attributes:
         state: The state of its new snapshot.
-        blocked: Why no change of the document may leave.
+        blocked: Why the plan may remove no change of the document.
     """
 
     state: bytes | None = None

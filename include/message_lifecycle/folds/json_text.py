@@ -28,7 +28,10 @@ _decoder = json.JSONDecoder(parse_float=_finite, parse_constant=_no_number)
 
 
 def read_json(payload: bytes) -> object:
-    """Return the value of JSON text in UTF-8. Raises ValueError, also for half of a surrogate pair and beyond `DEPTH`."""
+    """Return the value of JSON text in UTF-8. Raises ValueError.
+
+    Half of a surrogate pair, which no text can hold, and a value beyond `DEPTH` are errors, too.
+    """
     text = payload.decode("utf-8")
     try:
         value: object = _decoder.decode(text)

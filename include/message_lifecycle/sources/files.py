@@ -138,7 +138,7 @@ def find_files(place: str | Path, patterns: Patterns = EVERY_FILE) -> Found:
     Hidden files of a folder (`.` or `_` first, as in Spark), files of an unknown kind and excluded files are skipped.
 
     Raises:
-        NoInput: No file is left to ingest.
+        NoInput: There is no such file or folder, or no file is left to ingest.
         UnreadableFile: The one named file is of an unknown kind.
     """
     root = Path(place).absolute()

@@ -34,7 +34,7 @@ def check_heads(files: Sequence[InputFile], mapping: FieldMapping) -> None:
     """Check the beginning of each file.
 
     Raises:
-        UnreadableFile: A file is not of the kind in its name, or is not text in its encoding.
+        UnreadableFile: A file is not of the kind in its name, is not text in its encoding, or has a header that repeats a name.
         MissingField: A CSV or Parquet file lacks a wanted field.
     """
     for file in files:

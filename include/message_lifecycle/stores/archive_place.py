@@ -65,9 +65,13 @@ class Place(ABC):
     def write(self, name: TopicName, plan_id: str, fill: Fill) -> None:
         """Write the plan's file, in place of an older one. The file is whole and durable on return.
 
+        After an error no new file has appeared.
+
         Raises:
-            StorageFull, StorageRefused, UnsafePath: No file has appeared.
-            Exception: Any error of `fill`. No file has appeared.
+            StorageFull: The disk is full.
+            StorageRefused: The disk or the object store refuses the file.
+            UnsafePath: A part of the path is a link, or no folder.
+            Exception: Any error of `fill`.
         """
 
     @abstractmethod

@@ -84,7 +84,7 @@ def find_appended(table: Java, batch_id: str) -> Appended | None:
     """Return the batch's commit on main: from its snapshot or, after another engine's expiry, from the table's witness.
 
     Raises:
-        LogStateLost, LogRolledBack: The snapshot is not on main, and neither is proof that the batch still is.
+        LogStateLost, LogRolledBack: The batch's snapshot is not on main, and nothing proves whether the batch still is.
     """
     ancestors = main_ancestors(table)
     for ancestor in ancestors:

@@ -117,7 +117,7 @@ def set_refs(table: Java, change: Callable[[Java], Java], *, done: Callable[[], 
     this function repeats the change itself.
 
     Args:
-        table: The table.
+        table: The table of the branches; loaded again after a refusal.
         change: Makes the change. Every attempt passes a new ManageSnapshots of Iceberg; `table` then has the state that the attempt builds
             on.
         done: Returns whether the previous attempt succeeded. A refusal may answer a repeated request whose first answer was lost.
@@ -160,9 +160,9 @@ def commit_to(table: Java, branch: str, update: Java, *, what: str) -> None:
     result. Spark's own writes to a branch (a compaction in SQL, ingests, copies) are committed by Spark.
 
     Args:
-        table: The table.
+        table: The table of the branch.
         branch: The branch's name.
-        update: The update.
+        update: A pending update of the table, which this function sends to the branch.
         what: The action, for errors.
 
     Raises:
@@ -221,7 +221,7 @@ class StagedChange:
 
         Args:
             engine: Runs the work in the JVM.
-            table: The table.
+            table: The table that the snapshots belong to.
             staged: The branch's snapshots, newest first.
         """
         jvm: Java = engine.jvm

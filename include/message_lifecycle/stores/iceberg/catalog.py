@@ -126,7 +126,7 @@ class Tables:
 
         Raises:
             UnknownTopic: The topic does not exist.
-            ForeignTable: The table belongs to another topic.
+            ForeignTable: The table is not this topic's. Another writer may have made it.
         """
         document = self.at((name.namespace, name.table(kind)), self.location(name, kind=kind))
         if not kind and (document.properties.get(STREAM_PROPERTY), document.properties.get(TOPIC_PROPERTY)) != (name.stream, name.topic):
@@ -167,7 +167,7 @@ class Tables:
         """Return the metadata of the current table at a place; None without a table.
 
         Raises:
-            TableUnreadable: The metadata are missing or damaged, or the catalog failed to find them.
+            TableUnreadable: The metadata are missing or damaged, or the catalog cannot deliver them.
         """
         location = self.pointers.one(place)
         try:
@@ -236,8 +236,8 @@ class IcebergTopics(NamesFailures):
 
         Raises:
             TopicExists: The topic exists.
-            ForeignTable: The table belongs to another topic.
-            UnsupportedLimit: The settings ask for an unsupported limit.
+            ForeignTable: A table has the name, and is not this topic's.
+            UnsupportedLimit: Tables do not support one of the settings.
         """
         self._check(name, settings)
         from message_lifecycle.stores.iceberg import new_table
@@ -267,7 +267,7 @@ class IcebergTopics(NamesFailures):
         The tables next to the log keep their history as long as the log does.
 
         Raises:
-            UnsupportedLimit: The settings ask for an unsupported limit.
+            UnsupportedLimit: Tables do not support one of the settings.
         """
         from message_lifecycle.stores.iceberg.table_metadata import TableGone, change_metadata, set_properties
 
@@ -328,7 +328,7 @@ class IcebergTopics(NamesFailures):
         """Update the live view and return its name. A scenario's topic and a topic of documents have none.
 
         Raises:
-            CatalogUnavailable: The catalog has no views. See `ports.Topics` for other errors.
+            CatalogUnavailable: The catalog has no views, or does not answer. See `ports.Topics` for other errors.
         """
         from message_lifecycle.stores.iceberg import view_file
         from message_lifecycle.stores.iceberg.columns import SCHEMA
@@ -429,7 +429,7 @@ def documents(tables: Tables, name: TopicName) -> Iterator[tuple[str, TableDocum
 
     Raises:
         UnknownTopic: The topic does not exist.
-        ForeignTable: A table belongs to another topic.
+        ForeignTable: A table with such a name is not this topic's.
     """
     for kind in KINDS:
         place = name.namespace, name.table(kind)

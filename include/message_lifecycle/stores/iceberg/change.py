@@ -124,9 +124,9 @@ class TableStore(NamesFailures, ChangeStore):
 
         Args:
             engine: Runs the work in the JVM.
-            table: The table.
+            table: The table to commit to, as Java has loaded it.
             verdict: The gate's permission to publish.
-            given: The values of this call.
+            given: Values of this call; the ledger's pair goes into the commit's summary.
             make: Makes the update after its own checks.
             kind: The kind of the table.
             of: The commit's name in the names of the steps.
@@ -218,7 +218,7 @@ def table_to_build_on(
 
     Args:
         engine: Runs the work in the JVM.
-        plan: The plan.
+        plan: The plan; its topic and the kind name the table.
         kind: The kind of the table.
         base: The snapshots that the plan builds on.
         create: Creates the table if the plan builds on none.
@@ -250,7 +250,7 @@ def required_head(table: Java, plan_id: str, base: ViewRequirements | SnapshotRe
     """Return the snapshot that the plan builds on, of a table next to the log.
 
     Args:
-        table: The table.
+        table: The table next to the log.
         plan_id: The plan's id.
         base: The snapshot that the plan expects. None: a new table.
         made: The reason, in words, if the plan expects a new table and another commit came first.
@@ -277,8 +277,8 @@ def stage(engine: Engine, table: Java, plan: Plan, base_id: int, make: Callable[
 
     Args:
         engine: Runs the work in the JVM.
-        table: The table.
-        plan: The plan.
+        table: The table that gets the plan's branch.
+        plan: The plan to stage.
         base_id: The snapshot that the plan builds on.
         make: Returns the work, a function of the branch's name. The call comes before there is a branch, so nothing is staged if it raises.
         kind: The kind of the table.

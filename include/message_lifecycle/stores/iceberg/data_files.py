@@ -197,7 +197,7 @@ def originals(engine: Engine, io: FileIO, table: Java, source_id: int | None, wa
     Args:
         engine: Runs the work in the JVM.
         io: Reads and writes the table's files.
-        table: The table.
+        table: The table that dropped the files.
         source_id: The source snapshot. None: it is unknown.
         wanted: The place in the plan, by path.
         undone: The id of the plan to undo; the error names it.
@@ -258,14 +258,15 @@ def commit(
 
     Args:
         engine: Runs the work in the JVM.
-        table: The table.
+        table: The table of the branch, partitioned by one field.
         results: The changes in each partition.
         branch: The branch to commit to.
         properties: Properties of the snapshot's summary.
         partitioned_by: The name of the table's only partition field.
 
     Raises:
-        PlanConflict: A file to replace is missing.
+        PlanConflict: A file to replace or the branch is missing, Iceberg's own checks see a conflict, or position deletes of an older
+            kind may concern the files.
         TableBusy: Other commits kept coming first.
         CommitUnknown: The catalog's answer is missing.
     """
@@ -303,7 +304,7 @@ def data_file(engine: Engine, table: Java, place: str, new: NewFile) -> Java:
 
     Args:
         engine: Runs the work in the JVM.
-        table: The table.
+        table: The table that the file is for; gives its partitioning and the settings of metrics.
         place: The file's partition, as `name=value`.
         new: The new file.
     """
@@ -321,7 +322,7 @@ def vector_files(engine: Engine, table: Java, vectors: Iterable[NewVector], plac
 
     Args:
         engine: Runs the work in the JVM.
-        table: The table.
+        table: The table of the data files.
         vectors: The new vectors.
         places: The partition of each data file, as a path.
     """
@@ -412,7 +413,7 @@ def write_vectors(
 
     Args:
         engine: Runs the work in the JVM.
-        table: The table.
+        table: The table, which names the place of the new file.
         io: Reads and writes the table's files.
         vectors: The path of each data file, with the marked positions.
         places: The segment of each data file, by its path.

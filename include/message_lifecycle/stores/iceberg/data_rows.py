@@ -156,8 +156,8 @@ def rows_in_order(
     """Yield rows in the order of (partition, offset), one stretch of files at a time.
 
     Args:
-        table: The table.
-        snapshot_id: The snapshot to read.
+        table: The table, with the columns `partition` and `offset`.
+        snapshot_id: The snapshot to read. None: main's newest one.
         partition: Yield rows of this partition. None: of all partitions.
         start: The first offset in each partition.
         after: By partition, an offset. Only rows past it count.
@@ -275,7 +275,7 @@ def begins(rule: Rule, columns: Mapping[str, NDArray[np.generic]], rows: int) ->
     """Return the first time when the rule applies to each row. INT64_MIN: always; INT64_MAX: never.
 
     Args:
-        rule: The rule.
+        rule: The rule to evaluate.
         columns: Columns as returned by `times` and `flags`.
         rows: The number of rows.
     """

@@ -43,7 +43,7 @@ def due_rows(
     """See `ports.MessageReader.rows`.
 
     Args:
-        table: The table.
+        table: The log's table.
         snapshot_id: The snapshot to read.
         question: The rules and the limits.
         unsealed: Segments that still accept messages.

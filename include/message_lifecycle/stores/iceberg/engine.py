@@ -171,11 +171,11 @@ def end_application() -> None:
 def engine_of_process() -> Engine:
     """Return the engine of this process. The first call starts it.
 
-    An application uses Spark. The command and tests use a JVM without Spark, and run tasks in their own threads. The command also uses
-    Spark if Spark's master is a cluster, or if only Spark can read its settings.
+    An application uses Spark. The command and tests use a JVM without Spark, and run tasks in their own threads. The command and tests
+    use Spark as well if Spark's master is a cluster, or if only Spark can read its settings.
 
     Raises:
-        SparkUnavailable: Spark cannot start.
+        SparkUnavailable: Spark cannot start, or its settings name no catalog `lake`.
     """
     running = sessions.running()
     if _application is not None or _needs_spark():

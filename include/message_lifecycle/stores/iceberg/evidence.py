@@ -60,7 +60,7 @@ def evidence(
 
     Args:
         table: The log's table.
-        plan: The plan.
+        plan: The plan that made the stage.
         staged: The staged change.
         policy: The topic's policy.
         horizons: The topic's current compaction horizons, if they decide which messages may be removed (CMP-9).

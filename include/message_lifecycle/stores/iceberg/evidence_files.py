@@ -209,7 +209,7 @@ def gone(before: pa.Table, after: pa.Table) -> pa.Table:
 
 
 def may_keep(files: pa.Table, policy: Policy) -> pa.Array:
-    """Return per file whether its own lifetime may keep some message. The answer is False only if the metadata prove it."""
+    """Return per file whether some message's own lifetime may keep the message. The answer is False only if the metadata prove it."""
     if not policy.allow_msg_ttl:
         return pa.array([False] * len(files), pa.bool_())
     none_never = pc.fill_null(pc.or_kleene(pc.equal(files["without_never"], files["written"]), pc.equal(files["never"], False)), False)

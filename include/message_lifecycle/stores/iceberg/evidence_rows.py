@@ -76,7 +76,7 @@ def limit_evidence(
 
     Args:
         table: The log's table.
-        plan: The plan.
+        plan: The plan, for its time, its reasons and its holders.
         policy: The topic's policy.
         expired: Segments that have expired.
         before: The deletion vectors of the plan's snapshot.

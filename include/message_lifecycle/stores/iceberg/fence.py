@@ -165,11 +165,11 @@ Make = Callable[[Java, Walk], Iterable[Java]]
 def fenced_commit(table: Java, judge: Judge, make: Make, *, what: str) -> None:
     """Commit one or several snapshots to main at once. The judge checks every attempt.
 
-    An error before the request to the catalog refuses the commit. A lost attempt leaves its manifests and their lists behind; reclaiming
-    finds them.
+    An error before the request to the catalog refuses the commit. If another commit came first, the attempt leaves its manifests and
+    their lists behind; reclaiming finds them.
 
     Args:
-        table: The table.
+        table: The table to commit to, as Java has loaded it.
         judge: Raises its own error to refuse an attempt.
         make: Makes the updates, and may set properties that depend on the base of the attempt (end offsets, active segments).
         what: The action, for errors.
@@ -262,7 +262,7 @@ def find(table: Java, plan_id: str, *, since: int | None = None) -> Ancestor | N
     """Return the commit on main that carries the plan, or None.
 
     Args:
-        table: The table.
+        table: The table, whose main is searched as it is loaded.
         plan_id: The plan's id.
         since: A snapshot older than that commit; the search stops there.
     """
@@ -282,7 +282,7 @@ def commit_once(
     After an unknown result the function searches for the commit and never repeats it.
 
     Args:
-        table: The table.
+        table: The table to commit to; loaded again after an attempt.
         plan_id: The plan's id.
         commit: Makes the commit.
         steps: Called with the name of each step.

@@ -41,7 +41,7 @@ class CutRules:
 
     Attributes:
         late_after: The clock of the batch plus the skew. A later time neither ends a segment nor keeps one open (CLK-4).
-        most_opened: After so many segments in one task, times end no segment any more. A batch that opens more is numbered again.
+        most_opened: After so many segments in one task, the span ends no segment any more. A batch that opens more is numbered again.
         doubled: Whether `max_us` is a doubled span, for a second numbering.
     """
 

@@ -98,8 +98,8 @@ def log_state(
     """Return the log's state.
 
     Args:
-        topic: The topic.
-        table_uuid: The log's table.
+        topic: The topic of the log.
+        table_uuid: The uuid of the log's table.
         snapshot_id: The snapshot that the files come from.
         partitions: The number of partitions.
         files: The data files of the snapshot.

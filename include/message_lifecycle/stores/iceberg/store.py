@@ -139,8 +139,11 @@ class IcebergStore(IcebergReader, ChangeStore):
 def stage(engine: Engine, io: FileIO, plan: Plan, plan_id: str, server: Mapping[str, Value] | None) -> Staged:
     """Do the plan's work on its branch, unless an earlier call has done it. `io` reaches the table's files.
 
+    After an error no stage exists.
+
     Raises:
-        PlanConflict: Nothing is staged.
+        PlanConflict: The table or its settings have changed, another run has published the plan, or the work removed another number of
+            messages than planned.
     """
     table = engine.table(plan.topic)
     fence.check(plan, plan_id, table, server)

@@ -366,7 +366,7 @@ def unfinished_uploads(io: FileIO, location: str) -> list[Upload]:
 def abort_uploads(io: FileIO, location: str, wanted: Callable[[str], bool]) -> None:
     """Abort the uploads below a location in S3 whose relative names are `wanted`. An upload that is gone already is no error.
 
-    Raises as `unfinished_uploads`.
+    Raises as `unfinished_uploads`, and StorageRefused if such an upload is still there afterwards.
     """
     with _bucket_of(io, location) as bucket:
         found = [upload for upload in _uploads(bucket) if wanted(upload.name)]

@@ -121,7 +121,7 @@ class InputFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewFile:
-    """A data file that a task has written."""
+    """A new file of a table, of data or of deletion vectors. `rows`: its rows, or the rows that its vectors mark."""
 
     path: str
     rows: int

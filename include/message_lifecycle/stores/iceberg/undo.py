@@ -43,9 +43,11 @@ _NONE = np.empty(0, np.int64)
 def stage_undo(engine: Engine, io: FileIO, plan: Plan, plan_id: str, server: Mapping[str, Value] | None) -> Staged:
     """Restore the plan's messages in one commit on its branch, unless an earlier call has done that.
 
+    After an error no stage exists.
+
     Raises:
-        UndoSourceGone: A file is missing, and nothing is staged.
-        PlanConflict: Nothing is staged.
+        UndoSourceGone: The snapshot with the removed messages, or one of its files, is missing.
+        PlanConflict: The table or its settings have changed, or the work restored another number of messages than planned.
     """
     table = engine.table(plan.topic)
     fence.check(plan, plan_id, table, server)

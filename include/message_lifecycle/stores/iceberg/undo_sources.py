@@ -1,6 +1,6 @@
 """Find the messages that a published plan removed and that the table's history still has, without a JVM (DEL-7).
 
-The key of a message is (partition, offset), not its file: another plan may have rewritten the files that are still in the table.
+A message is identified by (partition, offset), not by its place in a file: a file of the table may have been rewritten since.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def holds(rule: Rule, as_of: str = NOW) -> str:
     """Return the condition that the rule holds.
 
     Args:
-        rule: The rule.
+        rule: The rule to render as SQL.
         as_of: SQL of whole microseconds, from 0 to below INT64_MAX. No sum here can overflow with such a value.
     """
     return _side(rule, as_of, holding=True)

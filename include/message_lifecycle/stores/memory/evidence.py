@@ -51,7 +51,7 @@ def evidence_of(
     Args:
         before: The version that the plan builds on.
         after: The staged version.
-        plan: The plan.
+        plan: The plan that made the stage.
         policy: The topic's policy.
         staged: The staged change.
         owed: Removals of other writers that get markers now.

@@ -398,7 +398,7 @@ def documents_evidence(
     """Return the frames of `gates.documents`, row by row.
 
     Args:
-        plan: The plan.
+        plan: The undo, which names the returning rows.
         changes: The table of changes before, after, and in the version that still had the returning rows.
         snapshots: The same three versions of the table of snapshots.
     """

@@ -172,7 +172,7 @@ def apply(before: ViewVersion, plan: Plan, tail: Sequence[Message], source: View
 
     Args:
         before: The view before the change.
-        plan: The plan.
+        plan: The plan: a compaction, a removal or an undo.
         tail: The messages of the log that the change folds in.
         source: Holds the returning messages.
     """

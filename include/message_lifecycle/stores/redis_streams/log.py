@@ -100,12 +100,15 @@ def named_errors(backend: str, topic: str, key: str, *, doing: str | None = None
     """Turn errors of the library into ours.
 
     Args:
-        backend: The name of the backend.
-        topic: The topic's name.
-        key: The key in the server.
-        doing: A change. Without an answer nobody knows if the server made it.
+        backend: The backend's name, for errors.
+        topic: The topic's name, for errors.
+        key: The key that the command uses, for errors.
+        doing: The change that the command makes, in words. None: it changes nothing.
 
-    Raises BackendUnavailable, CommitUnknown, ForeignKey.
+    Raises:
+        BackendUnavailable: The server does not answer, refuses the user, takes no writes, or is no Redis.
+        CommitUnknown: The connection broke before the answer to a change, so the server may have made it.
+        ForeignKey: The key has another type than a topic's.
     """
     try:
         yield

@@ -99,7 +99,7 @@ def bring_back(table: Table, partition: int, holding: Iterable[Holding], now: Se
 
     Args:
         table: The view's table.
-        partition: The partition.
+        partition: The partition of the files and of the new vectors.
         holding: Files that hold returning rows, each with the rows and the number of all its rows.
         now: The table's current files of the partition.
         field: The name of the partition field.

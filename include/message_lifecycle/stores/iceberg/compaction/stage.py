@@ -37,11 +37,11 @@ def stage(engine: Engine, tables: Tables, plan: Plan) -> Staged:
     """Write the new view to the plan's branch, unless an earlier run has done so.
 
     Raises:
-        PlanConflict: The view has changed since the plan.
-        TopicWithoutKeys: The topic's first compaction found no key.
+        PlanConflict: The view has changed since the plan, or an undo would restore another number of messages than planned.
+        TopicWithoutKeys: The topic's first compaction found messages, and no key among them.
         CompactionFailed: A task failed.
         UndoSourceGone: The messages to restore are missing.
-        UnreadableDeletes: The table has deletes of an old kind.
+        UnreadableDeletes: A table has equality deletes, or position deletes of an older kind.
     """
     table = change.table_to_build_on(engine, plan, COMPACTED, plan.view, partial(view_table.create, tables, plan.topic))
     base_id = required_base(table, plan)

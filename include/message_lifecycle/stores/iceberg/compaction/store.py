@@ -231,9 +231,9 @@ def keep_sql_view(tables: Tables, name: TopicName, policy: Policy) -> str | None
 
     Raises:
         CompactedTableMissing: The compacted table is missing or damaged.
-        ForeignTable: The name belongs to another table or view.
-        TableBusy: Other writers kept changing the view.
-        CatalogUnavailable: The catalog did not answer.
+        ForeignTable: A table, not a view, has the name.
+        TableBusy: Another process wrote the view first.
+        CatalogUnavailable: The catalog has no views, or did not answer.
     """
     state = view_table.state_of(tables, name)
     if state is None:

@@ -94,7 +94,7 @@ def outlived(tables: Tables, plan: Plan, horizons: Mapping[int, int], *, view_id
 
     Args:
         tables: The tables of the catalog.
-        plan: The plan.
+        plan: The plan, for its removals and the log's snapshot.
         horizons: The last compacted offset of each partition.
         view_id: The view's snapshot.
 
@@ -102,7 +102,7 @@ def outlived(tables: Tables, plan: Plan, horizons: Mapping[int, int], *, view_id
         PlanConflict: The log's snapshot is missing.
         CompactedTableMissing: A file of the view is missing or damaged.
         UnreadableFile: A file of the log is missing or damaged.
-        UnreadableDeletes: A table has deletes of an old kind.
+        UnreadableDeletes: A table has equality deletes, or position deletes of an older kind.
     """
     log, view = tables.load(plan.topic), tables.load(plan.topic, kind=COMPACTED)
     snapshot = log.snapshot_by_id(plan.requirements.snapshot_id or 0)
@@ -246,7 +246,7 @@ def _through(reading: Reading, files: list[FileMetrics], horizon: int, end: int,
 
 
 def _last_in_time(reading: Reading, files: list[FileMetrics], horizon: int, end: int, as_of: Instant) -> int:
-    """Return the last message below `end` with a known time that is not later than `as_of`."""
+    """Return the offset of the last message below `end` with a known time that is not later than `as_of`; NOTHING without one."""
     found = NOTHING
     for file in files:
         if (file.last_offset is not None and file.last_offset <= found) or (file.oldest_at is not None and file.oldest_at > as_of):

@@ -51,14 +51,14 @@ _Parts = tuple[StagedDocuments, Sequence[Written], Sequence[Written]]
 def stage(engine: Engine, tables: Tables, plan: Plan) -> Staged:
     """Stage a plan of documents on its branches, unless an earlier run has done so: fold documents, or restore the rows that an undo names.
 
+    A stage counts only after the last commit, on the branch of the snapshots. So after an error nothing is staged.
+
     Raises:
         PlanConflict: The tables have changed since the plan.
         FoldingFailed: A task failed.
         UnreadableDocuments: A file cannot be read.
-        UnreadableDeletes: A table has deletes of an old kind.
+        UnreadableDeletes: A table has equality deletes, or position deletes of an older kind.
         UndoSourceGone: The rows to restore are missing.
-
-    After an error nothing is staged.
     """
     changes = engine.table(plan.topic)
     snapshots = table_to_build_on(engine, plan, SNAPSHOTS, plan.snapshots, partial(places.create, tables, plan.topic))

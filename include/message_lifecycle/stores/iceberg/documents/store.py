@@ -191,11 +191,12 @@ def _purge(engine: Engine, table: Java, verdict: Verdict, given: Given, *, with_
         engine: Runs the work in the JVM.
         table: The table of changes.
         verdict: The gate's permission to publish.
-        given: The values of this call.
+        given: Values of this call: which documents have clients that need more changes now.
         with_snapshots: The snapshots are part of the same commit. The check of their head then belongs to the other part of that commit.
 
     Raises:
-        PlanConflict: The table has changed. Every attempt checks again that the plan's snapshots are the newest ones.
+        PlanConflict: The table has changed, other snapshots were published since, or a client needs more changes now (SNP-9). Every attempt
+            checks this again.
     """
     plan, plan_id = verdict.plan, verdict.plan.plan_id
     base_id = _changes_base(table, plan, "purges changes")
@@ -226,7 +227,7 @@ def _changes_base(table: Java, plan: Plan, what: str) -> int:
 
     Args:
         table: The table of changes.
-        plan: The plan.
+        plan: The plan, whose requirements are checked again.
         what: The plan's action, in words.
     """
     fence.check(plan, plan.plan_id, table, None)
@@ -267,8 +268,8 @@ def add(
     """Store the changes, all or none. A change with a wrong number fails before the engine starts.
 
     Raises:
-        InvalidServerSeq: A change has not the next number of its document.
-        NotADocumentTopic: The topic has no documents.
+        InvalidServerSeq: A change does not have the next number of its document.
+        NotADocumentTopic: The topic holds messages, not documents.
         TableBusy: Other changes kept coming first.
         CommitUnknown: The catalog's answer is missing.
     """

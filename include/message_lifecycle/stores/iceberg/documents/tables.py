@@ -47,7 +47,7 @@ def snapshots_document(tables: Tables, name: TopicName) -> TableDocument | None:
     """Return the metadata of the table of snapshots; None: no table yet.
 
     Raises:
-        NotADocumentTopic: The topic has no documents.
+        NotADocumentTopic: The topic holds messages, not documents.
         SnapshotsOfAnother: The table belongs to a topic that was dropped.
     """
     place, topic = (name.namespace, name.table(SNAPSHOTS)), tables.of_documents(name)

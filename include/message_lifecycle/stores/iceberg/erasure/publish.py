@@ -93,7 +93,7 @@ class TableErasure:
         """Commit the erasure, unless an earlier run has committed it.
 
         Raises:
-            PlanConflict: The table is missing or has changed since the plan.
+            PlanConflict: The table is missing, has changed since the plan, or got messages of the key.
             TableBusy: Other commits kept coming first.
             CommitUnknown: The catalog's answer is missing.
         """
@@ -130,10 +130,10 @@ class TableErasure:
         return {name for name in gone | (set(self.action.files) - new) if not is_absolute(name)}
 
     def check(self, document: Document, matches: KeyMatch) -> None:
-        """Check that main got only appends without the key since the plan, and that no other ref changed.
+        """Check that main got only appends without the key since the plan, and that no other ref and no open undo changed.
 
         Raises:
-            PlanConflict: Something else changed.
+            PlanConflict: Something else changed, or an appended message has the key.
         """
         if str(document["table-uuid"]) != self.action.table_uuid:
             raise PlanConflict(self.plan_id, "the table is another one now")
@@ -292,7 +292,7 @@ def stage_table(catalog: Catalog, place: Place, io: FileIO, plan: Plan, action: 
     """Stage one table, unless its stage is complete or its commit is published.
 
     Raises:
-        PlanConflict: The table has changed since the plan.
+        PlanConflict: The table is missing or has changed since the plan, or the key is in other places than planned.
     """
     try:
         metadata = current_metadata(place)
@@ -349,11 +349,12 @@ def stage_table(catalog: Catalog, place: Place, io: FileIO, plan: Plan, action: 
 def drop_stage(io: FileIO, document: Document, plan_id: str) -> None:
     """Delete the plan's leftover files: files that carry its id and that no snapshot reads.
 
-    Files of a published plan stay, because snapshots read them.
+    The work may be complete or broken off, and it is no error if it left no file. Files of a published plan stay, because snapshots read
+    them.
 
     Raises:
-        UnsafePath: A file lies outside the table's location.
-        StorageRefused: The storage refused to delete a file.
+        UnsafePath: A link, or something else that is no plain file, is in the way.
+        StorageRefused: The storage refused to list, read or delete a file.
     """
     location = str(document["location"])
     own = [file.name for file in listed(io, location) if plan_id[:ID_IN_NAMES] in file.name.rpartition("/")[2]]

@@ -57,10 +57,10 @@ Fields = dict[str, Any]
 class Entry:
     """A file in a manifest.
 
+    Sequence numbers and row ids are explicit, even where the manifest leaves them to be inherited.
+
     Attributes:
         file: The file's fields, named as in the specification.
-
-    Sequence numbers and row ids are explicit, even where the manifest leaves them to be inherited.
     """
 
     status: int

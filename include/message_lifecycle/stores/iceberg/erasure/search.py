@@ -85,7 +85,7 @@ class Heads:
 
     Attributes:
         refs: Every branch and tag except stages.
-        stages: Branches of plans and batches that died.
+        stages: The branches of staged plans and batches. An erasure does not keep them.
         undo: By plan id, the snapshot just before the plan.
         undo_until: By plan id, the end of its undo, in milliseconds since 1970.
     """
@@ -187,8 +187,9 @@ def search(
         with_left: Search files that no snapshot names as well.
 
     Raises:
-        UnsupportedErasure: Old kinds of deletes block the search, or a file with the key lies outside the table's location.
-        FileNotFoundError: A file that a ref needs is missing. The table is damaged, so the search cannot call it clean.
+        UnsupportedErasure: The table has deletes other than deletion vectors, or a file with the key is outside the table's location.
+        FileLost: A file that a ref or an open undo needs is missing. The table is damaged, so the search cannot call it clean.
+        FileUnreadable: A file of any snapshot cannot be read.
     """
     io, kind = looks.io, looks.kind
     heads, manifests = Heads.of(document, window), Manifests(io)
