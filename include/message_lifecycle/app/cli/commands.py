@@ -101,7 +101,7 @@ def _beginning(error: Exception) -> str:
 
 
 def _wrapped(text: str) -> str:
-    """Wrap the text between words on a terminal. Otherwise return one line, for programs."""
+    """Wrap the text between words on a terminal. Otherwise return the text unwrapped, for programs."""
     if not sys.stderr.isatty():
         return text
     width = shutil.get_terminal_size().columns

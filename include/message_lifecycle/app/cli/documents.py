@@ -76,7 +76,7 @@ def pull(
     epoch: EpochOption = None,
     output: OutputOption = Output.text,
 ) -> None:
-    """Show what a client gets: the changes it lacks, or the snapshot and what came after it where it lacks many."""
+    """Show the answer to a client: the changes that it lacks, or the snapshot and the later changes if it lacks many."""
     from message_lifecycle.app import documents
     from message_lifecycle.app.services import policy_of
     from message_lifecycle.app.views.documents import pulled_view
@@ -90,7 +90,7 @@ def pull(
 def attach(
     ctx: typer.Context, topic: TopicArgument, document: DocumentArgument, client: ClientArgument, output: OutputOption = Output.text
 ) -> None:
-    """Begin anew as a client: the newest snapshot, if there is one, and what came after it."""
+    """Start again as a client: show the newest snapshot, if there is one, and the later changes."""
     from message_lifecycle.app import documents
     from message_lifecycle.app.services import policy_of
     from message_lifecycle.app.views.documents import pulled_view
@@ -110,7 +110,7 @@ def sync(
     at: AtOption = None,
     output: OutputOption = Output.text,
 ) -> None:
-    """Record how far a client has synchronised: from that change on, everything is kept for it."""
+    """Record how far a client has synchronised; the topic keeps every change from there on for the client."""
     from message_lifecycle.app import documents
 
     s, name = find_topic(ctx, topic)
@@ -125,7 +125,7 @@ def sync(
 def detach(
     ctx: typer.Context, topic: TopicArgument, document: DocumentArgument, client: ClientArgument, output: OutputOption = Output.text
 ) -> None:
-    """Take a client off: nothing is kept for it any more."""
+    """Remove a client; the topic keeps no change for it any more."""
     from message_lifecycle.app import documents
 
     s, name = find_topic(ctx, topic)
@@ -145,7 +145,7 @@ def history(
     limit: Annotated[int, typer.Option("--limit", min=1, help="Show so many at the most.")] = 1000,
     output: OutputOption = Output.text,
 ) -> None:
-    """Show the document after each of its changes, as far back as they are there."""
+    """Show the document after each of its changes, as far back as the stored changes allow."""
     from message_lifecycle.app import documents
     from message_lifecycle.app.views.documents import StateView, history_blocks, not_shown_view
 
@@ -174,7 +174,7 @@ def describe_(
     document: Annotated[str | None, argument("[DOCUMENT]", "The document; by default all of the topic.")] = None,
     output: OutputOption = Output.text,
 ) -> None:
-    """Show what is stored of a document, which clients keep it, and which settings act on it."""
+    """Show a document: its stored changes and snapshots, the clients that keep changes, and the effective settings."""
     from message_lifecycle.app import documents
     from message_lifecycle.app.views.documents import described_view, documents_view
 
@@ -203,7 +203,7 @@ def alter(
     no_owner: Annotated[bool, flag("--no-owner", "It is nobody's.")] = False,
     output: OutputOption = Output.text,
 ) -> None:
-    """Set what is to happen to one document, or to all of a user; the narrowest setting wins: document, user, topic, server."""
+    """Change settings of one document, or of all documents of a user; the narrowest wins: document, user, topic, server."""
     from message_lifecycle.app.documents import alter_document, alter_user
     from message_lifecycle.app.views.documents import AlteredView
 

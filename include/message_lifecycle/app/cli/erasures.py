@@ -81,7 +81,7 @@ def erase(
 
 @app.command()
 def run(ctx: typer.Context, request: RequestArgument, by: ByOption, text: TextOption, output: OutputOption = Output.text) -> int:
-    """Carry out a recorded request, or go on with it; your word is its approval."""
+    """Carry out a recorded request, or continue it; --by and --why are its approval."""
     return _carry_out(ctx, services(ctx).ledger.erasure(request).request_id, by, text, output)
 
 
@@ -105,7 +105,7 @@ def show(ctx: typer.Context, request: RequestArgument, output: OutputOption = Ou
 
 @app.command()
 def allow(ctx: typer.Context, request: RequestArgument, by: ByOption, text: TextOption, output: OutputOption = Output.text) -> int:
-    """Let the key of a request come in again that was made with --forbid; what was erased stays so."""
+    """Let the key of a --forbid request come in again; erased messages stay erased."""
     from message_lifecycle.app.erasures import allow_again
 
     lifted = allow_again(services(ctx), request, by=by, why=text)
@@ -122,7 +122,7 @@ def list_receipts(ctx: typer.Context, limit: LimitOption = 20, output: OutputOpt
 
 @receipts.command("show")
 def show_receipt(ctx: typer.Context, request: RequestArgument, output: OutputOption = Output.text) -> None:
-    """Show the receipt of an erasure: a digest of the key, the tables that were searched, the files that went; each by name in the JSON."""
+    """Show the receipt of an erasure: a digest of the key, the searched tables and the removed files. The JSON has every name."""
     from message_lifecycle.app.views.erasures import receipt_blocks
     from message_lifecycle.model.erasure import Receipt
 
@@ -135,7 +135,7 @@ def show_receipt(ctx: typer.Context, request: RequestArgument, output: OutputOpt
 
 @receipts.command("verify")
 def verify_receipt(ctx: typer.Context, request: RequestArgument, output: OutputOption = Output.text) -> int:
-    """Search the topics again for what the receipt says is gone. Exit status 1: something of it is there."""
+    """Search the topics again, and compare them with the receipt. Exit status 1: they differ."""
     from message_lifecycle.app.receipts import verify
     from message_lifecycle.app.views.erasures import VerifiedReceipt
 

@@ -46,7 +46,7 @@ def show(ctx: typer.Context, plan: PlanArgument, output: OutputOption = Output.t
 
 @app.command()
 def accept(ctx: typer.Context, topic: TopicArgument, output: OutputOption = Output.text) -> None:
-    """Take a topic on with this ledger, knowing that what another (or a lost) ledger knew is given up."""
+    """Accept a topic for this ledger, and give up the records of another (or a lost) ledger."""
     s, name = find_topic(ctx, topic)
     found = s.topics.describe(name).ledger
     if found is not None:
@@ -66,7 +66,7 @@ def backup(
     file: Annotated[Path, argument("FILE", "Where to write it; a file of that name is replaced.")],
     output: OutputOption = Output.text,
 ) -> None:
-    """Write the whole ledger to a file; keep one from after every run."""
+    """Write the whole ledger to a file; make and keep one after every run."""
     with working("backing up the ledger"):
         made = wiring_of(ctx).ledger().backup(file)
     _show_backup(output, file, made, "written to")
@@ -78,7 +78,7 @@ def restore(
     file: Annotated[Path, argument("FILE", "A file that `ledger backup` wrote.")],
     output: OutputOption = Output.text,
 ) -> None:
-    """Fill an empty ledger from a backup; topics that have moved on since refuse deletions until `ledger accept`."""
+    """Fill an empty ledger from a backup; topics with newer tables refuse deletions until `ledger accept`."""
     from message_lifecycle.ledger import restore_ledger
 
     with working("restoring the ledger"):
@@ -88,7 +88,7 @@ def restore(
 
 @app.command()
 def migrate(ctx: typer.Context, output: OutputOption = Output.text) -> None:
-    """Make the ledger's tables, or bring them to this program's version; harmless when they are there."""
+    """Create the ledger's tables, or migrate them to this program's version; harmless if they exist."""
     from message_lifecycle.ledger import migrate_ledger
 
     found, reached = migrate_ledger(wiring_of(ctx).ledger_url())

@@ -50,7 +50,7 @@ def status(
 
 
 def metrics(ctx: typer.Context) -> None:
-    """Print every topic's state in Prometheus' text format, as `status` tells it; for a file that its node exporter collects."""
+    """Print every topic's state, as in `status`, in Prometheus' text format, for a file that its node exporter collects."""
     from message_lifecycle.app.views.metrics import exposition
     from message_lifecycle.app.views.status import status as judge
 
@@ -67,7 +67,7 @@ def explain(
     as_of: AsOfOption = None,
     output: OutputOption = Output.text,
 ) -> None:
-    """Say why a message is still there or which plan removed it; or show a plan and what became of it."""
+    """Say why a message is still there or which plan removed it; or show a plan and its outcome."""
     from message_lifecycle.app.views.explanation import explain_message
     from message_lifecycle.app.views.plans import plan_page
 

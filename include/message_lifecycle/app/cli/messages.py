@@ -307,14 +307,14 @@ def commit(
 
 @consumers.command("list")
 def list_consumers(ctx: typer.Context, topic: TopicArgument, output: OutputOption = Output.text) -> None:
-    """Show each consumer's progress, and when it falls silent and keeps nothing any more."""
+    """Show each consumer's progress, and when the consumer falls silent and keeps no messages any more."""
     s = services(ctx)
     _list_consumers(s, TopicName.parse(topic), output)
 
 
 @consumers.command()
 def remove(ctx: typer.Context, topic: TopicArgument, consumer: ConsumerArgument, output: OutputOption = Output.text) -> None:
-    """Forget a consumer, or a replica by its `stream/topic`: no message is kept for it any more."""
+    """Forget a consumer, or a replica by its `stream/topic`; the topic keeps no message for it any more."""
     s, name = find_topic(ctx, topic)
     s.topics.describe(name)
     removed = {"topic": str(name), "removed": s.ledger.remove(name, consumer)}

@@ -72,7 +72,7 @@ def show(
     limit: Annotated[int, typer.Option("--limit", min=1, max=_MOST_ROWS, help="How many rows, the oldest first.")] = 20,
     output: OutputOption = Output.text,
 ) -> None:
-    """Show refused rows: where each stood, why it was refused, and its raw text."""
+    """Show refused rows: the place of each row, the reason for its refusal, and its raw text."""
     from message_lifecycle.app.views.refused import rows_view
 
     s = services(ctx)
@@ -88,7 +88,7 @@ def accept(
     why: TextOption,
     output: OutputOption = Output.text,
 ) -> None:
-    """Say that a batch's refused rows may stay refused: the topic is not blamed for them. They go when they reach their age."""
+    """Say that a batch's refused rows may stay refused: `status` is ok with them. They are removed at their age."""
     from message_lifecycle.app.refused import accept as settle
     from message_lifecycle.app.views.refused import SettledView
 

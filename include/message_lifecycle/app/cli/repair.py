@@ -26,9 +26,9 @@ def repair(
     text: Annotated[str | None, option("--why", "WHY", "Why; kept in the ledger beside your name.")] = None,
     output: OutputOption = Output.text,
 ) -> int:
-    """Show what is left of the state of a topic's log, and repair it with --by and --why.
+    """Show the remaining state of a topic's log, and repair it with --by and --why.
 
-    Another engine's expiry, property change or rollback can take the end offsets away. Until a repair, nothing is written or removed.
+    Another engine's expiry, property change or rollback can remove the end offsets. Until a repair, nothing is written or removed.
     """
     from message_lifecycle.app.views.repair import repair_view
     from message_lifecycle.app.witness import look

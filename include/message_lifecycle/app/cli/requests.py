@@ -61,7 +61,7 @@ def delete(
 ) -> int:
     """Remove single messages now: planned, gated and recorded like every deletion, with your word as its approval.
 
-    Where the topic makes markers, a key that is left without a message gets one with the reason Remove.
+    If the topic makes markers, a key without a remaining message gets a marker with the reason Remove.
     """
     if (batch is None) == (not positions):
         raise typer.BadParameter("name messages as PARTITION:OFFSET, or a batch with --batch: one of both")
@@ -91,7 +91,7 @@ def delete_null_keys(
     partition: PartitionOption = None,
     output: OutputOption = Output.text,
 ) -> int:
-    """Remove the messages without a key of a range of offsets now, which no purge of a key reaches."""
+    """Remove the messages without a key in a range of offsets now; no purge of a key reaches them."""
     return _carry_out(
         ctx, topic, lambda s, name: RemoveNullKeys(partition=_partition(s, name, partition), first=first, last=last), by, text, output
     )
@@ -106,9 +106,9 @@ def truncate(
     partition: PartitionOption = None,
     output: OutputOption = Output.text,
 ) -> int:
-    """Remove everything of a partition below an offset now, as Kafka's DeleteRecords.
+    """Remove every message of a partition below an offset now, like Kafka's DeleteRecords.
 
-    Planned, gated and recorded like every deletion, with your word as its approval. Where the topic makes markers, a key that is left without a message gets one with the reason Remove.
+    Planned, gated and recorded like every deletion, with your word as its approval. If the topic makes markers, a key without a remaining message gets a marker with the reason Remove.
     """
     return _carry_out(ctx, topic, lambda s, name: TruncateLog(partition=_partition(s, name, partition), before=before), by, text, output)
 
@@ -138,7 +138,7 @@ def purge(
 ) -> int:
     """Remove a key's messages now: planned, gated and recorded like every deletion, with your word as its approval.
 
-    Where the topic makes markers, a key that is left without a message gets one with the reason Purge.
+    If the topic makes markers, a key without a remaining message gets a marker with the reason Purge.
     """
     request = PurgeKey(key=key_of(key, is_base64=is_base64, where="KEY"), before=before, keep=keep)
     return _carry_out(ctx, topic, lambda _s, _name: request, by, text, output, sought=request.key if in_values else None)
@@ -291,7 +291,7 @@ def add(
 
 @hold_commands.command()
 def release(ctx: typer.Context, hold: HoldArgument, by: ByOption, text: TextOption, output: OutputOption = Output.text) -> None:
-    """End a hold: what it kept may go with the next run. Of a held key a digest alone is left in the ledger."""
+    """End a hold; the next run may remove its messages. The ledger keeps only a digest of a held key."""
     from message_lifecycle.app.holds import release_hold
     from message_lifecycle.app.views.state import hold_view
 
@@ -307,7 +307,7 @@ def list_(
     keys: KeysOption = False,
     output: OutputOption = Output.text,
 ) -> None:
-    """Show the holds that stand: what they keep, whose they are, and why."""
+    """Show the active holds: what they keep, who placed them, and why."""
     from message_lifecycle.app.views.state import HoldView, holds_view
 
     s = services(ctx)

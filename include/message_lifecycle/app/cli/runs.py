@@ -51,7 +51,7 @@ def run(
     by: ApproverOption = None,
     output: OutputOption = Output.text,
 ) -> int:
-    """Plan, stage, gate, publish and verify at once; of a topic of documents: snapshots, and the purge of changes that all clients have.
+    """Plan, stage, gate, publish and verify at once; for documents, make snapshots and purge the changes that all clients have.
 
     A plan over the limits waits for a person: exit status 5. With --output json, one object per topic.
     """
@@ -163,7 +163,7 @@ def plan_reclaim(
     files: Annotated[bool, flag("--files", "List the name of every file that goes, too.")] = False,
     output: OutputOption = Output.text,
 ) -> None:
-    """Show which snapshots and files of a topic's tables nothing needs any more; nothing is recorded or removed."""
+    """Show the snapshots and files of a topic's tables that nothing needs any more; record and remove nothing."""
     from message_lifecycle.app.operations.registry import preview
     from message_lifecycle.app.views.plans import plan_view
 
@@ -186,7 +186,7 @@ def run_reclaim(
     by: ApproverOption = None,
     output: OutputOption = Output.text,
 ) -> int:
-    """Plan, gate, expire the snapshots, remove the files, and verify; what goes cannot be taken back."""
+    """Plan, gate, expire the snapshots, remove the files, and verify; no undo is possible afterwards."""
     from message_lifecycle.app import steps
     from message_lifecycle.app.operations.reclaim import end_lost
     from message_lifecycle.app.requests import reclaim_deleted

@@ -66,7 +66,7 @@ def plan(
     files: Annotated[bool, flag("--files", "List the name of every data file that goes, too.")] = False,
     output: OutputOption = Output.text,
 ) -> None:
-    """Show exactly what would go, by which rule, and what holds the rest; nothing is removed."""
+    """Show exactly what a run would remove, by which rule, and what holds the rest; nothing is removed."""
     from message_lifecycle.app import steps
     from message_lifecycle.app.operations.registry import preview
     from message_lifecycle.app.views.plans import plan_view, record_view
@@ -83,7 +83,7 @@ def plan(
 
 
 def stage(ctx: typer.Context, plan: PlanArgument, output: OutputOption = Output.text) -> None:
-    """Do a plan's work where no reader sees it."""
+    """Stage a plan's changes where no reader sees them."""
     from message_lifecycle.app import steps
 
     s, plan_id = _recorded(ctx, plan)
@@ -95,7 +95,7 @@ def stage(ctx: typer.Context, plan: PlanArgument, output: OutputOption = Output.
 
 
 def mark(ctx: typer.Context, plan: PlanArgument, output: OutputOption = Output.text) -> None:
-    """Put the markers of emptied keys beside what was staged, where the topic makes any."""
+    """Stage the markers of emptied keys, if the topic makes markers."""
     from message_lifecycle.app import steps
 
     s, plan_id = _recorded(ctx, plan)
@@ -107,7 +107,7 @@ def mark(ctx: typer.Context, plan: PlanArgument, output: OutputOption = Output.t
 
 
 def gate(ctx: typer.Context, plan: PlanArgument, output: OutputOption = Output.text) -> int:
-    """Judge what was staged, before any reader sees it."""
+    """Judge the staged changes, before any reader sees them."""
     from message_lifecycle.app import steps
     from message_lifecycle.app.views.plans import plan_page
 
@@ -129,7 +129,7 @@ def approve(
     ] = None,
     output: OutputOption = Output.text,
 ) -> None:
-    """Let a plan go that the gate left to a person, as its report says. Settings that were changed since make it void."""
+    """Approve a plan that the gate left to a person, as its report judged it. A change of settings since makes the approval void."""
     from message_lifecycle.app.views.state import goes_on
 
     answer = _answer(ctx, plan, granted=True, by=by, text=text, report=report)
@@ -138,13 +138,13 @@ def approve(
 
 
 def refuse(ctx: typer.Context, plan: PlanArgument, by: ByOption, text: TextOption, output: OutputOption = Output.text) -> None:
-    """Refuse a plan; nothing of it is removed."""
+    """Refuse a plan, so that it removes nothing."""
     answer = _answer(ctx, plan, granted=False, by=by, text=text)
     emit(output, answer, f"plan {answer['plan_id']} is refused by {answer['by']}; nothing of it was removed")
 
 
 def publish(ctx: typer.Context, plan: PlanArgument, output: OutputOption = Output.text) -> int:
-    """Make a judged plan's removal visible, in one commit."""
+    """Publish a judged plan: make its changes visible, each in one commit."""
     from message_lifecycle.app import steps
 
     s = services(ctx)
@@ -164,7 +164,7 @@ def publish(ctx: typer.Context, plan: PlanArgument, output: OutputOption = Outpu
 
 
 def verify(ctx: typer.Context, plan: PlanArgument, output: OutputOption = Output.text) -> int:
-    """Read the table again: what went is what was planned, and what is still overdue has a named holder."""
+    """Read the tables again: check that the plan did what it says, and that every overdue message left has a named holder."""
     from message_lifecycle.app import erasures, steps
 
     s = services(ctx)

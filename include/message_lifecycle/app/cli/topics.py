@@ -69,7 +69,7 @@ def create(
     ] = None,
     output: OutputOption = Output.text,
 ) -> None:
-    """Make a topic; its messages stay for ever unless message_expiry is set."""
+    """Create a topic; its messages stay for ever unless a setting, for example message_expiry, removes them."""
     from message_lifecycle.app.topics import create_topic
     from message_lifecycle.app.views.topics import altered_view
     from message_lifecycle.model.settings import resolve
@@ -112,7 +112,7 @@ def alter(
     by: Annotated[str | None, option("--by", "NAME", "Who gives that word.")] = None,
     output: OutputOption = Output.text,
 ) -> None:
-    """Change a topic's settings, and say what a run would remove by them now; what is set to remove more waits for a person's word, once."""
+    """Change a topic's settings, and show what a run would remove now; the first removal by tighter settings needs an approval."""
     from message_lifecycle.app.services import policy_of
     from message_lifecycle.app.topics import alter_topic
     from message_lifecycle.app.views.topics import altered_view
@@ -132,7 +132,7 @@ def alter(
 
 @app.command()
 def describe(ctx: typer.Context, topic: TopicArgument, output: OutputOption = Output.text) -> None:
-    """Show a topic: what it obliges and how late that is, every effective setting and where it comes from, partitions, end offsets, role."""
+    """Show a topic: its obligations and how late they are, every effective setting and its origin, partitions, end offsets, role."""
     from message_lifecycle.app.views.topics import described_topic
 
     s = services(ctx)
@@ -141,7 +141,7 @@ def describe(ctx: typer.Context, topic: TopicArgument, output: OutputOption = Ou
 
 @app.command()
 def copy(ctx: typer.Context, topic: TopicArgument, output: OutputOption = Output.text) -> None:
-    """Copy what is new in the origin of a source or mirror; until it is copied the origin keeps it."""
+    """Copy new messages from the origin of a source or mirror; the origin keeps messages until they are copied."""
     from message_lifecycle.app.topics import copy_topic
 
     s, name = find_topic(ctx, topic)
@@ -172,7 +172,7 @@ def list_(
     deleted: Annotated[bool, typer.Option("--deleted", help="Those that were deleted, and until when that can be undone.")] = False,
     output: OutputOption = Output.text,
 ) -> None:
-    """List the topics; those, too, that cannot be read, or that have gone and nobody has deleted: `lifecycle status` says which."""
+    """List the topics, also unreadable topics, and missing topics that nobody has deleted: `lifecycle status` says which."""
     from message_lifecycle.app.known import all_topics
     from message_lifecycle.app.requests import deleted_topics
     from message_lifecycle.app.views.topics import deleted_blocks, deleted_view
@@ -190,9 +190,9 @@ def list_(
 
 @app.command()
 def delete(ctx: typer.Context, topic: TopicArgument, by: ByOption, text: TextOption, output: OutputOption = Output.text) -> int:
-    """Delete a topic with all that lies beside its log: planned, gated and recorded like every deletion, with your word as its approval.
+    """Delete a topic with all its tables: planned, gated and recorded like every deletion, with your word as its approval.
 
-    `lifecycle undo PLAN_ID` brings it back while its undo_window lasts. A legal hold on any part of it refuses.
+    `lifecycle undo PLAN_ID` brings the topic back while its undo_window lasts. A legal hold on any part of the topic refuses the deletion.
     """
     from message_lifecycle.app.requests import delete_topic
 
@@ -208,9 +208,9 @@ def delete(ctx: typer.Context, topic: TopicArgument, by: ByOption, text: TextOpt
 
 @app.command()
 def forget(ctx: typer.Context, topic: TopicArgument, by: ByOption, text: TextOption, output: OutputOption = Output.text) -> int:
-    """Say that a topic is meant to be gone whose tables another program has dropped; until then it is missed, and status fails.
+    """Say that a topic is meant to be gone, after another program has dropped its tables; until then it is missing, and status fails.
 
-    A legal hold on any part of it refuses.
+    A legal hold on any part of the topic refuses this.
     """
     from message_lifecycle.app.known import forget_topic
 
