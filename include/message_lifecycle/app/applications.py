@@ -37,7 +37,7 @@ Subject = TypeVar("Subject", TopicName, PlanRecord)
 
 
 def copy_all(*, topics: list[str]) -> int:
-    """Copy into every replica.
+    """Copy new messages into each of the replicas `topics`.
 
     Returns:
         The exit status. One failed copy makes it nonzero, because nothing else reports a replica that falls behind.

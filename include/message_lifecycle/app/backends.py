@@ -116,7 +116,10 @@ def _services(lake: Services, backend: ConfiguredBackend) -> Services:
 
 
 def _as_tables(evidence: Mapping[str, object]) -> Mapping[str, object]:
-    """Turn each list of rows into an Arrow table for Great Expectations. An empty list gives a table without columns."""
+    """Turn each list of rows into an Arrow table for Great Expectations.
+
+    An empty list gives a table without columns. The checks need only its number of rows.
+    """
     import pyarrow as pa
 
     return {name: pa.Table.from_pylist(rows) if isinstance(rows, list) else rows for name, rows in evidence.items()}

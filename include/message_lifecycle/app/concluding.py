@@ -94,7 +94,7 @@ def closing_outcome(
         restored=published.restored if published else 0,
         marker_offsets=tuple(s.reader.marker_offsets(plan.topic, plan.plan_id)) if published and published.markers else (),
         held=after.held if after else plan.held,
-        # The run itself may have ended a hold without planning it: for example, a new marker has replaced an older one.
+        # The run may have removed the holder of a message, which the plan did not foresee: for example, a new marker replaced an older one.
         more=plan.more or (after is not None and not after.is_empty),
         first_plan_id=operation.earlier_plan_id(s, plan) if name == "no_op" else None,
     )

@@ -104,7 +104,7 @@ def tells(key: bytes, text: str) -> bool:
 
 
 def topics_of(s: Services, request: ErasureRequest) -> list[TopicName]:
-    """Return the request's topics that exist now: its named topics, or every topic of the lake and the backends.
+    """Return the request's topics: its named topics except those gone for good, or every topic of the lake and the backends.
 
     Origins come before their copies. A copy may take the key from an origin that is not erased yet; the later erasure of the copy finds it.
     """
@@ -184,8 +184,8 @@ def settle_latest(s: Services, request: ErasureRequest) -> ErasureRequest:
 def settle(s: Services, request: ErasureRequest, found: Sequence[Erased]) -> ErasureRequest:
     """Record the state of the request (DEL-7).
 
-    * `erased`: every topic is done, also deleted topics.
-    * `not_found`: every topic is done, and no search found the key.
+    * `erased`: every topic is done, also deleted topics, and no store keeps an old copy of their files.
+    * `not_found`: as `erased`, and no search found the key.
     * `refused`: a person refused, and nothing was removed.
     * `requested`: otherwise.
 

@@ -176,7 +176,7 @@ def take_known(
 
 
 def left_open(intake: Intake, name: TopicName, known: Sequence[SourceFile]) -> tuple[str, Sequence[SourceFile]] | None:
-    """End the batch that a dead run left, if the table has it or its files are gone. Otherwise return it, to be done again."""
+    """End the batch that a dead run left, if the table has it or `known` lacks one of its files. Otherwise return it, to be done again."""
     from message_lifecycle.stores.iceberg.append import end_of_batch
     from message_lifecycle.stores.iceberg.refused_rows import quarantined
 

@@ -49,7 +49,7 @@ def commit_progress(
         s: The stores, the ledger and the settings.
         name: The topic.
         consumer: The consumer's name.
-        partition: The partition.
+        partition: The partition that the offset belongs to.
         offset: The last processed offset.
         at: The time of the commit.
         end_offset: The partition's end offset, if the caller knows it.

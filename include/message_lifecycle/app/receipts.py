@@ -64,8 +64,8 @@ def outcomes(s: Services, request: ErasureRequest, name: TopicName) -> Iterator[
 def gone_at(s: Services, request: ErasureRequest, name: TopicName) -> Instant | None:
     """Return the time after which no written file contains the key, or None.
 
-    A forbidden key cannot come in again, so the time of the first finished erasure counts. Any other key may have come in again, so the
-    time of the last one counts.
+    A forbidden key cannot come in again, so the last erasure that removed it counts. If no erasure removed it, the first search that found
+    nothing counts. Any other key may have come in again, so the last finished erasure counts.
     """
     done = [(at, outcome.name) for at, outcome, _ in outcomes(s, request, name) if outcome.name in ("published", "no_op")]
     if not request.forbids(name):

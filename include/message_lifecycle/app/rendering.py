@@ -71,7 +71,7 @@ class Table:
     """A table of views of one class.
 
     Args:
-        columns: By header.
+        columns: The cells of each column, by header.
         wrap: Headers of the columns that give way on a narrow terminal; by default the last.
         right: Headers of texts that are aligned as numbers are.
         absent: By header, the text of a cell without a value; by default it is empty.

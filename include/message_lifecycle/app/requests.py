@@ -1,4 +1,4 @@
-"""Requests of a person that are not about messages: compact now, delete a topic, forget a topic, remove a deleted topic for good."""
+"""Requests of a person about whole topics: compact now, delete a topic, remove a deleted topic for good."""
 
 from __future__ import annotations
 

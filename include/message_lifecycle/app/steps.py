@@ -266,7 +266,7 @@ def approve(s: Services, plan_id: str, *, granted: bool, by: str, text: str, gat
 
     Args:
         s: The stores, the ledger and the settings.
-        plan_id: The plan's id.
+        plan_id: The id of the plan that waits for the answer.
         granted: True: the person approves. False: the person refuses.
         by: The person who answers.
         text: The person's reason.

@@ -73,11 +73,10 @@ Test = OfFrame | Same
 class Declared:
     """One expectation. A broken `rule` blocks, a broken `limit` asks a person (DEL-2).
 
-    The last field is the text that the person reads in place of numbers.
-
     Args:
         says: The rule as a sentence.
         what: The name of the measured thing in a finding.
+        told: The text that the person reads in place of numbers.
     """
 
     id: str

@@ -54,7 +54,7 @@ class Identity(Part):
         """
         key = key_of(topic) if topic else _ANY_TOPIC
         with self._database.writing() as connection:
-            # First a topic's row, then the row of all topics, as everywhere else. Otherwise two writers could deadlock.
+            # First a topic's row, then the single row of `meta`, as everywhere else. Otherwise two writers could deadlock.
             lock_row(connection, tables.topics, topic=key, last_sequence=0)
             row = connection.execute(_next_sequence()).one()
             put(connection, tables.topics, topic=key, last_sequence=row.sequence)
@@ -211,7 +211,7 @@ def open_ledger(url: str, *, clock: Clock | None = None, host_clock: Clock | Non
     """Open the ledger at that address.
 
     Args:
-        url: The address.
+        url: The database's address, in the form of SQLAlchemy.
         clock: A clock instead of the database's, for tests and scenarios.
         host_clock: A clock instead of this machine's, for tests.
         skew_us: How far the two clocks may differ before a lock of a topic is refused. 0 if nobody compares them.

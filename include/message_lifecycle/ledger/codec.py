@@ -197,7 +197,7 @@ def settings_to_json(settings: Mapping[str, Value | None]) -> str:
 
 
 def pairs_from_json(text: str) -> tuple[tuple[str, str], ...]:
-    """Raises CorruptRecord. Parses without pydantic, because the due check must not wait for that import."""
+    """Read the holders in a due state, without pydantic: the due check must not wait for that import. Raises CorruptRecord."""
     found = json.loads(text)
     if not isinstance(found, list) or not all(
         isinstance(pair, list) and len(pair) == 2 and all(isinstance(part, str) for part in pair) for pair in found

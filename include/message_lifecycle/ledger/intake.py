@@ -364,7 +364,7 @@ def _refuse_second(connection: Connection, topic: TopicName) -> None:
 
 
 def _not_taken(connection: Connection, topic: TopicName, wanted: dict[str, SourceFile]) -> tuple[SourceFile, ...]:
-    """Return the files that no batch ingested or refused unchanged, in order of their path. Raises ChangedFile."""
+    """Return the files to ingest, in order of their path. A refused file is among them if its content has changed. Raises ChangedFile."""
     taken = set()
     for row in _in_table(connection, _refused, topic, wanted):
         if row.sha256 == wanted[row.path].sha256:

@@ -215,7 +215,7 @@ class Plans(Part):
         Raises:
             NotReady: No question waits.
             AlreadyAnswered: The first answer was different.
-            VoidAnswer: The answer is about an older report of the gate.
+            VoidAnswer: The approval is about an older report of the gate. A refusal of an older report counts.
             UnnamedPerson, MixedScripts: The name is not valid.
         """
         approval = replace(approval, by=person_of(approval.by))
@@ -271,7 +271,7 @@ class Plans(Part):
             ending = Event.VERIFY if outcome.name == "published" else Event.END
             _require(row, ending)
             if outcome.name != "published":
-                # The plan has removed no message, so it must not explain any offset.
+                # Only a published plan explains the removal of an offset.
                 connection.execute(
                     tables.plan_ranges.delete().where(tables.plan_ranges.c.topic == row.topic, tables.plan_ranges.c.plan_id == row.plan_id)
                 )

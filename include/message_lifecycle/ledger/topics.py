@@ -65,7 +65,7 @@ class TopicState(Part):
         Args:
             topic: The topic.
             consumer: The consumer's name.
-            partition: The partition.
+            partition: The partition that the offset belongs to.
             offset: The last processed offset.
             at: Never moves back, because a late commit must not make a consumer look silent. None (unknown) lasts until a commit gives a
                 time. Meanwhile the consumer never falls silent.
@@ -186,7 +186,7 @@ class TopicState(Part):
                 put(connection, tables.accepted_views, topic=key_of(topic), settings=settings_to_json(values))
 
     def accepted_view(self, topic: TopicName) -> Mapping[str, Value | None] | None:
-        """Return these settings. None: this ledger knows no compaction of the topic."""
+        """Return the settings that shaped the topic's compacted view. None: this ledger knows no compaction of the topic."""
         return self._settings_in(tables.accepted_views, topic)
 
     def _settings_in(self, table: Table, topic: TopicName) -> Mapping[str, Value | None] | None:
@@ -218,7 +218,9 @@ class TopicState(Part):
     def note_topic(self, topic: TopicName, *, anew: bool) -> None:
         """Record that the topic has its present form since now: it is new, has other settings, or was restored.
 
-        A new topic also counts as settled now.
+        Args:
+            topic: The topic.
+            anew: The topic is new, so nothing was due before now.
         """
         with self._database.writing() as connection:
             at = self._database.now(connection)
@@ -367,7 +369,7 @@ class Documents(Part):
 
         Args:
             topic: The topic.
-            changes: The changes of the topic's own settings.
+            changes: The changes of settings and owners below the topic, of users and documents.
             check: Receives the settings after the changes, and raises if they do not fit together (SNP-5). Concurrent changes wait or are
                 included. `check` must not query the ledger.
 
@@ -402,7 +404,7 @@ def _value(setting: str, text: str, where: str) -> Value:
     """Parse without pydantic, because every due check reads settings.
 
     Raises:
-        CorruptRecord: Nobody understands the value, so it would keep nothing.
+        CorruptRecord: The value is not readable. Without an error, the setting would keep nothing.
     """
     known = BY_NAME.get(setting)
     if known is None:

@@ -148,7 +148,7 @@ class SnapshotDocument:
         dropped: Snapshots that leave.
         purge_from: The first change that leaves.
         purge_before: Every change that leaves is below this server_seq.
-        reason: The lowest bound.
+        reason: The name of the lowest bound.
         bounds: Every bound that planning met, as (name, lowest server_seq that stays).
     """
 

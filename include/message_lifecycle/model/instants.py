@@ -163,7 +163,10 @@ class InvalidTtl(ValueError):
 
 
 def parse_ttl(value: bytes, *, reject_zero: bool = False) -> OwnTtl:
-    """Read the header's value: never, microseconds of at least one second rounded up (TTL-3), or no TTL for zero. Raises InvalidTtl."""
+    """Read the header's value: never, a duration, or no TTL for zero. Raises InvalidTtl, also for a duration below one second (TTL-1).
+
+    A fraction of a microsecond is rounded up, because a deadline may only be rounded later (TTL-3).
+    """
     text = _without_leading_spaces(value)
     if text.lower() == b"never":
         return OwnTtl(never=True)

@@ -27,7 +27,7 @@ ObligationKind = Literal[
 ]
 """The kinds of obligations.
 
-`refused`: more than half of a batch was refused, and nobody has replayed or accepted the rows. `unknown`: the work of an operation could
+`refused`: more than half of a batch was refused, and nobody has resolved the refused rows. `unknown`: the work of an operation could
 not be judged, so the topic is not ok.
 """
 ObligationState = Literal["late", "held", "due", "idle"]

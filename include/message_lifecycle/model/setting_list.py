@@ -155,7 +155,7 @@ _PERIODS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_
 
 
 def _shorter_history_is_tighter(period: int | str | None) -> float:
-    """Compare the lengths of two periods, roughly. None: age keeps nothing."""
+    """The shorter, the tighter. Lengths are rough, because only comparisons use them. None: age keeps nothing."""
     if period == "permanent":
         return float("-inf")
     if isinstance(period, str):

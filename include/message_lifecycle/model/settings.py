@@ -238,7 +238,7 @@ class Policy:
 
     @property
     def changes_max_age(self) -> int | str | None:
-        """Seconds, or calendar units for `app.sparing`. None: age keeps no change (SNP-9)."""
+        """Seconds, or calendar units for `app.document_facts`. None: age keeps no change (SNP-9)."""
         period = self["changes_max_age"]
         assert period is None or isinstance(period, int | str)
         return period

@@ -48,7 +48,7 @@ def created(given: Mapping[str, object], *, where: str) -> dict[str, Value]:
 def given_when_made(server: Mapping[str, Value], own: Mapping[str, Value]) -> dict[str, Value]:
     """Return the server's values that a new topic with these own settings stores (`Setting.when_made`).
 
-    A mirror gets none, because it has its origin's segments.
+    A mirror gets none, because it has its origin's segments. A topic of documents gets none either.
     """
     if of_documents(own) or role_of(own) == "mirror":
         return {}

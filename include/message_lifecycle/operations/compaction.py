@@ -157,7 +157,7 @@ def plan_purge(facts: Facts, policy: Policy, horizons: Mapping[int, int], *, as_
         facts: With the topic's readers except compaction, whose horizon bounds every run anyway.
         policy: The topic's policy.
         horizons: The last compacted offset of each partition. A missing partition loses nothing.
-        as_of: Judge ages at this instant.
+        as_of: Consumers that are silent at this instant hold nothing.
     """
     log, readers = facts.log, barriers(facts.consumers, policy, as_of)
     spared = SparedOffsets(facts.spared)

@@ -30,7 +30,7 @@ def markers(
     Args:
         gone: The removed messages, each with its reason.
         live_keys: Keys of the remaining messages, markers left out.
-        as_of: The instant of the sweep. No marker has an older append time.
+        as_of: The instant of the plan. No marker has an older append time.
         marker_ttl_us: The lifetime of a marker, in microseconds.
         newest: The newest known append_time of each partition.
     """
@@ -71,7 +71,7 @@ def plan(facts: Facts, policy: Policy, removals: tuple[int, ...] | None, *, as_o
         facts: The facts of the topic.
         policy: The topic's policy.
         removals: Snapshots in which another writer removed messages since the last sweep, oldest first. None: unknown.
-        as_of: Judge ages at this instant.
+        as_of: The instant of the sweep.
     """
     owed = removals if removals and policy.marker_ttl_us is not None and policy.cleaner_enabled else ()
     return replace(

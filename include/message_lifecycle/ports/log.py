@@ -165,7 +165,9 @@ class Witnesses(Protocol):
     def seen(self, name: TopicName, *, anew: bool = False) -> Sequence[SeenTable]:
         """Return the topic's log and compacted view, with our newest commit on each by the table's own witnesses.
 
-        The flag asks the catalog again, even inside `Topics.look`.
+        Args:
+            name: The topic.
+            anew: Ask the catalog again, even inside `Topics.look`.
 
         Raises:
             LogStateLost: The witnesses are missing or disagree.

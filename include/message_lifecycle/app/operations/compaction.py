@@ -84,7 +84,7 @@ class Compaction(Operation):
         new, due = sum(tail.rows for tail in facts.tails), compaction.is_due(facts.view, policy, as_of=as_of)
         if plan.is_empty or (not due and _too_few(_new_bytes(facts), policy)):
             return [replace(nothing, held=plan.held)]
-        # A new message may have come in long after its own time, after a run that found nothing. So its own time counts.
+        # A new message may have come in long after its own time. A run that found nothing has not seen it, so `since` is not `exact`.
         times = [plan.due_since, *_oldest_new(s, facts)]
         since = min((at for at in times if at is not None), default=None)
         # If only the view has due messages, their number is not known before the view is read.

@@ -112,7 +112,7 @@ class SnapshotWithPurge(OfDocuments):
         return f"{made} snapshots, {removed} of {rows_in} changes in {len(plan.on_snapshots.documents)} documents go"
 
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
-        """Return the store's frames, and for a purge the number of documents with a client that still needs purged changes."""
+        """Return the store's frames, and the number of documents that the ledger forbids to purge (see `unsynced`)."""
         # Clients come and go while a topic is staged. If they now need staged changes, the topic is planned again instead of blocked.
         _check_clients(s, plan, staged)
         frames = super().evidence(s, plan, staged, policy)

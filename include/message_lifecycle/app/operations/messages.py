@@ -433,7 +433,7 @@ def _of_ranges(s: Services, log: LogState, view: ViewState, request: RemoveRange
 
 
 def _of_span(s: Services, log: LogState, view: ViewState, request: TruncateLog | RemoveNullKeys) -> Offsets:
-    """Return all offsets of the span that the view has. An older message of a key has a lower offset, so it is in the span, too."""
+    """Return the offsets of the requested messages that the view has. An older message of a key is in the span, too: its offset is lower."""
     span, chosen = span_of(request), set[int]()
     for row in s.stores.view.view_rows(log.topic, view, partition=request.partition, start=span.start):
         if row.message.offset >= span.stop:

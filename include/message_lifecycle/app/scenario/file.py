@@ -177,7 +177,7 @@ class CorruptStep(_Strict):
 
 
 class DeleteStep(_Strict):
-    """Delete single messages at a person's request."""
+    """Remove messages at a person's request: single offsets, a key's messages, messages without a key, or the beginning of the log."""
 
     offsets: Offsets | None = None
     key: Bytes = None

@@ -167,7 +167,7 @@ class StatusView(View):
     )  # fmt: skip
 
     def shown(self) -> Iterator[Block]:
-        """Yield the topic's problems and obligations, or nothing if all is in order."""
+        """Yield the topic's problems, notes and open obligations, or nothing if it has none."""
         notes = [*self.problems, *self._notes()] if self.is_read else self.problems
         obliged = [one for one in self.obligations or () if one.state != "idle"]
         if notes or obliged:

@@ -223,7 +223,7 @@ def _cannot_undo(plan_id: str, reason: str, *, code: str) -> Refused:
 
 
 def not_published(plan_id: str, found: str) -> Refused:
-    """The plan was never published, so an undo has no message to restore."""
+    """No part of the plan was ever published, so an undo has nothing to restore."""
     return _cannot_undo(plan_id, f"it is {found}, and only a published plan has removed anything", code="NotPublished")
 
 
@@ -362,7 +362,7 @@ def no_receipt(request_id: str, state: str) -> BadInput:
 
 
 def nothing_forbidden(request_id: str, why: str) -> Refused:
-    """The request forbids no key (any more), so nobody can allow it."""
+    """The request forbids no key (any more), so there is no key to allow again."""
     return Refused(f"erasure request {request_id} forbids no key: {why}.", code="NothingForbidden")
 
 
