@@ -1,8 +1,8 @@
 """### Quarantine
 
-Removes refused rows older than `quarantine_max_age` (30 days) from the quarantine next to each topic of a table, in whole files. Every
-removal is planned, checked on a staged copy, published in one commit, and verified. A legal hold on a topic keeps its quarantine. If no row
-has reached its age, the run ends after `due`, skipped, without starting Spark.
+Removes refused rows older than `quarantine_max_age` (30 days) from the quarantine next to each topic of a table, in whole files. Rows
+that came in again by a replay do not wait for that age. Every removal is planned, checked on a staged copy, published in one commit, and
+verified. A legal hold on a topic keeps its quarantine. If no row is due, the run ends after `due`, skipped, without starting Spark.
 """
 
 from __future__ import annotations

@@ -202,7 +202,7 @@ def sync(
         s: The stores, the ledger and the settings.
         name: The topic.
         document: The document's name.
-        client: The client's name.
+        client: The name of the client that has synchronised.
         server_seq: The newest server_seq that the client has.
         at: The time of the request. None: unknown.
         epoch: The epoch that the client knows. None: the current epoch.
@@ -252,7 +252,7 @@ def detach(s: Services, name: TopicName, document: str, *, client: str, epoch: i
         s: The stores, the ledger and the settings.
         name: The topic.
         document: The document's name.
-        client: The client's name.
+        client: The name of the client to forget.
         epoch: The epoch that the client knows. None: the current epoch.
 
     Returns:

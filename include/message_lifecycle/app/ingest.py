@@ -48,8 +48,8 @@ def ingest(
     """Take every file of the folder (or the one file) that the topic has not taken yet; see IngestResult.
 
     Args:
-        topic: The topic's name.
-        path: The folder or file.
+        topic: The name of the topic that takes the messages.
+        path: The folder, or the single file, to take.
         key: The name of the field with the key.
         value: The name of the field with the value. None: the value is the whole record as JSON.
         append_time: The name of the field with the append time.

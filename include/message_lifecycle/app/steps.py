@@ -407,7 +407,7 @@ def _require_tables(s: Services, record: PlanRecord, *, wrong: bool) -> None:
 
 
 def _require_on_main(s: Services, record: PlanRecord) -> None:
-    """Check that the tables still have the commit of a closed, published plan.
+    """Check that the tables have not lost the commit of a closed, published plan. An unknown state passes.
 
     Raises:
         LogRolledBack, LogStateLost: Another engine has changed a table of the topic.

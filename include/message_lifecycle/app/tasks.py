@@ -215,7 +215,7 @@ def verify(*, run: str, plan_id: str | None = None, work: Operation = "message_c
     """Compare the tables with the run's plans and record the outcomes.
 
     Args:
-        run: The run's id.
+        run: The id of the run whose plans to verify.
         plan_id: Verify this plan alone. None: all plans of the run.
         work: The operation of the run.
 
@@ -243,7 +243,7 @@ def _outcome(s: Services, run: str, entry: RunEntry, work: Operation, *, answere
 
     Args:
         s: The stores, the ledger and the settings.
-        run: The run's id.
+        run: The id of the run that worked on the topic.
         entry: The run's entry for the topic.
         work: The operation of the run.
         answered: The tasks after a person's answer have ended. Otherwise an approved plan may still be in these tasks.

@@ -195,7 +195,7 @@ def repair(s: Services, name: TopicName, *, by: str, text: str, accept_rollback:
         give_up_tables: The person says that missing tables will not return.
 
     Raises:
-        NothingToRepair: The witnesses agree.
+        NothingToRepair: The witnesses agree, and no table is missing.
         LogRolledBack: A table was rolled back, and the person has not accepted that.
     """
     s.ledger.check(name, s.topics.describe(name).ledger)

@@ -15,8 +15,8 @@ def rows_suite(plan: Plan, staged: Staged, *reasons: RemovalReason) -> Suite:
     Frame `rows`: one row per file that loses single messages.
 
     Args:
-        plan: The plan.
-        staged: The staged change.
+        plan: The plan that names the messages.
+        staged: The change as the store has staged it.
         reasons: The reasons of the operation. No other reason counts, whatever the plan says.
     """
     removals = plan.on_log.mark + staged.superseded
@@ -197,8 +197,8 @@ def markers_suite(plan: Plan, staged: Staged, policy: Policy, *, owed: bool = Tr
         marked: One row about all markers.
 
     Args:
-        plan: The plan.
-        staged: The staged change.
+        plan: The plan that empties the keys.
+        staged: The change as the store has staged it, with its markers.
         policy: The topic's policy.
         owed: The removed messages require markers.
     """

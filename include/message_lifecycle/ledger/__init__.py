@@ -64,7 +64,7 @@ class Identity(Part):
         """Check that this ledger may delete from the topic. Raises LedgerMismatch.
 
         Args:
-            topic: The topic.
+            topic: The topic to delete from.
             found: The identity in our newest commit on the topic.
         """
         if found is None:

@@ -167,7 +167,7 @@ def plan_from_json(document: str, plan_id: str, text_id: str | None = None) -> P
 
     Args:
         document: The plan's text.
-        plan_id: The plan's id.
+        plan_id: The id that the ledger has recorded for the plan.
         text_id: The hash of the text after an erasure removed a name from it. None if no erasure did.
 
     Raises:

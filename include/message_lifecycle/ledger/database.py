@@ -342,7 +342,7 @@ class Part:
         """Read in a separate transaction.
 
         Args:
-            query: The query.
+            query: A query with the names of `given`.
             given: Values for the query's names.
         """
         with self._database.reading() as connection:
@@ -353,7 +353,7 @@ class Part:
 
         Args:
             every: A query over the rows of all topics with the column `topic`. Pass the same object at each call.
-            topic: The topic.
+            topic: The topic of the rows.
             one: The same query for the topic `of_topic` alone, if a condition on the column `topic` would read too much.
         """
         looked = self._in_look(every, "topic", key_of(topic))
@@ -430,7 +430,7 @@ class Locks(Part):
         tables, so a wrong clock of this machine fails here.
 
         Args:
-            topic: The topic.
+            topic: The topic to lock.
             wait_seconds: How long to wait. None waits without limit.
             purpose: The name of the lock among the topic's locks. Empty: the lock of plans.
         """

@@ -51,8 +51,8 @@ class Ingest(Part):
         Calling again for the same open batch returns its files.
 
         Args:
-            topic: The topic.
-            batch_id: The batch's id.
+            topic: The topic that ingests the files.
+            batch_id: The id of the new batch, or of the batch that is still open.
             files: The files of the batch.
             mapping: How records become messages, as JSON.
             instead_of: Batches whose messages were removed. The same transaction frees their files.
@@ -183,7 +183,7 @@ class Ingest(Part):
         """Record that the table has the batch's commit. Repeating the call changes nothing.
 
         Args:
-            batch_id: The batch's id.
+            batch_id: The id of the batch that has ended.
             snapshot_id: None: every row went to the quarantine.
             rows: Messages that the batch appended.
             quarantined: Rows that the batch refused.

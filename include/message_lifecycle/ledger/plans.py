@@ -94,7 +94,7 @@ class Plans(Part):
         """Return the operation's plans that were published after that plan, oldest first.
 
         Args:
-            topic: The topic.
+            topic: The topic of the plans.
             plan_id: The id of the earlier plan.
             operation: The operation of the plans.
             or_failed: Include failed plans: plans that failed before their commit, and plans whose verification found a difference.

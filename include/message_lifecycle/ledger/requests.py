@@ -124,9 +124,9 @@ class Holds(Part):
         """Record that the plan `undone_by` took the plan back, and the restored ranges. Repeating the call changes nothing.
 
         Args:
-            topic: The topic.
-            plan_id: The plan that was undone.
-            undone_by: The undo's plan.
+            topic: The topic of both plans.
+            plan_id: The id of the plan that was undone.
+            undone_by: The id of the undo's plan.
             ranges: The offsets that came back.
             instead_of: The undo that this undo replaces. The former undo made only the first of its two commits, and this one restored the
                 rest. Or an older catalog has lost the former undo. A release of its messages is void.
@@ -150,7 +150,7 @@ class Holds(Part):
         """Return the topic's undone plans, the oldest first, released ones too.
 
         Args:
-            topic: The topic.
+            topic: The topic of the plans.
             at: A partition and an offset. Return only plans whose undo restored this message, with the one range that covers it.
         """
         rows = self._of_topic(_ALL_UNDONE, topic)
@@ -394,7 +394,7 @@ class Erasures(Part):
         """Remove a document's name from the records of a topic, in one transaction. Repeating the call changes nothing.
 
         Args:
-            topic: The topic.
+            topic: The topic that had the document.
             matches: Returns True for the name to remove.
             word: The substitute for the name, which must not be a name itself.
         """

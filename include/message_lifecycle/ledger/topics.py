@@ -63,7 +63,7 @@ class TopicState(Part):
         then need the older messages.
 
         Args:
-            topic: The topic.
+            topic: The topic that the consumer reads.
             consumer: The consumer's name.
             partition: The partition that the offset belongs to.
             offset: The last processed offset.
@@ -219,7 +219,7 @@ class TopicState(Part):
         """Record that the topic has its present form since now: it is new, has other settings, or was restored.
 
         Args:
-            topic: The topic.
+            topic: The topic that is new or has changed.
             anew: The topic is new, so nothing was due before now.
         """
         with self._database.writing() as connection:
@@ -368,7 +368,7 @@ class Documents(Part):
         """Apply every change in one transaction, or none.
 
         Args:
-            topic: The topic.
+            topic: The topic of the documents.
             changes: The changes of settings and owners below the topic, of users and documents.
             check: Receives the settings after the changes, and raises if they do not fit together (SNP-5). Concurrent changes wait or are
                 included. `check` must not query the ledger.

@@ -41,7 +41,7 @@ class Witnesses(Part):
         """Record these tables next to the topic's log. A table that a person gave up counts again.
 
         Args:
-            topic: The topic.
+            topic: The topic that the tables belong to.
             kinds: The kind of each table by its uuid.
         """
         with self._database.writing() as connection:
@@ -86,7 +86,7 @@ class Witnesses(Part):
         """Keep these commits as the newest ones of their tables.
 
         Args:
-            topic: The topic.
+            topic: The topic that the tables belong to.
             found: The newest commit on each table.
             by: The person who repaired the state or accepted a rollback. Without one, an older commit never replaces a newer one.
             text: Why that person did so.

@@ -190,7 +190,7 @@ class RestoreDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuarantinedFile:
-    """One file of the quarantine. Every row of the file has reached its age (QUA-1).
+    """One file of the quarantine. Every row of the file has reached its age (QUA-1), or came in again by a replay.
 
     An undo restores the file as a copy under a fresh path (DEL-7). `oldest_at` and `newest_at` say when the rows were refused.
     """

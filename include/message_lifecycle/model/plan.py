@@ -167,7 +167,7 @@ class Held:
     holder: Holder
     detail: str
     reason: RemovalReason = "expiry"
-    """`expiry` for whole segments. Any other reason is about single messages."""
+    """`expiry` or `compacted` for whole segments. Any other reason is about single messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -399,7 +399,7 @@ class Plan:
 
     @cached_property
     def restored_rows(self) -> int:
-        """The number of messages that return to the log, changes of documents, or rows of the quarantine."""
+        """The number of messages that return to the log or with their topic, changes of documents, or rows of the quarantine."""
         rows = sum(part.rows for part in self.on_log.back) + sum(file.rows for file in self.on_quarantine.files_back)
         rows += sum(part.changes for part in self.on_changes.documents_back)
         return rows + sum(table.rows for table in self.restored_tables if not table.table)

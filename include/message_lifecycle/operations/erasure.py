@@ -37,7 +37,7 @@ def plan(
     """Plan the erasure. The plan is empty if no table holds the key, and then history stays.
 
     Args:
-        topic: The topic.
+        topic: The topic to erase the key from.
         requirements: The conditions that must still hold at the commit.
         policy: The topic's policy.
         request: The id of the request, and the key's keyed hash.

@@ -41,7 +41,7 @@ def plan(
     """Plan which files may go at `as_of`.
 
     Args:
-        topic: The topic.
+        topic: The topic next to the quarantine.
         state: The files of the quarantine.
         policy: The topic's policy.
         accepted: The settings under which removals were last accepted.

@@ -84,7 +84,7 @@ def services(ctx: typer.Context) -> Services:
 
 
 def find_topic(ctx: typer.Context, text: str) -> tuple[Services, TopicName]:
-    """Return the services, and the topic as `topic_of` finds it."""
+    """Return the services, and the topic's name from its text. Raises InvalidName."""
     s = services(ctx)
     return s, TopicName.parse(text)
 

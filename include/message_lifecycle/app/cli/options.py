@@ -107,7 +107,7 @@ def settings_of(texts: list[str], where: str) -> dict[str, Value]:
 
 
 def changes_of(settings: list[str], unset: list[str], where: str) -> dict[str, Value | None]:
-    """Return the changed settings: a new value for each setting of --set, None for each setting of --unset."""
+    """Return the changed settings: the new value of each given setting, None for each setting of --unset."""
     given = settings_of(settings, where)
     both = sorted(set(given) & set(unset))
     if both:

@@ -40,7 +40,7 @@ class OfQuarantine(Operation):
 
 
 class Quarantine(OfQuarantine):
-    """Removes files whose rows have all reached their age, by metadata only."""
+    """Removes files whose rows have all reached their age, or came in again by a replay. Planning reads metadata only."""
 
     name = "quarantine"
     command = "quarantine"

@@ -271,7 +271,7 @@ def plan_view(plan: Plan, staged: Staged | None = None, *, names: Sequence[str] 
     """Return the view of a plan without its record, as `plan --dry-run` shows it.
 
     Args:
-        plan: The plan.
+        plan: The plan to show.
         staged: The staged change, if the plan was staged.
         names: The names of the files. Without them, the view has their number and digest.
     """
