@@ -178,7 +178,10 @@ class Ledger(Identity, Plans, Runs, TopicState, Documents, Ingest, Holds, Erasur
         return self._database.look()
 
     def start_anew(self, topic: TopicName) -> None:
-        """Forget readers, copies and clients of the name before a topic is made."""
+        """Reset the progress of readers and copies of the name, and forget its clients, before a topic is made.
+
+        Readers stay registered.
+        """
         with self._database.writing() as connection:
             forget_progress(connection, topic)
             forget_documents(connection, topic)

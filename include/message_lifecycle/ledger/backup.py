@@ -26,11 +26,11 @@ from message_lifecycle.ledger.schema import create_tables, require_current, requ
 
 _ROWS_AT_ONCE = 500
 _DOCUMENTS_AT_ONCE = 4
-"""A plan's document may have 8 MB."""
+"""The number of rows to read at once from the table of documents. A plan's document may have 8 MB."""
 FORMAT = "message_lifecycle ledger backup 1"
 _PORTION_ROWS = 500
 _PORTION_BYTES = 4_000_000
-"""A plan's document may have 8 MB. The reader yields rows before many documents are in memory."""
+"""The size at which the reader of a backup yields rows, so that few documents are in memory. A plan's document may have 8 MB."""
 
 Portion = tuple[str, list[dict[str, object]]]
 
