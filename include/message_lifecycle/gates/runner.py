@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from great_expectations.core.expectation_validation_result import ExpectationValidationResult
 
-Told = Mapping[str, Any]
-"""What Great Expectations tells of one part of a check."""
+ResultDetails = Mapping[str, Any]
+"""The details of one part of a check, as Great Expectations reports them."""
 logger = logging.getLogger(__name__)
 
 
@@ -189,14 +189,14 @@ def _finding(declared: Declared, results: Mapping[Part, ExpectationValidationRes
     return finding(declared, replace(seen, named=named), passed=passed)
 
 
-def _errors(info: Told) -> Iterator[str]:
+def _errors(info: ResultDetails) -> Iterator[str]:
     """Return the messages of raised errors. Great Expectations gives them directly or by the id of a metric."""
     for entry in [info] if "raised_exception" in info else info.values():
         if entry["raised_exception"]:
             yield str(entry["exception_message"])
 
 
-def _seen(test: Test, told: Mapping[Asks, Told]) -> Seen:
+def _seen(test: Test, told: Mapping[Asks, ResultDetails]) -> Seen:
     match test:
         case Same():
             return Seen()
@@ -217,6 +217,6 @@ def _seen(test: Test, told: Mapping[Asks, Told]) -> Seen:
             assert_never(never)
 
 
-def _unexpected(result: Told) -> int:
+def _unexpected(result: ResultDetails) -> int:
     """Return the number of unexpected values. Without rows Great Expectations returns None, and another part fails for that."""
     return result["unexpected_count"] or 0
