@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from secrets import token_hex
 
@@ -21,7 +22,9 @@ from message_lifecycle.model.document import Synced
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.engine import engine_of_process
+from message_lifecycle.stores.iceberg.view_file import drop_stream
 from message_lifecycle.stores.iceberg.writer import IcebergWriter
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("lake_environment", "erasure_secret")]
@@ -47,10 +50,18 @@ run_application(main)
 """
 
 
-def test_each_operation_has_a_job_that_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def stream() -> Iterator[str]:
+    """The lake is the user's, too: a topic that stays there, with a ledger that is gone, would fail every run."""
+    name = f"jobs-{token_hex(4)}"
+    yield name
+    drop_stream(Tables().catalog, TopicName(stream=name, topic="any").namespace)
+
+
+def test_each_operation_has_a_job_that_names_it(stream: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LIFECYCLE_LEDGER_URL", f"sqlite:///{tmp_path}/ledger")
     migrate_ledger(os.environ["LIFECYCLE_LEDGER_URL"])
-    s, stream = lake(), f"jobs-{token_hex(4)}"
+    s = lake()
     topics = ("view", "ttl", "documents", "erased", "taken")
     view, ttl, documents, erased, taken = (TopicName(stream=stream, topic=topic) for topic in topics)
     create_topic(s, taken, partitions=2, settings={})

@@ -15,6 +15,10 @@ import pytest
 from tests.effort import sample
 
 from lifecycle_local.layout import venv_bin
+from message_lifecycle.app.wiring import lake
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.view_file import drop_stream
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 MARK = "LIFECYCLE_TEST_MARK"
@@ -36,6 +40,12 @@ def topic(embedded: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     done("topic", "create", name, "--set", "message_expiry=3600", "--set", "max_removed_fraction=1.0", "--set", "segment_size_bytes=20000")
     done("ingest", name, str(file), "--key-field", "k", "--time-field", "t", "--time-unit", "s")
     yield name
+    # The lake and the ledger are the user's, too.
+    ours = TopicName.parse(name)
+    drop_stream(Tables().catalog, ours.namespace)
+    for known in lake().ledger.known_topics():
+        if known.stream == ours.stream:
+            done("topic", "forget", str(known), "--by", "a test", "--why", "it is over")
 
 
 def command(*words: str) -> list[str]:
