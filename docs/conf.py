@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import ast
 import re
+from base64 import b64encode
+from html import escape
 from inspect import cleandoc, getmembers, isclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import mermaidx
 import typer
+from sphinx.errors import ExtensionError
 from sphinx.ext.napoleon import Config, GoogleDocstring
 from typer.cli import get_docs_for_click
 
@@ -22,7 +26,6 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 KINDS = {kind.__name__: kind.exit_code for kind in (errors.LifecycleError, errors.BadInput, errors.Refused, errors.Unavailable)}
-TRANSITION = re.compile(r"^ *(\S+) --> (\S+)(?:: (.*))?$", re.MULTILINE)
 
 
 def commands() -> str:
@@ -73,10 +76,14 @@ def as_page(name: str) -> str:
     return text.replace("](CONTRIBUTING.md", "](contributing.md").replace("](README.md", "](start.md")
 
 
-def as_table(diagram: re.Match[str]) -> str:
-    """Return the transitions of a Mermaid state diagram as a table, because the site loads no script from elsewhere."""
-    rows = [f"| {before} | {event} | {after} |\n".replace("[*]", "") for before, after, event in TRANSITION.findall(diagram[1])]
-    return "| state | event | next state |\n|---|---|---|\n" + "".join(rows)
+def as_picture(diagram: re.Match[str]) -> str:
+    """Return a Mermaid diagram as a picture within the page, because the site loads no script. Its title is `accTitle` of the diagram."""
+    svg = mermaidx.render(diagram[1]).svg()
+    title, width = re.search("accTitle: (.*)", diagram[1]), re.search('viewBox="[^ ]+ [^ ]+ ([0-9]+)', svg)
+    if not title or not width:
+        raise ExtensionError(f"A diagram needs a title (accTitle) and a width:\n{diagram[1]}")
+    data = b64encode(svg.encode()).decode()
+    return f'<img class="diagram" alt="{escape(title[1])}" width="{width[1]}" src="data:image/svg+xml;base64,{data}">\n'
 
 
 def fill(_app: Sphinx, _name: str, source: list[str]) -> None:
@@ -85,7 +92,7 @@ def fill(_app: Sphinx, _name: str, source: list[str]) -> None:
         mark = f"<!-- generated: {write.__name__} -->"
         if mark in source[0]:
             source[0] = source[0].replace(mark, write())
-    source[0] = re.sub(r"^```mermaid\n(.*?)^```$", as_table, source[0], flags=re.MULTILINE | re.DOTALL)
+    source[0] = re.sub(r"^```mermaid\n(.*?)^```$", as_picture, source[0], flags=re.MULTILINE | re.DOTALL)
 
 
 def read_docstring(app: Sphinx, what: str, name: str, documented: object, options: Any, lines: list[str]) -> None:

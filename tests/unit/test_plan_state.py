@@ -206,14 +206,17 @@ def test_a_verb_in_any_state_does_what_the_table_says(monkeypatch: pytest.Monkey
 
 
 def picture() -> str:
-    """Return `LIFE` as the page shows it, without the arrows for a report that replaces another and for an end without a result."""
+    """Return `LIFE` as the page shows it, without the arrows for another stage or report and for an end without a result."""
     moves: dict[tuple[PlanState, PlanState], list[str]] = {}
     for event, row in LIFE.items():
         for state, after in row.items():
-            if event is not Event.END and not {state, after} <= {PASSED, ASKED, BLOCKED} and state is not after:
+            again = after in (STAGED, PASSED, ASKED, BLOCKED) and state in (PASSED, ASKED, BLOCKED)
+            if event is not Event.END and not again and state is not after:
                 moves.setdefault((state, after), []).append(event.value)
     arrows = [f"    {state} --> {after}: {', '.join(events)}" for (state, after), events in moves.items()]
-    return "\n".join(["```mermaid", "stateDiagram-v2", "    [*] --> planned", *arrows, "    closed --> [*]", "```"])
+    return "\n".join(
+        ["```mermaid", "stateDiagram-v2", "    accTitle: The states of a plan", "    [*] --> planned", *arrows, "    closed --> [*]", "```"]
+    )
 
 
 def planning_table() -> str:
