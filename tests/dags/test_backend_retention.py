@@ -23,7 +23,8 @@ from message_lifecycle.ledger import migrate_ledger
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.ports import MessageWriter
-from tests.dags.conftest import ROOT
+from tests.dags.conftest import parse
+from tests.effort import hunt
 from tests.errors import raises
 
 pytestmark = pytest.mark.airflow
@@ -33,13 +34,6 @@ AS_OF = "2026-01-01T00:00:00Z"
 on_files = pytest.mark.parametrize("beside", ["json_file"], indirect=True)
 """For what the kind of backend makes no difference to."""
 YES = {"chosen_options": ["Approve"], "params_input": {"text": "go"}, "responded_by_user": {"id": "1", "name": "ada"}}
-
-
-@pytest.fixture(scope="module")
-def bag() -> Any:
-    from airflow.dag_processing.dagbag import DagBag
-
-    return DagBag(dag_folder=str(ROOT / "dags"))
 
 
 @pytest.fixture
@@ -94,7 +88,7 @@ class Beside:
         writer.append(CLICKS, new, policy_of(services, CLICKS))
 
 
-@pytest.fixture(params=["json_file", pytest.param("redis_streams", marks=pytest.mark.redis)])
+@pytest.fixture(params=["json_file", pytest.param("redis_streams", marks=[hunt, pytest.mark.redis])])
 def beside(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Beside]:
     place = 'root = "files"'
     if request.param == "redis_streams":
@@ -137,10 +131,7 @@ def answer(monkeypatch: pytest.MonkeyPatch, database: None) -> Callable[[dict[st
 
 
 def run(**conf: Any) -> tuple[str, dict[str, str]]:
-    from airflow.dag_processing.dagbag import DagBag
-
-    dag = DagBag(dag_folder=str(ROOT / "dags")).dags["backend_retention"]
-    done = dag.test(run_conf={"as_of": AS_OF, **conf}, logical_date=datetime.now(UTC))
+    done = parse("backend_retention").test(run_conf={"as_of": AS_OF, **conf}, logical_date=datetime.now(UTC))
     states = {ti.task_id: str(getattr(ti.state, "value", ti.state)) for ti in done.get_task_instances()}
     return str(getattr(done.state, "value", done.state)), states
 

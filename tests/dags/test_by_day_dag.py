@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +12,7 @@ from lifecycle_local.layout import project_root
 from message_lifecycle.app.config import interval_seconds
 from message_lifecycle.app.windows import Window, resolve
 from message_lifecycle.model.settings import BY_NAME
-from tests.dags.conftest import ROOT
+from tests.dags.conftest import parse
 from tests.dags.test_run import Stage, run, stage
 
 __all__ = ["stage"]
@@ -21,12 +20,10 @@ pytestmark = pytest.mark.airflow
 
 
 @pytest.fixture
-def bag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """With the shipped configuration, whatever the machine's is."""
-    from airflow.dag_processing.dagbag import DagBag
-
+def parsed(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Both DAGs with the shipped configuration, whatever the machine's is."""
     monkeypatch.setenv("LIFECYCLE_CONFIG", str(project_root() / "include" / "lifecycle.toml"))
-    return DagBag(dag_folder=str(ROOT / "dags"))
+    return {name: parse(name) for name in ("message_cleaner", "message_cleaner_by_day")}
 
 
 def windows(dag: Any, begin: datetime, end: datetime) -> list[Window]:
@@ -38,25 +35,25 @@ def windows(dag: Any, begin: datetime, end: datetime) -> list[Window]:
     return [resolve(run_type="backfill", interval_start=one.start, interval_end=one.end) for one in found]
 
 
-def test_the_shipped_interval_is_ten_minutes_and_the_one_built_in_is_iggys(bag: Any) -> None:
+def test_the_shipped_interval_is_ten_minutes_and_the_one_built_in_is_iggys(parsed: dict[str, Any]) -> None:
     assert interval_seconds("interval") == 600
     assert BY_NAME["interval"].default == 60
     day = datetime(2026, 11, 20, tzinfo=UTC)
-    assert len(windows(bag.dags["message_cleaner"], day, day + timedelta(hours=23, minutes=59))) == 144
+    assert len(windows(parsed["message_cleaner"], day, day + timedelta(hours=23, minutes=59))) == 144
 
 
-def test_a_window_ends_where_the_last_of_its_intervals_ends(bag: Any) -> None:
+def test_a_window_ends_where_the_last_of_its_intervals_ends(parsed: dict[str, Any]) -> None:
     """CLK-1: the end is all that is judged by."""
     begin = datetime(2026, 11, 20, tzinfo=UTC)
     until = begin + timedelta(days=2, hours=23, minutes=59)
-    narrow = windows(bag.dags["message_cleaner"], begin, until)
-    wide = windows(bag.dags["message_cleaner_by_day"], begin, until)
+    narrow = windows(parsed["message_cleaner"], begin, until)
+    wide = windows(parsed["message_cleaner_by_day"], begin, until)
     assert (len(wide), len(narrow)) == (3, 432)
     assert [window.as_of for window in wide] == [narrow[last].as_of for last in (143, 287, 431)]
 
 
-def test_it_does_what_the_cleaner_does(bag: Any) -> None:
-    by_day, cleaner = bag.dags["message_cleaner_by_day"], bag.dags["message_cleaner"]
+def test_it_does_what_the_cleaner_does(parsed: dict[str, Any]) -> None:
+    by_day, cleaner = parsed["message_cleaner_by_day"], parsed["message_cleaner"]
     assert {task.task_id: task.downstream_task_ids for task in by_day.tasks} == {
         task.task_id: task.downstream_task_ids for task in cleaner.tasks
     }
@@ -69,10 +66,10 @@ def test_a_run_by_hand_goes_the_whole_way(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(("dag_id", "skipped"), [("message_cleaner_by_day", True), ("message_cleaner", False)])
-def test_a_run_of_its_own_schedule_is_skipped(bag: Any, stage: Stage, dag_id: str, skipped: bool) -> None:
+def test_a_run_of_its_own_schedule_is_skipped(parsed: dict[str, Any], stage: Stage, dag_id: str, skipped: bool) -> None:
     from airflow.sdk.exceptions import AirflowSkipException
 
-    dag = bag.dags[dag_id]
+    dag = parsed[dag_id]
     end = datetime(2026, 1, 1, tzinfo=UTC)
     scheduled = SimpleNamespace(conf=None, run_type="scheduled", data_interval_start=end - timedelta(days=1), data_interval_end=end)
     for task_id in ("copies", "due"):

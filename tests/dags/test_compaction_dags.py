@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-from tests.dags.conftest import ROOT
-
 pytestmark = pytest.mark.airflow
 
 OPERATIONS = {
@@ -20,13 +18,6 @@ OPERATIONS = {
     "quarantine": "quarantine",
     "storage_reclaim": "reclaim",
 }
-
-
-@pytest.fixture(scope="module")
-def bag() -> Any:
-    from airflow.dag_processing.dagbag import DagBag
-
-    return DagBag(dag_folder=str(ROOT / "dags"))
 
 
 @pytest.fixture(params=OPERATIONS)

@@ -13,7 +13,6 @@ from message_lifecycle.app import tasks
 from message_lifecycle.app.erasures import ask
 from message_lifecycle.app.wiring import memory_world
 from message_lifecycle.model.names import TopicName
-from tests.dags.conftest import ROOT
 from tests.errors import raises
 
 pytestmark = pytest.mark.airflow
@@ -21,10 +20,8 @@ KEY = "customer-17"
 
 
 @pytest.fixture(scope="module")
-def dag() -> Any:
-    from airflow.dag_processing.dagbag import DagBag
-
-    return DagBag(dag_folder=str(ROOT / "dags")).dags["erasure"]
+def dag(bag: Any) -> Any:
+    return bag.dags["erasure"]
 
 
 def test_the_way_from_the_request_to_verified(dag: Any) -> None:

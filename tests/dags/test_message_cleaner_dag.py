@@ -37,13 +37,6 @@ EDGES = {
 
 
 @pytest.fixture(scope="module")
-def bag() -> Any:
-    from airflow.dag_processing.dagbag import DagBag
-
-    return DagBag(dag_folder=str(ROOT / "dags"))
-
-
-@pytest.fixture(scope="module")
 def dag(bag: Any) -> Any:
     return bag.dags["message_cleaner"]
 

@@ -21,13 +21,6 @@ GIVEN = {"erasure": {"request_id": "abcd"}}
 KEY = "a key that is nobody's affair"
 
 
-@pytest.fixture(scope="module")
-def bag() -> Any:
-    from airflow.dag_processing.dagbag import DagBag
-
-    return DagBag(dag_folder=str(ROOT / "dags"))
-
-
 def test_it_is_one_task_that_no_schedule_starts_and_nobody_has_to_unpause(bag: Any) -> None:
     dag = bag.dags["preview"]
     (task,) = dag.tasks

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.dags.conftest import ROOT
+from tests.dags.conftest import parse
 
 pytestmark = pytest.mark.airflow
 
@@ -103,10 +103,7 @@ _days = iter(range(10_000))
 
 def run(conf: dict[str, Any] | None = None, *, dag_id: str = "message_cleaner") -> tuple[str, dict[str, str]]:
     """A run's state, and its tasks'. Each has its own day, and a DAG read anew: a test run keeps the parameters it was given."""
-    from airflow.dag_processing.dagbag import DagBag
-
-    dag = DagBag(dag_folder=str(ROOT / "dags")).dags[dag_id]
-    done = dag.test(run_conf=conf, logical_date=datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=next(_days)))
+    done = parse(dag_id).test(run_conf=conf, logical_date=datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=next(_days)))
     states = {
         f"{ti.task_id}[{ti.map_index}]" if ti.map_index >= 0 else ti.task_id: str(getattr(ti.state, "value", ti.state))
         for ti in done.get_task_instances()
