@@ -28,11 +28,12 @@ from bench.compaction_data import Log
 from bench.compaction_topic import Measured
 from bench.process_tree import Cost, Used, watching
 from lifecycle_local.cluster import Key
-from lifecycle_local.environment import Lake as Settings
-from lifecycle_local.environment import java_options, load_environment, record_archive
+from lifecycle_local.environment import load_environment
 from lifecycle_local.java import STORE_JARS, ensure_jars, find_java
 from lifecycle_local.layout import Layout, find_layout
 from lifecycle_local.s3_server import S3Server, s3_server
+from lifecycle_local.spark_settings import Lake as Settings
+from lifecycle_local.spark_settings import java_options, record_archive
 from message_lifecycle.app.config import LEDGER_URL
 from message_lifecycle.stores.iceberg import java
 

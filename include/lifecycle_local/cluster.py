@@ -14,11 +14,12 @@ from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from lifecycle_local import processes, spark_cluster
-from lifecycle_local.environment import CATALOG, Lake, applied, catalog_settings
+from lifecycle_local.environment import applied
 from lifecycle_local.java import Java
 from lifecycle_local.layout import Layout, venv_python
 from lifecycle_local.postgres import Address
 from lifecycle_local.processes import LOOPBACK, Component, choose_port, kept_port
+from lifecycle_local.spark_settings import CATALOG, Lake, catalog_settings
 from message_lifecycle.app.private_files import secret
 
 if TYPE_CHECKING:

@@ -15,12 +15,12 @@ from typing import Any, Protocol
 
 from lifecycle_local import cluster, postgres
 from lifecycle_local.cluster import Key, store_settings
-from lifecycle_local.environment import session_settings
 from lifecycle_local.java import JARS, STORE_JARS, ensure_jars, find_java
 from lifecycle_local.layout import Layout, find_layout
 from lifecycle_local.processes import kept_port
 from lifecycle_local.rest_server import RestCatalog, serving
 from lifecycle_local.s3_server import s3_server
+from lifecycle_local.spark_settings import session_settings
 from message_lifecycle.model.errors import Unavailable
 from message_lifecycle.stores.iceberg import java
 from message_lifecycle.stores.iceberg.java import Java, Jvm

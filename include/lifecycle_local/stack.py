@@ -14,23 +14,20 @@ from threading import Event
 
 from lifecycle_local import airflow, cluster, postgres, processes, redis, spark_cluster
 from lifecycle_local.airflow import logins_file
-from lifecycle_local.environment import (
-    Lake,
-    applied,
-    archive_path,
-    environment,
-    find_archive,
-    lake_on_disk,
-    read_environment,
-    record_archive,
-    write_environment,
-    write_pyiceberg_conf,
-    write_spark_conf,
-)
+from lifecycle_local.environment import applied, environment, read_environment, write_environment
 from lifecycle_local.java import STORE_JARS, Java, ensure_jars, find_java
 from lifecycle_local.layout import PRIVATE_FOLDER, Layout, find_layout, unusable_place, venv_python
 from lifecycle_local.processes import choose_port, kept_port, only_one
 from lifecycle_local.progress import QUIET, Progress
+from lifecycle_local.spark_settings import (
+    Lake,
+    archive_path,
+    find_archive,
+    lake_on_disk,
+    record_archive,
+    write_pyiceberg_conf,
+    write_spark_conf,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

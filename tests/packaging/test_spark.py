@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from lifecycle_local import postgres
-from lifecycle_local.environment import applied, environment, lake_on_disk, write_pyiceberg_conf, write_spark_conf
+from lifecycle_local.environment import applied, environment
 from lifecycle_local.java import ensure_jars, find_java
 from lifecycle_local.layout import Layout, find_layout
+from lifecycle_local.spark_settings import lake_on_disk, write_pyiceberg_conf, write_spark_conf
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 

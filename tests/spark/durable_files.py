@@ -7,8 +7,8 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from lifecycle_local.environment import DURABLE_FILES
 from lifecycle_local.layout import find_layout, spark_home
+from lifecycle_local.spark_settings import DURABLE_FILES
 from message_lifecycle.stores.iceberg.executors import FIXED_TIME
 
 SOURCE = DURABLE_FILES.with_name("DurableFiles.java")

@@ -17,7 +17,7 @@ from tests.spark.durable_files import compiled, in_jar
 from tests.spark.kill_points import with_ledger
 from tests.spark.lake import Lake, Rows
 
-from lifecycle_local.environment import DURABLE_FILES
+from lifecycle_local.spark_settings import DURABLE_FILES
 from message_lifecycle.app import steps
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.request import RemoveMessages

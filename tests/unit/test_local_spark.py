@@ -13,8 +13,12 @@ from zipfile import ZipFile
 
 import pytest
 
-from lifecycle_local import environment
-from lifecycle_local.environment import (
+from lifecycle_local import spark_settings
+from lifecycle_local.java import Java
+from lifecycle_local.layout import Layout
+from lifecycle_local.postgres import Address
+from lifecycle_local.processes import only_one
+from lifecycle_local.spark_settings import (
     DURABLE_FILES,
     LOG_SETTINGS,
     Lake,
@@ -25,10 +29,6 @@ from lifecycle_local.environment import (
     write_pyiceberg_conf,
     write_spark_conf,
 )
-from lifecycle_local.java import Java
-from lifecycle_local.layout import Layout
-from lifecycle_local.postgres import Address
-from lifecycle_local.processes import only_one
 
 ADDRESS = Address(port=20001, password="not-shown")
 
@@ -142,7 +142,7 @@ Submit = Callable[..., None]
 @pytest.fixture
 def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Submit:
     """Makes a `spark-submit` that records this, and ends so."""
-    monkeypatch.setattr(environment, "spark_home", lambda: tmp_path / "spark")
+    monkeypatch.setattr(spark_settings, "spark_home", lambda: tmp_path / "spark")
 
     def make(content: str = WHOLE, status: int = 0) -> None:
         program(tmp_path / "spark" / "bin" / "spark-submit", SUBMIT.format(folder=tmp_path, content=content, status=status))
