@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Sequence
 
-from message_lifecycle.app.holds import holds_of
 from message_lifecycle.app.services import Services, find_topic
 from message_lifecycle.model.errors import (
     HeldByLegalHold,
@@ -100,6 +99,8 @@ def forget_topic(s: Services, name: TopicName, *, by: str, text: str) -> Outcome
         UnknownTopic: No topic of this name is missing.
         HeldByLegalHold, UnnamedPerson, MixedScripts: The topic stays missing.
     """
+    from message_lifecycle.app.holds import holds_of
+
     by = person_of(by)
     if find_topic(s, name) is not None:
         raise topic_exists(str(name))

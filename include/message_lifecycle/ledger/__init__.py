@@ -6,13 +6,12 @@ from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from sqlalchemy import Connection, Select, bindparam, func, or_, select, update
 from sqlalchemy.sql.dml import ReturningUpdate
 
 from message_lifecycle.ledger import tables
-from message_lifecycle.ledger.backup import Backup, backup, restore
 from message_lifecycle.ledger.database import Clock, Database, Locks, Part, key_of, lock_row, put
 from message_lifecycle.ledger.intake import Ingest, forget_ingest
 from message_lifecycle.ledger.plans import Plans
@@ -25,6 +24,9 @@ from message_lifecycle.model.errors import LifecycleError, future_as_of, ledger_
 from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, format_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.obligation import OF_TOPIC
+
+if TYPE_CHECKING:
+    from message_lifecycle.ledger.backup import Backup
 
 # The records of intentions, in one SQL database (PostgreSQL in production, SQLite in unit tests).
 
@@ -198,6 +200,8 @@ class Ledger(Identity, Plans, Runs, TopicState, Documents, Ingest, Holds, Erasur
 
     def backup(self, path: Path) -> Backup:
         """See `backup.backup`. Raises BackupNotWritten."""
+        from message_lifecycle.ledger.backup import backup
+
         return backup(self._database, path)
 
     def close(self) -> None:
@@ -243,6 +247,8 @@ def migrate_ledger(url: str) -> tuple[int, int]:
 
 def restore_ledger(url: str, path: Path) -> Backup:
     """Fill the empty database at that address from a backup. See `backup.restore`."""
+    from message_lifecycle.ledger.backup import restore
+
     database = Database(url)
     try:
         return restore(database, path)

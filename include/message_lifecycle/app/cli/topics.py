@@ -30,8 +30,6 @@ from message_lifecycle.app.wording import NO_TOPICS, SHORT, count
 from message_lifecycle.model.errors import BadInput, InvalidSetting
 from message_lifecycle.model.names import TopicName, normalise_name
 from message_lifecycle.model.setting_list import Value
-from message_lifecycle.operations.admission import span_doubled
-from message_lifecycle.wire.iggy import decode_create_topic
 
 app = typer.Typer(no_args_is_help=True, help="Make topics, set when their messages go, look at them.")
 
@@ -143,6 +141,7 @@ def describe(ctx: typer.Context, topic: TopicArgument, output: OutputOption = Ou
 def copy(ctx: typer.Context, topic: TopicArgument, output: OutputOption = Output.text) -> None:
     """Copy new messages from the origin of a source or mirror; the origin keeps messages until they are copied."""
     from message_lifecycle.app.topics import copy_topic
+    from message_lifecycle.operations.admission import span_doubled
 
     s, name = find_topic(ctx, topic)
     with working(f"{name}: copying"):
@@ -173,18 +172,18 @@ def list_(
     output: OutputOption = Output.text,
 ) -> None:
     """List the topics, also unreadable topics, and missing topics that nobody has deleted: `lifecycle status` says which."""
-    from message_lifecycle.app.known import all_topics
-    from message_lifecycle.app.requests import deleted_topics
-    from message_lifecycle.app.views.topics import deleted_blocks, deleted_view
-
     s = services(ctx)
-    gone, names = (deleted_topics(s), []) if deleted else ([], all_topics(s))
     wanted = None if stream is None else normalise_name(stream)
     if deleted:
-        found = [deleted_view(s, topic) for topic in gone if wanted in (None, topic.topic.stream)]
+        from message_lifecycle.app.requests import deleted_topics
+        from message_lifecycle.app.views.topics import deleted_blocks, deleted_view
+
+        found = [deleted_view(s, topic) for topic in deleted_topics(s) if wanted in (None, topic.topic.stream)]
         emit(output, found, deleted_blocks(found))
         return
-    shown = [str(name) for name in names if wanted in (None, name.stream)]
+    from message_lifecycle.app.known import all_topics
+
+    shown = [str(name) for name in all_topics(s) if wanted in (None, name.stream)]
     emit(output, shown, shown or NO_TOPICS)
 
 
@@ -268,6 +267,8 @@ class RecordedTopic:
             InvalidHex, WireError: The text is not a CreateTopic command.
             InvalidSetting: The topic has no partitions.
         """
+        from message_lifecycle.wire.iggy import decode_create_topic
+
         command = decode_create_topic(_from_hex(text))
         name = TopicName(stream=normalise_name(str(command.stream_id)), topic=command.name)
         if command.partitions_count == 0:
