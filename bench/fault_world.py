@@ -27,10 +27,10 @@ from bench.fault_lake import SECOND, record_logs, seen, work_of, work_text
 from bench.fault_operations import INGEST, OPERATIONS, OnLake, carried_out, case_of, ingest, name_of, services_of
 from lifecycle_local import postgres
 from lifecycle_local.layout import Layout
-from message_lifecycle.app import views
 from message_lifecycle.app.operations.registry import preview
 from message_lifecycle.app.rendering import as_json
 from message_lifecycle.app.services import Services, policy_of
+from message_lifecycle.app.views.status import status as status_of
 from message_lifecycle.ledger import migrate_ledger, open_ledger
 from message_lifecycle.model.errors import LifecycleError
 from message_lifecycle.model.instants import Instant
@@ -159,7 +159,7 @@ class World:
     def status(self, operation: str) -> None:
         """As a person looks: what cannot be read has a named error."""
         with self._opened(operation) as (s, _), suppress(LifecycleError):
-            views.status(s, None)
+            status_of(s, None)
 
     def finish(self, operation: str, *, seconds_late: int = 0) -> list[str]:
         """Continue as a user does: repeat the command until it finds nothing to do. Return how each run ended.
@@ -183,7 +183,7 @@ class World:
         with self._opened(operation) as (s, _):
             of_lake = Tables()
             there = OPERATIONS[operation].on_records or of_lake.pointers.one((name.namespace, name.table()))
-            status = views.status(s, [name] if there else None)
+            status = status_of(s, [name] if there else None)
             outcomes = [one for _, one in s.ledger.history(name)]
             found = {
                 "rows": _plain(seen(s, name, of_lake)),

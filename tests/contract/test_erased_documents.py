@@ -19,7 +19,7 @@ from message_lifecycle.app.requests import delete_topic, reclaim_deleted
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.topics import create_topic
-from message_lifecycle.app.views import approval_text
+from message_lifecycle.app.views.plans import approval_text
 from message_lifecycle.ledger import Ledger
 from message_lifecycle.model.document import Change
 from message_lifecycle.model.errors import HeldByLegalHold, TopicBusy

@@ -19,7 +19,7 @@ from lifecycle_local.s3_server import Asked as S3Asked
 from lifecycle_local.s3_server import Refused, S3Server
 from lifecycle_local.s3_server import Serve as S3Serve
 from lifecycle_local.worlds import WORLDS
-from message_lifecycle.app import receipts, steps, views, wiring
+from message_lifecycle.app import receipts, steps, wiring
 from message_lifecycle.app.backends import OpenedBackend
 from message_lifecycle.app.config import backends_file
 from message_lifecycle.app.erasures import ask, carry_out
@@ -28,6 +28,7 @@ from message_lifecycle.app.reading import read_compacted
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import alter_topic, keep_view
+from message_lifecycle.app.views.status import status
 from message_lifecycle.ledger import migrate_ledger
 from message_lifecycle.model.erasure import MIN_SECRET_BYTES, ErasureRequest, KeySecret
 from message_lifecycle.model.instants import Instant
@@ -100,7 +101,7 @@ def test_single_messages_go_leave_markers_and_come_back_and_a_key_is_erased(worl
     published(world, name, 11, PurgeKey(key=b"b"))
     erased(world, name, 12, b"c")
     assert b"c" not in {message.key for message in stored(world, name)}
-    (told,) = views.status(world.services, [name])
+    (told,) = status(world.services, [name])
     assert told.messages == len(stored(world, name))
 
 
@@ -397,7 +398,7 @@ def _status(world: World, asked: list[str], *, files: int) -> Counter[str]:
     for at_s in range(files):
         append(world, name, at_s + 1, b"a")
     asked.clear()
-    views.status(world.services, [name])
+    status(world.services, [name])
     return Counter(asked)
 
 

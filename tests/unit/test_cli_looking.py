@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
-from message_lifecycle.app import pages, views
+from message_lifecycle.app import pages
 from message_lifecycle.app.services import policy_of
+from message_lifecycle.app.views.state import runs as runs_of
+from message_lifecycle.app.views.status import status as status_of
+from message_lifecycle.app.views.topics import topic_page
 from message_lifecycle.ledger.codec import corrupt_record
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
@@ -73,8 +76,8 @@ def test_overdue_past_the_bound_fails_when_nothing_named_holds_it(lake: Lake, or
     assert told.document[0]["overdue"]["messages"] == (5 if status else 0)
     assert bool(re.search(r"(?<!max_)overdue", lake.say("status").out)) is bool(status)
     assert lake.say("status").status == status
-    page = " ".join(pages.topic(base="/b", page=views.topic_page(lake.services, orders)).split())
-    overview = pages.overview(base="/b", status=views.status(lake.services), runs=[])
+    page = " ".join(pages.topic(base="/b", page=topic_page(lake.services, orders)).split())
+    overview = pages.overview(base="/b", status=status_of(lake.services), runs=[])
     for html in (page, overview):
         assert ('badge bad">attention' in html, "5 overdue" in html) == (bool(status), bool(status))
 
@@ -89,8 +92,8 @@ def test_what_a_hold_keeps_is_due_and_never_called_overdue(lake: Lake, orders: T
         0,
         {"hold"},
     )
-    said = [lake.say("status").out, pages.topic(base="/b", page=views.topic_page(lake.services, orders))]
-    said.append(pages.overview(base="/b", status=views.status(lake.services), runs=[]))
+    said = [lake.say("status").out, pages.topic(base="/b", page=topic_page(lake.services, orders))]
+    said.append(pages.overview(base="/b", status=status_of(lake.services), runs=[]))
     assert not any(re.search(r"(?<!max_)\boverdue", text.split("<h2>Settings")[0].partition("</style>")[2] or text) for text in said[:1])
     assert all("overdue" not in re.sub(r"(?s)<style.*?</style>|<h2>Settings.*", "", text) for text in said[1:])
     assert all('badge wait">held' in text for text in said[1:])
@@ -122,9 +125,9 @@ def test_an_undone_plan_is_undone_in_every_list(lake: Lake, orders: TopicName) -
     lines = [line for line in lake.say("ledger", "list").out.splitlines() if plan_id[:8] in line]
     assert [("undone" in line, "published" in line) for line in lines] == [(True, False)]
     assert "(undone)" in lake.say("status").out
-    html = pages.topic(base="/b", page=views.topic_page(lake.services, orders))
+    html = pages.topic(base="/b", page=topic_page(lake.services, orders))
     assert 'badge wait">undone' in html
-    assert 'badge wait">undone' in pages.overview(base="/b", status=views.status(lake.services), runs=views.runs(lake.services))
+    assert 'badge wait">undone' in pages.overview(base="/b", status=status_of(lake.services), runs=runs_of(lake.services))
 
 
 @pytest.mark.parametrize(("hours", "status"), [(24, 0), (30, 1)])

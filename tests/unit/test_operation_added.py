@@ -10,13 +10,14 @@ from typing import Any, Literal, cast, get_args
 
 import pytest
 
-from message_lifecycle.app import applications, steps, views
+from message_lifecycle.app import applications, steps
 from message_lifecycle.app.due import Due, DueContext, due
 from message_lifecycle.app.operations import registry
 from message_lifecycle.app.operations.messages import OfMessages, facts_of
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.topics import create_topic
+from message_lifecycle.app.views.plans import question_of
 from message_lifecycle.app.wiring import memory_world
 from message_lifecycle.gates.messages import message_request_suite
 from message_lifecycle.gates.suite import Suite, count, rule
@@ -101,7 +102,7 @@ def test_the_verbs_carry_it_out_from_due_to_verify(world: World) -> None:
     (answer,) = due(s, [NAME], as_of=AS_OF, work=WORK)
     assert (answer.due, answer.reason) == (True, "2 have no key")
     record = steps.plan(s, NAME, as_of=AS_OF, work=WORK)
-    assert views.question_of(record) == "drop 2 without a key?"
+    assert question_of(record) == "drop 2 without a key?"
     assert applications.summary(s, record) == "2 of 4 messages in 0 segments go"
     outcome = steps.carry_out(s, record)
     assert (outcome.name, dict(outcome.removed)) == ("published", {"removed": 2}), outcome.detail

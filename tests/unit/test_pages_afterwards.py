@@ -9,10 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from message_lifecycle.app import documents, pages, steps, views
+from message_lifecycle.app import documents, pages, steps
 from message_lifecycle.app.erasures import ask
 from message_lifecycle.app.operations.registry import Work
 from message_lifecycle.app.services import Services, policy_of
+from message_lifecycle.app.views.plans import approval_text, question_of
+from message_lifecycle.app.views.plans import plan_page as page_of_plan
+from message_lifecycle.app.views.state import runs
+from message_lifecycle.app.views.status import status
+from message_lifecycle.app.views.topics import topic_page
 from message_lifecycle.model.document import Change
 from message_lifecycle.model.hold import HeldKey
 from message_lifecycle.model.instants import Instant
@@ -58,7 +63,7 @@ def shown(page: str) -> str:
 
 
 def plan_page(s: Services, outcome: Outcome) -> str:
-    return shown(pages.plan(base=BASE, page=views.plan_page(s, outcome.plan_id or "")))
+    return shown(pages.plan(base=BASE, page=page_of_plan(s, outcome.plan_id or "")))
 
 
 def test_an_undo_shows_what_comes_back_and_of_which_plan(lake: Lake, orders: TopicName) -> None:
@@ -68,7 +73,7 @@ def test_an_undo_shows_what_comes_back_and_of_which_plan(lake: Lake, orders: Top
     assert f"3 messages come back, which {(taken or '')[:12]} took" in told
     assert "What happens Action" in told
     assert "3 came back" in told.partition("How it ended")[2]
-    topic = shown(pages.topic(base=BASE, page=views.topic_page(s, orders)))
+    topic = shown(pages.topic(base=BASE, page=topic_page(s, orders)))
     assert re.search(r"published undo [\d: -]+ 3 came back 7", topic)
 
 
@@ -91,8 +96,8 @@ def test_an_erasure_shows_where_the_key_was_and_nothing_of_it(lake: Lake, orders
     request = ask(s, KEY, topics=[orders], forbid=False, by="ada", why="a letter")
     outcome = run(s, orders, EraseKey(request_id=request.request_id), word=word)
     record = s.ledger.record(outcome.plan_id or "")
-    assert views.question_of(record) == "erase a key for good, with 2 of 4 messages?"
-    text = views.approval_text(s, record)
+    assert question_of(record) == "erase a key for good, with 2 of 4 messages?"
+    text = approval_text(s, record)
     assert "2 of 4 messages would go (50 %)" in text
     assert ", with every row of one key in the topic's tables and their history, judged" in text
     assert "* the way back: none: " in text
@@ -103,10 +108,10 @@ def test_an_erasure_shows_where_the_key_was_and_nothing_of_it(lake: Lake, orders
     assert "Files that go" not in told, "no file is named here: which are written again is told by table"
     assert re.search(r"erase table log main \d+ 0", told)
     shows = {
-        "plan": pages.plan(base=BASE, page=views.plan_page(s, record.plan.plan_id)),
-        "topic": pages.topic(base=BASE, page=views.topic_page(s, orders)),
-        "overview": pages.overview(base=BASE, status=views.status(s), runs=views.runs(s)),
-        "question": views.approval_text(s, record),
+        "plan": pages.plan(base=BASE, page=page_of_plan(s, record.plan.plan_id)),
+        "topic": pages.topic(base=BASE, page=topic_page(s, orders)),
+        "overview": pages.overview(base=BASE, status=status(s), runs=runs(s)),
+        "question": approval_text(s, record),
     }
     for name, text in shows.items():
         (tmp_path / name).write_text(text)
@@ -116,7 +121,7 @@ def test_an_erasure_shows_where_the_key_was_and_nothing_of_it(lake: Lake, orders
 def test_a_topic_shows_who_holds_it_and_not_by_which_key(lake: Lake, orders: TopicName, tmp_path: Path) -> None:
     s = lake.services
     key, offsets, topic = held(s, orders, key=KEY), held(s, orders, offsets=(3, 900)), held(s, orders)
-    page = pages.topic(base=BASE, page=views.topic_page(s, orders))
+    page = pages.topic(base=BASE, page=topic_page(s, orders))
     told = shown(page)
     assert f"{key.hold_id} a key ada" in told
     assert isinstance(key.what, HeldKey)
@@ -144,7 +149,7 @@ def test_the_quarantine_shows_rows_files_and_bytes(lake: Lake, orders: TopicName
     policy = policy_of(lake.services, orders)
     later = Instant(NOW + policy["quarantine_max_age"] * 1_000_000)
     plan = lake.services.ledger.add_plan(quarantine.plan(orders, state, policy, None, (), as_of=later)).plan
-    told = shown(pages.plan(base=BASE, page=views.plan_page(lake.services, plan.plan_id)))
+    told = shown(pages.plan(base=BASE, page=page_of_plan(lake.services, plan.plan_id)))
     assert "3 of 3 rows of the quarantine go (100.0 %)" in told
     assert "1 whole files of the quarantine" in told
     assert "drop quarantined old.parquet 3 1.7 kB" in told
@@ -160,7 +165,7 @@ def test_refused_rows_that_come_back_are_told_as_rows(lake: Lake, orders: TopicN
     found = QuarantineReturning(source_id=1, files=((old, (NOW, NOW)),), present=0)
     emptied = replace(state, snapshot_id=2, files=())
     undo = lake.services.ledger.add_plan(quarantine.plan_undo(emptied, found, policy, plan, as_of=later, heeded=())).plan
-    told = shown(pages.plan(base=BASE, page=views.plan_page(lake.services, undo.plan_id)))
+    told = shown(pages.plan(base=BASE, page=page_of_plan(lake.services, undo.plan_id)))
     assert f"3 rows of the quarantine come back, which {plan.plan_id[:8]}" in told
     assert "1 whole files of the quarantine" in told
     assert "What happens" in told
@@ -173,7 +178,7 @@ def test_a_question_about_no_message_of_the_log_is_not_told_as_one(lake: Lake, o
     s = lake.services
     (taken,) = [outcome.plan_id for _, outcome in s.ledger.history(orders) if outcome.name == "published"]
     assert run(s, orders, UndoPlan(plan_id=taken or ""), word=False).name == "needs_approval"
-    topic = shown(pages.topic(base=BASE, page=views.topic_page(s, orders)))
+    topic = shown(pages.topic(base=BASE, page=topic_page(s, orders)))
     assert "A person is asked whether a plan may go on: plan " in topic
 
 
@@ -185,9 +190,7 @@ def test_numbers_of_settings_have_their_units(lake: Lake) -> None:
     assert pages.own_value(3_600, "client_deactivate_after") == "1h (3,600 s)"
     letters = lake.topic("shop/letters", fold="last_write")
     assert lake.say("document", "alter", "shop/letters", "--document", "note", "client_deactivate_after=3600").status == 0
-    assert "document note client_deactivate_after 1h (3,600 s)" in shown(
-        pages.topic(base=BASE, page=views.topic_page(lake.services, letters))
-    )
+    assert "document note client_deactivate_after 1h (3,600 s)" in shown(pages.topic(base=BASE, page=topic_page(lake.services, letters)))
 
 
 @pytest.mark.postgres

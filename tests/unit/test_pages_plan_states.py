@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from message_lifecycle.app import pages, steps, views
+from message_lifecycle.app import pages, steps
+from message_lifecycle.app.views.plans import plan_page
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.request import UndoPlan
@@ -31,7 +32,7 @@ def audit(lake: Lake) -> TopicName:
 
 
 def page_of(lake: Lake, plan_id: str | None) -> str:
-    return pages.plan(base=BASE, page=views.plan_page(lake.services, plan_id or ""))
+    return pages.plan(base=BASE, page=plan_page(lake.services, plan_id or ""))
 
 
 def test_a_question_is_told_as_open_only_while_it_is(lake: Lake, audit: TopicName) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from message_lifecycle.app import pages, views
+from message_lifecycle.app import pages
 from message_lifecycle.app.rendering import as_json
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.views.past_expiry import PastExpiry, past_expiry
+from message_lifecycle.app.views.status import status as status_of
+from message_lifecycle.app.views.topics import topic_page
 from message_lifecycle.model.errors import CompactedTableMissing
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
@@ -52,14 +54,14 @@ def test_one_figure_is_shown_everywhere(lake: Lake, fifty: TopicName) -> None:
     assert status["past_expiry"] == figure
     assert (status["ok"], status["due"]["messages"]) == (True, 0), "what no run could take is not late"
     assert lake.say("topic", "describe", "shop/fifty", "-o", "json").document["past_expiry"] == figure
-    page = views.topic_page(lake.services, fifty)
+    page = topic_page(lake.services, fifty)
     assert as_json(page.status.past_expiry) == figure
     for said in (lake.say("status"), lake.say("topic", "describe", "shop/fifty")):
         assert TOLD in " ".join(said.out.split())
     text = shown(pages.topic(base="/lifecycle", page=page))
     assert TOLD.replace("T00:00:00Z", " 00:00:00") in text, "as times stand on pages"
     assert "40 past their expiry, kept by their segment until 2026-12-01 00:00" in text
-    overview = shown(pages.overview(base="/lifecycle", status=views.status(lake.services), runs=[]))
+    overview = shown(pages.overview(base="/lifecycle", status=status_of(lake.services), runs=[]))
     assert "Past expiry 40, kept by their segment until 2026-12-01 00:00" in overview
 
 
@@ -78,7 +80,7 @@ def test_a_topic_of_which_none_is_past_its_expiry_says_nothing_of_it(lake: Lake)
     fill(lake, topic, 9, 5)
     (status,) = lake.say("status", "-o", "json").document
     assert (status["past_expiry"]["messages"], status["past_expiry"]["told"]) == (0, None)
-    page = views.topic_page(lake.services, topic)
+    page = topic_page(lake.services, topic)
     assert "past their expiry" not in shown(pages.topic(base="/lifecycle", page=page))
     lake.topic("shop/letters", fold="last_write")
     assert "past_expiry" not in lake.say("topic", "describe", "shop/letters", "-o", "json").document

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from pyiceberg.table import StaticTable
 
-from message_lifecycle.app import steps, views
+from message_lifecycle.app import steps
 from message_lifecycle.app.operations.registry import preview
+from message_lifecycle.app.views.plans import approval_text
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.outcome import SourceFile
@@ -93,7 +94,7 @@ def test_a_shortened_window_asks_a_person_once(past: Past) -> None:  # DEL-3
     assert outcome.detail.endswith("; tightened since the last accepted run: undo_window from 30d (2,592,000 s) to 7d (604,800 s)")
     waiting = past.services.ledger.open_plan(NAME)
     assert waiting is not None
-    assert "* why you are asked: tightened since the last accepted run: undo_window from " in views.approval_text(past.services, waiting)
+    assert "* why you are asked: tightened since the last accepted run: undo_window from " in approval_text(past.services, waiting)
     assert past.run().name == "published"
     accepted = past.services.ledger.accepted(NAME)
     assert accepted is not None and accepted["undo_window"] == 604_800

@@ -6,10 +6,14 @@ import json
 
 import pytest
 
-from message_lifecycle.app import pages, steps, views
+from message_lifecycle.app import pages, steps
 from message_lifecycle.app.operations.questions import percent
 from message_lifecycle.app.rendering import as_json
-from message_lifecycle.app.views.state import when
+from message_lifecycle.app.views.explanation import explain_message
+from message_lifecycle.app.views.plans import approval_text, plan_page, plan_view
+from message_lifecycle.app.views.state import runs, when
+from message_lifecycle.app.views.status import status
+from message_lifecycle.app.views.topics import topic_page
 from message_lifecycle.app.wording import count, share, size
 from message_lifecycle.model.change import RemoveRows, SealSegment
 from message_lifecycle.model.instants import Instant, span
@@ -32,9 +36,9 @@ def test_every_view_is_json(lake: Lake) -> None:
     lake.say("consumer", "commit", "shop/orders", "billing", "0:0")
     lake.say("run", "shop/orders")
     s = lake.services
-    plan_id = views.runs(s)[0].plan_id
-    page = views.topic_page(s, topic)
-    for view in (page, views.plan_page(s, plan_id), views.status(s), views.runs(s), views.explain_message(s, topic, 0, 0, as_of=NOW)):
+    plan_id = runs(s)[0].plan_id
+    page = topic_page(s, topic)
+    for view in (page, plan_page(s, plan_id), status(s), runs(s), explain_message(s, topic, 0, 0, as_of=NOW)):
         assert json.loads(json.dumps(as_json(view), allow_nan=False)) == as_json(view)
     assert [run.plan_id for run in page.runs] == [plan_id]
     assert page.status.held[0].holder == "consumer"
@@ -47,7 +51,7 @@ def test_a_question_tells_what_a_person_must_know(lake: Lake) -> None:
     lake.say("run", "shop/audit")
     record = lake.services.ledger.open_plan(topic)
     assert record is not None
-    text = views.approval_text(lake.services, record)
+    text = approval_text(lake.services, record)
     assert "4 of 5 messages would go (80 %), 32 B of 40 B (80 %), 4 whole segments, judged as of 2026-11-21T12:00:00Z." in text
     assert "share of messages that goes: 80 %, expected at most 50 %" in text
     assert "* how old it is: the oldest is of 2026-11-19, the newest of 2026-11-20, by the segments that have it" in text
@@ -68,7 +72,7 @@ def test_a_question_has_no_part_of_a_second(lake: Lake) -> None:
     lake.append(lake.topic("shop/audit", message_expiry=DAY), 40, 35, 30, 25, 1)
     lake.say("run", "shop/audit", "--as-of", "2026-11-21T12:00:00Z")
     (record,) = lake.services.ledger.waiting()
-    text = views.approval_text(lake.services, lake.services.ledger.record(record.plan_id))
+    text = approval_text(lake.services, lake.services.ledger.record(record.plan_id))
     assert "lapses at 2026-11-22T12:00:00Z: " in text
     assert "until 2026-11-28T12:00:00Z, were" in text
 
@@ -79,7 +83,7 @@ def test_a_question_about_single_messages_names_no_segment(lake: Lake) -> None:
     lake.say("message", "delete", "shop/audit", "0:0", "0:1", "--by", "ada", "--why", "please")
     record = lake.services.ledger.open_plan(topic)
     assert record is not None
-    text = views.approval_text(lake.services, record)
+    text = approval_text(lake.services, record)
     assert "2 of 3 messages would go (67 %)" in text
     assert ", message by message, judged" in text
 
@@ -90,7 +94,7 @@ def test_a_question_about_what_was_asked_for_says_who_asks_again(lake: Lake) -> 
     lake.say("message", "delete", "shop/audit", "0:0", "--by", "ada", "--why", "please")
     record = lake.services.ledger.open_plan(topic)
     assert record is not None
-    text = views.approval_text(lake.services, record)
+    text = approval_text(lake.services, record)
     assert "* how old it is: the oldest is of an unknown day" in text
     assert "nothing is removed, and whoever asked for it asks again" in text
 
@@ -108,14 +112,14 @@ def test_a_question_takes_others_words_as_words(lake: Lake) -> None:
     lake.say("run", "shop/audit")
     record = lake.services.ledger.open_plan(topic)
     assert record is not None
-    text = views.approval_text(lake.services, record)
+    text = approval_text(lake.services, record)
     assert "see # !\\[x](https://elsewhere.example/p) \\[yes](https://elsewhere.example) &lt;img src=x> \\\\\\[no](x)" in text
 
 
 def test_each_kind_of_action_is_shown(lake: Lake) -> None:
     rows = RemoveRows(partition=0, base_offset=100, file="f", offsets="100-189", rows=90, reason="retention_age")
     seal = SealSegment(partition=0, base_offset=100, next_offset=200)
-    shown = views.plan_view(plan_of(actions=(seal, drop(0, 99), rows))).actions
+    shown = plan_view(plan_of(actions=(seal, drop(0, 99), rows))).actions
     assert [(action.action, action.from_, action.to) for action in shown] == [
         ("seal_segment", 100, 199),
         ("drop_segments", 0, 99),
@@ -128,7 +132,7 @@ def test_the_oldest_overdue_message_is_told_over_all_partitions(lake: Lake) -> N
     topic = lake.topic("shop/orders", partitions=2, message_expiry=DAY)
     lake.append(topic, 30, 25, 1)
     lake.append(topic, 48, 26, partition=1)
-    (found,) = views.status(lake.services)
+    (found,) = status(lake.services)
     assert as_json(found)["due"] == {"messages": 4, "since": "2026-11-20T12:00:00Z", "for_seconds": DAY}
     assert as_json(found)["overdue"] == {"messages": 0, "since": None, "for_seconds": None, "max_overdue": DAY}
 
@@ -136,9 +140,9 @@ def test_the_oldest_overdue_message_is_told_over_all_partitions(lake: Lake) -> N
 def test_status_looks_at_the_ledgers_clock(lake: Lake) -> None:
     topic = lake.topic("shop/orders", message_expiry=DAY)
     lake.append(topic, 1)
-    assert views.status(lake.services)[0].due.messages == 0
+    assert status(lake.services)[0].due.messages == 0
     lake.world.set_now(Instant(NOW + DAY * SECOND))
-    assert views.status(lake.services)[0].due.messages == 1
+    assert status(lake.services)[0].due.messages == 1
 
 
 def test_numbers_in_words() -> None:
@@ -163,7 +167,7 @@ def test_the_last_removal_is_told_by_its_end_and_not_by_its_plan(lake: Lake) -> 
     lake.world.set_now(Instant(NOW + 3 * HOUR))
     steps.publish(lake.services, plan_id)
     steps.verify(lake.services, plan_id)
-    (found,) = (one for one in views.status(lake.services) if str(one.topic) == "shop/late")
+    (found,) = (one for one in status(lake.services) if str(one.topic) == "shop/late")
     assert (found.last_removal.plan_id, when(found.last_removal.at)) == (plan_id, "2026-11-21T15:00:00Z")
 
 
@@ -175,5 +179,5 @@ def test_a_plan_that_was_undone_says_so(lake: Lake) -> None:
     assert lake.say("undo", plan_id, "--by", "ada", "--why", "a mistake").status == 0
     told = lake.say("explain", plan_id)
     assert f"Plan {plan_id}: undone" in told.out
-    html = pages.plan(base="/lifecycle", page=views.plan_page(lake.services, plan_id))
+    html = pages.plan(base="/lifecycle", page=plan_page(lake.services, plan_id))
     assert '<span class="badge wait">undone</span>' in html

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from message_lifecycle.app import answers, changes, erasures, steps, views
+from message_lifecycle.app import answers, changes, erasures, steps
 from message_lifecycle.app.concluding import outcome_of
 from message_lifecycle.app.due import Due, note_looks
 from message_lifecycle.app.due import due as judge_due
@@ -16,7 +16,11 @@ from message_lifecycle.app.operations.registry import Scheduled, looked_at, name
 from message_lifecycle.app.rendering import as_json
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.topics import to_copy
-from message_lifecycle.app.views.plans import PlanView
+from message_lifecycle.app.views import plans as plan_views
+from message_lifecycle.app.views import state as state_views
+from message_lifecycle.app.views import status as status_views
+from message_lifecycle.app.views import topics as topic_views
+from message_lifecycle.app.views.plans import PlanView, approval_text, plan_view, question_of, removal_of, waits_until
 from message_lifecycle.app.views.state import OutcomeView, outcome_view, outcomes_view
 from message_lifecycle.app.views.status import StatusView
 from message_lifecycle.app.views.topics import TopicPage
@@ -97,7 +101,7 @@ def keep_preview(*, run: str, as_of: str, topics: list[str], work: Scheduled) ->
             failed.append(Outcome(name="failed", operation=work, topic=name, as_of=instant, detail=f"{why.code}: {why}"))
         else:
             log.info("%s: plan %s", name, made.plan_id)
-            told.append(printed(views.plan_view(made).shown()))
+            told.append(printed(plan_view(made).shown()))
     told += [f"{outcome.topic}: cannot be planned: {outcome.detail}\n" for outcome in failed]
     told += [f"{answer.topic}: not due: {answer.reason}\n" for answer in answers if not answer.due and answer.error is None]
     s.ledger.record_idle_run(run, as_of=instant, detail="\n".join(told) or "No topic is there for this operation.\n")
@@ -153,7 +157,7 @@ def _done_before(s: Services, name: TopicName, as_of: Instant, work: Scheduled) 
         return ""
     if first.outcome is not None and first.outcome.reclaimed_bytes is not None:
         return f" (plan {first.plan.plan_id} brought {first.outcome.reclaimed_bytes} bytes back at this as_of before)"
-    removed = sum(count for _, count in views.removal_of(first))
+    removed = sum(count for _, count in removal_of(first))
     return f" (plan {first.plan.plan_id} removed {removed} at this as_of before)"
 
 
@@ -173,8 +177,8 @@ def waiting(*, run: str) -> list[Values]:
             continue
         record = s.ledger.record(entry.plan_id)
         if record.state is PlanState.ASKED:
-            subject = safe(f"{entry.topic}: {views.question_of(record)}")
-            body = "\n".join(map(safe, views.approval_text(s, record).split("\n")))
+            subject = safe(f"{entry.topic}: {question_of(record)}")
+            body = "\n".join(map(safe, approval_text(s, record).split("\n")))
             assert record.report is not None, "what was judged has a report"
             question = {"plan_id": entry.plan_id, "gate_id": record.report.gate_id, "topic": str(entry.topic), "subject": subject}
             questions.append({**question, "body": body, "answer_within": _answer_within(s, record)})
@@ -182,7 +186,7 @@ def waiting(*, run: str) -> list[Values]:
 
 
 def _answer_within(s: Services, record: PlanRecord) -> int:
-    until = views.waits_until(record)
+    until = waits_until(record)
     return 1 if until is None else max(1, (until - s.ledger.now()) // MICROS_PER_SECOND + 1)
 
 
@@ -285,17 +289,17 @@ def outcomes_of_run(*, run: str) -> list[OutcomeView]:
 
 
 def runs(limit: int = 50) -> list[OutcomeView]:
-    return views.runs(lake(), limit=limit)
+    return state_views.runs(lake(), limit=limit)
 
 
 def topic_page(topic: str) -> TopicPage:
     s = lake()
-    return views.topic_page(s, TopicName.parse(topic))
+    return topic_views.topic_page(s, TopicName.parse(topic))
 
 
 def plan_page(plan_id: str) -> PlanView:
-    return views.plan_page(lake(), plan_id)
+    return plan_views.plan_page(lake(), plan_id)
 
 
 def status() -> list[StatusView]:
-    return views.status(lake())
+    return status_views.status(lake())
