@@ -117,18 +117,17 @@ def test_kernel_chooses_by_event_time_beyond_its_memory(threads: int, tmp_path: 
 RULES = FoldRules(as_of=Instant(1))
 
 
-def judged(log: list[InputFile], view: list[InputFile], resources: Resources) -> dict[str, dict[str, Any]]:
+def judged(log: list[InputFile], view: list[InputFile], resources: Resources) -> evidence.Answer:
     """Return the gate's sums of the partition: first compaction of the log, with this view as the result."""
     question = evidence.Question(
-        actions=(CompactPartition(partition=0, after=-1, through=ROWS, rows=ROWS),),
-        log={0: tuple(log)},
-        before={},
-        after={0: tuple(view)},
+        action=CompactPartition(partition=0, after=-1, through=ROWS, rows=ROWS),
+        log=tuple(log),
+        before=(),
+        after=tuple(view),
         rules=RULES,
         rewrite=True,
     )
-    answer = evidence._answered(question, resources)
-    return {"fresh": answer.fresh[0], "found": answer.found[0], "disordered": answer.disordered[0]}
+    return evidence._answered(question, resources)
 
 
 def test_gate_judges_more_rows_than_its_memory(tmp_path: Path) -> None:
@@ -140,10 +139,10 @@ def test_gate_judges_more_rows_than_its_memory(tmp_path: Path) -> None:
     result = kernel.compact(job, FoldRules(as_of=Instant(1)), resources, data_folder=str(tmp_path / "data"), run="run")
     view = [InputFile(path=file.path, size_bytes=file.bytes) for file in result.files]
     found = judged(tail, view, resources)
-    assert found["fresh"] == {"partition": 0, "unwanted": 0, "missing": 0, "null_keys_missing": 0, "changed": 0}
-    assert (found["found"]["rows"], found["found"]["repeated_keys"], found["disordered"]) == (result.rows_out, 0, {"files": 0})
+    assert found.fresh == {"unwanted": 0, "missing": 0, "null_keys_missing": 0, "changed": 0}
+    assert (found.found["rows"], found.found["repeated_keys"], found.disordered) == (result.rows_out, 0, 0)
     twice = judged(tail, [*view, view[-1]], resources)
-    assert (twice["disordered"], twice["fresh"]["changed"]) == ({"files": 1}, 0)
+    assert (twice.disordered, twice.fresh["changed"]) == (1, 0)
     # Two rows change their places, one is lost, and one has another value.
     rows = pq.read_table(view[-1].path)
     order = np.arange(len(rows) - 1)
@@ -153,8 +152,8 @@ def test_gate_judges_more_rows_than_its_memory(tmp_path: Path) -> None:
     rows = rows.set_column(rows.column_names.index("value"), rows.schema.field("value"), pa.array(values, rows.schema.field("value").type))
     pq.write_table(rows.take(order), tmp_path / "wrong.parquet")
     found = judged(tail, [*view[:-1], replace(view[-1], path=str(tmp_path / "wrong.parquet"))], resources)
-    assert (found["fresh"]["missing"], found["fresh"]["changed"], found["fresh"]["unwanted"]) == (1, 1, 0)
-    assert found["disordered"] == {"files": 1}
+    assert (found.fresh["missing"], found.fresh["changed"], found.fresh["unwanted"]) == (1, 1, 0)
+    assert found.disordered == 1
 
 
 def test_limits_by_key_rank_more_rows_than_their_memory(tmp_path: Path) -> None:

@@ -6,13 +6,14 @@ columns.
 
 DuckDB answers the questions. Its queries differ from the queries that make a view, so one mistake cannot hide in both.
 
-New messages are read whole. Every partition is a task, as in the compaction itself; the driver receives sums.
+New messages are read whole. Every partition is a task, as in the compaction itself; the driver receives sums. Within a partition an offset
+names one message.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -46,10 +47,7 @@ if TYPE_CHECKING:
 
 
 Sum = dict[str, Any]
-Sums = dict[int, Sum]
-"""Sums by partition."""
 _TOPIC = ", ".join(f'"{field.name}"' for field in TOPIC_SCHEMA.fields)
-_NONE: Sum = {}
 
 
 def evidence_failed(partition: int, kind: str, reason: str) -> Unavailable:
@@ -71,13 +69,12 @@ def evidence(engine: Engine, tables: Tables, plan: Plan, staged: Staged, policy:
         figures = {"rows_in": plan.expected.rows_in, "rows_removed": 0, "rows_kept": plan.expected.rows_in, "fraction_lost": 0.0}
         parts = pa.table({"partition": pa.array([], pa.int32())})
         return {"partitions": parts, "figures": pa.Table.from_pylist([{**figures, "asks": len(plan.asks)}])}
-    question = _question(tables, plan, staged, policy)
-    return _frames(plan, _answers(engine, plan, question))
+    return _frames(plan, _answers(engine, plan, _questions(tables, plan, staged, policy)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """Files by partition.
+    """One partition.
 
     Attributes:
         log: Files of the log.
@@ -86,25 +83,17 @@ class Question:
         rewrite: Whether the run wrote the whole view again.
     """
 
-    actions: tuple[CompactPartition, ...]
-    log: Mapping[int, tuple[InputFile, ...]]
-    before: Mapping[int, tuple[InputFile, ...]]
-    after: Mapping[int, tuple[InputFile, ...]]
+    action: CompactPartition
+    log: tuple[InputFile, ...]
+    before: tuple[InputFile, ...]
+    after: tuple[InputFile, ...]
     rules: FoldRules
     rewrite: bool
-
-    def each(self) -> list[Question]:
-        """Return one question per partition. The partitions are independent of one another."""
-        return [replace(self, actions=(action,), **self._of(action.partition)) for action in self.actions]
-
-    def _of(self, partition: int) -> dict[str, Any]:
-        files = {"log": self.log, "before": self.before, "after": self.after}
-        return {name: {partition: found.get(partition, ())} for name, found in files.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """Sums by partition.
+    """Sums of one partition.
 
     Attributes:
         fresh: Errors among new messages.
@@ -113,45 +102,45 @@ class Answer:
         disordered: New files with wrong order.
     """
 
-    fresh: Sums
-    stays: Sums
-    found: Sums
-    disordered: Sums
+    fresh: Sum
+    stays: Sum
+    found: Sum
+    disordered: int
 
 
-def _question(tables: Tables, plan: Plan, staged: Staged, policy: Policy) -> Question:
+def _questions(tables: Tables, plan: Plan, staged: Staged, policy: Policy) -> list[Question]:
+    """Return one question per partition. The partitions are independent of one another."""
     assert plan.view is not None
     view, log = tables.load(plan.topic, kind=COMPACTED), tables.load(plan.topic)
-    mine = {action.partition for action in plan.on_view.compact}
 
-    def files(table: Table, snapshot_id: int | None) -> dict[int, tuple[InputFile, ...]]:
-        """Return the files of the plan's partitions; None: no snapshot."""
-        found = files_by_partition(table, snapshot_at(table, snapshot_id, plan.plan_id))
-        return {partition: tuple(each) for partition, each in found.items() if partition in mine}
+    def files(table: Table, snapshot_id: int | None) -> Mapping[int, Sequence[InputFile]]:
+        """Return the files by partition; None: no snapshot."""
+        return files_by_partition(table, snapshot_at(table, snapshot_id, plan.plan_id))
 
-    return Question(
-        actions=tuple(plan.on_view.compact),
-        log=files(log, plan.requirements.snapshot_id),
-        before=files(view, plan.view.snapshot_id),
-        after=files(view, staged.snapshot_id),
-        rules=rules_of(policy, as_of=plan.as_of, tombstones_until=plan.view.tombstones_until),
-        rewrite=plan.view.rewrite,
-    )
+    of_log, before = files(log, plan.requirements.snapshot_id), files(view, plan.view.snapshot_id)
+    after, rules = files(view, staged.snapshot_id), rules_of(policy, as_of=plan.as_of, tombstones_until=plan.view.tombstones_until)
+    return [
+        Question(
+            action=action,
+            log=tuple(of_log.get(action.partition, ())),
+            before=tuple(before.get(action.partition, ())),
+            after=tuple(after.get(action.partition, ())),
+            rules=rules,
+            rewrite=plan.view.rewrite,
+        )
+        for action in plan.on_view.compact
+    ]
 
 
-def _answers(engine: Engine, plan: Plan, question: Question) -> Answer:
-    """Run one task per partition and join the answers. Raises EvidenceFailed."""
-    whole = Answer(fresh={}, stays={}, found={}, disordered={})
-    parts = question.each()
-    found = engine.run(parts, _answered, description=job_text(plan, f"judging {len(parts)} partitions"))
-    for action, one in zip(question.actions, found, strict=True):
+def _answers(engine: Engine, plan: Plan, questions: Sequence[Question]) -> list[Answer]:
+    """Run one task per partition. Raises EvidenceFailed."""
+    found = engine.run(questions, _answered, description=job_text(plan, f"judging {len(questions)} partitions"))
+    answers = []
+    for question, one in zip(questions, found, strict=True):
         if isinstance(one, Failed):
-            raise evidence_failed(action.partition, one.kind, one.reason)
-        whole.fresh.update(one.fresh)
-        whole.stays.update(one.stays)
-        whole.found.update(one.found)
-        whole.disordered.update(one.disordered)
-    return whole
+            raise evidence_failed(question.action.partition, one.kind, one.reason)
+        answers.append(one)
+    return answers
 
 
 def _answered(question: Question, share: Resources) -> Answer:
@@ -160,16 +149,13 @@ def _answered(question: Question, share: Resources) -> Answer:
         return _Evidence(connection, question).answer()
 
 
-def _frames(plan: Plan, answer: Answer) -> Mapping[str, object]:
+def _frames(plan: Plan, answers: Sequence[Answer]) -> Mapping[str, object]:
     assert plan.view is not None
-    fresh, stays, found, disordered = answer.fresh, answer.stays, answer.found, answer.disordered
-    parts = [
-        _part(action, *(sums.get(action.partition, _NONE) for sums in (fresh, stays, found, disordered))) for action in plan.on_view.compact
-    ]
-    untouched = plan.view.rows - sum(row["view_rows"] for row in stays.values())
-    rows_in = untouched + sum(row["view_rows"] + row["tail_rows"] for row in stays.values())
-    rows = untouched + sum(row["rows"] for row in found.values())
-    lost = sum(max(0, row["unreplaced"] - found.get(part, _NONE).get("unreplaced", 0)) for part, row in stays.items())
+    parts = [_part(action, answer) for action, answer in zip(plan.on_view.compact, answers, strict=True)]
+    untouched = plan.view.rows - sum(answer.stays["view_rows"] for answer in answers)
+    rows_in = untouched + sum(answer.stays["view_rows"] + answer.stays["tail_rows"] for answer in answers)
+    rows = untouched + sum(answer.found["rows"] for answer in answers)
+    lost = sum(max(0, answer.stays["unreplaced"] - answer.found["unreplaced"]) for answer in answers)
     figures = {
         "rows_in": rows_in,
         "rows_removed": rows_in - rows,
@@ -180,19 +166,20 @@ def _frames(plan: Plan, answer: Answer) -> Mapping[str, object]:
     return {"partitions": pa.Table.from_pylist(parts), "figures": pa.Table.from_pylist([figures])}
 
 
-def _part(action: CompactPartition, fresh: Sum, stays: Sum, found: Sum, disordered: Sum) -> dict[str, int]:
-    more = found.get("old", 0) - stays.get("old", 0)
-    differ = not more and found.get("old_digest") != stays.get("old_digest")
+def _part(action: CompactPartition, answer: Answer) -> dict[str, int]:
+    fresh, stays, found = answer.fresh, answer.stays, answer.found
+    more = found["old"] - stays["old"]
+    differ = not more and found["old_digest"] != stays["old_digest"]
     return {
         "partition": action.partition,
-        "rows": found.get("rows", 0),
-        "repeated_keys": found.get("repeated_keys", 0),
-        "unwanted": fresh.get("unwanted", 0) + max(0, more),
-        "missing": fresh.get("missing", 0) + max(0, -more),
-        "null_keys_missing": fresh.get("null_keys_missing", 0),
-        "changed": fresh.get("changed", 0) + int(differ),
-        "disordered": disordered.get("files", 0),
-        "beyond": found.get("beyond", 0),
+        "rows": found["rows"],
+        "repeated_keys": found["repeated_keys"],
+        "unwanted": fresh["unwanted"] + max(0, more),
+        "missing": fresh["missing"] + max(0, -more),
+        "null_keys_missing": fresh["null_keys_missing"],
+        "changed": fresh["changed"] + int(differ),
+        "disordered": answer.disordered,
+        "beyond": found["beyond"],
     }
 
 
@@ -203,7 +190,6 @@ class _Evidence:
         self._connection, self._question, self._rules = connection, question, question.rules
         # By event time a late message may lose to an older one, so a position in the view proves nothing.
         self._all_new = self._rules.by_event_time
-        self._has_view = any(question.before.values())
         self._relate("before_view", question.before, VIEW_SCHEMA)
         self._relate("after_view", question.after, VIEW_SCHEMA)
         self._relate("log", question.log, TOPIC_SCHEMA)
@@ -213,23 +199,23 @@ class _Evidence:
         fresh = self._fresh()
         return Answer(fresh=fresh, stays=self._stays(), found=self._found(fresh), disordered=self._disordered())
 
-    def _relate(self, name: str, files: Mapping[int, tuple[InputFile, ...]], schema: Schema) -> None:
-        create_relation(self._connection, name, [file for group in files.values() for file in group], duckdb_types(schema))
+    def _relate(self, name: str, files: Sequence[InputFile], schema: Schema) -> None:
+        create_relation(self._connection, name, files, duckdb_types(schema))
 
     def _make_views(self) -> None:
         """Create the relations of the comparison.
 
         - `source`: messages that went in.
-        - `latest`: the latest offset of each key.
-        - `winners`: the places of these messages, and of messages without a key that stay.
+        - `latest`: the latest offset of each key, and of messages without a key.
+        - `winners`: the offsets of these messages, and of all messages without a key if these stay.
         - `judged`: `source`, with whether each message is dead or ended.
         - `made`: messages of the staged view.
         """
-        order = 'max("offset")'
+        action = self._question.action
+        latest_of, latest, newer, tail_rows = "(FROM source WHERE NOT of_view)", 'max("offset")', "true", "count(*)"
         if self._rules.by_event_time:
-            order = f"""max({{'time': {relations.micros("event_time")}, 'offset': "offset"}})['offset']"""
-        latest_of = "source" if self._all_new else "(FROM source WHERE NOT of_view)"
-        no_key = f'UNION ALL SELECT partition, "offset" FROM {latest_of} WHERE key IS NULL' if self._rules.retain_null_key else ""
+            latest_of, newer, tail_rows = "source", "bool_or(NOT of_view)", "count_if(NOT of_view)"
+            latest = f"""max({{'time': {relations.micros("event_time")}, 'offset': "offset"}})['offset']"""
         empty = (
             ""
             if self._rules.empty_is_value
@@ -243,130 +229,99 @@ class _Evidence:
         self._run(
             f"""CREATE TEMP VIEW source AS
             SELECT {_TOPIC}, delete_horizon, coalesce(remembered, false) AS remembered, true AS of_view FROM before_view
-            UNION ALL SELECT {_TOPIC}, NULL, false, false FROM log WHERE {self._span('"offset" > {after} AND "offset" <= {through}')};
+            UNION ALL SELECT {_TOPIC}, NULL, false, false FROM log
+            WHERE partition = {action.partition} AND "offset" > {action.after} AND "offset" <= {action.through};
             CREATE TEMP TABLE latest AS
-            SELECT partition, key, {order} AS latest, bool_or(NOT of_view) AS newer FROM {latest_of} WHERE key IS NOT NULL GROUP BY ALL;
-            CREATE TEMP VIEW winners AS SELECT partition, latest AS "offset" FROM latest {no_key};
+            SELECT key, {latest} AS latest, {newer} AS newer, {tail_rows} AS tail_rows FROM {latest_of} GROUP BY key;
             CREATE TEMP VIEW judged AS
             SELECT *, (deletes AND horizon IS NULL) OR (coalesce({past}, false)) AS ended, {dead} AS dead FROM (
                 SELECT *, coalesce(delete_horizon, CASE WHEN deletes THEN {until}::TIMESTAMPTZ END) AS horizon FROM (
                     SELECT *, NOT of_view AND key IS NOT NULL AND (value IS NULL{empty}) AS deletes FROM source));
             CREATE TEMP VIEW made AS SELECT * FROM after_view WHERE NOT coalesce(remembered, false)"""
         )
+        no_key = f'UNION ALL SELECT "offset" FROM {latest_of} WHERE key IS NULL'
+        unkeyed = self._rules.retain_null_key and self._sum("SELECT count(*) AS groups FROM latest WHERE key IS NULL")["groups"]
+        self._run(
+            f"""CREATE TEMP VIEW winners AS SELECT latest AS "offset" FROM latest WHERE key IS NOT NULL {no_key if unkeyed else ""}"""
+        )
 
-    def _fresh(self) -> Sums:
+    def _fresh(self) -> Sum:
         """Compare each message past the old horizon (by event time: every message).
 
-        The query finds winners by their places. So it compares keys once, for `latest`, and reads whole rows once. A dead winner has no
+        The query finds winners by their offsets. So it compares keys once, for `latest`, and reads whole rows once. A dead winner has no
         `wanted`: a WHERE condition instead would test every message, not only winners.
         """
-        of, past = ("true", "true") if self._all_new else ("NOT of_view", self._span('"offset" > {after}', of="j."))
-        return self._sums(
-            f"""SELECT partition, count_if(wanted IS NULL AND found IS NOT NULL) AS unwanted,
+        of, past = ("true", "true") if self._all_new else ("NOT of_view", f'j."offset" > {self._question.action.after}')
+        return self._sum(
+            f"""SELECT count_if(wanted IS NULL AND found IS NOT NULL) AS unwanted,
                 count_if(found IS NULL AND wanted IS NOT NULL AND NOT no_key) AS missing,
                 count_if(found IS NULL AND wanted IS NOT NULL AND no_key) AS null_keys_missing, count(*) FILTER (wanted <> found) AS changed
             FROM (
-                SELECT j.partition, j."offset", j.key IS NULL AS no_key,
+                SELECT j."offset", j.key IS NULL AS no_key,
                     CASE WHEN NOT dead AND NOT ended AND NOT remembered THEN hash({_of("j", "horizon")}) END AS wanted
-                FROM (FROM judged WHERE {of}) AS j SEMI JOIN winners AS w ON j.partition = w.partition AND j."offset" = w."offset"
-            ) FULL JOIN (SELECT j.partition, j."offset", hash({_of("j", "delete_horizon")}) AS found FROM made AS j WHERE {past}) USING (partition, "offset")
-            GROUP BY partition"""
+                FROM (FROM judged WHERE {of}) AS j SEMI JOIN winners AS w ON j."offset" = w."offset"
+            ) FULL JOIN (SELECT j."offset", hash({_of("j", "delete_horizon")}) AS found FROM made AS j WHERE {past}) USING ("offset")"""
         )
 
-    def _stays(self) -> Sums:
+    def _stays(self) -> Sum:
         """Count the messages that went in, and messages of the view that stay unchanged.
 
         A message stays unchanged if its key has no newer message and no rule removes it.
         """
-        sums: Sums = {
-            action.partition: {"view_rows": 0, "tail_rows": 0, "unreplaced": 0, "old": 0, "old_digest": None}
-            for action in self._question.actions
-        }
-        tail = self._span('"offset" > {after} AND "offset" <= {through}')
-        parts = [f"SELECT partition, count(*) AS tail_rows FROM log WHERE {tail} GROUP BY ALL"]
-        if self._has_view:
-            keep = "true" if self._rules.retain_null_key else "j.key IS NOT NULL"
-            # The compaction that added a message to the view judged it then. The row's delete horizon records the result.
-            due = f"coalesce({relations.due('delete_horizon', self._rules.as_of)}, false)"
-            old = f"(NOT coalesce(newer, false) AND NOT dead AND NOT {due} AND {keep})"
-            parts.append(
-                f"""SELECT j.partition, count(*) AS view_rows, count_if(NOT coalesce(newer, false)) AS unreplaced, {self._old(old)}
-                FROM (FROM judged WHERE of_view AND NOT remembered) AS j LEFT JOIN latest AS l ON l.partition = j.partition AND l.key = j.key
-                GROUP BY j.partition"""
-            )
-        return self._added(sums, parts)
+        keep = "true" if self._rules.retain_null_key else "j.key IS NOT NULL"
+        # The compaction that added a message to the view judged it then. The row's delete horizon records the result.
+        due = f"coalesce({relations.due('delete_horizon', self._rules.as_of)}, false)"
+        old = f"(NOT coalesce(newer, false) AND NOT dead AND NOT {due} AND {keep})"
+        return self._sum("SELECT sum(tail_rows)::BIGINT AS tail_rows FROM latest") | self._sum(
+            f"""SELECT count(*) AS view_rows, count_if(NOT coalesce(newer, false)) AS unreplaced, {self._old(old)}
+            FROM (FROM judged WHERE of_view AND NOT remembered) AS j LEFT JOIN latest AS l ON l.key = j.key"""
+        )
 
-    def _found(self, fresh: Sums) -> Sums:
+    def _found(self, fresh: Sum) -> Sum:
         """Count the messages of the new view.
 
         A key can repeat only through an unwanted row, or through an old row with a newer one. There is one wanted row per key, and
         `_disordered` finds repeated offsets.
         """
-        sums: Sums = {}
-        parts = [
-            f"""SELECT j.partition, count(*) AS rows, count_if({self._span('"offset" > {through}', of="j.")}) AS beyond,
-                0 AS unreplaced, 0 AS repeated_keys, 0 AS old, NULL AS old_digest FROM made AS j GROUP BY j.partition"""
-        ]
-        if self._has_view:
-            repeated = "0" if self._all_new else "count_if(coalesce(newer, false))"
-            parts.append(
-                f"""SELECT j.partition, count_if(NOT coalesce(newer, false)) AS unreplaced, {repeated} AS repeated_keys, {self._old("true")}
-                FROM (FROM made AS j WHERE {self._span('"offset" <= {after}', of="j.")}) AS j
-                LEFT JOIN latest AS l ON l.partition = j.partition AND l.key = j.key GROUP BY j.partition"""
-            )
-        self._added(sums, parts)
-        if any(row["unwanted"] for row in fresh.values()):
-            past = "true" if self._all_new or self._question.rewrite else self._span('"offset" > {after}')
-            twice = self._sums(
-                f"""SELECT partition, sum(rows - 1)::BIGINT AS again FROM (
-                    SELECT partition, key, count(*) AS rows FROM made WHERE key IS NOT NULL AND {past} GROUP BY ALL HAVING rows > 1
-                ) GROUP BY partition"""
-            )
-            for partition, row in twice.items():
-                sums[partition]["repeated_keys"] += row["again"]
-        return sums
+        action = self._question.action
+        repeated = "0" if self._all_new else "count_if(coalesce(newer, false))"
+        found = self._sum(f'SELECT count(*) AS rows, count_if("offset" > {action.through}) AS beyond FROM made') | self._sum(
+            f"""SELECT count_if(NOT coalesce(newer, false)) AS unreplaced, {repeated} AS repeated_keys, {self._old("true")}
+            FROM (FROM made WHERE "offset" <= {action.after}) AS j LEFT JOIN latest AS l ON l.key = j.key"""
+        )
+        if fresh["unwanted"]:
+            past = "true" if self._all_new or self._question.rewrite else f'"offset" > {action.after}'
+            found["repeated_keys"] += self._sum(
+                f"""SELECT sum(rows - 1)::BIGINT AS again FROM (
+                    SELECT count(*) AS rows FROM made WHERE key IS NOT NULL AND {past} GROUP BY key HAVING rows > 1)"""
+            )["again"]
+        return found
 
     def _old(self, condition: str) -> str:
         """Return the SQL for the number and the digest of the view's old messages. By event time every message is compared as a new one."""
         if self._all_new:
-            return "0 AS old, NULL AS old_digest"
+            return "0 AS old, 0 AS old_digest"
         return f"count_if({condition}) AS old, sum(hash({self._identity()})::HUGEINT) FILTER ({condition}) AS old_digest"
-
-    def _added(self, sums: Sums, queries: list[str]) -> Sums:
-        for query in queries:
-            for partition, row in self._sums(query).items():
-                sums.setdefault(partition, {}).update(row)
-        return sums
 
     def _identity(self) -> str:
         """Return the columns that identify a message of the view before and after the run."""
-        return _of("j", "delete_horizon") if self._question.rewrite else 'j.partition, j."offset"'
+        return _of("j", "delete_horizon") if self._question.rewrite else 'j."offset"'
 
-    def _disordered(self) -> Sums:
+    def _disordered(self) -> int:
         """Count new files with descending or repeated offsets, and pairs of new files whose offsets overlap."""
-        found: Sums = {}
-        known = {file.path for files in self._question.before.values() for file in files}
-        for partition, files in self._question.after.items():
-            new = (file for file in files if file.path not in known)
-            offsets = [read_columns(file.store.io, file.path, ("offset",))["offset"].to_numpy() for file in new]
-            spans = sorted((int(each.min()), int(each.max())) for each in offsets if len(each))
-            wrong = sum(bool((np.diff(each) <= 0).any()) for each in offsets)
-            wrong += sum(before[1] >= after[0] for before, after in pairwise(spans))
-            found[partition] = {"files": wrong}
-        return found
+        known = {file.path for file in self._question.before}
+        new = (file for file in self._question.after if file.path not in known)
+        offsets = [read_columns(file.store.io, file.path, ("offset",))["offset"].to_numpy() for file in new]
+        spans = sorted((int(each.min()), int(each.max())) for each in offsets if len(each))
+        wrong = sum(bool((np.diff(each) <= 0).any()) for each in offsets)
+        return wrong + sum(before[1] >= after[0] for before, after in pairwise(spans))
 
-    def _span(self, condition: str, of: str = "") -> str:
-        """Return a condition that names each partition's old horizon (`after`) and new horizon (`through`)."""
-        each = (
-            f"({of}partition = {action.partition} AND {condition.format(after=action.after, through=action.through)})"
-            for action in self._question.actions
-        )
-        return f"({' OR '.join(each)})".replace('"offset"', f'{of}"offset"')
-
-    def _sums(self, query: str) -> Sums:
+    def _sum(self, query: str) -> Sum:
+        """Return the one row of the query's result. DuckDB's sum over no rows is null; here it is 0."""
         cursor = self._run(query)
         names = [column[0] for column in cursor.description or ()]
-        return {row[0]: dict(zip(names, row, strict=True)) for row in cursor.fetchall()}
+        (row,) = cursor.fetchall()
+        return {name: value or 0 for name, value in zip(names, row, strict=True)}
 
     def _run(self, query: str) -> duckdb.DuckDBPyConnection:
         return self._connection.execute(query)
