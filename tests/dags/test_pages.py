@@ -55,6 +55,13 @@ DOCUMENTS = {
     "empty preview": lambda: pages.preview(base=BASE, run_id="preview/x", as_of=None, printed=None),
     "error": lambda: pages.error(base=BASE, kind="UnknownPlan", message=EVIL),
 }  # fmt: skip
+
+
+def cells(html: str) -> str:
+    """The page without the labels of its cells."""
+    return re.sub(r'(?<=<td) data-label="[^"]*"', "", html)
+
+
 VOID = {"meta", "br", "img", "input", "link", "hr"}
 
 
@@ -128,13 +135,13 @@ def test_how_far_a_view_reaches_is_shown_where_there_is_one() -> None:
 
 
 def test_of_very_many_documents_some_are_shown_and_the_others_counted() -> None:
-    html = DOCUMENTS["very many documents"]()
+    html = cells(DOCUMENTS["very many documents"]())
     assert html.count("<td>letter</td><td>ada</td>") == 200
     assert "800 more" in html
 
 
 def test_a_plan_of_documents_shows_what_goes_why_and_who_is_left_out() -> None:
-    html = DOCUMENTS["plan of documents"]()
+    html = cells(DOCUMENTS["plan of documents"]())
     for said in ("900 – 1,899", "purged_synced", "synced 1,900", "the first change", "<td>poem</td>", "changes went"):
         assert said in html
     assert "blocked" not in DOCUMENTS["new plan of documents"]().partition("What happens")[0].partition("</style>")[2]
@@ -143,7 +150,18 @@ def test_a_plan_of_documents_shows_what_goes_why_and_who_is_left_out() -> None:
 def test_a_page_adapts_to_width_and_to_the_dark() -> None:
     html = DOCUMENTS["topic"]()
     assert "color-scheme: light dark" in html
+    assert '<meta name="color-scheme" content="light dark">' in html
     assert 'name="viewport"' in html
+
+
+def test_each_cell_names_its_column_for_a_narrow_window() -> None:
+    table = "<table>\n<tr><th>Plan</th><th></th></tr>\n<tr><td><b>1</b></td><td>x</td></tr><tr><td>2</td><td>y</td><td>z</td></tr></table>"
+    once = '<tr><td data-label="Plan"><b>1</b></td><td>x</td></tr><tr><td data-label="Plan">2</td><td>y</td><td>z</td></tr></table>'
+    found = pages.labelled(table + table.replace("Plan", "Topic"))
+    assert found.count(once) == found.count(once.replace("Plan", "Topic")) == 1
+    page = DOCUMENTS["plan"]()
+    assert '<td data-label="Check"><code>share</code></td>' in page
+    assert "@media (max-width: 40rem)" in page
 
 
 def test_names_of_any_script_are_paths() -> None:
@@ -274,7 +292,7 @@ def test_a_preview_shows_the_lines_that_the_command_prints() -> None:
 
 def test_what_a_view_leaves_out_is_not_told_as_removed() -> None:
     compacted = samples.outcome(operation="compaction", removed={"superseded": 330_221}, messages_kept=4_954)
-    html = pages.overview(base=BASE, status=[], runs=[compacted, samples.outcome()])
+    html = cells(pages.overview(base=BASE, status=[], runs=[compacted, samples.outcome()]))
     assert '<td class="deed">nothing; not in the view: 330,221 by superseded</td><td class="n">4,954 in the view</td>' in html
     assert '<td class="deed">160,754 by expiry</td>' in html
     assert ".detail { overflow-wrap: anywhere; }" in html and ".says { overflow-wrap: anywhere;" in html
@@ -283,7 +301,7 @@ def test_what_a_view_leaves_out_is_not_told_as_removed() -> None:
 
 def test_settings_that_nobody_has_given_are_folded() -> None:
     for name in ("topic", "documents"):
-        settings = DOCUMENTS[name]().partition("<h2>Settings</h2>")[2]
+        settings = cells(DOCUMENTS[name]()).partition("<h2>Settings</h2>")[2]
         shown, _, folded = settings.partition("<details")
         assert "<td>topic</td>" in shown
         assert "<td>built in</td>" not in shown
@@ -295,7 +313,7 @@ def test_single_messages_are_not_told_as_segments_of_no_bytes() -> None:
     rows = {"action": "remove_rows", "partition": 0, "from_": 0, "to": 9, "segments": 0, "messages": 5, "bytes": None, "newest_at": None}
     removes = {**samples.plan()["removes"], "messages": 5, "bytes": 0, "byte_share": 0.0, "segments": 0, "by_reason": {"ttl": 5}}
     plan = samples.plan(removes=removes | {"files": {"count": 0, "digest": "e" * 64}}, actions=[{**rows, "reason": "ttl"}])
-    html = pages.plan(base=BASE, page=plan)
+    html = cells(pages.plan(base=BASE, page=plan))
     assert "<b>0 B</b><span>at once: single messages go, and their files stay" in html
     assert "whole segments" not in html
     assert "e" * 64 not in html, "the digest of no files"

@@ -101,6 +101,25 @@ def above(base: str) -> str:
     return base.rpartition("/")[0]
 
 
+_ROW, _HEADER, _CELL = re.compile(r"<table>|<tr>.*?</tr>", re.DOTALL), re.compile(r"<th\b[^>]*>(.*?)</th>"), re.compile(r"<td\b")
+
+
+def labelled(html: str) -> str:
+    """Return the page with the header of its column on each cell of a table. The style sheet shows it where a row is a card."""
+    headers: list[str] = []
+
+    def row(found: re.Match[str]) -> str:
+        nonlocal headers
+        if found[0] == "<table>":
+            headers = []
+            return found[0]
+        headers = _HEADER.findall(found[0]) or headers
+        labels = iter(headers)
+        return _CELL.sub(lambda cell: f'{cell[0]} data-label="{label}"' if (label := next(labels, "")) else cell[0], found[0])
+
+    return _ROW.sub(row, html)
+
+
 _INSTANT = re.compile(r"(?<![\w:-])(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d(?:\.\d+)?)Z(?!\w)")
 _TICKED = re.compile(r"`(lifecycle [^`]+)`")
 
@@ -147,4 +166,4 @@ def _environment() -> Environment:
 
 
 def _render(name: str, **values: object) -> str:
-    return _environment().get_template(f"{name}.html").render(**values)
+    return labelled(_environment().get_template(f"{name}.html").render(**values))
