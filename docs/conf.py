@@ -19,6 +19,7 @@ from typer.cli import get_docs_for_click
 import message_lifecycle
 from message_lifecycle import __version__
 from message_lifecycle.app.cli import tree
+from message_lifecycle.app.views.metrics import METRICS
 from message_lifecycle.model import errors
 
 if TYPE_CHECKING:
@@ -61,6 +62,12 @@ def one_line(docstring: str | None) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
+def metric_list() -> str:
+    """Return a table of all metrics with their labels."""
+    rows = [f"| `{name}` | {', '.join(f'`{label}`' for label in labels)} | {text} |\n" for name, text, labels in METRICS]
+    return "| metric | labels | value |\n|---|---|---|\n" + "".join(rows)
+
+
 def readme() -> str:
     """Return README.md as a page of the site."""
     return as_page("README.md")
@@ -88,7 +95,7 @@ def as_picture(diagram: re.Match[str]) -> str:
 
 def fill(_app: Sphinx, _name: str, source: list[str]) -> None:
     """Write the generated parts into a page before Sphinx parses the page."""
-    for write in (commands, error_codes, readme, contributing):
+    for write in (commands, error_codes, metric_list, readme, contributing):
         mark = f"<!-- generated: {write.__name__} -->"
         if mark in source[0]:
             source[0] = source[0].replace(mark, write())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
+from typing import Final
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
@@ -11,22 +12,22 @@ from message_lifecycle.app.views.status import ObligationView, StatusView
 from message_lifecycle.model.instants import MICROS_PER_SECOND
 
 _OF_ONE = ("topic", "kind")
+METRICS: Final = (
+    ("lifecycle_topic_ok", "1 where the topic is as it should be.", ("topic",)),
+    ("lifecycle_obligation_late", "1 where what the topic obliges is later than max_overdue.", _OF_ONE),
+    ("lifecycle_obligation_due", "How much is due that nothing holds.", (*_OF_ONE, "unit")),
+    ("lifecycle_obligation_held", "How much is due and held.", (*_OF_ONE, "holder")),
+    ("lifecycle_obligation_due_since_seconds", "When the first of it came due, seconds since 1970.", _OF_ONE),
+    ("lifecycle_obligation_last_run_seconds", "When a run last came to an outcome, seconds since 1970.", _OF_ONE),
+    ("lifecycle_topic_refused_rows", "Refused rows in the topic's quarantine.", ("topic",)),
+)
+"""Name, text and labels of each metric."""
 
 
 def exposition(status: Sequence[StatusView]) -> str:
     """Return the metrics as text. An unknown value has no sample, because a missing time is not zero."""
     registry = CollectorRegistry()
-    ok = Gauge("lifecycle_topic_ok", "1 where the topic is as it should be.", ["topic"], registry=registry)
-    late = Gauge("lifecycle_obligation_late", "1 where what the topic obliges is later than max_overdue.", _OF_ONE, registry=registry)
-    amount = Gauge("lifecycle_obligation_due", "How much is due that nothing holds.", [*_OF_ONE, "unit"], registry=registry)
-    held = Gauge("lifecycle_obligation_held", "How much is due and held.", [*_OF_ONE, "holder"], registry=registry)
-    since = Gauge(
-        "lifecycle_obligation_due_since_seconds", "When the first of it came due, seconds since 1970.", _OF_ONE, registry=registry
-    )
-    ran = Gauge(
-        "lifecycle_obligation_last_run_seconds", "When a run last came to an outcome, seconds since 1970.", _OF_ONE, registry=registry
-    )
-    refused = Gauge("lifecycle_topic_refused_rows", "Refused rows in the topic's quarantine.", ["topic"], registry=registry)
+    ok, late, amount, held, since, ran, refused = (Gauge(name, text, labels, registry=registry) for name, text, labels in METRICS)
     for topic in status:
         if topic.refused:
             refused.labels(topic.topic).set(topic.refused.rows)
