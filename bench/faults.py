@@ -51,7 +51,7 @@ files of a view's metadata (each telling leaves one); the metadata, without any 
 That the disturbed run itself ends well is not asked, only that its error has a name: a commit of unknown result that is not looked up at once
 is found by the next run.
 
-## What it has found
+## Findings
 
 Each is mended, and has a test of its own:
 
@@ -135,7 +135,7 @@ def page(ran: Iterable[Ran]) -> str:
     for one in ran:
         if one.found != MISSED:
             rows.setdefault(one.point.operation, []).append(one)
-    lines = [HEAD, "## The faults\n", *(f"- **{fault}**: {says}." for fault, says in FAULTS.items()), "", "## What was run\n"]
+    lines = [HEAD, "## The faults\n", *(f"- **{fault}**: {says}." for fault, says in FAULTS.items()), "", "## Runs\n"]
     lines += [f"| operation | {' | '.join(FAULTS)} | all | seconds a point | commits |", f"|---|{'---|' * (len(FAULTS) + 3)}"]
     for operation in (name for name in OPERATIONS if name in rows):
         lines.append(_row(operation, rows[operation]))
