@@ -221,7 +221,7 @@ class Walk:
         return kept, counted
 
 
-# The messages that a logical read shows: see the table under "What a read shows" in docs/rules.md.
+# The messages that a logical read shows: see the table under "Messages that a read shows" in docs/rules.md.
 
 
 def is_hidden(message: Message, policy: Policy, at: Instant) -> bool:
