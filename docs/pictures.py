@@ -26,7 +26,7 @@ def walk() -> list[tuple[str, str | None]]:
     """Return each command of the tutorial with its picture."""
     found: list[tuple[str, str | None]] = []
     for block in BLOCK.finditer((DOCS / "tutorial.md").read_text(encoding="utf-8")):
-        lines = [line.partition("  #")[0].rstrip() for line in block["lines"].splitlines()]
+        lines = [line.partition("  #")[0].rstrip() for line in re.sub(r" \\\n +", " ", block["lines"]).splitlines()]
         *others, last = [line for line in lines if line and not line.startswith(NOT_TYPED)] or [""]
         found += [*((line, None) for line in others), (last, block["picture"])]
     return [(line, picture) for line, picture in found if line]
