@@ -27,18 +27,26 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 KINDS = {kind.__name__: kind.exit_code for kind in (errors.LifecycleError, errors.BadInput, errors.Refused, errors.Unavailable)}
+RULE = re.compile(r"^### ([A-Z]+-\d+) · (.*)$", re.MULTILINE)
 
 
 def commands() -> str:
     """Return a section for each command of `lifecycle`, with its arguments and options."""
     group = tree()
-    return get_docs_for_click(obj=group, ctx=typer.Context(group, info_name="lifecycle"), name="lifecycle", indent=1)
+    return link_rules(get_docs_for_click(obj=group, ctx=typer.Context(group, info_name="lifecycle"), name="lifecycle", indent=1))
 
 
 def error_codes() -> str:
     """Return a table of all error codes: the exit status, and the docstring of the class or the function that makes the error."""
     rows = [f"| `{code}` | {status} | {text} |\n" for code, (status, text) in sorted(find_errors().items())]
-    return "| code | exit status | when |\n|---|---|---|\n" + "".join(rows)
+    return link_rules("| code | exit status | when |\n|---|---|---|\n" + "".join(rows))
+
+
+def link_rules(text: str) -> str:
+    """Return the text with a link at each id of a rule, for example DEL-1."""
+    found = RULE.findall((ROOT / "docs" / "rules.md").read_text(encoding="utf-8"))
+    anchors = {rule: re.sub(r"[^\w -]", "", f"{rule} · {title}".lower()).replace(" ", "-") for rule, title in found}
+    return re.sub(r"\b[A-Z]+-\d+\b", lambda rule: f"[{rule[0]}](rules.md#{anchors[rule[0]]})" if rule[0] in anchors else rule[0], text)
 
 
 def find_errors() -> dict[str, tuple[int, str]]:
