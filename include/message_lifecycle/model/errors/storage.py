@@ -70,7 +70,7 @@ def no_transactions(setting: str, reason: str) -> BadInput:
     """The configuration asks for commits of several tables at once, but the catalog does not offer them."""
     return BadInput(
         f"{setting} is true in spark-defaults.conf, and {reason}. Nothing was published. Take the setting out, and each table is committed "
-        "by itself, one after another; docs/clusters.md says for which catalogs it is.",
+        "by itself, one after another; docs/catalogs.md says for which catalogs it is.",
         code="NoTransactions",
     )
 
