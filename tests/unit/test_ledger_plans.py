@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -355,11 +356,13 @@ def test_since_when_something_may_be_needed_that_can_still_be_undone(ledger: Led
         clock.pass_us(100)
         ledger.record_outcome(outcome_of(plan, name))
     since = partial(ledger.planned_since, TOPIC, {"message_cleaner", "retention"})
-    assert since(published_after=Instant(recorded[0] - 1)) == recorded[0]
-    assert since(published_after=Instant(recorded[0] + 100)) == recorded[1], "not of an outcome at that very time"
-    assert since(published_after=Instant(recorded[1] + 100)) is None, "a plan that gave way has taken nothing"
-    assert ledger.planned_since(OTHER, {"message_cleaner"}, published_after=Instant(0)) is None
-    assert ledger.planned_since(TOPIC, {"retention"}, published_after=Instant(0)) is None
+    for reading in (nullcontext(), ledger.look()):
+        with reading:
+            assert since(published_after=Instant(recorded[0] - 1)) == recorded[0]
+            assert since(published_after=Instant(recorded[0] + 100)) == recorded[1], "not of an outcome at that very time"
+            assert since(published_after=Instant(recorded[1] + 100)) is None, "a plan that gave way has taken nothing"
+            assert ledger.planned_since(OTHER, {"message_cleaner"}, published_after=Instant(0)) is None
+            assert ledger.planned_since(TOPIC, {"retention"}, published_after=Instant(0)) is None
 
 
 def test_which_plans_can_still_be_undone(ledger: Ledger, clock: StandingClock) -> None:

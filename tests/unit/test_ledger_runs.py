@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 
 from message_lifecycle.ledger import Ledger
@@ -90,6 +92,20 @@ def test_history_is_newest_first_by_topic_with_its_time(ledger: Ledger, clock: S
     ledger.record_run_outcome("r2", idle_outcome(OTHER))
     assert [(at, outcome.detail) for at, outcome in ledger.history(TOPIC)] == [(AS_OF - 5, "again"), (AS_OF, "nothing is due")]
     assert [outcome.topic for _, outcome in ledger.history(limit=1)] == [OTHER]
+
+
+def test_the_last_outcome_is_the_newest_of_the_operations(ledger: Ledger, clock: StandingClock) -> None:
+    plan = plan_of()
+    ledger.record_run_outcome("r1", outcome_of(plan))
+    clock.pass_us(-5)  # the order is that of the commits, not that of a clock
+    ledger.record_run_outcome("r1", idle_outcome())
+    for reading in (nullcontext(), ledger.look()):
+        with reading:
+            assert ledger.last(TOPIC, ["retention", "message_cleaner"]) == (AS_OF - 5, idle_outcome())
+            assert (ledger.last(TOPIC, ["retention"]), ledger.last(OTHER, ["message_cleaner"])) == (None, None)
+            assert ledger.has_published(TOPIC, [plan.operation])
+            assert not ledger.has_published(TOPIC, ["retention"])
+            assert not ledger.has_published(OTHER, [plan.operation])
 
 
 class TestClaims:

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Delete, Update, bindparam, func, select, upda
 from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.codec import from_json, plan_from_json, plan_id_of, recorded_state, to_json
 from message_lifecycle.ledger.database import Part, add, add_rows, claim_topic, key_of, next_event, topic_of
-from message_lifecycle.ledger.runs import link, write_outcome
+from message_lifecycle.ledger.runs import link, newest_outcomes, write_outcome
 from message_lifecycle.ledger.tables import FoundRow, Query
 from message_lifecycle.model.errors import NotReady, OpenPlan, UnknownPlan, already_answered, ambiguous_plan, void_answer
 from message_lifecycle.model.instants import Instant, format_instant
@@ -27,6 +27,8 @@ from message_lifecycle.model.plan_state import Event, PlanState, after, judged_a
 
 _plans = tables.plans
 _PLAN_ID_LENGTH = 32
+_PUBLISHED = ("published", "failed")
+"""Outcomes of plans with commits, see `Plans.published_at`."""
 _ALL_JUDGED = select(_plans.c.topic, _plans.c.plan_id).where(_plans.c.state != "closed", _plans.c.report.is_not(None))
 
 
@@ -62,6 +64,9 @@ class Plans(Part):
 
         See `published_at` for the outcomes.
         """
+        newest = self._in_look(newest_outcomes(one_topic=False), "topic", key_of(topic))
+        if newest is not None and not any(row.operation in operations and row.name in _PUBLISHED for row in newest):
+            return None
         query = _since(select(func.min(_plans.c.recorded_at)), topic, operations, published_after)
         found = self._value(query)
         return None if found is None else Instant(found)
@@ -80,7 +85,7 @@ class Plans(Part):
         query = (
             select(outcomes.c.recorded_at)
             .join(_plans, _plans.c.outcome_event == outcomes.c.event)
-            .where(_plans.c.plan_id == plan_id, _plans.c.outcome_name.in_(("published", "failed")))
+            .where(_plans.c.plan_id == plan_id, _plans.c.outcome_name.in_(_PUBLISHED))
         )
         found = self._value(query)
         return None if found is None else Instant(found)
@@ -314,7 +319,7 @@ def _since(query: Query, topic: TopicName, operations: Collection[Operation], pu
     return query.join(outcomes, _plans.c.outcome_event == outcomes.c.event).where(
         _plans.c.topic == key_of(topic),
         _plans.c.operation.in_(sorted(operations)),
-        _plans.c.outcome_name.in_(("published", "failed")),
+        _plans.c.outcome_name.in_(_PUBLISHED),
         outcomes.c.recorded_at > published_after,
     )
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
 
-from sqlalchemy import ColumnElement, Connection, Select, bindparam, exists, func, select, update
+from sqlalchemy import ColumnElement, Connection, bindparam, exists, func, select, update
 
 from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.codec import from_json, recorded_state, to_json
 from message_lifecycle.ledger.database import Part, add, claim_topic, key_of, lock_row, next_event, topic_of
+from message_lifecycle.ledger.tables import FoundRow, Query
 from message_lifecycle.model.errors import UnknownPlan
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
@@ -143,24 +144,38 @@ class Runs(Part):
             query = query.where(outcomes.c.topic == key_of(topic))
         if operations is not None:
             query = query.where(outcomes.c.operation.in_(operations))
-        rows = self._rows(query)
-        return [(Instant(row.recorded_at), from_json(Outcome, row.outcome)) for row in rows]
+        return [_end(row) for row in self._rows(query)]
 
     def newest(self, topic: TopicName) -> Mapping[str, Sequence[tuple[Instant, Outcome]]]:
         """Return the newest outcome of each name for each operation, newest first, with the time of its record."""
         found: dict[str, list[tuple[Instant, Outcome]]] = {}
-        for row in self._of_topic(_newest_outcomes(one_topic=False), topic, one=_newest_outcomes(one_topic=True)):
-            outcome = from_json(Outcome, row.outcome)
-            found.setdefault(outcome.operation, []).append((Instant(row.recorded_at), outcome))
+        for row in self._newest(topic):
+            found.setdefault(row.operation, []).append(_end(row))
         return found
+
+    def last(self, topic: TopicName, operations: Collection[Operation]) -> tuple[Instant, Outcome] | None:
+        """Return the newest outcome of these operations, with the time of its record."""
+        return next((_end(row) for row in self._newest(topic) if row.operation in operations), None)
+
+    def has_published(self, topic: TopicName, operations: Collection[Operation]) -> bool:
+        """Return True if a plan of these operations was ever published."""
+        return any(row.name == "published" and row.operation in operations for row in self._newest(topic))
+
+    def _newest(self, topic: TopicName) -> Sequence[FoundRow]:
+        return self._of_topic(newest_outcomes(one_topic=False), topic, one=newest_outcomes(one_topic=True))
+
+
+def _end(row: FoundRow) -> tuple[Instant, Outcome]:
+    return Instant(row.recorded_at), from_json(Outcome, row.outcome)
 
 
 @cache
-def _newest_outcomes(*, one_topic: bool) -> Select[str, int, str]:
+def newest_outcomes(*, one_topic: bool) -> Query:
+    """Select the newest outcome of each name for each operation and topic, newest first."""
     of = tables.outcomes.c
     last = select(func.max(of.event)).group_by(of.topic, of.operation, of.name)
     last = last.where(of.topic == bindparam("of_topic")) if one_topic else last
-    return select(of.topic, of.recorded_at, of.outcome).where(of.event.in_(last)).order_by(of.event.desc())
+    return select(of.topic, of.operation, of.name, of.recorded_at, of.outcome).where(of.event.in_(last)).order_by(of.event.desc())
 
 
 def link(connection: Connection, run: str, topic: TopicName, plan_id: str | None, *, at: Instant) -> None:

@@ -252,7 +252,7 @@ def topic_status(s: Services, name: TopicName, lake: Lake | None = None) -> Stat
 
 def _of_messages(s: Services, name: TopicName, policy: Policy, would: Plan, obliged: Sequence[Obligation], lake: Lake) -> StatusView:
     now, asked = lake.now, open_question(s, lake.waiting, name)
-    last = next(iter(s.ledger.history(name, limit=1, operations=names_of(lambda one: one.removes))), None)
+    last = s.ledger.last(name, names_of(lambda one: one.removes))
     holder, since = _word_of_a_person(asked, last, policy, now), would.due_since
     due = _due(0 if holder else would.expected.removed_rows, None if holder else since, now)
     problems = [*(problem for one in obliged for problem in one.problems), *_tampered(s, name)]
@@ -319,7 +319,7 @@ def _alike(
 
 def last_compaction(s: Services, name: TopicName) -> tuple[Instant, Outcome] | None:
     """The newest outcome of a compaction, with the time of its recording."""
-    return next(iter(s.ledger.history(name, limit=1, operations=["compaction"])), None)
+    return s.ledger.last(name, ["compaction"])
 
 
 def _bad_end(what: str, last: tuple[Instant, Outcome] | None) -> list[str]:
@@ -333,7 +333,7 @@ def _of_documents(s: Services, name: TopicName, policy: Policy, would: Plan, obl
     A document that cannot be folded is a problem, too, because it keeps every change until a person mends it (SNP-10).
     """
     asked = open_question(s, lake.waiting, name)
-    last = next(iter(s.ledger.history(name, limit=1, operations=[would.operation])), None)
+    last = s.ledger.last(name, [would.operation])
     problems = [*(problem for one in obliged for problem in one.problems), *_tampered(s, name)]
     problems += [*_bad_end("run", last), *_ahead(s, name, policy, lake.now)]
     if last is not None and last[1].plan_id is not None:
@@ -419,9 +419,9 @@ def _question(s: Services, asked: PlanSummary, policy: Policy) -> QuestionView:
 
 
 def _last_removal(s: Services, name: TopicName) -> LastRemoval | None:
-    for plan in s.ledger.plans(name, limit=_PLANS_SEARCHED):
-        operation = named(plan.operation)
-        if plan.outcome == "published" and operation.removes and not operation.gives_back:
+    removing = names_of(lambda one: one.removes and not one.gives_back)
+    for plan in s.ledger.plans(name, limit=_PLANS_SEARCHED) if s.ledger.has_published(name, removing) else ():
+        if plan.outcome == "published" and plan.operation in removing:
             # The plan may have waited for a person for a day before its commit, and its verification may come a day after it.
             undone = plan.plan_id in undone_among(s, [plan.plan_id])
             at = s.ledger.committed_at(plan.plan_id) or s.ledger.published_at(plan.plan_id)
