@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,16 @@ from pyiceberg.avro import reader as avro
 from pyiceberg.avro.decoder import BinaryDecoder, new_decoder
 from pyiceberg.avro.file import AvroFile
 from pyiceberg.avro.resolver import resolve_reader
-from pyiceberg.manifest import DATA_FILE_TYPE, DataFileContent, ManifestContent, ManifestEntryStatus, ManifestFile
+from pyiceberg.manifest import (
+    DATA_FILE_TYPE,
+    DEFAULT_READ_VERSION,
+    MANIFEST_LIST_FILE_SCHEMAS,
+    DataFileContent,
+    ManifestContent,
+    ManifestEntryStatus,
+    ManifestFile,
+    PartitionFieldSummary,
+)
 from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, LongType, NestedField, StructType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
@@ -73,41 +82,53 @@ _SCHEMA_KEY = "avro.schema"
 DELETED = ManifestEntryStatus.DELETED.value
 
 
-class _Entries(AvroFile[Any]):
-    """A manifest of few files takes longer to get its reader than to be read: one reader is made for each schema that manifests have."""
+class _Rows(AvroFile[Any]):
+    """An Avro file of few rows takes longer to get its reader than to be read: `reader_of` makes one reader for each schema that files have."""
 
-    def __init__(self, manifest: InputFile, pick: Pick) -> None:
-        super().__init__(manifest, _ENTRY)
-        self._pick = pick
+    def __init__(self, file: InputFile, reader_of: Callable[[str, type[BinaryDecoder]], avro.Reader]) -> None:
+        super().__init__(file)
+        self._reader_of = reader_of
 
-    def __enter__(self) -> _Entries:
+    def __enter__(self) -> _Rows:
         with self.input_file.open() as file:
             self.decoder = new_decoder(file.read())
         self.header = self._read_header()
         if _SCHEMA_KEY not in self.header.meta:
             self.header.get_schema()  # PyIceberg says what is wrong
-        self.reader = _reader(self.header.meta[_SCHEMA_KEY], type(self.decoder), self._pick)
+        self.reader = self._reader_of(self.header.meta[_SCHEMA_KEY], type(self.decoder))
         return self
 
 
 @lru_cache(maxsize=64)
-def _reader(schema: str, decoder: type[BinaryDecoder], pick: Pick) -> _Tuples:
+def _entries_by(schema: str, decoder: type[BinaryDecoder], pick: Pick) -> _Tuples:
     found = resolve_reader(AvroSchemaConversion().avro_to_iceberg(json.loads(schema)), _ENTRY)
     return _Tuples(found, decoder, (0, 1, 2), pick)
+
+
+@lru_cache(maxsize=64)
+def _manifests_by(schema: str, _decoder: type[BinaryDecoder]) -> avro.Reader:
+    found = AvroSchemaConversion().avro_to_iceberg(json.loads(schema))
+    # As PyIceberg's own `read_manifest_list` asks for it.
+    return resolve_reader(
+        found,
+        MANIFEST_LIST_FILE_SCHEMAS[DEFAULT_READ_VERSION],
+        read_types={-1: ManifestFile, 508: PartitionFieldSummary},
+        read_enums={517: ManifestContent},
+    )
 
 
 def entries(io: FileIO, manifest: ManifestFile, pick: Pick = _pick) -> Iterator[tuple[int, int, Row]]:
     """Yield the status, the snapshot id and the fields of `pick` of each entry in a manifest, also of removed files."""
     added_by = manifest.added_snapshot_id or 0
-    with reading(manifest.manifest_path), _Entries(io.new_input(manifest.manifest_path), pick) as file:
+    with reading(manifest.manifest_path), _Rows(io.new_input(manifest.manifest_path), partial(_entries_by, pick=pick)) as file:
         for status, snapshot_id, picked in file:
             yield status, added_by if snapshot_id is None else snapshot_id, picked
 
 
 def manifests_of(table: Table, snapshot: Snapshot) -> Sequence[ManifestFile]:
     """Return the manifests that the snapshot's list names. Raises FileLost, FileUnreadable."""
-    with reading(snapshot.manifest_list):
-        return snapshot.manifests(table.io)
+    with reading(snapshot.manifest_list), _Rows(table.io.new_input(snapshot.manifest_list), _manifests_by) as file:
+        return list(file)
 
 
 def listed(table: Table, snapshot: Snapshot, pick: Pick, *, content: ManifestContent = ManifestContent.DATA) -> Iterator[Row]:
