@@ -67,8 +67,6 @@ def plan(
     output: OutputOption = Output.text,
 ) -> None:
     """Show exactly what a run would remove, by which rule, and what holds the rest; nothing is removed."""
-    from message_lifecycle.app import steps
-    from message_lifecycle.app.operations.registry import preview
     from message_lifecycle.app.views.plans import plan_view, record_view
 
     s = services(ctx)
@@ -76,8 +74,15 @@ def plan(
     name = TopicName.parse(topic)
     work = work_of(s, name)
     with working(f"planning {name}"):
-        record = None if dry_run else steps.plan(s, name, as_of=at, work=work)
-        made = preview(s, name, as_of=at, work=work) if record is None else record.plan
+        if dry_run:
+            from message_lifecycle.app.operations.registry import preview
+
+            record, made = None, preview(s, name, as_of=at, work=work)
+        else:
+            from message_lifecycle.app import steps
+
+            record = steps.plan(s, name, as_of=at, work=work)
+            made = record.plan
     names = made.selection.files if files else ABSENT
     emit(output, plan_view(made, names=names) if record is None else record_view(record, names=names))
 
