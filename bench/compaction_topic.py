@@ -6,9 +6,8 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -34,6 +33,34 @@ from message_lifecycle.stores.iceberg.tasks import Store
 
 AS_OF = START + 43_200_000_000
 """After every message of the logs, and before the end of any's own lifetime."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """The costs of one compaction.
+
+    Attributes:
+        compaction: From process start to commit, without the gate. The CPU time includes the end of the process.
+        gate: The process of the gate.
+        made: The count and the sum of the view's offsets.
+    """
+
+    compaction: Cost
+    gate: Cost
+    made: list[int]
+
+    @property
+    def whole(self) -> Cost:
+        """The cost that a user waits for: the two processes one after the other."""
+        run, gate = self.compaction, self.gate
+        return replace(run, wall=run.wall + gate.wall, cpu=run.cpu + gate.cpu, memory_mb=max(run.memory_mb, gate.memory_mb))
+
+
+def judged(run: str) -> Cost:
+    """Let the gate judge the run's plan in a process of its own."""
+    cost = cost_of_module("bench.compaction_gate", run)
+    assert cost.said == 0, cost.said
+    return cost
 
 
 @dataclass(slots=True)
@@ -88,12 +115,10 @@ class Measured:
         outcome = steps.verify(self.services, record.plan.plan_id)
         assert outcome.name == "published", outcome
 
-    def measured(self, scratch: Path, *, gate: bool = False) -> tuple[Cost, list[int], Cost | None]:
-        """Measure a run in a fresh process, and restore the view after it.
-
-        Return its cost, its result (count and sum of offsets), and the cost of its gate if `gate` asks for that."""
+    def measured(self, scratch: Path) -> Run:
+        """Measure a run and its gate, each in a fresh process, and restore the view after them."""
         before = self._head()
-        with _answering(scratch, self._judge if gate else self._pass) as (asked, answered, judged):
+        with _answering(scratch) as (asked, answered, judged):
             cost = cost_of_module("bench.compaction_run", str(self.name), format_instant(self._next()), str(asked), str(answered))
         record = self.services.ledger.open_plan(self.name)
         assert record is not None and record.staged is not None and record.staged.view is not None, "nothing was staged"
@@ -102,7 +127,7 @@ class Measured:
         engine_of_process().forget(self.name, kind=COMPACTED)
         made = self.session.sql(f"SELECT count(*), sum(offset) FROM {sql_table(self.name, kind=COMPACTED)} VERSION AS OF {after}").collect()
         self._put_back(record.plan, before)
-        return cost, list(made[0]), judged[0] if gate else None
+        return Run(compaction=replace(cost, wall=cost.said["until committed"]), gate=judged[0], made=list(made[0]))
 
     def drop(self) -> None:
         for kind in ("", COMPACTED):
@@ -114,21 +139,11 @@ class Measured:
         self.runs += 1
         return Instant(AS_OF + self.runs)
 
-    def _judge(self, run: str) -> Cost:
-        cost = cost_of_module("bench.compaction_gate", run)
-        assert cost.said == 0, cost.said
-        return cost
-
-    def _pass(self, run: str) -> None:
-        plan_id = self.services.ledger.run_entries(run)[0].plan_id
-        assert plan_id is not None
-        self._pass_plan(plan_id)
-
     def _pass_plan(self, plan_id: str) -> None:
         record = self.services.ledger.record(plan_id)
         staged = record.staged
         assert staged is not None
-        passed = Check(id="measured", says="judged once, in another run", kind="rule", evaluated=True, passed=True, found="")
+        passed = Check(id="measured", says="judged in the measured runs", kind="rule", evaluated=True, passed=True, found="")
         report = GateReport(plan_id=plan_id, staged_snapshot_id=staged.snapshot_id, declared=1, checks=(passed,))
         self.services.ledger.record_report(staged, seals.sealed_report(self.services, record, staged, report))
 
@@ -159,9 +174,9 @@ class Measured:
 
 
 @contextmanager
-def _answering(scratch: Path, judge: Any) -> Iterator[tuple[Path, Path, list[Any]]]:
-    """Make two pipes, (asked, answered), and a thread at their other ends that judges one plan outside the measured process."""
-    asked, answered, found = scratch / "asked", scratch / "answered", list[Any]()
+def _answering(scratch: Path) -> Iterator[tuple[Path, Path, list[Cost]]]:
+    """Make two pipes, (asked, answered), and a thread at their other ends that lets the gate judge one run. The list gets its cost."""
+    asked, answered, found = scratch / "asked", scratch / "answered", list[Cost]()
     for pipe in (asked, answered):
         pipe.unlink(missing_ok=True)
         os.mkfifo(pipe)
@@ -170,7 +185,7 @@ def _answering(scratch: Path, judge: Any) -> Iterator[tuple[Path, Path, list[Any
         run = asked.read_text(encoding="utf-8").strip()
         if run:
             try:
-                found.append(judge(run))
+                found.append(judged(run))
             finally:  # or who asked would wait for ever
                 answered.write_text("judged" if found else "failed", encoding="utf-8")
 
