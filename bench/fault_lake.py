@@ -23,7 +23,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.sources.lifetimes import with_own_lifetimes
 from message_lifecycle.stores.archive import ParquetArchive
 from message_lifecycle.stores.iceberg.catalog import IcebergTopics, Tables
-from message_lifecycle.stores.iceberg.compaction.store import IcebergViews
+from message_lifecycle.stores.iceberg.compaction.store import IcebergViewRemovals, IcebergViewReturns, IcebergViews
 from message_lifecycle.stores.iceberg.copying import IcebergCopier
 from message_lifecycle.stores.iceberg.deleted_reclaim import IcebergDeletedReclaimer
 from message_lifecycle.stores.iceberg.documents.store import IcebergChanges, IcebergDocuments, IcebergSnapshots
@@ -68,7 +68,6 @@ def services(
             steps(f"view:{step}")
 
     of_lake = of_lake or tables()
-    views = IcebergViews(engine, tables=of_lake, steps=of_view)
     documents = IcebergDocuments(engine, tables=of_lake, steps=steps)
     return Services(
         topics=IcebergTopics(of_lake),
@@ -76,7 +75,9 @@ def services(
         stores=Stores(
             backend="iceberg",
             log=IcebergStore(engine, tables=of_lake, steps=steps),
-            view=views,
+            view=IcebergViews(engine, tables=of_lake, steps=of_view),
+            view_removal=IcebergViewRemovals(engine, tables=of_lake, steps=of_view),
+            view_return=IcebergViewReturns(engine, tables=of_lake, steps=of_view),
             snapshots=IcebergSnapshots(engine, tables=of_lake, steps=steps),
             changes=IcebergChanges(engine, tables=of_lake, steps=steps),
             quarantine=IcebergQuarantine(engine, tables=of_lake, steps=steps),

@@ -10,11 +10,12 @@ from message_lifecycle.model.change import (
     CommitLog,
     CommitQuarantine,
     CommitSnapshots,
-    CommitView,
     DropSegments,
     QuarantinedFile,
+    RemoveFromView,
     RemoveRows,
     RestoreRows,
+    ReturnToView,
     SealSegment,
     SnapshotDocument,
     non_empty,
@@ -34,7 +35,8 @@ def named(*parts: Part, source_id: int | None = None) -> tuple[Change, ...]:
     """Rows without a file are the view's."""
     marks, backs = _of(RemoveRows, parts), _of(RestoreRows, parts)
     return non_empty(
-        CommitView(mark=tuple(p for p in marks if not p.file), back=tuple(p for p in backs if not p.file), source_id=source_id),
+        RemoveFromView(mark=tuple(p for p in marks if not p.file)),
+        ReturnToView(back=tuple(p for p in backs if not p.file), source_id=source_id),
         CommitLog(
             seal=_of(SealSegment, parts),
             drop=_of(DropSegments, parts),

@@ -22,7 +22,7 @@ from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.request import UndoPlan
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.stores.iceberg.catalog import IcebergTopics, Tables, ledger_text
-from message_lifecycle.stores.iceberg.compaction.store import IcebergViews
+from message_lifecycle.stores.iceberg.compaction.store import IcebergViewRemovals, IcebergViewReturns, IcebergViews
 from message_lifecycle.stores.iceberg.copying import IcebergCopier
 from message_lifecycle.stores.iceberg.deleted_reclaim import IcebergDeletedReclaimer
 from message_lifecycle.stores.iceberg.documents.store import IcebergChanges, IcebergDocuments, IcebergSnapshots
@@ -163,14 +163,16 @@ def past_in(folder: Path, *, steps: Callable[[str], None] | None = None, ledger_
     tables.__dict__["pointers"] = SqlPointers({"uri": str(tables.catalog.properties["uri"])}, tables.catalog.properties)
     clock = StandingClock(NOW)
     ledger = open_ledger(ledger_url, clock=clock)
-    views, documents = IcebergViews(_no_spark, tables=tables), IcebergDocuments(_no_spark, tables=tables)
+    documents = IcebergDocuments(_no_spark, tables=tables)
     services = Services(
         topics=IcebergTopics(tables, scratch=True),
         reader=IcebergReader(tables),
         stores=Stores(
             backend="iceberg",
             log=IcebergStore(_no_spark, tables=tables),
-            view=views,
+            view=IcebergViews(_no_spark, tables=tables),
+            view_removal=IcebergViewRemovals(_no_spark, tables=tables),
+            view_return=IcebergViewReturns(_no_spark, tables=tables),
             snapshots=IcebergSnapshots(_no_spark, tables=tables),
             changes=IcebergChanges(_no_spark, tables=tables),
             forget=IcebergReclaimer(tables, steps=steps),

@@ -305,7 +305,7 @@ class Dying:
 
 def dies_between(world: World, name: TopicName, plan_id: str) -> None:
     """An undo that has brought back what went from the log, and nothing to the view yet."""
-    stores = replace(world.services.stores, view=Dying(world.services.stores.view))  # type: ignore[arg-type]  # it has all that ViewStore has
+    stores = replace(world.services.stores, view_return=Dying(world.services.stores.view_return))  # type: ignore[arg-type]  # it has all that ChangeStore has
     dying = replace(world.services, stores=stores)
     world.set_now(Instant(10 * SECOND))
     with pytest.raises(KeyboardInterrupt):
@@ -388,7 +388,7 @@ def test_where_another_writer_came_between_the_commits_the_rest_comes_back_by_an
         raise PlanConflict(plan_id, "the compacted view was changed first")
 
     with monkeypatch.context() as patched:
-        patched.setattr(s.stores.view, "publish", refuse)
+        patched.setattr(s.stores.view_return, "publish", refuse)
         assert run(world, name, 11).name == "no_op"
     (known,) = s.ledger.undone(name)
     assert known.ranges == ((0, 0, 0), (0, 2, 2)), "what is back is left alone"

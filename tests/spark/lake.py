@@ -30,7 +30,7 @@ from message_lifecycle.sources.lifetimes import with_own_lifetimes
 from message_lifecycle.stores.iceberg import layout
 from message_lifecycle.stores.iceberg.catalog import IcebergTopics, Tables, ledger_text
 from message_lifecycle.stores.iceberg.columns import SCHEMA
-from message_lifecycle.stores.iceberg.compaction.store import IcebergViews
+from message_lifecycle.stores.iceberg.compaction.store import IcebergViewRemovals, IcebergViewReturns, IcebergViews
 from message_lifecycle.stores.iceberg.copying import IcebergCopier
 from message_lifecycle.stores.iceberg.documents.store import IcebergChanges, IcebergDocuments, IcebergSnapshots
 from message_lifecycle.stores.iceberg.engine import engine_of_process
@@ -90,14 +90,16 @@ class Lake:
 
     def services(self, clock: Clock | None = None) -> Services:
         """What the verbs work with, over this lake and a ledger of its own in memory."""
-        views, documents = IcebergViews(engine_of_process, tables=tables()), self.documents()
+        documents = self.documents()
         return Services(
             topics=self.topics,
             reader=self.reader,
             stores=Stores(
                 backend="iceberg",
                 log=self.store(),
-                view=views,
+                view=IcebergViews(engine_of_process, tables=tables()),
+                view_removal=IcebergViewRemovals(engine_of_process, tables=tables()),
+                view_return=IcebergViewReturns(engine_of_process, tables=tables()),
                 snapshots=IcebergSnapshots(engine_of_process, tables=tables()),
                 changes=IcebergChanges(engine_of_process, tables=tables()),
                 rewrite=IcebergEraser(tables(), undoable=undoable),

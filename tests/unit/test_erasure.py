@@ -20,7 +20,7 @@ from message_lifecycle.app.operations.registry import suite_of
 from message_lifecycle.app.views.erasures import receipt_blocks
 from message_lifecycle.gates.plain import PlainGate
 from message_lifecycle.ledger.codec import plan_from_json
-from message_lifecycle.model.change import CommitView, CompactPartition, Rewrite
+from message_lifecycle.model.change import CompactPartition, CompactView, Rewrite
 from message_lifecycle.model.erasure import (
     ErasureOf,
     HeldFile,
@@ -321,7 +321,7 @@ def test_a_views_history_tells_nothing_of_a_compaction_before_an_erasure(erased:
     by = "e" * 32
     at = snapshot_id_of(by, MAIN) if erased else 5
     history = {at: SimpleNamespace(snapshot_id=at, parent_snapshot_id=None, summary=Summary(Operation.OVERWRITE, **{PLAN_ID: by}))}
-    plan = replace(planned(table("log")), changes=(CommitView(compact=(CompactPartition(partition=0, after=-1, through=1, rows=2),)),))
+    plan = replace(planned(table("log")), changes=(CompactView(compact=(CompactPartition(partition=0, after=-1, through=1, rows=2),)),))
     assert OneView(history).has_begun(plan) is erased
 
 

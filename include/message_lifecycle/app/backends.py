@@ -139,7 +139,17 @@ def record_log(
     return Services(
         topics=store,
         reader=store,
-        stores=Stores(backend=logs.backend, log=store, view=None, snapshots=None, changes=None, forget=None, rewrite=eraser),
+        stores=Stores(
+            backend=logs.backend,
+            log=store,
+            view=None,
+            view_removal=None,
+            view_return=None,
+            snapshots=None,
+            changes=None,
+            forget=None,
+            rewrite=eraser,
+        ),
         copier=None,
         documents=None,
         gate=gate,

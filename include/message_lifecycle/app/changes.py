@@ -55,8 +55,8 @@ def commit(s: Services, verdict: Verdict) -> Published:
             if store.published(plan) is None:
                 operation.check_before_commit(s, verdict, store)
             done.append(store.publish(verdict, operation.given(s, plan, verdict.staged)))
-            if plan.on_view.back and store is s.stores.view:
-                latest_view(s, plan.topic)  # it still names the view of before
+        if plan.to_view.back:
+            latest_view(s, plan.topic)  # it still names the compacted view of before
     s.ledger.record_committed(plan.plan_id)
     note(s, plan.topic)
     return operation.published(plan, done)

@@ -45,13 +45,16 @@ if TYPE_CHECKING:
 class Stores:
     """The stores that apply changes, one for each key of a change (`of`). None: the backend does not support such a change.
 
-    The key is the kind of the change (`kind`): log, view, snapshots, changes, quarantine, rewrite, forget,
-    delete_tables, restore_tables or drop_tables. `backend` decides which stores exist.
+    The key is the kind of the change (`kind`): log, view, view_removal, view_return, snapshots, changes, quarantine, rewrite,
+    forget, delete_tables, restore_tables or drop_tables. `backend` decides which stores exist.
     """
 
     backend: Backend
     log: Part[MessageStore] = Part()
     view: Part[ViewStore] = Part()
+    """Reads and compacts the view."""
+    view_removal: Part[ChangeStore] = Part()
+    view_return: Part[ChangeStore] = Part()
     snapshots: Part[ChangeStore] = Part()
     """The documents' snapshots and epochs."""
     changes: Part[ChangeStore] = Part()

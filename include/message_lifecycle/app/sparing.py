@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple, assert_never
 
@@ -268,18 +269,27 @@ def touched_messages(s: Services, plan: Plan, staged: Staged, holds: Sequence[Ho
     # At the plan's own snapshot, which is enough to find the messages of a key.
     log = replace(s.reader.log(plan.topic), snapshot_id=plan.requirements.snapshot_id)
     of_log = SparedOffsets(spared_of(s, log, holds))
-    view = s.view_of(plan.topic) if plan.on_view.mark or plan.on_view.compact or plan.erasure else None
-    of_view = SparedOffsets(() if view is None else spared_in_view(s, log, view, holds))
+
+    @cache  # read the view only if the plan takes messages from it
+    def of_view() -> SparedOffsets:
+        view = s.view_of(plan.topic)
+        return SparedOffsets(() if view is None else spared_in_view(s, log, view, holds))
+
     touched = sum(of_log.touching(run.partition, run.first_base, run.last_offset) is not None for run in plan.on_log.drop)
     touched += sum(_among(of_log, rows) for rows in (*plan.on_log.mark, *staged.superseded))
-    touched += sum(_among(of_view, rows) for rows in plan.on_view.mark)
-    touched += sum(_among(of_log, rows) for rows in plan.erased_of("log")) + sum(_among(of_view, rows) for rows in plan.erased_of("view"))
-    touched += touched_tables(plan, holds)
-    if plan.on_view.compact and view is not None:
-        policy = Policy.of_values(plan.policy)
-        tails = s.stores.view.tails(log, view.horizons, as_of=plan.as_of, late_after=policy.late_after(plan.as_of))
-        touched += sum(held.rows for held in at_risk(s, log, view, tails, policy, as_of=plan.as_of, holds=holds))
-    return touched
+    touched += sum(_among(of_log, rows) for rows in plan.erased_of("log"))
+    touched += sum(_among(of_view(), rows) for rows in (*plan.from_view.mark, *plan.erased_of("view")))
+    return touched + touched_tables(plan, holds)
+
+
+def touched_by_compaction(s: Services, plan: Plan, holds: Sequence[Hold]) -> int:
+    """Return the number of messages that a hold may cover and that only the view still has: the compaction would lose them."""
+    view = s.view_of(plan.topic)
+    if view is None:
+        return 0
+    log, policy = replace(s.reader.log(plan.topic), snapshot_id=plan.requirements.snapshot_id), Policy.of_values(plan.policy)
+    tails = s.stores.view.tails(log, view.horizons, as_of=plan.as_of, late_after=policy.late_after(plan.as_of))
+    return sum(held.rows for held in at_risk(s, log, view, tails, policy, as_of=plan.as_of, holds=holds))
 
 
 def touched_tables(plan: Plan, holds: Sequence[Hold]) -> int:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from message_lifecycle.ledger import Ledger
     from message_lifecycle.ports import Groups
     from message_lifecycle.stores.iceberg.catalog import Tables
-    from message_lifecycle.stores.iceberg.compaction.store import IcebergViews
+    from message_lifecycle.stores.iceberg.compaction.store import IcebergViewRemovals, IcebergViewReturns, IcebergViews
     from message_lifecycle.stores.iceberg.copying import IcebergCopier
     from message_lifecycle.stores.iceberg.deleted_reclaim import IcebergDeletedReclaimer
     from message_lifecycle.stores.iceberg.documents.store import IcebergChanges, IcebergDocuments, IcebergSnapshots
@@ -70,6 +70,16 @@ def _iceberg(server: Mapping[str, Value], ledger: Ledger, *, scratch: bool) -> S
         from message_lifecycle.stores.iceberg.compaction.store import IcebergViews
 
         return IcebergViews(engine_of_process, tables=tables)
+
+    def view_removal() -> IcebergViewRemovals:
+        from message_lifecycle.stores.iceberg.compaction.store import IcebergViewRemovals
+
+        return IcebergViewRemovals(engine_of_process, tables=tables)
+
+    def view_return() -> IcebergViewReturns:
+        from message_lifecycle.stores.iceberg.compaction.store import IcebergViewReturns
+
+        return IcebergViewReturns(engine_of_process, tables=tables)
 
     def snapshots() -> IcebergSnapshots:
         from message_lifecycle.stores.iceberg.documents.store import IcebergSnapshots
@@ -140,6 +150,8 @@ def _iceberg(server: Mapping[str, Value], ledger: Ledger, *, scratch: bool) -> S
             backend="iceberg",
             log=Later(log),
             view=Later(view),
+            view_removal=Later(view_removal),
+            view_return=Later(view_return),
             snapshots=Later(snapshots),
             changes=Later(changes),
             quarantine=Later(quarantine),
@@ -183,11 +195,11 @@ def memory_world(server: Mapping[str, Value], options: StoreOptions = NO_OPTIONS
     from message_lifecycle.stores.memory.documents import MemoryChanges, MemoryDocuments, MemorySnapshots
     from message_lifecycle.stores.memory.eraser import MemoryEraser
     from message_lifecycle.stores.memory.topic_delete import MemoryDeletedReclaimer, MemoryDeleter, MemoryReclaimer, MemoryRestorer
-    from message_lifecycle.stores.memory.views import MemoryViews
+    from message_lifecycle.stores.memory.views import MemoryViewRemovals, MemoryViewReturns, MemoryViews
 
     clock = _Clock()
     store = MemoryStore()
-    views, documents = MemoryViews(store), MemoryDocuments(store)
+    documents = MemoryDocuments(store)
     deleter = MemoryDeleter(store)
     services = Services(
         topics=store,
@@ -195,7 +207,9 @@ def memory_world(server: Mapping[str, Value], options: StoreOptions = NO_OPTIONS
         stores=Stores(
             backend="memory",
             log=store,
-            view=views,
+            view=MemoryViews(store),
+            view_removal=MemoryViewRemovals(store),
+            view_return=MemoryViewReturns(store),
             snapshots=MemorySnapshots(documents),
             changes=MemoryChanges(documents),
             rewrite=MemoryEraser(store, server=server),

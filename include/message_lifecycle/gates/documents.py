@@ -218,9 +218,9 @@ _VIEW = (
 
 
 def _view(plan: Plan) -> Suite:
-    if not plan.on_view.back:
+    if not plan.to_view.back:
         return ()
-    partitions = len(plan.on_view.back)
+    partitions = len(plan.to_view.back)
     return (
         rule("view_returns", "The view of exactly the planned partitions differs.", "partitions", count("view_returns", partitions)),
         rule(

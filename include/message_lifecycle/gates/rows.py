@@ -72,20 +72,20 @@ def purged_suite(plan: Plan) -> Suite:
 def view_removals_suite(plan: Plan) -> Suite:
     """Check that exactly the named messages leave the compacted view (PRG-1, CMP-9).
 
-    Frame `view`: one row per partition that loses messages.
+    Frame `view_removals`: one row per partition that loses messages.
     """
-    if not plan.on_view.mark:
+    if not plan.from_view.mark:
         return ()
     return (
-        rule("view", "The view loses messages of the planned partitions.", "partitions", count("view", len(plan.on_view.mark))),
+        rule("view", "The view loses messages of the planned partitions.", "partitions", count("view_removals", len(plan.from_view.mark))),
         rule(
             "view_rows",
             "Exactly as many messages go from the view as the plan names.",
             "messages that go from the view",
-            total("view", "rows", sum(action.rows for action in plan.on_view.mark)),
+            total("view_removals", "rows", sum(action.rows for action in plan.from_view.mark)),
         ),
-        none_in("view", "unnamed", "Each is named by the plan.", "messages not named", id="view_named"),
-        none_in("view", "added", "Nothing comes into the view.", "messages that came"),
+        none_in("view_removals", "unnamed", "Each is named by the plan.", "messages not named", id="view_named"),
+        none_in("view_removals", "added", "Nothing comes into the view.", "messages that came", id="view_added"),
     )
 
 

@@ -1,7 +1,9 @@
 """The changes of a plan, in order. A change is one commit on one table, or on all tables of a topic (DEL-1).
 
     CommitLog          Messages leave the log or return to it. The state of the log moves.
-    CommitView         Messages leave the compacted view or return to it, or a compaction updates the view.
+    CompactView        A compaction updates the compacted view.
+    RemoveFromView     Messages leave the compacted view.
+    ReturnToView       Messages return to the compacted view.
     CommitSnapshots    Documents get new snapshots. Old snapshots leave or return.
     CommitChanges      Changes of documents return.
     CommitQuarantine   Files of refused rows leave or return.
@@ -35,7 +37,9 @@ class Handlers(Generic[T]):
     """One function for each kind of change. `dispatch` of a change calls the right one, so no caller asks a change for its kind."""
 
     log: Callable[[CommitLog], T]
-    view: Callable[[CommitView], T]
+    view: Callable[[CompactView], T]
+    view_removal: Callable[[RemoveFromView], T]
+    view_return: Callable[[ReturnToView], T]
     snapshots: Callable[[CommitSnapshots], T]
     changes: Callable[[CommitChanges], T]
     quarantine: Callable[[CommitQuarantine], T]
@@ -206,16 +210,21 @@ class QuarantinedFile:
 class Commit:
     """One commit on one table. The commit leaves rows alone that it does not name."""
 
-    source_id: int | None = None
-    """The table's snapshot that holds the returning rows."""
-
     @property
     def is_empty(self) -> bool:
         return not any(isinstance(named, tuple) and named for named in (getattr(self, field.name) for field in fields(self)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommitLog(Commit):
+class CommitFromHistory(Commit):
+    """A commit that may return rows from the table's history."""
+
+    source_id: int | None = None
+    """The table's snapshot that holds the returning rows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitLog(CommitFromHistory):
     """One commit on the log."""
 
     seal: tuple[SealSegment, ...] = ()
@@ -238,11 +247,9 @@ class CommitLog(Commit):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommitView(Commit):
-    """One commit on the compacted view."""
+class CompactView(Commit):
+    """One commit on the compacted view: a compaction."""
 
-    mark: tuple[RemoveRows, ...] = ()
-    back: tuple[RestoreRows, ...] = ()
     compact: tuple[CompactPartition, ...] = ()
     kind: Literal["view"] = "view"
 
@@ -251,7 +258,29 @@ class CommitView(Commit):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommitSnapshots(Commit):
+class RemoveFromView(Commit):
+    """One commit on the compacted view, which loses the named messages."""
+
+    mark: tuple[RemoveRows, ...] = ()
+    kind: Literal["view_removal"] = "view_removal"
+
+    def dispatch(self, handlers: Handlers[T]) -> T:
+        return handlers.view_removal(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReturnToView(CommitFromHistory):
+    """One commit on the compacted view, which gets the named messages back."""
+
+    back: tuple[RestoreRows, ...] = ()
+    kind: Literal["view_return"] = "view_return"
+
+    def dispatch(self, handlers: Handlers[T]) -> T:
+        return handlers.view_return(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitSnapshots(CommitFromHistory):
     """One commit on the snapshots of documents.
 
     A second commit, on the changes, removes the changes that the new snapshots cover (SNP-4).
@@ -266,7 +295,7 @@ class CommitSnapshots(Commit):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommitChanges(Commit):
+class CommitChanges(CommitFromHistory):
     """One commit on the changes of documents."""
 
     documents_back: tuple[RestoreDocument, ...] = ()
@@ -277,7 +306,7 @@ class CommitChanges(Commit):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommitQuarantine(Commit):
+class CommitQuarantine(CommitFromHistory):
     """One commit on the quarantine."""
 
     files: tuple[QuarantinedFile, ...] = ()
@@ -289,7 +318,7 @@ class CommitQuarantine(Commit):
         return handlers.quarantine(self)
 
 
-AnyCommit = CommitLog | CommitView | CommitSnapshots | CommitChanges | CommitQuarantine
+AnyCommit = CommitLog | CompactView | RemoveFromView | ReturnToView | CommitSnapshots | CommitChanges | CommitQuarantine
 
 
 def non_empty(*commits: AnyCommit) -> tuple[AnyCommit, ...]:

@@ -19,15 +19,17 @@ from message_lifecycle.model.change import (
     CommitLog,
     CommitQuarantine,
     CommitSnapshots,
-    CommitView,
+    CompactView,
     DropSegments,
     EraseRows,
     Forget,
     Handlers,
     MovedTable,
     RemoveFiles,
+    RemoveFromView,
     RemoveRows,
     RestoreDocument,
+    ReturnToView,
     Rewrite,
 )
 from message_lifecycle.model.erasure import ErasureOf, TableKind
@@ -37,7 +39,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.reasons import RemovalReason
 from message_lifecycle.model.setting_list import Value, of_documents
 
-PLAN_FORMAT = 8
+PLAN_FORMAT = 9
 """The format of a plan's text. From the first release on, a change of the format raises this number and keeps the older ones readable."""
 
 Operation = Literal[
@@ -175,7 +177,9 @@ class _ByKind:
     """A plan's changes, sorted by kind."""
 
     log: list[CommitLog] = field(default_factory=list)
-    view: list[CommitView] = field(default_factory=list)
+    view: list[CompactView] = field(default_factory=list)
+    view_removals: list[RemoveFromView] = field(default_factory=list)
+    view_returns: list[ReturnToView] = field(default_factory=list)
     snapshots: list[CommitSnapshots] = field(default_factory=list)
     changes: list[CommitChanges] = field(default_factory=list)
     quarantine: list[CommitQuarantine] = field(default_factory=list)
@@ -186,7 +190,8 @@ class _ByKind:
     dropped: list[MovedTable] = field(default_factory=list)
 
 
-_NONE_ON_LOG, _NONE_ON_VIEW, _NONE_ON_QUARANTINE = CommitLog(), CommitView(), CommitQuarantine()
+_NONE_ON_LOG, _NONE_ON_VIEW, _NONE_ON_QUARANTINE = CommitLog(), CompactView(), CommitQuarantine()
+_NONE_FROM_VIEW, _NONE_TO_VIEW = RemoveFromView(), ReturnToView()
 _NONE_ON_CHANGES, _NONE_ON_SNAPSHOTS = CommitChanges(), CommitSnapshots()
 
 
@@ -248,6 +253,8 @@ class Plan:
         handlers = Handlers(
             log=found.log.append,
             view=found.view.append,
+            view_removal=found.view_removals.append,
+            view_return=found.view_returns.append,
             snapshots=found.snapshots.append,
             changes=found.changes.append,
             quarantine=found.quarantine.append,
@@ -268,8 +275,16 @@ class Plan:
         return next(iter(self._by_kind.log), _NONE_ON_LOG)
 
     @property
-    def on_view(self) -> CommitView:
+    def on_view(self) -> CompactView:
         return next(iter(self._by_kind.view), _NONE_ON_VIEW)
+
+    @property
+    def from_view(self) -> RemoveFromView:
+        return next(iter(self._by_kind.view_removals), _NONE_FROM_VIEW)
+
+    @property
+    def to_view(self) -> ReturnToView:
+        return next(iter(self._by_kind.view_returns), _NONE_TO_VIEW)
 
     @property
     def on_changes(self) -> CommitChanges:
@@ -410,7 +425,7 @@ class Plan:
 
     @property
     def restored_view_rows(self) -> int:
-        return sum(part.rows for part in self.on_view.back)
+        return sum(part.rows for part in self.to_view.back)
 
     @cached_property
     def expiring_by_row(self) -> frozenset[Place]:

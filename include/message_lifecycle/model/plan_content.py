@@ -9,17 +9,19 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from message_lifecycle.model.change import (
     CommitChanges,
     CommitLog,
     CommitQuarantine,
     CommitSnapshots,
-    CommitView,
+    CompactView,
     DeleteTables,
     DropTables,
     Handlers,
+    RemoveRows,
+    RestoreRows,
     RestoreTables,
     Rewrite,
 )
@@ -50,14 +52,14 @@ def content(plan: Plan) -> Mapping[str, object]:
     def log(commit: CommitLog) -> None:
         for run in commit.drop:
             moved.setdefault((commit.kind, run.partition, run.reason), []).append(runs_text([range(run.first_base, run.last_offset + 1)]))
-        _move(commit, moved)
+        _remove(commit.kind, commit.mark, moved)
+        _return(commit.kind, commit.back, moved)
         for one in commit.seal:
             add(commit.kind, "seals", [one.partition, one.base_offset, one.next_offset])
         if commit.keep is not None:
             add(commit.kind, "keeps", commit.keep)
 
-    def view(commit: CommitView) -> None:
-        _move(commit, moved)
+    def view(commit: CompactView) -> None:
         for one in commit.compact:
             add(commit.kind, "compacts", [one.partition, one.after, one.through, one.rows])
 
@@ -81,6 +83,8 @@ def content(plan: Plan) -> Mapping[str, object]:
     handlers: Handlers[None] = Handlers(
         log=log,
         view=view,
+        view_removal=lambda commit: _remove("view", commit.mark, moved),
+        view_return=lambda commit: _return("view", commit.back, moved),
         snapshots=snapshots,
         changes=documents_back,
         quarantine=quarantine,
@@ -106,11 +110,14 @@ def content(plan: Plan) -> Mapping[str, object]:
     }
 
 
-def _move(commit: CommitLog | CommitView, moved: dict[Deed, list[str]]) -> None:
-    for marked in commit.mark:
-        moved.setdefault((commit.kind, marked.partition, marked.reason), []).append(marked.offsets)
-    for back in commit.back:
-        moved.setdefault((commit.kind, back.partition, "back"), []).append(back.offsets)
+def _remove(table: str, rows: Iterable[RemoveRows], moved: dict[Deed, list[str]]) -> None:
+    for marked in rows:
+        moved.setdefault((table, marked.partition, marked.reason), []).append(marked.offsets)
+
+
+def _return(table: str, rows: Iterable[RestoreRows], moved: dict[Deed, list[str]]) -> None:
+    for back in rows:
+        moved.setdefault((table, back.partition, "back"), []).append(back.offsets)
 
 
 def _erase(rewrite: Rewrite, moved: dict[Deed, list[str]], rows: Counter[str]) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
-from message_lifecycle.model.change import CommitLog, CommitView, CompactPartition, non_empty
+from message_lifecycle.model.change import CommitLog, CompactPartition, CompactView, non_empty
 from message_lifecycle.model.facts import Facts, LogState, ReaderKind, Segment
 from message_lifecycle.model.hold import Spared, SparedOffsets
 from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant, is_dead
@@ -66,7 +66,7 @@ def plan(facts: CompactionFacts, policy: Policy, *, as_of: Instant) -> Plan:
     return replace(
         empty_plan_of_log("compaction", Facts(log=log, heeded=facts.heeded), policy, as_of=as_of),
         bounds=tuple(_bounds(facts)),
-        changes=non_empty(CommitView(compact=parts)),
+        changes=non_empty(CompactView(compact=parts)),
         expected=Expected(
             rows_in=rows + sum(tail.rows for tail in tails),
             # Only reading the messages shows which of them stay.
@@ -103,10 +103,10 @@ def settings_hash_after(plan: Plan, judged: Iterable[str]) -> str:
 
     Args:
         plan: The plan that changes the view.
-        judged: The hashes for the view before the plan and for the returning messages. Only a compaction judges messages.
+        judged: The hashes of the settings that judged the messages before. Empty for a compaction, which judges every message itself.
     """
     now = Policy.of_values(plan.policy).view_hash
-    return now if plan.on_view.compact or all(earlier == now for earlier in judged) else ""
+    return now if all(earlier == now for earlier in judged) else ""
 
 
 def _rewrite(facts: CompactionFacts, policy: Policy) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from message_lifecycle.model import reasons
-from message_lifecycle.model.change import CommitView, RemoveRows, non_empty
+from message_lifecycle.model.change import RemoveFromView, RemoveRows, non_empty
 from message_lifecycle.model.facts import READERS, Facts, Lift, LogState, Progress, ReaderKind, Segment
 from message_lifecycle.model.hold import SparedOffsets
 from message_lifecycle.model.instants import INT64_MAX, MICROS_PER_SECOND, Instant, deadline, duration, format_instant, newest
@@ -194,7 +194,7 @@ class Lag:
         made = replace(made, warnings=(*made.warnings, *warnings), next_due_at=self._next_due(made))
         if not takes_past(made, self.view):
             return made
-        of_view = non_empty(CommitView(mark=tuple(_of_view(outlived))))
+        of_view = non_empty(RemoveFromView(mark=tuple(_of_view(outlived))))
         return replace(made, changes=(*of_view, *made.changes), view=on_view(self.view))
 
     def _next_due(self, made: Plan) -> Instant | None:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, assert_never
 
-from message_lifecycle.model.change import CommitLog, CommitView, RemoveRows, non_empty
+from message_lifecycle.model.change import CommitLog, RemoveFromView, RemoveRows, non_empty
 from message_lifecycle.model.errors import HeldByLegalHold, offset_not_given, unknown_partition
 from message_lifecycle.model.facts import Facts, LogState
 from message_lifecycle.model.hold import SparedOffsets
@@ -75,7 +75,7 @@ def plan(
     made = empty_plan_of_log("message_request", facts, policy, as_of=as_of)
     return replace(
         made,
-        changes=non_empty(CommitView(mark=tuple(_of_view(request, of_view or {}))), CommitLog(mark=tuple(map(removal_of, found.due)))),
+        changes=non_empty(RemoveFromView(mark=tuple(_of_view(request, of_view or {}))), CommitLog(mark=tuple(map(removal_of, found.due)))),
         selection=Selection(files=tuple(sorted(found.whole))),
         expected=replace(made.expected, removed=tuple(sorted(removed.items())), removed_bytes=sum(found.whole.values())),
         warnings=_missing(request, sum(removed.values())) if not of_view else (),

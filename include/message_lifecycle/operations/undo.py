@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from message_lifecycle.model.change import CommitLog, CommitView, Range, Returning, ReturningView, non_empty, ranges_in
+from message_lifecycle.model.change import CommitLog, Range, Returning, ReturningView, ReturnToView, non_empty, ranges_in
 from message_lifecycle.model.errors import later_plan, not_published, not_undoable, undo_window_passed
 from message_lifecycle.model.facts import Facts, LogState
 from message_lifecycle.model.instants import Instant, format_instant
@@ -63,10 +63,10 @@ def check_later(plan: Plan, found: Returning, later: Iterable[Plan], policy: Pol
     then = dict(plan.policy)
     same_ages = all(then.get(name) == policy.values.get(name) for name in _OF_AGES)
     in_no_view = all(not REASONS[reason].in_view and (same_ages or not is_age(reason)) for reason, _ in plan.expected.removed)
-    if in_no_view and not plan.on_view.mark:
+    if in_no_view and not plan.from_view.mark:
         return
     marked = [(action.partition, run.start, run.stop - 1) for action in found.markers for run in ranges_of(action.offsets)]
-    places = (*ranges_in(found.rows), *marked, *(_taken(plan) if plan.on_view.mark else ()))
+    places = (*ranges_in(found.rows), *marked, *(_taken(plan) if plan.from_view.mark else ()))
     for other in later:
         for part in other.on_view.compact:
             if any(_meets(place, part.partition, part.after, part.through) for place in places):
@@ -129,7 +129,7 @@ def plan(
         if found is None
         else non_empty(
             CommitLog(back=found.rows, mark=found.markers, source_id=found.source_id),
-            CommitView(back=of_view.rows, source_id=of_view.source_id),
+            ReturnToView(back=of_view.rows, source_id=of_view.source_id),
         )
     )
     to_view = sum(action.rows for action in of_view.rows)

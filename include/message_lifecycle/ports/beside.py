@@ -11,6 +11,7 @@ from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Outlived, Tail, ViewRow, ViewState
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.tables import (
@@ -103,7 +104,10 @@ class ViewReader(Protocol):
 
 
 class ViewStore(ViewReader, ChangeStore, Protocol):
-    """Carries out changes of the view: one fenced commit holds the view and its horizons (CMP-4)."""
+    """Compacts the view: one fenced commit holds the view and its horizons (CMP-4). Removals and returns have stores of their own."""
+
+    def outlived_frame(self, plan: Plan, staged: Staged) -> object:
+        """Return the frame `outlived` of `gates.rows`: older messages that would stay, in the staged view and in the log (CMP-9)."""
 
     def keep_sql_view(self, name: TopicName, policy: Policy) -> str | None:
         """Bring the SQL view over the compacted table in line with the newest compaction and the policy, and return its name.

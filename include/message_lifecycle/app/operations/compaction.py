@@ -106,7 +106,7 @@ class Compaction(Operation):
         return "from the compacted view and what is new to it; the log itself stays as it is"
 
     def touched(self, s: Services, plan: Plan, staged: Staged, holds: Sequence[Hold]) -> int:
-        return sparing.touched_messages(s, plan, staged, holds)
+        return sparing.touched_by_compaction(s, plan, holds)
 
     def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
         plan, staged, view = record.plan, record.staged, s.view_of(record.plan.topic)

@@ -7,10 +7,10 @@ from dataclasses import replace
 from functools import partial
 from typing import cast, get_args
 
-from message_lifecycle.app import archiving, due, sparing
+from message_lifecycle.app import archiving, changes, due, sparing
 from message_lifecycle.app.due import Due, DueContext, not_before, of_messages
 from message_lifecycle.app.holds import holds_of
-from message_lifecycle.app.operations.registry import Frames, Operation, Work
+from message_lifecycle.app.operations.registry import Frames, Operation, Work, stores
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.sparing import horizons_of, readers_of, spared_in_view
 from message_lifecycle.app.topics import latest_view
@@ -53,24 +53,25 @@ class OfMessages(Operation):
 
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
         of_log = s.stores.log.evidence(plan, staged, policy)
-        of_view = plan.on_view.mark or plan.on_view.back or plan.past_horizon
-        return {**of_log, **s.stores.view.evidence(plan, staged, policy)} if of_view else of_log
+        beside = (store.evidence(plan, staged, policy) for store in stores(s, plan) if store is not s.stores.log)
+        return {**of_log, **{name: frame for frames in beside for name, frame in frames.items()}}
 
     def comes_between(self, plan: Plan) -> bool:
         """Return whether the SQL view must be recreated between the commits: it names a snapshot of the compacted view.
 
         Messages may leave the log only after that.
         """
-        return plan.of_log and bool(plan.on_view.mark)
+        return plan.of_log and bool(plan.from_view.mark)
 
     def check_before_commit(self, s: Services, verdict: Verdict, store: ChangeStore) -> None:
         plan = verdict.plan
+        if not self.comes_between(plan):
+            return
         if store is s.stores.log:
-            if plan.on_view.mark:
-                latest_view(
-                    s, plan.topic
-                )  # an older SQL view would show removed messages again, once the log has lost the newer messages that hide them
-        elif plan.of_log and plan.requirements.snapshot_id is not None:
+            # An older SQL view would show removed messages again, once the log has lost the newer messages that hide them.
+            latest_view(s, plan.topic)
+        else:
+            assert plan.requirements.snapshot_id is not None, "the plan names messages of the log"
             others = s.reader.removed_by_others(s.reader.log(plan.topic), plan.requirements.snapshot_id)
             if others is None or others:
                 raise PlanConflict(plan.plan_id, "another writer has removed messages from the log since it was planned")
@@ -97,16 +98,14 @@ class OfMessages(Operation):
         return wrong
 
     def on_close(self, s: Services, plan: Plan) -> str:
-        if (
-            not plan.of_log or not plan.on_view.mark or s.stores.view.published(plan) is None or s.stores.log.published(plan) is not None
-        ):  # both tables
+        if not (self.comes_between(plan) and changes.is_halfway(s, plan)):
             return ""
         return f"The compacted view is without what it took from there: `lifecycle undo {plan.plan_id}` brings that back"
 
 
 def of_log_alone(plan: Plan, done: Published) -> Published:
-    """Return the commit with counts of the log only. Messages that leave the view may still be in the log. Compaction counts the view."""
-    return done if plan.of_log or plan.on_view.compact else replace(done, removed=())
+    """Return the commit with counts of the log only. Messages that leave the view may still be in the log."""
+    return done if plan.of_log else replace(done, removed=())
 
 
 def facts_of(s: Services, log: LogState, view: ViewState | None = None) -> Facts:
@@ -125,8 +124,10 @@ def view_as_relied_on(s: Services, plan: Plan) -> bool:
 
 def _view_differences(s: Services, plan: Plan, staged: Staged) -> list[str]:
     """Return the differences between the commit on the view and the gate's judgement."""
-    done = s.stores.view.published(plan) if plan.on_view.mark else None
-    if not plan.on_view.mark or (done is not None and staged.view is not None and dict(done.removed) == dict(staged.view.removed)):
+    if staged.view is None:
+        return []
+    done = s.stores.view_removal.published(plan)
+    if done is not None and dict(done.removed) == dict(staged.view.removed):
         return []
     return [f"the commit took {None if done is None else dict(done.removed)} from the compacted view, not what the gate judged"]
 
@@ -146,6 +147,8 @@ class Cleaning(OfMessages):
 
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
         frames = super().evidence(s, plan, staged, policy)
+        if plan.past_horizon:
+            frames = {**frames, "outlived": s.stores.view.outlived_frame(plan, staged)}
         return archiving.evidence(s, plan, frames) if plan.archives else frames
 
     def check_before_commit(self, s: Services, verdict: Verdict, store: ChangeStore) -> None:

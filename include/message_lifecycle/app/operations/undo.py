@@ -10,7 +10,7 @@ from typing import cast
 from message_lifecycle.app import changes, sparing
 from message_lifecycle.app.holds import holds_of, ids_of
 from message_lifecycle.app.operations.messages import OfMessages, of_log_alone, view_as_relied_on
-from message_lifecycle.app.operations.registry import Operation, Work, is_lost, is_undone, kind_of
+from message_lifecycle.app.operations.registry import Operation, Work, is_lost, is_undone, kind_of, stores
 from message_lifecycle.app.services import Services
 from message_lifecycle.gates.documents import undo_suite
 from message_lifecycle.gates.suite import Suite
@@ -43,7 +43,7 @@ class Undo(Operation):
         return isinstance(work, UndoPlan) and plan.operation == self.name and plan.parent == work.plan_id
 
     def where(self, plan: Plan) -> str:
-        of_view = f", and {plan.restored_view_rows:,} to the compacted view" if plan.on_view.back else ""
+        of_view = f", and {plan.restored_view_rows:,} to the compacted view" if plan.to_view.back else ""
         snapshots = (
             f", with {plan.restored_snapshots:,} snapshot(s)" if plan.on_snapshots.documents_back or plan.on_changes.documents_back else ""
         )
@@ -54,7 +54,7 @@ class Undo(Operation):
 
     def on_close(self, s: Services, plan: Plan) -> str:
         """Record a half-committed undo, although another plan will bring back the rest."""
-        if (plan.on_view.back or plan.documents_back) and changes.has_first(s, plan):
+        if len(stores(s, plan)) > 1 and changes.has_first(s, plan):
             remember(s, plan)
         return ""
 
@@ -97,7 +97,7 @@ class UndoOfMessages(Undo, OfMessages):
         return wrong
 
     def detail_text(self, plan: Plan) -> str:
-        return f"{plan.restored_view_rows} message(s) came back to the compacted view" if plan.on_view.back else ""
+        return f"{plan.restored_view_rows} message(s) came back to the compacted view" if plan.to_view.back else ""
 
 
 def _plan(s: Services, name: TopicName, policy: Policy, work: UndoPlan, *, as_of: Instant) -> Plan:
@@ -110,7 +110,7 @@ def _plan(s: Services, name: TopicName, policy: Policy, work: UndoPlan, *, as_of
     if record.outcome is not None and record.outcome.name == "published" and is_lost(s, taken_back):
         raise commit_not_on_main(taken_back.plan_id, record.outcome.snapshot_id)
     of_log = taken_back.of_log and not stopped_at_log(s, record)
-    store: ChangeStore = s.stores.log if of_log else s.stores.view
+    store: ChangeStore = s.stores.log if of_log else s.stores.view_removal
     check(s, record, policy, s.topics.describe(name).uuid, lambda: store.has_begun(taken_back))
     log = s.reader.log(name)
     assert record.staged is not None and record.outcome is not None, "a published plan was staged, and has its outcome"
@@ -208,9 +208,9 @@ def stopped_at_log(s: Services, record: PlanRecord) -> bool:
     The first commit removed the messages from the view, but the log still has them.
     """
     plan, outcome = record.plan, record.outcome
-    if not plan.on_view.mark or not plan.of_log or outcome is None or outcome.name in ("published", "failed"):
+    if outcome is None or outcome.name in ("published", "failed") or not kind_of(plan).comes_between(plan):
         return False
-    return s.stores.view.has_begun(plan)
+    return s.stores.view_removal.has_begun(plan)
 
 
 def later(s: Services, plan: Plan, *operations: plans.Operation) -> list[Plan]:
@@ -235,7 +235,7 @@ def later(s: Services, plan: Plan, *operations: plans.Operation) -> list[Plan]:
 
 
 def _of_view(s: Services, view: ViewState | None, plan: Plan) -> ReturningView:
-    if not plan.on_view.mark:
+    if not plan.from_view.mark:
         return ReturningView()
     if view is None or plan.view is None or view.table_uuid != plan.view.table_uuid:
         raise undo_source_gone(plan.plan_id, "the compacted view that it took messages from is not there any more")
@@ -277,7 +277,7 @@ def remember(s: Services, plan: Plan) -> None:
         return
     before = s.ledger.undone_by(_undone(plan))
     instead_of = None if before == plan.plan_id else before
-    ranges = ranges_in((*plan.on_log.back, *plan.on_view.back), plan.on_quarantine.files_back)
+    ranges = ranges_in((*plan.on_log.back, *plan.to_view.back), plan.on_quarantine.files_back)
     s.ledger.set_undone(plan.topic, _undone(plan), plan.plan_id, ranges, instead_of=instead_of)
 
 
@@ -288,14 +288,14 @@ def _undone(plan: Plan) -> str:
 
 
 def _view_differences(s: Services, plan: Plan) -> list[str]:
-    if not plan.on_view.back:
+    if not plan.to_view.back:
         return []
-    view, done = s.view_of(plan.topic), s.stores.view.published(plan)
+    view, done = s.view_of(plan.topic), s.stores.view_return.published(plan)
     if view is None or done is None:
         return ["nothing came back to the compacted view"]
     # Read the view's state as published, because a compaction may have changed the view since.
-    named = {action.partition: list(offsets_of(action.offsets)) for action in plan.on_view.back}
-    back = s.stores.view.places_of(plan.topic, replace(view, snapshot_id=done.snapshot_id), offsets=named, keys=())
+    offsets = {action.partition: list(offsets_of(action.offsets)) for action in plan.to_view.back}
+    back = s.stores.view.places_of(plan.topic, replace(view, snapshot_id=done.snapshot_id), offsets=offsets, keys=())
     if len(back) == plan.restored_view_rows:
         return []
     return [f"{plan.restored_view_rows} messages should be back in the compacted view, {len(back)} are there"]

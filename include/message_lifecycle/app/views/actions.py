@@ -13,12 +13,14 @@ from message_lifecycle.model.change import (
     CommitLog,
     CommitQuarantine,
     CommitSnapshots,
-    CommitView,
+    CompactView,
     DropTables,
     Forget,
     Handlers,
     MovedTable,
     QuarantinedFile,
+    RemoveFromView,
+    ReturnToView,
     Rewrite,
 )
 from message_lifecycle.model.instants import Instant
@@ -174,11 +176,17 @@ def _of_log(change: CommitLog) -> Iterator[ActionView]:
         yield ActionView(action="sweep_markers", snapshots=change.sweep)
 
 
-def _of_view(change: CommitView) -> Iterator[ActionView]:
+def _from_view(change: RemoveFromView) -> Iterator[ActionView]:
     for rows in change.mark:
         yield ActionView(action="remove_view_rows", partition=rows.partition, messages=rows.rows, reason=rows.reason)
+
+
+def _to_view(change: ReturnToView) -> Iterator[ActionView]:
     for back in change.back:
         yield ActionView(action="restore_view_rows", partition=back.partition, messages=back.rows)
+
+
+def _of_view(change: CompactView) -> Iterator[ActionView]:
     for part in change.compact:
         yield ActionView(action="compact_partition", partition=part.partition, from_=part.after + 1, to=part.through, messages=part.rows)
 
@@ -256,6 +264,8 @@ def _drops(change: DropTables) -> Iterator[ActionView]:
 _ACTIONS: Handlers[Iterator[ActionView]] = Handlers(
     log=_of_log,
     view=_of_view,
+    view_removal=_from_view,
+    view_return=_to_view,
     snapshots=_of_snapshots,
     changes=_of_documents_back,
     quarantine=_of_quarantine,

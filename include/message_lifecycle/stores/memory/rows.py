@@ -352,7 +352,7 @@ def placed(rows: Iterable[ViewRow]) -> dict[Position, ViewRow]:
 
 def returning_view(before: ViewVersion, head: ViewVersion, plan: Plan, *, source_id: int | None) -> ReturningView:
     """See `ports.ViewReader`. `before`: the view before the plan's commit."""
-    taken, then = named_by(plan.on_view.mark), placed(before.rows)
+    taken, then = named_by(plan.from_view.mark), placed(before.rows)
     known = sorted(taken & then.keys())
     away = [position for position in known if position not in placed(head.rows)]
     newest = {(partition, key): offset for partition, offset in away if (key := then[partition, offset].message.key) is not None}
@@ -365,7 +365,7 @@ def returning_view(before: ViewVersion, head: ViewVersion, plan: Plan, *, source
 
 def view_evidence(before: ViewVersion, after: ViewVersion, source: ViewVersion, plan: Plan) -> list[dict[str, object]]:
     """Return the frame `view_returns` of `undo_suite`, message by message: one row per partition of the view that differs."""
-    now, then, named = placed(after.rows), placed(source.rows), named_by(plan.on_view.back)
+    now, then, named = placed(after.rows), placed(source.rows), named_by(plan.to_view.back)
     found = difference(placed(before.rows), now)
     came, gone = found.came.keys(), found.gone.keys()
     changed = {*found.changed, *(place for place in came if now[place] != then.get(place))}

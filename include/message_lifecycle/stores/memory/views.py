@@ -58,8 +58,8 @@ def view_evidence(
 
 
 def removal_evidence(before: Iterable[ViewRow], after: Iterable[ViewRow], plan: Plan) -> list[dict[str, object]]:
-    """Return the frame `view` of a request: for each partition the number of removed messages, and how many the plan does not name."""
-    found, named = difference(placed(before), placed(after)), named_by(plan.on_view.mark)
+    """Return the frame `view_removals`: for each partition the number of removed messages, and how many the plan does not name."""
+    found, named = difference(placed(before), placed(after)), named_by(plan.from_view.mark)
     came, gone = found.came.keys(), found.gone.keys()
     return [
         {
@@ -167,45 +167,121 @@ def _ages(policy: Policy) -> tuple[Rule | None, ...]:
     return expiry.expiry(policy), expiry.ttl(policy), expiry.retention_age(policy)
 
 
-def apply(before: ViewVersion, plan: Plan, tail: Sequence[Message], source: ViewVersion | None) -> Made[ViewVersion]:
+def _after(
+    before: ViewVersion,
+    plan: Plan,
+    rows: tuple[ViewRow, ...],
+    *,
+    removed: Counter[ViewReason] | None = None,
+    judged: Iterable[ViewVersion] = (),
+    horizons: Mapping[int, int] | None = None,
+) -> Made[ViewVersion]:
     """Return the view after the plan's change.
 
     Args:
         before: The view before the change.
-        plan: The plan: a compaction, a removal or an undo.
-        tail: The messages of the log that the change folds in.
-        source: Holds the returning messages.
+        plan: The plan that changes the view.
+        rows: The rows after the change.
+        removed: The number of removed messages by reason.
+        judged: The versions whose settings judged the rows. Empty for a compaction, which judges every row itself.
+        horizons: The horizons that the change moves.
     """
-    change, rows = plan.on_view, before.rows
-    removed = Counter[ViewReason]()
-    if change.mark:
-        reasons = {place: action.reason for action in change.mark for place in named_by([action])}
-        going = {place for place, row in placed(rows).items() if place in reasons and not row.remembered}
-        removed = Counter(reasons[place] for place in going)
-        rows = tuple(row for place, row in placed(rows).items() if place not in going)
-    elif change.back:
-        assert source is not None, "what comes back to the view says where it lies"
-        then = placed(source.rows)
-        found = placed(rows) | {place: then[place] for place in named_by(change.back)}
-        rows = tuple(found[place] for place in sorted(found))
-    else:
-        folded = fold(rows, tail, _rules(plan))
-        rows, removed = tuple(folded.rows), folded.removed
-    judged = [version.settings_hash for version in (before, source) if version is not None and version.settings_hash is not None]
+    earlier = [version.settings_hash for version in judged if version.settings_hash is not None]
     after = ViewVersion(
         rows=rows,
-        horizons={**before.horizons, **{action.partition: action.through for action in change.compact}},
+        horizons={**before.horizons, **(horizons or {})},
         due_at=_due_at(rows, plan),
-        settings_hash=settings_hash_after(plan, judged),
+        settings_hash=settings_hash_after(plan, earlier),
     )
-    return Made(version=after, removed=removed)
+    return Made(version=after, removed=removed or Counter())
 
 
-class MemoryViews(ChangeStore):
-    """`ports.ViewReader` and `ports.ViewStore` for a `MemoryStore`, which has the tables."""
+class _ViewChanges(ChangeStore):
+    """A change of views of a `MemoryStore`, which has the tables. `_make` makes the version after the change."""
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
+
+    def published(self, plan: Plan) -> Published | None:
+        return self._view(plan.topic).published(plan.plan_id)
+
+    def is_lost(self, plan: Plan) -> bool:
+        return plan.view is not None and self._view(plan.topic).has_lost(plan, plan.view.snapshot_id)
+
+    def stage(self, plan: Plan, _given: Given = NOTHING_GIVEN) -> Staged:
+        table, before = self._required(plan), self._before(plan)
+        made = table.staged.setdefault(plan.plan_id, self._make(before, plan))
+        tail = self._tail_of(plan)
+        staged = StagedView(
+            view_rows=sum(not row.remembered for row in before.rows),
+            tail_rows=len(tail) + plan.restored_view_rows,
+            rows=sum(not row.remembered for row in made.version.rows),
+            removed=_counts(made.removed),
+            bytes_read=sum(row.message.size_bytes for row in before.rows) + sum(message.size_bytes for message in tail),
+            bytes_written=sum(row.message.size_bytes for row in made.version.rows),
+            engine="memory",
+            snapshot_id=table.next_id,
+        )
+        return self._staged_as(plan, staged)
+
+    def publish(self, verdict: Verdict, given: Given) -> Published:
+        plan, table = verdict.plan, self._view(verdict.plan.topic)
+        done = table.published(plan.plan_id)
+        if done is not None:
+            return done
+        self._required(plan)
+        made = table.made_by(plan)
+        self._store.of(plan.topic).touch(given.ledger())
+        done = Published(plan_id=plan.plan_id, snapshot_id=table.next_id, removed=_counts(made.removed))
+        return table.publish(made.version, done)
+
+    def discard(self, plan: Plan) -> None:
+        if plan.topic in self._store.tables:
+            self._view(plan.topic).staged.pop(plan.plan_id, None)
+
+    def _make(self, before: ViewVersion, plan: Plan, /) -> Made[ViewVersion]:
+        raise NotImplementedError
+
+    def _staged_as(self, plan: Plan, staged: StagedView) -> Staged:
+        """Return the stage. Unless the plan is a compaction, the stage of the log is the plan's."""
+        return Staged(plan_id=plan.plan_id, branch=None, snapshot_id=plan.requirements.snapshot_id, view=staged)
+
+    # The tables and messages of a plan
+
+    def _view(self, name: TopicName) -> Table[ViewVersion]:
+        return self._store.of(name).view
+
+    def _required(self, plan: Plan) -> Table[ViewVersion]:
+        """Return the view's table.
+
+        Raises:
+            PlanConflict: The view has changed since the plan. The stage builds on its newest version (CMP-4).
+        """
+        table, wanted = self._view(plan.topic), plan.view
+        assert wanted is not None, "the plan says what view it builds on"
+        if wanted.snapshot_id != table.snapshot_id or wanted.table_uuid not in (None, table.uuid):
+            raise PlanConflict(plan.plan_id, "the compacted view has changed since it was planned")
+        return table
+
+    def _before(self, plan: Plan) -> ViewVersion:
+        assert plan.view is not None
+        return self._view(plan.topic).at(plan.view.snapshot_id)
+
+    def _after(self, plan: Plan) -> ViewVersion:
+        """Return the staged view; the view before the plan if nothing is staged."""
+        made = self._view(plan.topic).staged.get(plan.plan_id)
+        return self._before(plan) if made is None else made.version
+
+    def _tail_of(self, _plan: Plan, /) -> Sequence[Message]:
+        """Return the messages of the log that the change folds in."""
+        return ()
+
+    def _log(self, name: TopicName, snapshot_id: int | None) -> list[Message]:
+        return in_order(self._store.of(name).log.at(snapshot_id).messages)
+
+
+class MemoryViews(_ViewChanges):
+    """`ports.ViewReader` and `ports.ViewStore`: reads and compacts views."""
 
     # ViewReader
 
@@ -285,100 +361,65 @@ class MemoryViews(ChangeStore):
             if message.offset in offsets.get(message.partition, ()) or message.key in keys
         ]
 
-    def published(self, plan: Plan) -> Published | None:
-        return self._view(plan.topic).published(plan.plan_id)
-
-    def is_lost(self, plan: Plan) -> bool:
-        return plan.view is not None and self._view(plan.topic).has_lost(plan, plan.view.snapshot_id)
-
     # ViewStore
 
-    def stage(self, plan: Plan, _given: Given = NOTHING_GIVEN) -> Staged:
-        table = self._required(plan)
-        before, tail = self._before(plan), self._tail_of(plan)
-        first = all(horizon == NOTHING for horizon in before.horizons.values())
-        if first and tail and all(message.key is None for message in tail):
-            raise topic_without_keys(str(plan.topic))
-        made = table.staged.setdefault(plan.plan_id, apply(before, plan, tail, self._source(plan)))
-        staged = StagedView(
-            view_rows=sum(not row.remembered for row in before.rows),
-            tail_rows=len(tail) + plan.restored_view_rows,
-            rows=sum(not row.remembered for row in made.version.rows),
-            removed=_counts(made.removed),
-            bytes_read=sum(row.message.size_bytes for row in before.rows) + sum(message.size_bytes for message in tail),
-            bytes_written=sum(row.message.size_bytes for row in made.version.rows),
-            engine="memory",
-            snapshot_id=table.next_id,
-        )
-        if not plan.on_view.compact:
-            return Staged(plan_id=plan.plan_id, branch=None, snapshot_id=plan.requirements.snapshot_id, view=staged)
-        return Staged(plan_id=plan.plan_id, branch=plan.plan_id, snapshot_id=table.next_id, view=staged)
+    def outlived_frame(self, plan: Plan, _staged: Staged) -> object:
+        log = self._log(plan.topic, plan.requirements.snapshot_id)
+        return outlived_evidence(log, self._view(plan.topic).head.horizons, self._after(plan).rows, plan)
 
     def evidence(self, plan: Plan, _staged: Staged, policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
-        table, before = self._view(plan.topic), self._before(plan)
-        made = table.staged.get(plan.plan_id)
-        after = before if made is None else made.version
-        if plan.on_view.compact or plan.is_empty:
-            return view_evidence(before.rows, self._tail_of(plan), after.rows, plan, policy)
-        frames: dict[str, object] = {}
-        if plan.on_view.mark:
-            frames["view"] = removal_evidence(before.rows, after.rows, plan)
-        source = self._source(plan)
-        if source is not None:
-            frames["view_returns"] = undo_evidence(before, after, source, plan)
-        if plan.past_horizon:
-            log = self._log(plan.topic, plan.requirements.snapshot_id)
-            frames["outlived"] = outlived_evidence(log, table.head.horizons, after.rows, plan)
-        return frames
-
-    def publish(self, verdict: Verdict, given: Given) -> Published:
-        plan, table = verdict.plan, self._view(verdict.plan.topic)
-        done = table.published(plan.plan_id)
-        if done is not None:
-            return done
-        self._required(plan)
-        made = table.made_by(plan)
-        self._store.of(plan.topic).touch(given.ledger())
-        done = Published(plan_id=plan.plan_id, snapshot_id=table.next_id, removed=_counts(made.removed))
-        return table.publish(made.version, done)
-
-    def discard(self, plan: Plan) -> None:
-        if plan.topic in self._store.tables:
-            self._view(plan.topic).staged.pop(plan.plan_id, None)
+        before, after = self._before(plan), self._after(plan)
+        return view_evidence(before.rows, self._tail_of(plan), after.rows, plan, policy)
 
     def keep_sql_view(self, name: TopicName, policy: Policy) -> str | None:  # noqa: ARG002  # nobody reads it but through us
         return None
 
-    # The tables and messages of a plan
+    def _staged_as(self, plan: Plan, staged: StagedView) -> Staged:
+        return Staged(plan_id=plan.plan_id, branch=plan.plan_id, snapshot_id=staged.snapshot_id, view=staged)
 
-    def _view(self, name: TopicName) -> Table[ViewVersion]:
-        return self._store.of(name).view
-
-    def _required(self, plan: Plan) -> Table[ViewVersion]:
-        """Return the view's table.
-
-        Raises:
-            PlanConflict: The view has changed since the plan. The stage builds on its newest version (CMP-4).
-        """
-        table, wanted = self._view(plan.topic), plan.view
-        assert wanted is not None, "a compaction says what view it builds on"
-        if wanted.snapshot_id != table.snapshot_id or wanted.table_uuid not in (None, table.uuid):
-            raise PlanConflict(plan.plan_id, "the compacted view has changed since it was planned")
-        return table
-
-    def _before(self, plan: Plan) -> ViewVersion:
-        assert plan.view is not None
-        return self._view(plan.topic).at(plan.view.snapshot_id)
-
-    def _source(self, plan: Plan) -> ViewVersion | None:
-        return self._view(plan.topic).at(plan.on_view.source_id) if plan.on_view.back else None
+    def _make(self, before: ViewVersion, plan: Plan) -> Made[ViewVersion]:
+        tail = self._tail_of(plan)
+        first = all(horizon == NOTHING for horizon in before.horizons.values())
+        if first and tail and all(message.key is None for message in tail):
+            raise topic_without_keys(str(plan.topic))
+        folded = fold(before.rows, tail, _rules(plan))
+        horizons = {action.partition: action.through for action in plan.on_view.compact}
+        return _after(before, plan, tuple(folded.rows), removed=folded.removed, horizons=horizons)
 
     def _tail_of(self, plan: Plan) -> list[Message]:
         span = {action.partition: range(action.after + 1, action.through + 1) for action in plan.on_view.compact}
         return [m for m in self._log(plan.topic, plan.requirements.snapshot_id) if m.offset in span.get(m.partition, ())]
 
-    def _log(self, name: TopicName, snapshot_id: int | None) -> list[Message]:
-        return in_order(self._store.of(name).log.at(snapshot_id).messages)
+
+class MemoryViewRemovals(_ViewChanges):
+    """Removes single messages from views."""
+
+    def evidence(self, plan: Plan, _staged: Staged, _policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
+        return {"view_removals": removal_evidence(self._before(plan).rows, self._after(plan).rows, plan)}
+
+    def _make(self, before: ViewVersion, plan: Plan) -> Made[ViewVersion]:
+        reasons = {place: action.reason for action in plan.from_view.mark for place in named_by([action])}
+        rows = placed(before.rows)
+        going = {place for place, row in rows.items() if place in reasons and not row.remembered}
+        removed = Counter(reasons[place] for place in going)
+        stays = tuple(row for place, row in rows.items() if place not in going)
+        return _after(before, plan, stays, removed=removed, judged=(before,))
+
+
+class MemoryViewReturns(_ViewChanges):
+    """Brings single messages back to views."""
+
+    def evidence(self, plan: Plan, _staged: Staged, _policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
+        return {"view_returns": undo_evidence(self._before(plan), self._after(plan), self._source(plan), plan)}
+
+    def _make(self, before: ViewVersion, plan: Plan) -> Made[ViewVersion]:
+        source = self._source(plan)
+        then = placed(source.rows)
+        found = placed(before.rows) | {place: then[place] for place in named_by(plan.to_view.back)}
+        return _after(before, plan, tuple(found[place] for place in sorted(found)), judged=(before, source))
+
+    def _source(self, plan: Plan) -> ViewVersion:
+        return self._view(plan.topic).at(plan.to_view.source_id)
 
 
 def _rules(plan: Plan) -> FoldRules:

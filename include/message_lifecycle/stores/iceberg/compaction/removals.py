@@ -65,13 +65,21 @@ def write_marks(table: Table, place: str, positions: Mapping[str, Positions]) ->
     return write_vectors(path, positions.items(), partial(write_file, table.io))
 
 
-def staged(plan: Plan, results: Sequence[Written], *, engine: str) -> StagedView:
-    """Describe the view after single messages were removed or restored. Restored messages count as a tail, as in a compaction."""
-    assert plan.view is not None
+def staged_removal(plan: Plan, results: Sequence[Written]) -> StagedView:
+    """Describe the view after single messages were removed."""
     removed: Counter[ViewReason] = Counter()
-    for action, result in zip(plan.on_view.mark, results, strict=False):
+    for action, result in zip(plan.from_view.mark, results, strict=True):
         removed[action.reason] += result.rows
-    come = 0 if plan.on_view.mark else sum(result.rows for result in results)
+    return _staged(plan, come=0, removed=removed, engine="request")
+
+
+def staged_return(plan: Plan, results: Iterable[Written]) -> StagedView:
+    """Describe the view after single messages were restored. Restored messages count as a tail, as in a compaction."""
+    return _staged(plan, come=sum(result.rows for result in results), removed=Counter(), engine="undo")
+
+
+def _staged(plan: Plan, *, come: int, removed: Counter[ViewReason], engine: str) -> StagedView:
+    assert plan.view is not None
     return StagedView(
         view_rows=plan.view.rows,
         tail_rows=come,
@@ -153,7 +161,7 @@ def returning(view: Table, snapshot_id: int, plan: Plan) -> ReturningView:
     rows: list[RestoreRows] = []
     newest: dict[tuple[int, bytes], int] = {}
     gone = 0
-    for action in sorted(plan.on_view.mark, key=lambda action: action.partition):
+    for action in sorted(plan.from_view.mark, key=lambda action: action.partition):
         there = [columns_of(view.io, file, ("offset",))["offset"].to_numpy() for file in now.get(action.partition, ())]
         present = np.concatenate(there) if there else NONE
         away: list[int] = []
@@ -182,14 +190,12 @@ def restore(view: Table, base_id: int, plan: Plan) -> list[Written]:
         UndoSourceGone: The snapshot or a file that holds the messages is missing.
         PlanConflict: The number of restored messages differs from the plan.
     """
-    if not plan.on_view.back:
-        return []
     now = files_by_partition(view, view.snapshot_by_id(base_id))
-    back, source = [], view.snapshot_by_id(plan.on_view.source_id or 0)
+    back, source = [], view.snapshot_by_id(plan.to_view.source_id or 0)
     if source is None:
         raise undo_source_gone(plan.parent or "", "the snapshot that holds what it took from the view has been expired")
     then = files_by_partition(view, source)
-    for action in plan.on_view.back:
+    for action in plan.to_view.back:
         files = then.get(action.partition, ())
         try:
             back.append(bring_back(view, action.partition, _holding(view, files, action), now.get(action.partition, ())))
@@ -216,15 +222,15 @@ def _holding(view: Table, source: Sequence[InputFile], action: RestoreRows) -> I
 
 
 def removal_evidence(tables: Tables, plan: Plan, before_id: int | None, after_id: int | None) -> pa.Table:
-    """Return the frame `view`: per partition, the removed messages, how many of them the plan does not name, and the added messages."""
-    return _evidence(tables, plan, {"was": before_id, "now": after_id}, plan.on_view.mark, _REMOVED, ("rows", "unnamed", "added"))
+    """Return the frame `view_removals`: per partition, the removed messages, how many of them the plan does not name, and the added messages."""
+    return _evidence(tables, plan, {"was": before_id, "now": after_id}, plan.from_view.mark, _REMOVED, ("rows", "unnamed", "added"))
 
 
 def return_evidence(tables: Tables, plan: Plan, before_id: int | None, after_id: int | None) -> pa.Table:
     """Return the frame `view_returns` of `undo_suite`."""
     kinds = ("rows", "missing", "unnamed", "changed", "lost", "repeated_keys")
-    snapshots = {"was": before_id, "now": after_id, "source": plan.on_view.source_id}
-    return _evidence(tables, plan, snapshots, plan.on_view.back, _RETURNED, kinds)
+    snapshots = {"was": before_id, "now": after_id, "source": plan.to_view.source_id}
+    return _evidence(tables, plan, snapshots, plan.to_view.back, _RETURNED, kinds)
 
 
 def _evidence(

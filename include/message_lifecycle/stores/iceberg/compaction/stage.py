@@ -1,4 +1,4 @@
-"""Stage a compaction: write the new view to a branch of its table, where no reader sees it (CMP-4)."""
+"""Stage a change of a view: write the new view to a branch of its table, where no reader sees it (CMP-4)."""
 
 from __future__ import annotations
 
@@ -31,10 +31,20 @@ from message_lifecycle.stores.iceberg.shares import Rates
 from message_lifecycle.stores.iceberg.tasks import Store
 
 STAGED_VIEW = "lifecycle.staged-view"
+Work = Callable[[str], object]
+"""Writes the new view to the branch of that name."""
+Prepare = Callable[[Engine, Tables, Plan, int, Java], Work]
+"""Returns the work from the view's snapshot of that id. A missing file or a conflict raises here, before there is a branch."""
 
 
-def stage(engine: Engine, tables: Tables, plan: Plan) -> Staged:
+def stage(engine: Engine, tables: Tables, plan: Plan, prepare: Prepare) -> Staged:
     """Write the new view to the plan's branch, unless an earlier run has done so.
+
+    Args:
+        engine: Runs the work in the JVM.
+        tables: The catalog's tables.
+        plan: The plan to stage.
+        prepare: Returns the work: `removal`, `restoration` or `compaction`.
 
     Raises:
         PlanConflict: The view has changed since the plan, or an undo would restore another number of messages than planned.
@@ -45,19 +55,21 @@ def stage(engine: Engine, tables: Tables, plan: Plan) -> Staged:
     """
     table = change.table_to_build_on(engine, plan, COMPACTED, plan.view, partial(view_table.create, tables, plan.topic))
     base_id = required_base(table, plan)
-    work = partial(_work, engine, tables, plan, base_id, table)
+    work = partial(prepare, engine, tables, plan, base_id, table)
     return _staged(plan, change.stage(engine, table, plan, base_id, work, kind=COMPACTED))
 
 
-def _work(engine: Engine, tables: Tables, plan: Plan, base_id: int, table: Java) -> Callable[[str], object]:
-    """Return the work on the branch. A missing file or a conflict raises here, before there is a branch."""
-    view = tables.load(plan.topic, kind=COMPACTED)
-    back = removals.restore(view, base_id, plan)
-    if plan.on_view.mark:
-        marks = removals.marks(view, base_id, plan.on_view.mark)
-        return partial(commit, engine, table, marks, properties=_told(plan, removals.staged(plan, marks, engine="request")))
-    if plan.on_view.back:
-        return partial(commit, engine, table, back, properties=_told(plan, removals.staged(plan, back, engine="undo")))
+def removal(engine: Engine, tables: Tables, plan: Plan, base_id: int, table: Java) -> Work:
+    marks = removals.marks(tables.load(plan.topic, kind=COMPACTED), base_id, plan.from_view.mark)
+    return partial(commit, engine, table, marks, properties=_told(plan, removals.staged_removal(plan, marks)))
+
+
+def restoration(engine: Engine, tables: Tables, plan: Plan, base_id: int, table: Java) -> Work:
+    back = removals.restore(tables.load(plan.topic, kind=COMPACTED), base_id, plan)
+    return partial(commit, engine, table, back, properties=_told(plan, removals.staged_return(plan, back)))
+
+
+def compaction(engine: Engine, tables: Tables, plan: Plan, base_id: int, _table: Java) -> Work:
     return partial(_compact, engine, tables, plan, base_id)
 
 

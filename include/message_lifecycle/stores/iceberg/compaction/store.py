@@ -5,8 +5,7 @@ Every question about a topic needs its view's state, so functions that read data
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -43,9 +42,11 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
 
+    from message_lifecycle.stores.iceberg.compaction.stage import Prepare
 
-class IcebergViews(TableStore, IcebergViewReader):
-    """Implements `ports.ViewStore`."""
+
+class _OfViews(TableStore):
+    """A change of compacted views."""
 
     kinds = (COMPACTED,)
 
@@ -60,16 +61,72 @@ class IcebergViews(TableStore, IcebergViewReader):
     def _base_id(self, plan: Plan) -> int | None:
         return None if plan.view is None else plan.view.snapshot_id
 
+    def _stage(self, plan: Plan, prepare: Prepare) -> Staged:
+        from message_lifecycle.stores.iceberg.compaction.stage import stage
+
+        staged = stage(self._engine(), self._tables, plan, prepare)
+        self._steps("after_stage")
+        return staged
+
+    def _stage_beside_log(self, plan: Plan, prepare: Prepare) -> Staged:
+        """Stage a change of a plan that may change the log, too. The stage of the log is then the plan's."""
+        staged = self._stage(plan, prepare)
+        return Staged(plan_id=plan.plan_id, branch=None, snapshot_id=plan.requirements.snapshot_id, view=staged.view)
+
+    def _prepared(self, engine: Engine, verdict: Verdict, given: Given) -> Ready | None:
+        table = table_beside(engine, verdict.plan, COMPACTED)
+        return self._ready(engine, table, verdict, given, partial(self._update, engine, table, verdict), kind=COMPACTED)
+
+    def publish(self, verdict: Verdict, given: Given) -> Published:
+        engine = self._engine()
+        table = table_beside(engine, verdict.plan, COMPACTED)
+        return self._commit(engine, table, verdict, given, partial(self._update, engine, table, verdict), kind=COMPACTED)
+
+    def _update(self, engine: Engine, table: Java, verdict: Verdict) -> Update:
+        """Describe the commit: it adds the staged view and its horizons (CMP-4, DEL-5). Raises PlanConflict."""
+        from message_lifecycle.stores.iceberg.compaction.stage import required_base
+
+        plan, told, base_id = verdict.plan, verdict.staged.view, required_base(table, verdict.plan)
+        staged_id = None if told is None else told.snapshot_id
+        change = staged_change(engine, table, plan.plan_id, staged_id, base_id)
+        horizons = layout.offsets_of((Walk(table).state(layout.HORIZONS) or {}).get(layout.HORIZONS, "{}"))
+        for action in plan.on_view.compact:
+            horizons[action.partition] = max(action.through, horizons.get(action.partition, -1))
+        view = self._tables.load(plan.topic, kind=COMPACTED)
+        staged = view.snapshot_by_id(staged_id or 0)
+        assert staged is not None and told is not None, "its branch was just found"
+        due = due_at(view, staged, Policy.of_values(plan.policy), as_of=plan.as_of)
+        judged = (_settings_hash(table, snapshot_id) for snapshot_id in self._judged_at(plan))
+        return Update(
+            update=lambda on: change.with_added(on.newRowDelta(), base_id),
+            condition=head_is(plan.plan_id, base_id, table="the compacted view was"),
+            tells={
+                layout.HORIZONS: layout.by_partition(horizons),
+                layout.VIEW_SETTINGS: settings_hash_after(plan, judged),
+                layout.MEMORIES: str(_memories(table, verdict, view, staged)),
+                **({} if due is None else {layout.DUE_AT: str(due)}),
+            },
+            removed=told.removed,
+        )
+
+    def _judged_at(self, plan: Plan, /) -> Sequence[int | None]:
+        """Return the view's snapshots whose settings judged its messages. None for a view that did not exist yet."""
+        return (self._base_id(plan),)
+
+
+class IcebergViews(_OfViews, IcebergViewReader):
+    """Implements `ports.ViewStore`: reads and compacts views."""
+
     def has_begun(self, plan: Plan) -> bool:
-        table = self._table(plan)
-        if table is None or not plan.on_view.compact:
-            return super().has_begun(plan)
         from message_lifecycle.stores.iceberg.erasure.metadata import snapshot_id_of
         from message_lifecycle.stores.iceberg.erasure.search import MAIN
 
+        table = self._table(plan)
+        if table is None:
+            return False
         # A compaction has no undo, so a finished erasure leaves no trace of an older compaction. The id of the erasure's own snapshot is
         # unique and identifies it.
-        base_id, whole = None if plan.view is None else plan.view.snapshot_id, True
+        base_id, whole = self._base_id(plan), True
         for snapshot in layout.ancestors(table):
             summary = layout.summary_of(snapshot)
             if snapshot.snapshot_id == base_id:
@@ -80,49 +137,24 @@ class IcebergViews(TableStore, IcebergViewReader):
         return not whole
 
     def stage(self, plan: Plan, _given: Given = NOTHING_GIVEN) -> Staged:
-        from message_lifecycle.stores.iceberg.compaction.stage import stage
+        from message_lifecycle.stores.iceberg.compaction.stage import compaction
 
-        nothing = Staged(plan_id=plan.plan_id, branch=None, snapshot_id=plan.requirements.snapshot_id)
-        staged = stage(self._engine(), self._tables, plan)
-        self._steps("after_stage")
-        return staged if plan.on_view.compact else replace(nothing, view=staged.view)
+        return self._stage(plan, compaction)
 
     def evidence(self, plan: Plan, staged: Staged, policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
         from message_lifecycle.stores.iceberg.compaction.evidence import evidence
-        from message_lifecycle.stores.iceberg.compaction.removals import removal_evidence, return_evidence
+
+        return evidence(self._engine(), self._tables, plan, staged, policy)
+
+    def outlived_frame(self, plan: Plan, staged: Staged) -> object:
         from message_lifecycle.stores.iceberg.compaction.tails import outlived_evidence
 
-        if plan.on_view.compact or plan.is_empty:
-            return evidence(self._engine(), self._tables, plan, staged, policy)
-        assert plan.view is not None
-        assert plan.view.snapshot_id is not None
-        after_id = plan.view.snapshot_id
-        frames: dict[str, object] = {}
-        if plan.on_view.mark:
-            assert staged.view is not None
-            assert staged.view.snapshot_id is not None
-            after_id = staged.view.snapshot_id
-            frames["view"] = removal_evidence(self._tables, plan, plan.view.snapshot_id, after_id)
-        if plan.on_view.back:
-            assert staged.view is not None
-            frames["view_returns"] = return_evidence(self._tables, plan, plan.view.snapshot_id, staged.view.snapshot_id)
-        if plan.past_horizon:
-            frames["outlived"] = outlived_evidence(self._tables, plan, after_id)
-        return frames
+        view_id = self._base_id(plan) if staged.view is None else staged.view.snapshot_id
+        assert view_id is not None
+        return outlived_evidence(self._tables, plan, view_id)
 
-    def _prepared(self, engine: Engine, verdict: Verdict, given: Given) -> Ready | None:
-        table = table_beside(engine, verdict.plan, COMPACTED)
-        make = partial(_update, engine, self._tables, table, verdict)
-        return self._ready(engine, table, verdict, given, make, kind=COMPACTED)
-
-    def publish(self, verdict: Verdict, given: Given) -> Published:
-        plan, engine = verdict.plan, self._engine()
-        table = table_beside(engine, plan, COMPACTED)
-        make = partial(_update, engine, self._tables, table, verdict)
-        done = self._commit(engine, table, verdict, given, make, kind=COMPACTED)
-        if plan.on_view.back:
-            forget_source(self._tables, plan, self.kinds)
-        return done
+    def _judged_at(self, _plan: Plan) -> Sequence[int | None]:
+        return ()  # a compaction judges every message itself
 
     def keep_sql_view(self, name: TopicName, policy: Policy) -> str | None:
         """Update the SQL view of a topic, without a JVM. The topic of a scenario has no SQL view."""
@@ -131,42 +163,48 @@ class IcebergViews(TableStore, IcebergViewReader):
         return keep_sql_view(self._tables, name, policy)
 
 
-# Publish a compaction: one fenced commit of the view's table adds the staged view and its horizons (CMP-4, DEL-5).
+class IcebergViewRemovals(_OfViews):
+    """Removes single messages from views."""
+
+    def stage(self, plan: Plan, _given: Given = NOTHING_GIVEN) -> Staged:
+        from message_lifecycle.stores.iceberg.compaction.stage import removal
+
+        return self._stage_beside_log(plan, removal)
+
+    def evidence(self, plan: Plan, staged: Staged, _policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
+        from message_lifecycle.stores.iceberg.compaction.removals import removal_evidence
+
+        assert staged.view is not None
+        return {"view_removals": removal_evidence(self._tables, plan, self._base_id(plan), staged.view.snapshot_id)}
 
 
-def _update(engine: Engine, tables: Tables, table: Java, verdict: Verdict) -> Update:
-    """Describe the commit. Raises PlanConflict."""
-    from message_lifecycle.stores.iceberg.compaction.stage import required_base
+class IcebergViewReturns(_OfViews):
+    """Restores single messages to views."""
 
-    plan, told, base_id = verdict.plan, verdict.staged.view, required_base(table, verdict.plan)
-    staged_id = None if told is None else told.snapshot_id
-    change = staged_change(engine, table, plan.plan_id, staged_id, base_id)
-    horizons = layout.offsets_of((Walk(table).state(layout.HORIZONS) or {}).get(layout.HORIZONS, "{}"))
-    for action in plan.on_view.compact:
-        horizons[action.partition] = max(action.through, horizons.get(action.partition, -1))
-    view = tables.load(plan.topic, kind=COMPACTED)
-    staged = view.snapshot_by_id(staged_id or 0)
-    assert staged is not None and told is not None, "its branch was just found"
-    due = due_at(view, staged, Policy.of_values(plan.policy), as_of=plan.as_of)
-    return Update(
-        update=lambda on: change.with_added(on.newRowDelta(), base_id),
-        condition=head_is(plan.plan_id, base_id, table="the compacted view was"),
-        tells={
-            layout.HORIZONS: layout.by_partition(horizons),
-            layout.VIEW_SETTINGS: settings_hash_after(plan, _judged(table, plan)),
-            layout.MEMORIES: str(_memories(table, verdict, view, staged)),
-            **({} if due is None else {layout.DUE_AT: str(due)}),
-        },
-        removed=told.removed,
-    )
+    def stage(self, plan: Plan, _given: Given = NOTHING_GIVEN) -> Staged:
+        from message_lifecycle.stores.iceberg.compaction.stage import restoration
+
+        return self._stage_beside_log(plan, restoration)
+
+    def evidence(self, plan: Plan, staged: Staged, _policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
+        from message_lifecycle.stores.iceberg.compaction.removals import return_evidence
+
+        assert staged.view is not None
+        return {"view_returns": return_evidence(self._tables, plan, self._base_id(plan), staged.view.snapshot_id)}
+
+    def publish(self, verdict: Verdict, given: Given) -> Published:
+        done = super().publish(verdict, given)
+        forget_source(self._tables, verdict.plan, self.kinds)
+        return done
+
+    def _judged_at(self, plan: Plan) -> Sequence[int | None]:
+        return (self._base_id(plan), plan.to_view.source_id)
 
 
-def _judged(table: Java, plan: Plan) -> Iterator[str]:
-    """Yield hashes of settings for `settings_hash_after`."""
-    assert plan.view is not None
-    for snapshot_id in (plan.view.snapshot_id, *((plan.on_view.source_id,) if plan.on_view.back else ())):
-        snapshot = None if snapshot_id is None else table.snapshot(snapshot_id)
-        yield "" if snapshot is None else str(snapshot.summary().get(layout.VIEW_SETTINGS) or "")
+def _settings_hash(table: Java, snapshot_id: int | None) -> str:
+    """Return the hash of the settings that judged every message of the snapshot. Empty: the settings differ, or are unknown."""
+    snapshot = None if snapshot_id is None else table.snapshot(snapshot_id)
+    return "" if snapshot is None else str(snapshot.summary().get(layout.VIEW_SETTINGS) or "")
 
 
 def _memories(table: Java, verdict: Verdict, view: Table, staged: Snapshot) -> int:
