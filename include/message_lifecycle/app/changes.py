@@ -175,7 +175,7 @@ def has_first(s: Services, plan: Plan) -> bool:
 
 def is_halfway(s: Services, plan: Plan) -> bool:
     """Return True if a run has died between two commits of the plan, which must therefore be finished."""
-    begun = has_first(s, plan) if len(stores(s, plan)) > 1 else plan.moves_tables and has_begun(s, plan)
+    begun = has_first(s, plan) if len(stores(s, plan)) > 1 else of_plan(s, plan).moves_tables and has_begun(s, plan)
     return plan.goes_on and begun and published(s, plan) is None
 
 
@@ -256,7 +256,7 @@ def standing_in_tables(s: Services, record: PlanRecord, planner: Planner, run: s
     if can_finish and is_halfway(s, plan):
         return Standing.HALF_ANSWERED if by_ledger.is_question else Standing.HALF
     same = planner in PLANNING[Standing.BEGUN]
-    return Standing.BEGUN if same and not by_ledger.is_question and plan.resumes and has_begun(s, plan) else by_ledger
+    return Standing.BEGUN if same and not by_ledger.is_question and of_plan(s, plan).resumes and has_begun(s, plan) else by_ledger
 
 
 def _can_be_answered(s: Services, record: PlanRecord) -> bool:

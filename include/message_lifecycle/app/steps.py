@@ -157,7 +157,7 @@ def _finish_halfway_plan(s: Services, record: PlanRecord) -> PlanRecord | None:
 
 def _restore_moved_tables(s: Services, plan: Plan) -> Outcome | None:
     """Bring the tables of a half-moved topic home. That completes an undo, and its outcome is returned."""
-    if not plan.moves_tables:
+    if not of_plan(s, plan).moves_tables:
         return None
     changes.drop(s, plan)
     return verify(s, plan.plan_id) if changes.published(s, plan) is not None else None

@@ -362,16 +362,6 @@ class Plan:
         return not self.on_snapshots.documents
 
     @property
-    def resumes(self) -> bool:
-        """True if a later run continues a commit after a run died inside it. Some snapshots and files are gone then."""
-        return bool(self.forgets)
-
-    @property
-    def moves_tables(self) -> bool:
-        """True if tables move one after the other. A run that died has moved some of them."""
-        return bool(self.moved_tables)
-
-    @property
     def no_way_back(self) -> bool:
         """True if a started plan cannot be rolled back. Any later run then finishes it, whatever anyone has answered since."""
         return bool(self.dropped_tables)

@@ -63,8 +63,12 @@ class ChangeStore(Protocol):
         """
         return Staged(plan_id=plan.plan_id, branch=None, snapshot_id=plan.requirements.snapshot_id)
 
-    def evidence(self, plan: Plan, staged: Staged, policy: Policy, given: Given = NOTHING_GIVEN, /) -> Mapping[str, object]:
-        """Return the frames that the gate judges: removed and returned rows, other differences, figures."""
+    def evidence(self, _plan: Plan, _staged: Staged, _policy: Policy, _given: Given = NOTHING_GIVEN, /) -> Mapping[str, object]:
+        """Return the frames that the gate judges: removed and returned rows, other differences, figures.
+
+        The default returns none: the store of another change of the plan judges this one, too.
+        """
+        return {}
 
     def prepare(self, _verdict: Verdict, _given: Given, /) -> Prepared | None:
         """Return the commit that `publish` would make, so that the caller can make several commits at once. `publish` finds it afterwards.

@@ -12,7 +12,7 @@ from message_lifecycle.app import sparing
 from message_lifecycle.app.due import Due, DueContext, of_messages
 from message_lifecycle.app.holds import holds_of, ids_of
 from message_lifecycle.app.operations.messages import OfMessages, facts_of
-from message_lifecycle.app.operations.registry import Frames, Operation, Work, accept_one
+from message_lifecycle.app.operations.registry import Operation, Work, accept_one
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.sparing import at_risk, horizons_of
 from message_lifecycle.app.topics import keep_view, latest_view
@@ -38,6 +38,7 @@ class Compaction(Operation):
 
     name = "compaction"
     command = "compact"
+    judged = "view"
     interval = "compaction_interval"
     removes, takes_messages = False, False
     not_undone = "a compaction takes nothing from the log, which still has what the view leaves out"
@@ -92,9 +93,6 @@ class Compaction(Operation):
 
     def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
         return compaction.plan(compaction_facts(s, name, policy, as_of=as_of), policy, as_of=as_of)
-
-    def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
-        return s.stores.view.evidence(plan, staged, policy)
 
     def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
         return compaction_suite(plan, staged, policy)

@@ -56,9 +56,7 @@ class OfDocuments(Operation):
     """The common part of a purge and its undo."""
 
     of_documents = True
-
-    def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
-        return s.stores.snapshots.evidence(plan, staged, policy)
+    judged = "snapshots"
 
     def touched(self, s: Services, plan: Plan, staged: Staged, holds: Sequence[Hold]) -> int:
         held = held_documents(holds)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 from message_lifecycle.app import archiving, sparing
 from message_lifecycle.app.erasure_secret import match_of
 from message_lifecycle.app.holds import holds_of, ids_of
-from message_lifecycle.app.operations.registry import Frames, Operation, Work, names_of, undoable
+from message_lifecycle.app.operations.registry import Operation, Work, names_of, undoable
 from message_lifecycle.app.receipts import eraser_of, keep, rows_erased, search
 from message_lifecycle.app.services import find_topic
 from message_lifecycle.app.witness import note_searched
@@ -47,6 +47,7 @@ class Erasure(Operation):
     """Erases the key of a person's request from one topic."""
 
     name = "erasure"
+    judged = "rewrite"
     by_request, on_records = True, True
     not_undone = "what is erased never comes back"
 
@@ -77,9 +78,6 @@ class Erasure(Operation):
     def required(self, s: Services, name: TopicName, policy: Policy) -> Requirements:
         """Return the conditions that must still hold when the plan is applied."""
         return required(s.reader.log(name), policy, ids_of(holds_of(s, name)))
-
-    def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
-        return eraser_of(s, plan.topic).evidence(plan, staged, policy, self.given(s, plan, staged))
 
     def given(self, s: Services, plan: Plan, staged: Staged) -> Given:
         return replace(super().given(s, plan, staged), matches=lambda: matches_of(s, plan))

@@ -10,7 +10,7 @@ from typing import cast, get_args
 from message_lifecycle.app import archiving, changes, due, sparing
 from message_lifecycle.app.due import Due, DueContext, not_before, of_messages
 from message_lifecycle.app.holds import holds_of
-from message_lifecycle.app.operations.registry import Frames, Operation, Work, stores
+from message_lifecycle.app.operations.registry import Frames, Operation, Work
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.sparing import horizons_of, readers_of, spared_in_view
 from message_lifecycle.app.topics import latest_view
@@ -49,12 +49,8 @@ class OfMessages(Operation):
         raise NotImplementedError(self.name)
 
     def published(self, plan: Plan, done: Sequence[Published]) -> Published:
-        return of_log_alone(plan, done[-1])
-
-    def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
-        of_log = s.stores.log.evidence(plan, staged, policy)
-        beside = (store.evidence(plan, staged, policy) for store in stores(s, plan) if store is not s.stores.log)
-        return {**of_log, **{name: frame for frames in beside for name, frame in frames.items()}}
+        """Return the last commit, with counts of the log only. Messages that leave the view may still be in the log."""
+        return done[-1] if plan.of_log else replace(done[-1], removed=())
 
     def comes_between(self, plan: Plan) -> bool:
         """Return whether the SQL view must be recreated between the commits: it names a snapshot of the compacted view.
@@ -82,7 +78,12 @@ class OfMessages(Operation):
     def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
         plan, staged = record.plan, record.staged
         assert staged is not None, "what is published was staged"
-        wrong = _view_differences(s, plan, staged)
+        wrong = []
+        if staged.view is not None:
+            done = s.stores.view_removal.published(plan)
+            taken = None if done is None else dict(done.removed)
+            if taken != dict(staged.view.removed):
+                wrong.append(f"the commit took {taken} from the compacted view, not what the gate judged")
         gone = set(s.reader.effect(plan).files)
         if gone != set(plan.selection.files):
             wrong.append(
@@ -103,11 +104,6 @@ class OfMessages(Operation):
         return f"The compacted view is without what it took from there: `lifecycle undo {plan.plan_id}` brings that back"
 
 
-def of_log_alone(plan: Plan, done: Published) -> Published:
-    """Return the commit with counts of the log only. Messages that leave the view may still be in the log."""
-    return done if plan.of_log else replace(done, removed=())
-
-
 def facts_of(s: Services, log: LogState, view: ViewState | None = None) -> Facts:
     """Return the facts that the rules for messages use."""
     facts = Facts(log=log, consumers=tuple(readers_of(s, log.topic)), accepted=s.ledger.accepted(log.topic))
@@ -120,16 +116,6 @@ def view_as_relied_on(s: Services, plan: Plan) -> bool:
     # A run that died between its two commits has changed the view itself.
     relied_on = done.snapshot_id if done is not None else None if plan.view is None else plan.view.snapshot_id
     return (None if view is None else view.snapshot_id) == relied_on
-
-
-def _view_differences(s: Services, plan: Plan, staged: Staged) -> list[str]:
-    """Return the differences between the commit on the view and the gate's judgement."""
-    if staged.view is None:
-        return []
-    done = s.stores.view_removal.published(plan)
-    if done is not None and dict(done.removed) == dict(staged.view.removed):
-        return []
-    return [f"the commit took {None if done is None else dict(done.removed)} from the compacted view, not what the gate judged"]
 
 
 # The message cleaner, and `retention`, the only cleaning for topics of backends (RET-5).

@@ -35,8 +35,7 @@ _GONE = "no row that it took is in any file any more"
 class OfQuarantine(Operation):
     """The common part of the removal by age and its undo."""
 
-    def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
-        return quarantine_of(s, plan.topic).evidence(plan, staged, policy)
+    judged = "quarantine"
 
 
 class Quarantine(OfQuarantine):
@@ -73,7 +72,7 @@ class Quarantine(OfQuarantine):
 
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
         """Return the store's frames. For each file that goes before its age, add whether the ledger knows its batch as replayed."""
-        frames = OfQuarantine.evidence(self, s, plan, staged, policy)
+        frames = super().evidence(s, plan, staged, policy)
         if "replayed" not in frames:
             return frames
         import pyarrow as pa

@@ -51,6 +51,7 @@ _DELETION: tuple[plans.Operation, ...] = ("topic_delete",)
 class DeletedReclaim(OfSpace):
     """Gives back the space of a topic that was deleted and cannot be brought back any more."""
 
+    judged = "drop_tables"
     interval = "reclaim_interval"
     gives_way = True
 
@@ -83,7 +84,7 @@ class DeletedReclaim(OfSpace):
 
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
         """Return the store's frames, with the number of current holds and whether an undo is still possible."""
-        frames = reclaimer_of(s, plan.topic).evidence(plan, staged, policy)
+        frames = super().evidence(s, plan, staged, policy)
         undoable = s.ledger.now() < undo_until(s, _of_plan(s, plan))
         return with_figures(frames, {"holds": len(holds_of(s, plan.topic)), "undoable": int(undoable)})
 
@@ -232,6 +233,7 @@ _COMPACTION: tuple[plans.Operation, ...] = ("compaction",)
 class Reclaim(OfSpace):
     """Gives back the space of a topic that stands."""
 
+    judged = "forget"
     interval = "reclaim_interval"
     gives_way = True
 
@@ -298,9 +300,6 @@ class Reclaim(OfSpace):
             accepted=s.ledger.accepted(name),
         )
         return reclaim.plan(facts, policy, as_of=as_of, ask=partial(s.stores.forget.loose, name))
-
-    def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
-        return s.stores.forget.evidence(plan, staged, policy)
 
     def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
         return reclaim_suite(plan, policy)

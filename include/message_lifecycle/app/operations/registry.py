@@ -63,6 +63,12 @@ class Operation:
     """Its plan counts removals from the log: messages, or changes of documents."""
     counts_messages: ClassVar[bool] = True
     """Its outcome reports the number of messages before and after."""
+    moves_tables: ClassVar[bool] = False
+    """Its tables move one after the other. A run that died has moved some of them."""
+    resumes: ClassVar[bool] = False
+    """A later run continues a commit after a run died inside it. Some snapshots and files are gone then."""
+    judged: ClassVar[str] = "log"
+    """The store (a field of `Stores`) that the gate judges even if the plan is empty."""
     of_documents: ClassVar[bool] = False
     """Its plans name documents."""
     on_records: ClassVar[bool] = False
@@ -155,8 +161,13 @@ class Operation:
     # The way from stage to publish
 
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
-        """Return the frames that the gate judges."""
-        raise NotImplementedError(self.name)
+        """Return the frames that the gate judges: of the store `judged`, and of the other stores that apply the plan's changes."""
+        first, given = s.stores.of(self.judged), self.given(s, plan, staged)
+        found = dict(first.evidence(plan, staged, policy, given))
+        for store in stores(s, plan):
+            if store is not first:
+                found.update(store.evidence(plan, staged, policy, given))
+        return found
 
     def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
         """Return the checks of the staged changes (DEL-2)."""
@@ -263,6 +274,7 @@ class OfSpace(Operation):
 
     name = "reclaim"
     removes, takes_messages, counts_messages = False, False, False
+    resumes = True
 
     def summary(self, plan: Plan) -> str:
         return f"{plan.expected.removed_bytes} of {plan.expected.bytes_in} bytes come back"

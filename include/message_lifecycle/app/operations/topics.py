@@ -33,7 +33,7 @@ from message_lifecycle.model.request import DeleteTopic, UndoPlan
 from message_lifecycle.model.settings import Policy, resolve
 from message_lifecycle.model.tables import DeletedTopic, Deletion, TopicTable
 from message_lifecycle.operations import topic_delete, undo
-from message_lifecycle.ports import ChangeStore, Topic, TopicDeleter
+from message_lifecycle.ports import Topic, TopicDeleter
 
 _OF_UNDO = ("restored", "rows", "twice", "markers_left", "difference")
 _OF_NOTHING = ("rows_in", "rows_restored", "rows_removed", "rows_kept", "asks")
@@ -42,13 +42,12 @@ _OF_NOTHING = ("rows_in", "rows_restored", "rows_removed", "rows_kept", "asks")
 class OfWholeTopic(Operation):
     """The common part of deleting a topic and bringing it back."""
 
-    def mover(self, s: Services, name: TopicName) -> ChangeStore:
-        """Return the store that moves the tables. Raises NotDeletable."""
-        return deleter_of(s, name)
+    judged = "delete_tables"
+    moves_tables = True
 
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
         """Return the store's frames, with the number of current holds."""
-        frames = self.mover(s, plan.topic).evidence(plan, staged, policy)
+        frames = super().evidence(s, plan, staged, policy)
         if plan.is_empty:
             # A repeated undo has nothing left to do, so its figures are zero.
             return _with_figures({**frames, **dict.fromkeys(_OF_UNDO, frames["taken"])}, dict.fromkeys(_OF_NOTHING, 0))
@@ -107,9 +106,7 @@ class TopicDelete(OfWholeTopic):
 class UndoOfTopicDelete(Undo, OfWholeTopic):
     """Brings a deleted topic back, with the settings and all else that it had."""
 
-    def mover(self, s: Services, name: TopicName) -> ChangeStore:
-        deleter_of(s, name)
-        return s.stores.of("restore_tables")
+    judged = "restore_tables"
 
     def topic(self, s: Services, name: TopicName) -> Topic | None:
         return find_topic(s, name)

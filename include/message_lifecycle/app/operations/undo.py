@@ -9,7 +9,7 @@ from typing import cast
 
 from message_lifecycle.app import changes, sparing
 from message_lifecycle.app.holds import holds_of, ids_of
-from message_lifecycle.app.operations.messages import OfMessages, of_log_alone, view_as_relied_on
+from message_lifecycle.app.operations.messages import OfMessages, view_as_relied_on
 from message_lifecycle.app.operations.registry import Operation, Work, is_lost, is_undone, kind_of, stores
 from message_lifecycle.app.services import Services
 from message_lifecycle.gates.documents import undo_suite
@@ -78,7 +78,7 @@ class UndoOfMessages(Undo, OfMessages):
         return view_as_relied_on(s, plan)
 
     def published(self, plan: Plan, done: Sequence[Published]) -> Published:
-        return of_log_alone(plan, done[0])
+        return super().published(plan, done[:1])
 
     def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
         plan, staged = record.plan, record.staged

@@ -339,7 +339,7 @@ class MemoryDocuments:
 
 
 class _OfDocuments(ChangeStore):
-    """Stages and evidence of both tables together."""
+    """Stages of both tables together."""
 
     def __init__(self, documents: MemoryDocuments) -> None:
         self._documents = documents
@@ -347,15 +347,15 @@ class _OfDocuments(ChangeStore):
     def stage(self, plan: Plan, _given: Given = NOTHING_GIVEN) -> Staged:
         return self._documents.stage(plan)
 
-    def evidence(self, plan: Plan, _staged: Staged, _policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
-        return self._documents.evidence(plan)
-
     def discard(self, plan: Plan) -> None:
         self._documents.discard(plan)
 
 
 class MemorySnapshots(_OfDocuments):
-    """New snapshots and raised epochs come and old snapshots leave, or an undo restores old snapshots."""
+    """New snapshots and raised epochs come and old snapshots leave, or an undo restores old snapshots. The evidence is of both tables."""
+
+    def evidence(self, plan: Plan, _staged: Staged, _policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
+        return self._documents.evidence(plan)
 
     def publish(self, verdict: Verdict, given: Given) -> Published:
         return self._documents.publish_snapshots(verdict, ledger=given.ledger())

@@ -64,7 +64,7 @@ class IcebergDocuments(IcebergDocumentReader):
 
 
 class _OfDocuments(TableStore):
-    """Stages and judges both tables together. See `IcebergDocuments` for `steps`."""
+    """Stages both tables together. See `IcebergDocuments` for `steps`."""
 
     kinds = ("", SNAPSHOTS)
 
@@ -81,18 +81,11 @@ class _OfDocuments(TableStore):
         self._steps("after_stage")
         return staged
 
-    def evidence(self, plan: Plan, staged: Staged, policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
-        from message_lifecycle.stores.iceberg.documents.evidence import evidence, return_evidence
-
-        if plan.takes_back is not None:
-            return return_evidence(self._tables, plan, staged)
-        return evidence(self._engine(), self._tables, plan, staged, policy)
-
 
 class IcebergSnapshots(_OfDocuments):
     """Commits to the table of snapshots: adds snapshots and raises epochs, removes old snapshots, or restores them.
 
-    Changes are a separate commit.
+    Changes are a separate commit. The evidence is of both tables.
     """
 
     def _table(self, plan: Plan) -> Table | None:
@@ -116,6 +109,13 @@ class IcebergSnapshots(_OfDocuments):
         done = self._commit(engine, table, verdict, given, make, kind=SNAPSHOTS, of="snapshots_commit")
         forget_source(self._tables, verdict.plan, self.kinds)
         return done
+
+    def evidence(self, plan: Plan, staged: Staged, policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
+        from message_lifecycle.stores.iceberg.documents.evidence import evidence, return_evidence
+
+        if plan.takes_back is not None:
+            return return_evidence(self._tables, plan, staged)
+        return evidence(self._engine(), self._tables, plan, staged, policy)
 
 
 class IcebergChanges(_OfDocuments):
