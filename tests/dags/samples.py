@@ -85,13 +85,18 @@ def obligation(**changes: Any) -> Any:
 
 
 def status(**changes: Any) -> Any:
-    return {
+    found = {
         "topic": "demo/flights",
+        "is_read": True,
         "ok": True,
+        "trouble": "held",
         "problems": [],
         "as_of": "2026-11-21T15:00:00Z",
         "messages": 176_022,
-        "due": {"messages": 0, "since": None, "for_seconds": None},
+        "bytes": 10_400_000,
+        "hidden_bytes": 9_100_000,
+        "reclaimable_bytes": None,
+        "due": Sample({"messages": 0, "since": None, "for_seconds": None}),
         "overdue": {"messages": 0, "since": None, "for_seconds": None, "max_overdue": 86_400},
         "held": [held()],
         "obligations": [obligation(), obligation(kind="question", state="late", problems=[EVIL])],
@@ -110,11 +115,28 @@ def status(**changes: Any) -> Any:
         "warnings": [],
         **changes,
     }
+    return Sample(found)
 
 
 def unreadable() -> Any:
     """A topic that could not be read is reported, and has no figures."""
-    return {"topic": "demo/broken", "ok": False, "problems": [f"LedgerMismatch: {EVIL}"]}
+    return Sample({"topic": "demo/broken", "is_read": False, "ok": False, "trouble": "failed", "problems": [f"LedgerMismatch: {EVIL}"]})
+
+
+def erasure(**changes: Any) -> Any:
+    """A request about every topic, of which some wait for a person."""
+    return {
+        "request_id": "e" * 32,
+        "state": "requested",
+        "detail": f"demo/flights: not looked at yet {EVIL}",
+        "topics": [],
+        "of_topics": 40,
+        "done": 12,
+        "waiting": [f"{number}" * 32 for number in range(5)],
+        "requested_by": EVIL,
+        "requested_at": "2026-11-20T12:00:00Z",
+        **changes,
+    }
 
 
 def topic(**changes: Any) -> Any:

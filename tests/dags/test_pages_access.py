@@ -43,12 +43,13 @@ def known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks, "topic_page", lambda _: samples.topic())
     monkeypatch.setattr(tasks, "outcomes_of_run", lambda **_: [])
     monkeypatch.setattr(tasks, "status", list)
-    monkeypatch.setattr(tasks, "runs", lambda _: [])
+    monkeypatch.setattr(tasks, "other_runs", lambda _: [])
+    monkeypatch.setattr(tasks, "erasures_asked", list)
     monkeypatch.setattr(tasks, "waiting", lambda **_: [])
     monkeypatch.setattr(tasks, "preview_page", lambda run: {"run_id": run, "as_of": None, "printed": None})
 
 
-OWN = ("/", "/topics/a/b", "/plans/command", "/runs?dag_id=message_cleaner&run_id=r")
+OWN = ("/", "/?search=a&state=failed", "/topics/a/b", "/plans/command", "/runs?dag_id=message_cleaner&run_id=r")
 OF_OTHERS = ("/plans/erasure", "/runs?dag_id=erasure&run_id=r", "/runs?dag_id=preview&run_id=r", "/runs?dag_id=~&run_id=r")
 
 

@@ -79,7 +79,7 @@ def test_overdue_past_the_bound_fails_when_nothing_named_holds_it(lake: Lake, or
     page = " ".join(pages.topic(base="/b", page=topic_page(lake.services, orders)).split())
     overview = pages.overview(base="/b", status=status_of(lake.services), runs=[])
     for html in (page, overview):
-        assert ('badge bad">attention' in html, "5 overdue" in html) == (bool(status), bool(status))
+        assert ('badge bad">overdue' in html, "5 overdue" in html) == (bool(status), bool(status))
 
 
 def test_what_a_hold_keeps_is_due_and_never_called_overdue(lake: Lake, orders: TopicName) -> None:
@@ -96,7 +96,7 @@ def test_what_a_hold_keeps_is_due_and_never_called_overdue(lake: Lake, orders: T
     said.append(pages.overview(base="/b", status=status_of(lake.services), runs=[]))
     assert not any(re.search(r"(?<!max_)\boverdue", text.split("<h2>Settings")[0].partition("</style>")[2] or text) for text in said[:1])
     assert all("overdue" not in re.sub(r"(?s)<style.*?</style>|<h2>Settings.*", "", text) for text in said[1:])
-    assert all('badge wait">held' in text for text in said[1:])
+    assert all('badge wait">on hold' in text for text in said[1:])
 
 
 @pytest.mark.parametrize("settings", [{"message_expiry": DAY}, {"max_records": 9}, {"cleanup_policy": "compact"}, {}], ids=str)

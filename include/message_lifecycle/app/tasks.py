@@ -16,10 +16,12 @@ from message_lifecycle.app.operations.registry import Scheduled, looked_at, name
 from message_lifecycle.app.rendering import as_json
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.topics import to_copy
+from message_lifecycle.app.views import overview as overview_views
 from message_lifecycle.app.views import plans as plan_views
 from message_lifecycle.app.views import state as state_views
 from message_lifecycle.app.views import status as status_views
 from message_lifecycle.app.views import topics as topic_views
+from message_lifecycle.app.views.overview import ErasureLine
 from message_lifecycle.app.views.plans import PlanView, approval_text, plan_view, question_of, removal_of, waits_until
 from message_lifecycle.app.views.state import OutcomeView, outcome_view, outcomes_view
 from message_lifecycle.app.views.status import StatusView
@@ -290,6 +292,14 @@ def outcomes_of_run(*, run: str) -> list[OutcomeView]:
 
 def runs(limit: int = 50) -> list[OutcomeView]:
     return state_views.runs(lake(), limit=limit)
+
+
+def other_runs(limit: int) -> list[OutcomeView]:
+    return overview_views.other_runs(lake(), limit=limit)
+
+
+def erasures_asked() -> list[ErasureLine]:
+    return overview_views.erasure_lines(lake())
 
 
 def topic_page(topic: str) -> TopicPage:

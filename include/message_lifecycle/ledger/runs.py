@@ -129,7 +129,12 @@ class Runs(Part):
         ]
 
     def history(
-        self, topic: TopicName | None = None, *, limit: int | None = None, operations: Collection[Operation] | None = None
+        self,
+        topic: TopicName | None = None,
+        *,
+        limit: int | None = None,
+        operations: Collection[Operation] | None = None,
+        without: Collection[Operation] = (),
     ) -> Sequence[tuple[Instant, Outcome]]:
         """Return outcomes with the time of their record, newest first.
 
@@ -137,6 +142,7 @@ class Runs(Part):
             topic: The topic. None: all topics.
             limit: None: no limit.
             operations: None: every operation.
+            without: Leave out these operations.
         """
         outcomes = tables.outcomes
         query = select(outcomes.c.recorded_at, outcomes.c.outcome).order_by(outcomes.c.event.desc()).limit(limit)
@@ -144,6 +150,8 @@ class Runs(Part):
             query = query.where(outcomes.c.topic == key_of(topic))
         if operations is not None:
             query = query.where(outcomes.c.operation.in_(operations))
+        if without:
+            query = query.where(outcomes.c.operation.not_in(without))
         return [_end(row) for row in self._rows(query)]
 
     def newest(self, topic: TopicName) -> Mapping[str, Sequence[tuple[Instant, Outcome]]]:

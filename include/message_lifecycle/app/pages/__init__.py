@@ -18,6 +18,7 @@ from jinja2 import DictLoader, Environment, StrictUndefined, Undefined, select_a
 from markupsafe import Markup, escape
 
 from message_lifecycle.app.rendering import ABSENT
+from message_lifecycle.app.views.overview import overview as view_overview
 from message_lifecycle.app.wording import count, share
 from message_lifecycle.model.instants import format_instant, span
 from message_lifecycle.model.names import safe
@@ -26,14 +27,15 @@ from message_lifecycle.model.settings import BY_NAME, told
 from message_lifecycle.model.settings import size as size
 
 if TYPE_CHECKING:
+    from message_lifecycle.app.views.overview import ErasureLine
     from message_lifecycle.app.views.plans import PlanView
     from message_lifecycle.app.views.state import OutcomeView
-    from message_lifecycle.app.views.status import StatusView
+    from message_lifecycle.app.views.status import StatusView, Trouble
     from message_lifecycle.app.views.topics import TopicPage
 
-# Forbid scripts, and requests to another host.
+# Forbid scripts, and requests to another host. The overview's search is the only form.
 HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'",
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'self'; frame-ancestors 'self'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",
     "Cache-Control": "no-store",
@@ -41,18 +43,35 @@ HEADERS = {
 _TEMPLATES = ("layout", "parts", "overview", "topic", "documents", "plan", "run", "preview", "error")
 # Colours of states: bad needs a person's action, wait waits for something, good went well, calm needs no attention.
 _TONES = {
-    "published": "good", "passed": "good", "granted": "good",
+    "published": "good", "passed": "good", "granted": "good", "erased": "good",
     "no_op": "calm", "superseded": "calm", "planned": "calm", "staged": "calm", "gated": "calm", "publishing": "calm", "closed": "calm",
-    "needs_approval": "wait", "undone": "wait", "refused": "wait", "lapsed": "wait",
+    "needs_approval": "wait", "requested": "wait", "undone": "wait", "refused": "wait", "lapsed": "wait",
     "blocked": "bad", "starved": "bad", "failed": "bad",
 }  # fmt: skip
+# States of a topic, each with its colour and its words: on its card, and on the tile that counts such topics.
+TROUBLES = {
+    "failed": ("bad", "failed", "failed"),
+    "asks": ("wait", "waits for a person", "wait for a person"),
+    "overdue": ("bad", "overdue", "overdue"),
+    "held": ("wait", "on hold", "on hold"),
+    "fine": ("good", "in order", "in order"),
+}
 # A topic may have 100,000 documents; the command line lists all.
 _DOCUMENTS_SHOWN = 200
 
 
-def overview(*, base: str, status: Sequence[StatusView], runs: Sequence[OutcomeView]) -> str:
-    """Every topic's state, and the newest outcomes."""
-    return _render("overview", base=base, status=status, runs=runs)
+def overview(
+    *,
+    base: str,
+    status: Sequence[StatusView],
+    runs: Sequence[OutcomeView],
+    erasures: Sequence[ErasureLine] = (),
+    search: str = "",
+    trouble: Trouble | None = None,
+) -> str:
+    """Every topic's state, the most urgent first, the erasures, and the newest outcomes. `search`: a part of a topic's name."""
+    shown = view_overview(status, search=search, trouble=trouble)
+    return _render("overview", base=base, page=vars(shown), erasures=erasures, runs=runs)
 
 
 def topic(*, base: str, page: TopicPage) -> str:
@@ -161,6 +180,7 @@ def _environment() -> Environment:
     )
     for helper in (count, size, share, span, moment, tone, topic_path, above, told, own_value):
         environment.filters[helper.__name__] = helper
+    environment.globals["troubles"] = TROUBLES
     environment.tests["defined"] = is_defined
     return environment
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Literal
 
 from message_lifecycle.app.changes import waits
 from message_lifecycle.app.known import all_topics, of_it_alone
@@ -27,6 +28,8 @@ from message_lifecycle.model.plan import Operation as OperationName
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.topic import RECORD_LOGS, origin_of
 
+Trouble = Literal["failed", "asks", "overdue", "held", "fine"]
+"""The states of a topic, the most urgent first. `asks`: a plan waits for a person."""
 _BAD_ENDS = ("blocked", "starved", "failed")
 # The search for the last removal skips plans with other outcomes, but no more than this number.
 _PLANS_SEARCHED = 50
@@ -123,6 +126,7 @@ class StatusView(View):
     as_of: Instant = ABSENT
     documents: DocumentsDue = ABSENT
     messages: Count | None = ABSENT
+    bytes: Size | None = ABSENT
     due: AmountDue = ABSENT
     overdue: AmountDue = ABSENT
     held: tuple[HeldView, ...] = ABSENT
@@ -139,6 +143,23 @@ class StatusView(View):
     @property
     def is_read(self) -> bool:
         return self.due is not ABSENT
+
+    @property
+    def trouble(self) -> Trouble:
+        """The most urgent state. Problems of obligations make a topic overdue; any other problem, or work that nobody can judge, failed."""
+        late = sum(len(one.problems) for one in self.obligations or () if one.kind != "unknown")
+        if not self.is_read or len(self.problems) > late:
+            return "failed"
+        if self.waiting:
+            return "asks"
+        if not self.ok:
+            return "overdue"
+        return "held" if self.held else "fine"
+
+    @property
+    def reclaimable_bytes(self) -> Size | None:
+        """The hidden bytes that a reclaim can free now. None: unknown, or the store keeps no history."""
+        return next((one.amount for one in self.obligations or () if one.unit == "bytes"), None)
 
     @property
     def held_messages(self) -> Count | None:
@@ -302,6 +323,7 @@ def _alike(
         problems=problems,
         as_of=now,
         messages=would.expected.rows_in,
+        bytes=would.expected.bytes_in,
         due=_due(would.expected.removed_rows, None, now),
         overdue=_overdue(obliged, would, policy, now),
         held=each(HeldView)(would.held),

@@ -1,0 +1,105 @@
+"""The overview: the most urgent topics first, found by name and state, and each erasure as one line."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from message_lifecycle.app import pages, steps
+from message_lifecycle.app.erasures import ask
+from message_lifecycle.app.views.overview import erasure_lines, other_runs, overview
+from message_lifecycle.app.views.status import status
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import Outcome
+from message_lifecycle.model.request import EraseKey
+from tests.worlds import HOUR, NOW, Lake, make_lake
+
+BASE = "/lifecycle"
+DAY = 86_400
+
+
+@pytest.fixture
+def lake(capsys: pytest.CaptureFixture[str]) -> Lake:
+    """One topic in each state. Their names are not in the order of the states."""
+    lake = make_lake(capsys)
+    expiries = {"a.fine": 30 * DAY, "b.held": DAY, "c.overdue": DAY, "d.asks": DAY, "e.failed": 0}
+    for name, expiry in expiries.items():
+        lake.topic(f"shop/{name}", message_expiry=expiry)
+    topics = {str(name): name for name in lake.services.topics.list("shop")}
+    lake.append(topics["shop/a.fine"], 2, 1)
+    lake.append(topics["shop/b.held"], 60, 2)
+    lake.say("hold", "add", "shop/b.held", "--by", "ada", "--why", "a trial")
+    lake.append(topics["shop/c.overdue"], 60, 2)
+    lake.append(topics["shop/d.asks"], 60, 50)
+    failed = topics["shop/e.failed"]
+    lake.world.set_now(Instant(NOW + 25 * HOUR))
+    for name in ("a.fine", "b.held", "d.asks"):
+        steps.run(lake.services, topics[f"shop/{name}"], as_of=Instant(NOW + 25 * HOUR - 1), work="message_cleaner")
+    outcome = Outcome(name="failed", operation="message_cleaner", topic=failed, as_of=NOW, detail="the disk is full")
+    lake.services.ledger.record_run_outcome(None, outcome)
+    return lake
+
+
+def names(html: str) -> list[str]:
+    return re.findall(r'<h3><a href="[^"]*">shop/([^<]+)</a>', html)
+
+
+def page(lake: Lake, **asked: Any) -> str:
+    return pages.overview(base=BASE, status=status(lake.services), runs=[], **asked)
+
+
+def test_urgent_topics_come_first_and_each_tile_counts_its_topics(lake: Lake) -> None:
+    found = overview(status(lake.services))
+    assert [str(one.topic) for one in found.topics] == ["shop/e.failed", "shop/d.asks", "shop/c.overdue", "shop/b.held", "shop/a.fine"]
+    assert [(tile.trouble, tile.topics) for tile in found.tiles] == [(state, 1) for state in ("failed", "asks", "overdue", "held", "fine")]
+    assert found.of_topics == 5
+    assert names(page(lake)) == ["e.failed", "d.asks", "c.overdue", "b.held", "a.fine"]
+
+
+def test_search_and_state_choose_topics_and_leave_the_counts(lake: Lake) -> None:
+    assert names(page(lake, search=" E.fAiL ")) == ["e.failed"]
+    assert names(page(lake, trouble="held")) == ["b.held"]
+    none = page(lake, search="fine", trouble="held")
+    assert names(none) == []
+    assert "None of 5 topics fits." in none
+    assert 'href="/lifecycle/?search=fine&amp;state=overdue"' in none
+    assert 'name="search" value="fine"' in none
+    assert '<input type="hidden" name="state" value="held">' in none
+
+
+def test_the_tile_of_the_only_question_leads_to_its_plan(lake: Lake) -> None:
+    (plan,) = lake.services.ledger.waiting()
+    assert (
+        f'<a class="tile" href="/lifecycle/plans/{plan.plan_id}"><b class="wait">1</b><span>waits for a person: see the question</span>'
+        in page(lake)
+    )
+    other = lake.topic("shop/other", message_expiry=DAY)
+    lake.append(other, 60, 50)
+    steps.run(lake.services, other, as_of=Instant(NOW + 25 * HOUR - 1), work="message_cleaner")
+    assert '<a class="tile" href="/lifecycle/?state=asks"><b class="wait">2</b><span>wait for a person</span>' in page(lake)
+
+
+def test_a_card_states_the_space_of_its_topic(lake: Lake) -> None:
+    fine = next(one for one in status(lake.services) if str(one.topic) == "shop/a.fine")
+    assert fine.bytes == sum(segment.size_bytes for segment in lake.services.reader.log(TopicName.parse("shop/a.fine")).segments) > 0
+    assert fine.reclaimable_bytes == 0
+    assert f"<dt>Space</dt><dd>{fine.bytes} B present</dd>" in page(lake, search="a.fine"), "this store keeps no history"
+
+
+def test_an_erasure_of_many_topics_is_one_line(lake: Lake) -> None:
+    s = lake.services
+    request = ask(s, b"customer seventeen of the shop", topics=[], forbid=False, by="ada", why="a letter")
+    (line,) = erasure_lines(s)
+    assert (line.state, line.of_topics, line.done, line.waiting) == ("requested", 5, 0, ())
+    name = TopicName.parse("shop/a.fine")
+    outcome = steps.run(s, name, as_of=s.ledger.now(), work=EraseKey(request_id=request.request_id))
+    (line,) = erasure_lines(s)
+    assert line.waiting == ((outcome.plan_id,) if outcome.name == "needs_approval" else ())
+    assert line.done == (0 if line.waiting else 1)
+    assert {one.operation for one in other_runs(s, limit=20)} == {"message_cleaner"}
+    html = pages.overview(base=BASE, status=status(s), runs=other_runs(s, limit=20), erasures=erasure_lines(s))
+    assert f"{line.done} of 5 done" in html
+    assert html.count(f'<td data-label="Request" class="id">{request.request_id[:12]}</td>') == 1
