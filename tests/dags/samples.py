@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from message_lifecycle.app.rendering import ABSENT
+from message_lifecycle.app.views.over_time import DAY, AgePeriod, Ages, Amount, Expiries, ExpiryDay, Growth, Period, SizeAt
+from message_lifecycle.model.instants import Instant
 
 EVIL = "<script>alert('x')</script>&\"'"
 
@@ -43,6 +45,11 @@ def outcome(**changes: Any) -> Any:
         "detail": "",
         **changes,
     }
+
+
+def ages() -> Ages:
+    period = AgePeriod(since=Instant(0), leaves=2, stays=3)
+    return Ages(periods=(period, period), period_us=7 * DAY, unknown=period)
 
 
 def held(**changes: Any) -> Any:
@@ -204,6 +211,15 @@ def topic(**changes: Any) -> Any:
         "bounds": [bound(), bound(partition=1, stops_at=None, bound="budget", reason="every segment is expired")],
         "status": status(),
         "runs": [outcome(), outcome(outcome="no_op", removed={}, first_plan_id="0123456789abcdef0123456789abcdef", more=True)],
+        "expiries": Expiries(
+            days=(ExpiryDay(day=Instant(0), amount=Amount(messages=9, bytes=90)),), due=Amount(), later=Amount(messages=4), never=Amount()
+        ),
+        "growth": Growth(
+            sizes=(SizeAt(at=Instant(0), messages=9, bytes=None), SizeAt(at=Instant(DAY), messages=5, bytes=50)),
+            periods=(Period(since=Instant(0), messages=5, added=9, removed={"expiry": 4}, restored=0),),
+            period_us=2 * DAY,
+            reasons=("expiry",),
+        ),
         **changes,
     }
     return Sample(found)
@@ -277,6 +293,7 @@ def plan(**changes: Any) -> Any:
         "successor": None,
         "undone_by": None,
         "undo_until": "2026-11-28T15:01:00Z",
+        "ages": None,
         "outcome": outcome(),
         **changes,
     }  # fmt: skip

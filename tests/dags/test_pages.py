@@ -32,14 +32,14 @@ DOCUMENTS = {
     ),
     "empty topic": lambda: pages.topic(
         base=BASE,
-        page=samples.topic(partitions=[], consumers=[], runs=[], bounds=[], snapshot_id=None, status=samples.status(held=[], next_due_at=None)),
+        page=samples.topic(partitions=[], consumers=[], runs=[], bounds=[], snapshot_id=None, expiries=None, growth=None, status=samples.status(held=[], next_due_at=None)),
     ),
     "plan": lambda: pages.plan(base=BASE, page=samples.plan()),
     "new plan": lambda: pages.plan(
         base=BASE, page=samples.plan(state="planned", staged=None, gate=None, approval=None, outcome=None, bounds=[], actions=[], held=[])
     ),
     "plan that waits": lambda: pages.plan(
-        base=BASE, page=samples.plan(state="gated", approval=None, outcome=None, waits_until="2026-11-22T15:00:00Z", asks=[EVIL])
+        base=BASE, page=samples.plan(state="gated", approval=None, outcome=None, waits_until="2026-11-22T15:00:00Z", asks=[EVIL], ages=samples.ages())
     ),
     "documents": lambda: pages.topic(base=BASE, page=samples.documents()),
     "no documents": lambda: pages.topic(base=BASE, page=samples.documents(documents=[], own_settings=[])),
@@ -156,6 +156,14 @@ def test_a_page_adapts_to_width_and_to_the_dark() -> None:
     assert "color-scheme: light dark" in html
     assert '<meta name="color-scheme" content="light dark">' in html
     assert 'name="viewport"' in html
+
+
+def test_pictures_are_on_their_pages_with_the_figures_as_a_table() -> None:
+    topic, plan = DOCUMENTS["topic"](), DOCUMENTS["plan that waits"]()
+    assert [html.count("<svg ") for html in (topic, plan, DOCUMENTS["empty topic"](), DOCUMENTS["plan"]())] == [2, 1, 0, 0]
+    assert topic.count("<summary>As a table</summary>") == 2
+    assert '<td data-label="Messages" class="n">9</td><td data-label="Bytes of their segments" class="n">90 B</td>' in topic
+    assert "of unknown age: 2 leave, 3 stay" in plan.lower()
 
 
 def test_each_cell_names_its_column_for_a_narrow_window() -> None:

@@ -30,6 +30,7 @@ _refused = tables.refused_files
 _settings = tables.ingest_settings
 _NAMES_AT_ONCE = 5_000
 
+_ALL_DONE = select(_batches.c.topic, _batches.c.ended_at, _batches.c.rows).where(_batches.c.state == "done").order_by(_batches.c.event)
 _ALL_REFUSED = select(_batches).where(_batches.c.state == "done", _batches.c.quarantined > 0).order_by(_batches.c.event)
 
 
@@ -215,6 +216,10 @@ class Ingest(Part):
         with self._database.writing() as connection:
             if self._end(connection, batch_id, "abandoned"):
                 connection.execute(delete(_files).where(_files.c.batch_id == batch_id))
+
+    def ingested(self, topic: TopicName) -> Sequence[tuple[Instant, int]]:
+        """Return when each batch ended, and the messages that it appended, oldest first."""
+        return [(Instant(row.ended_at), int(row.rows or 0)) for row in self._of_topic(_ALL_DONE, topic) if row.ended_at is not None]
 
     def refused_batches(self, topic: TopicName) -> Sequence[RefusedBatch]:
         """Return the batches with refused rows, the oldest first."""

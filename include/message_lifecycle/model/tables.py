@@ -53,6 +53,22 @@ class TableHistory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LogSize:
+    """The size of a topic's log after one of its snapshots, by the snapshot's summary.
+
+    Attributes:
+        bytes: The size of the data files and delete files.
+        added: The messages that the snapshot appended, without markers and restored messages.
+    """
+
+    snapshot_id: int
+    at: Instant
+    messages: int
+    bytes: int
+    added: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LooseQuestion:
     """The question: which files of a table can be removed if only the snapshots in `kept` stay?"""
 

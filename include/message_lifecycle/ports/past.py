@@ -16,6 +16,7 @@ from message_lifecycle.model.tables import (
     BegunReclaim,
     DeletedTopic,
     Deletion,
+    LogSize,
     LooseFiles,
     LooseQuestion,
     Remnant,
@@ -87,6 +88,9 @@ class Reclaimer(ChangeStore, Protocol):
 
     def loose(self, name: TopicName, question: LooseQuestion) -> LooseFiles:
         """Return the files that nothing needs. Raises UnsafePath for a link among the table's files, and any error of reading the history."""
+
+    def sizes(self, name: TopicName) -> Sequence[LogSize]:
+        """Return the log's size after each snapshot that its table remembers, oldest first. Empty if the store keeps no history."""
 
     def hidden_bytes(self, name: TopicName) -> int | None:
         """Estimate the bytes of files that only old snapshots need, from summaries. None if not known, or if the store keeps no history."""

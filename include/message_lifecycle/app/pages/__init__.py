@@ -17,6 +17,7 @@ from urllib.parse import quote
 from jinja2 import DictLoader, Environment, StrictUndefined, Undefined, select_autoescape
 from markupsafe import Markup, escape
 
+from message_lifecycle.app.pages import pictures
 from message_lifecycle.app.rendering import ABSENT
 from message_lifecycle.app.views.overview import overview as view_overview
 from message_lifecycle.app.wording import count, share
@@ -180,7 +181,7 @@ def _environment() -> Environment:
     )
     for helper in (count, size, share, span, moment, tone, topic_path, above, told, own_value):
         environment.filters[helper.__name__] = helper
-    environment.globals["troubles"] = TROUBLES
+    environment.globals |= {"troubles": TROUBLES, "pictures": pictures}
     environment.tests["defined"] = is_defined
     return environment
 

@@ -15,6 +15,7 @@ from message_lifecycle.app.rendering import ABSENT, Block, Count, Line, Notes, N
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.views.compaction import CompactedView, view_state
 from message_lifecycle.app.views.documents import DocumentsView, documents_view
+from message_lifecycle.app.views.over_time import Expiries, Growth, SizeAt, expiries, growth
 from message_lifecycle.app.views.past_expiry import PastExpiry, past_expiry
 from message_lifecycle.app.views.plans import BoundView
 from message_lifecycle.app.views.state import HoldView, OutcomeView, holds_view, runs, when
@@ -260,6 +261,8 @@ class TopicPage(TopicView):
     runs: Sequence[OutcomeView]
     consumers: Sequence[ConsumerView] = ABSENT
     bounds: Sequence[BoundView] = ABSENT
+    expiries: Expiries | None = ABSENT
+    growth: Growth | None = ABSENT
 
 
 def topic_page(s: Services, name: TopicName) -> TopicPage:
@@ -267,7 +270,12 @@ def topic_page(s: Services, name: TopicName) -> TopicPage:
     now, found = s.ledger.now(), _described(s, name)
     beside: dict[str, object] = {"holds": holds_view(s, name), "status": topic_status(s, name), "runs": runs(s, name, limit=_RUNS_SHOWN)}
     if not found.documents:
-        beside |= {"consumers": consumers_view(s, name), "bounds": each(BoundView)(preview(s, name, as_of=now).bounds)}
+        beside |= {
+            "consumers": consumers_view(s, name),
+            "bounds": each(BoundView)(preview(s, name, as_of=now).bounds),
+            "expiries": expiries(s.reader.log(name).segments, policy_of(s, name), now=now),
+            "growth": growth(s, name, SizeAt(at=now, messages=found.messages, bytes=found.bytes)),
+        }
     return TopicPage.of(found, **beside)
 
 

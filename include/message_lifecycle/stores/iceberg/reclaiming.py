@@ -22,14 +22,14 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.model.tables import LooseFiles, LooseQuestion, TableHistory
+from message_lifecycle.model.tables import LogSize, LooseFiles, LooseQuestion, TableHistory
 from message_lifecycle.operations.reclaim import ended_refs, kept_of
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
 from message_lifecycle.stores.iceberg import catalog, history, parsed
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.history import NamedFile, all_named, inventory, reachable, snapshot_ids
-from message_lifecycle.stores.iceberg.layout import ERASING
+from message_lifecycle.stores.iceberg.layout import ERASING, PARENT_PLAN_ID, PLAN_ID, STAGED_PLAN_ID
 from message_lifecycle.stores.iceberg.named import NamesFailures
 from message_lifecycle.stores.iceberg.table_files import Deleted, delete_files, kept_of_removed, listed
 from message_lifecycle.stores.iceberg.table_folder import Metadata, TableDocument, Within
@@ -115,6 +115,9 @@ class IcebergReclaimer(NamesFailures, ChangeStore):
             ),
             *(f"{file} of {_words(action)} is still there" for action in plan.forgets for file in self._still_there(plan.topic, action)),
         ]
+
+    def sizes(self, name: TopicName) -> Sequence[LogSize]:
+        return log_sizes(self._tables.document(name))
 
     def hidden_bytes(self, name: TopicName) -> int | None:
         return sum(hidden_bytes(document) for _, document in catalog.documents(self._tables, name))
@@ -324,11 +327,29 @@ def hidden_bytes(document: TableDocument) -> int:
     return max(0, held - twice - shown)
 
 
+def log_sizes(document: TableDocument) -> list[LogSize]:
+    """Return the size of a log after each snapshot of main, oldest first, by summaries alone."""
+    found = []
+    for snapshot in document.main():
+        summary = snapshot.get("summary") or {}
+        is_ingest = summary.get("operation") == "append" and not {PLAN_ID, STAGED_PLAN_ID, PARENT_PLAN_ID} & summary.keys()
+        found.append(
+            LogSize(
+                snapshot_id=int(snapshot["snapshot-id"]),
+                at=Instant(int(snapshot["timestamp-ms"]) * 1_000),
+                messages=_number(snapshot, "total-records") - _number(snapshot, "total-position-deletes"),
+                bytes=_number(snapshot, "total-files-size"),
+                added=_number(snapshot, "added-records") if is_ingest else 0,
+            )
+        )
+    return found[::-1]
+
+
 def _added(snapshot: dict[str, object]) -> tuple[int, ...]:
     """Return how many data files, delete files, messages and bytes the snapshot added."""
     return tuple(_number(snapshot, f"added-{what}") for what in ("data-files", "delete-files", "records", "files-size"))
 
 
-def _number(snapshot: dict[str, object], key: str) -> int:
+def _number(snapshot: Metadata, key: str) -> int:
     summary = snapshot.get("summary")
     return parsed.count(summary, key) if isinstance(summary, dict) else 0

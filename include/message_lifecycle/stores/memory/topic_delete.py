@@ -15,6 +15,7 @@ from message_lifecycle.model.tables import (
     BegunReclaim,
     DeletedTopic,
     Deletion,
+    LogSize,
     LooseFiles,
     LooseQuestion,
     Remnant,
@@ -266,6 +267,9 @@ class MemoryReclaimer(ChangeStore):
 
     def publish(self, verdict: Verdict, _given: Given) -> Published:
         raise AssertionError(f"plan {verdict.plan.plan_id} of a store without a past is empty")
+
+    def sizes(self, name: TopicName) -> Sequence[LogSize]:  # noqa: ARG002  # a store without a past
+        return ()
 
     def hidden_bytes(self, name: TopicName) -> int | None:  # noqa: ARG002  # nothing is hidden
         return None
