@@ -58,7 +58,13 @@ def test_a_question_tells_what_a_person_must_know(lake: Lake) -> None:
     plan_id = record.plan.plan_id
     back = f"`lifecycle undo {plan_id} --by NAME --why WHY`, for 7d after it is published: until 2026-11-28T12:00:00Z, were that now"
     assert f"* the way back: {back}" in text
+    text, table = text.split("\n\n|")
     assert text.endswith(f"\n* plan: `{plan_id}`; messages that arrived after it was made are not touched")
+    assert table.splitlines()[2:] == [
+        f"| 2026-11-19 | 1 | 0 | {'█' * 7} |",
+        f"| 2026-11-20 | 3 | 0 | {'█' * 20} |",
+        f"| 2026-11-21 | 0 | 1 | {'░' * 6} |",
+    ]
     assert record.report is not None
     assert f"as gate report `{record.report.gate_id}` judged it; a setting that is changed before it is published makes it void" in text
     assert "* without an answer: the question lapses at 2026-11-22T12:00:00Z: nothing is removed, and the next run asks again" in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -10,9 +11,11 @@ from message_lifecycle.app.operations.registry import is_undone, kind_of, named,
 from message_lifecycle.app.rendering import ABSENT, Block, Count, Line, Notes, Number, Size, Table, View, each, source
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.views.actions import ActionView, action_blocks, actions_of
+from message_lifecycle.app.views.over_time import Ages, ages, ages_table
 from message_lifecycle.app.views.state import HeldView, OutcomeView, how_to_answer, outcome_view, when
 from message_lifecycle.app.wording import ROWS, SHORT, count, reasons, share, size
 from message_lifecycle.model.errors import LifecycleError
+from message_lifecycle.model.facts import Segment
 from message_lifecycle.model.instants import INT64_MAX, MICROS_PER_SECOND, Instant, format_instant, span
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Check, GateReport, Judgement, PlanRecord, Staged
@@ -22,6 +25,9 @@ from message_lifecycle.model.plan_content import content_digest
 from message_lifecycle.model.plan_state import PlanState
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import Policy
+
+_QUESTION_PERIODS = 12
+"""A question shows at most so many periods of age."""
 
 
 class BoundView(View):
@@ -142,6 +148,7 @@ class PlanView(View):
         waits_until: When the question to a person lapses. None: no question waits.
         successor: The next plan of the operation, if this plan gave way to it.
         undo_until: The end of the time for an undo. None: no undo is possible.
+        ages: What leaves and what stays by age, while the plan is open. None: it removes no segments or rows of the log.
     """
 
     plan_id: str
@@ -176,6 +183,7 @@ class PlanView(View):
     undone: bool = ABSENT
     undone_by: str | None = ABSENT
     undo_until: Instant | None = ABSENT
+    ages: Ages | None = ABSENT
 
     def shown(self) -> Iterator[Block]:
         """Yield the plan, from the removal to the next command."""
@@ -336,6 +344,7 @@ def plan_page(s: Services, plan_id: str) -> PlanView:
         undone=undone_by is not None and is_undone(s, record.plan),
         undone_by=undone_by,
         undo_until=None if undone_by is not None else _undo_until(s, record),
+        ages=_ages(s, record.plan) if record.outcome is None else None,
     )
 
 
@@ -405,7 +414,27 @@ def approval_text(s: Services, record: PlanRecord) -> str:
         told.append(("without an answer", f"the question lapses at {_to_the_second(until)}: nothing is removed, and {then}"))
     # Make one list, because Airflow shows the question's paragraphs without space between them.
     *lines, of_which = operation.lines(plan, removal_of(record), failed)
-    return "\n".join([*lines, *(f"* {what}: {text}" for what, text in told if text), of_which])
+    by_age = _ages(s, plan, most=_QUESTION_PERIODS) if until is not None else None
+    table = [] if by_age is None else ["", *ages_table(by_age)]
+    return "\n".join([*lines, *(f"* {what}: {text}" for what, text in told if text), of_which, *table])
+
+
+def _ages(s: Services, plan: Plan, **given: int) -> Ages | None:
+    """Return what leaves and what stays by age. None: the plan removes nothing of the log, or the log cannot be read."""
+    if not (plan.on_log.drop or plan.on_log.mark or plan.deleted_tables):
+        return None
+    marked = Counter[tuple[int, int]]()
+    for rows in plan.on_log.mark:
+        marked[rows.partition, rows.base_offset] += rows.rows
+
+    def leaving(one: Segment) -> int:
+        whole = bool(plan.deleted_tables) or plan.drops(one.partition, one.base_offset)
+        return one.rows if whole else marked[one.partition, one.base_offset]
+
+    try:
+        return ages(s.reader.log(plan.topic).segments, leaving, **given)
+    except LifecycleError:
+        return None
 
 
 def _to_the_second(at: Instant) -> str:
