@@ -108,16 +108,20 @@ def holds(ended: tuple[int, str, str]) -> None:
         assert (status, err.count("\n"), err[: len(LINE)]) == (130, 1, LINE), err
 
 
-@pytest.mark.parametrize("delay", sample(DELAYS, 0.3, 2.2))
-@pytest.mark.parametrize("environment", [{}, ON_SPARK], ids=["java", "spark"])
-@pytest.mark.parametrize("verb", ["plan", "run", "erase"])
-def test_an_interrupt_is_one_line_and_leaves_no_process(topic: str, verb: str, environment: dict[str, str], delay: float) -> None:
+ENGINES: dict[str, dict[str, str]] = {"java": {}, "spark": ON_SPARK}
+VERBS = ("plan", "run", "erase")
+# One answer to SIGINT serves all commands: each verb, each engine and both moments, and not each with each.
+KEPT = (("plan", "java", 0.3), ("run", "spark", 0.3), ("plan", "spark", 2.2), ("run", "java", 2.2), ("erase", "java", 2.2))
+
+
+@pytest.mark.parametrize(("verb", "engine", "delay"), sample([(v, e, d) for v in VERBS for e in ENGINES for d in DELAYS], *KEPT))
+def test_an_interrupt_is_one_line_and_leaves_no_process(topic: str, verb: str, engine: str, delay: float) -> None:
     words = {
         "plan": ("plan", topic),
         "run": ("run", topic),
         "erase": ("erase", "--topic", topic, "--by", "ada", "--why", "a letter"),
     }[verb]
-    holds(interrupted(words, delay, stdin="k3\n" if verb == "erase" else "", **environment))
+    holds(interrupted(words, delay, stdin="k3\n" if verb == "erase" else "", **ENGINES[engine]))
 
 
 @pytest.mark.parametrize("delay", sample(DELAYS, 3.0))
