@@ -15,7 +15,7 @@ import pytest
 from packaging.utils import canonicalize_name
 
 from message_lifecycle.app.cli import main
-from message_lifecycle.stores.iceberg import session
+from message_lifecycle.stores.iceberg import executors, session
 from message_lifecycle.stores.iceberg.executors import NEEDED, _with_theirs, pack, zip_package
 from message_lifecycle.stores.iceberg.java import PROPERTIES
 from tests.errors import raises
@@ -159,7 +159,7 @@ def test_a_context_whose_executors_cannot_have_the_package_is_no_context(monkeyp
 
     monkeypatch.setattr(session, "_start_java", lambda: None)
     monkeypatch.setattr(SparkSession.Builder, "getOrCreate", lambda _: half)
-    monkeypatch.setattr(session, "give_package", full)
+    monkeypatch.setattr(executors, "give_package", full)
     with raises("SparkUnavailable", match="cannot be given this package: .*No space left"):
         session._started("tests")
     assert stopped

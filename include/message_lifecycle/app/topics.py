@@ -6,7 +6,6 @@ import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from message_lifecycle.app.documents import check_levels
 from message_lifecycle.app.erasure_secret import forbidden_keys
 from message_lifecycle.app.holds import record_ledger
 from message_lifecycle.app.known import require_not_missing
@@ -104,6 +103,8 @@ def alter_topic(s: Services, name: TopicName, changes: Mapping[str, Value | None
         changes: The new values by the settings' names.
         accept: Name and reason of a person who accepts the tightened settings (DEL-3).
     """
+    from message_lifecycle.app.documents import check_levels  # each plan renews a view by this module, and needs no documents
+
     before = s.topics.describe(name).settings
     after = altered(before, changes, where=f"topic {name}")
     check_overdue(changes, s.server, where=f"topic {name}")

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from message_lifecycle.stores.iceberg.copying import IcebergCopier
     from message_lifecycle.stores.iceberg.deleted_reclaim import IcebergDeletedReclaimer
     from message_lifecycle.stores.iceberg.documents.store import IcebergChanges, IcebergDocuments, IcebergSnapshots
+    from message_lifecycle.stores.iceberg.engine import Engine
     from message_lifecycle.stores.iceberg.erasure.store import IcebergEraser
     from message_lifecycle.stores.iceberg.log_repair import IcebergWitnesses
     from message_lifecycle.stores.iceberg.quarantine import IcebergQuarantine
@@ -56,7 +57,6 @@ def lake() -> Services:
 
 def _iceberg(server: Mapping[str, Value], ledger: Ledger, *, scratch: bool) -> Services:
     from message_lifecycle.stores.iceberg.catalog import IcebergTopics
-    from message_lifecycle.stores.iceberg.engine import engine_of_process
     from message_lifecycle.stores.iceberg.read import IcebergReader
 
     tables = _tables(os.environ.get(CATALOG_HOME))
@@ -64,37 +64,37 @@ def _iceberg(server: Mapping[str, Value], ledger: Ledger, *, scratch: bool) -> S
     def log() -> IcebergStore:
         from message_lifecycle.stores.iceberg.store import IcebergStore
 
-        return IcebergStore(engine_of_process, tables=tables)
+        return IcebergStore(_engine, tables=tables)
 
     def view() -> IcebergViews:
         from message_lifecycle.stores.iceberg.compaction.store import IcebergViews
 
-        return IcebergViews(engine_of_process, tables=tables)
+        return IcebergViews(_engine, tables=tables)
 
     def view_removal() -> IcebergViewRemovals:
         from message_lifecycle.stores.iceberg.compaction.store import IcebergViewRemovals
 
-        return IcebergViewRemovals(engine_of_process, tables=tables)
+        return IcebergViewRemovals(_engine, tables=tables)
 
     def view_return() -> IcebergViewReturns:
         from message_lifecycle.stores.iceberg.compaction.store import IcebergViewReturns
 
-        return IcebergViewReturns(engine_of_process, tables=tables)
+        return IcebergViewReturns(_engine, tables=tables)
 
     def snapshots() -> IcebergSnapshots:
         from message_lifecycle.stores.iceberg.documents.store import IcebergSnapshots
 
-        return IcebergSnapshots(engine_of_process, tables=tables)
+        return IcebergSnapshots(_engine, tables=tables)
 
     def changes() -> IcebergChanges:
         from message_lifecycle.stores.iceberg.documents.store import IcebergChanges
 
-        return IcebergChanges(engine_of_process, tables=tables)
+        return IcebergChanges(_engine, tables=tables)
 
     def quarantine() -> IcebergQuarantine:
         from message_lifecycle.stores.iceberg.quarantine import IcebergQuarantine
 
-        return IcebergQuarantine(engine_of_process, tables=tables)
+        return IcebergQuarantine(_engine, tables=tables)
 
     def rewrite() -> IcebergEraser:
         from message_lifecycle.app.operations.registry import undoable
@@ -126,12 +126,12 @@ def _iceberg(server: Mapping[str, Value], ledger: Ledger, *, scratch: bool) -> S
         from message_lifecycle.sources.lifetimes import with_own_lifetimes
         from message_lifecycle.stores.iceberg.copying import IcebergCopier
 
-        return IcebergCopier(engine_of_process, own_lifetimes=with_own_lifetimes, tables=tables)
+        return IcebergCopier(_engine, own_lifetimes=with_own_lifetimes, tables=tables)
 
     def documents() -> IcebergDocuments:
         from message_lifecycle.stores.iceberg.documents.store import IcebergDocuments
 
-        return IcebergDocuments(engine_of_process, tables=tables)
+        return IcebergDocuments(_engine, tables=tables)
 
     def gate() -> GreatExpectationsGate:
         from message_lifecycle.gates.runner import GreatExpectationsGate
@@ -141,7 +141,7 @@ def _iceberg(server: Mapping[str, Value], ledger: Ledger, *, scratch: bool) -> S
     def witnesses() -> IcebergWitnesses:
         from message_lifecycle.stores.iceberg.log_repair import IcebergWitnesses
 
-        return IcebergWitnesses(tables, engine_of_process)
+        return IcebergWitnesses(tables, _engine)
 
     return Services(
         topics=IcebergTopics(tables, server=server, scratch=scratch),
@@ -168,6 +168,13 @@ def _iceberg(server: Mapping[str, Value], ledger: Ledger, *, scratch: bool) -> S
         ledger=ledger,
         server=server,
     )
+
+
+def _engine() -> Engine:
+    """Return the engine of this process. Few commands ask for it, so it is imported then."""
+    from message_lifecycle.stores.iceberg.engine import engine_of_process
+
+    return engine_of_process()
 
 
 # A process has one ledger and one set of tables, because they hold connections, and a server's pages need them for every request.

@@ -30,14 +30,13 @@ from message_lifecycle.model.errors import (
 )
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.stores.iceberg.cluster_watch import STANDALONE, Watch
-from message_lifecycle.stores.iceberg.executors import give_package
 from message_lifecycle.stores.iceberg.java import PROPERTIES, Java, java_exception, launched, line_broke, said
 from message_lifecycle.stores.iceberg.layout import CATALOG
-from message_lifecycle.stores.iceberg.shares import local_cores
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from message_lifecycle.stores.iceberg.cluster_watch import Watch
 
 # spark-submit sets the first variable for the process that it starts. The second one has settings that no file has.
 SUBMITTED, ARGUMENTS = "PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS"
@@ -75,6 +74,10 @@ def _started(app_name: str) -> SparkSession:
     """Start a session. If its tasks run on other machines, they get our package. Raises SparkUnavailable, and then there is no session."""
     global _watch
     from pyspark.sql import SparkSession
+
+    from message_lifecycle.stores.iceberg.cluster_watch import STANDALONE, Watch
+    from message_lifecycle.stores.iceberg.executors import give_package
+    from message_lifecycle.stores.iceberg.shares import local_cores
 
     if _of_process is not None and _is_lost():
         _of_process.stop()  # Java's part has ended; another cluster may be at the address by now
