@@ -78,7 +78,10 @@ def explain(
         emit(output, plan_page(s, subject))
         return
     partition, offset = position(at_position)
-    emit(output, explain_message(s, TopicName.parse(subject), partition, offset, as_of=instant_of(s, as_of)))
+    name, at = TopicName.parse(subject), instant_of(s, as_of)
+    with s.topics.look():
+        found = explain_message(s, name, partition, offset, as_of=at)
+    emit(output, found)
 
 
 def backends(output: OutputOption = Output.text) -> None:
