@@ -157,7 +157,7 @@ def test_what_a_bucket_keeps_beneath_keeps_an_erasure_open(lake: Lake) -> None:
         (request,) = world.services.ledger.erasures()
         below = Tables().load(name).location().removeprefix("s3://")
         assert request.state == "requested"
-        assert request.detail == f"{name}: {_kept(store, below)}, then `lifecycle erase run {request.request_id[:12]}` ends the request"
+        assert request.detail == f"{name}: {_kept(store, below)}. Then run `lifecycle erase run {request.request_id[:12]}`"
         assert any(SOUGHT in content for path, content in store.earlier_versions(below) if path.endswith(".parquet"))
         assert not any(SOUGHT in store.content(path) for path in store.objects(below))
         assert receipts.verify(world.services, request.request_id) == [f"{name}: {_kept(store, below)}"]
@@ -330,7 +330,7 @@ def test_a_catalog_that_fails_for_another_table_is_asked_again(world: World, lak
         told(HTTPStatus.INTERNAL_SERVER_ERROR, "by the test", "Fault") if asked.path[-1] == other.table() else serve(asked)
     )
     try:
-        with raises("TableNotTold", match=f"{other.namespace}.{other.table()}, and does not tell where it lies.*Try again"):
+        with raises("TableNotTold", match=f"location of table .*{other.namespace}.{other.table()}.*Try again"):
             reclaim(world, plan_id, 106)
     finally:
         lake.catalog.around = lambda asked, serve: serve(asked)

@@ -182,7 +182,7 @@ def test_a_catalog_that_makes_one_after_the_other_does_what_it_is_told(topic: To
 def test_one_that_does_not_offer_it_is_refused_before_anything_is_published(topic: Topic, lake: RestLake) -> None:
     before, lake.catalog.at_once = seen(topic), None
     with _asked_anew():
-        with raises("NoTransactions", match=f"{SETTING} is true.*does not offer.*Take the setting out"):
+        with raises("NoTransactions", match=f"{SETTING} is true.*does not offer.*Remove the setting"):
             topic.run(2)
         found = doctor._looked_at("catalog", doctor._catalog)
     assert not found.ok

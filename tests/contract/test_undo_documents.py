@@ -37,7 +37,7 @@ def test_changes_and_snapshots_come_back_row_for_row(make: Make) -> None:
     outcome = topic.undone(4, plans[2])
 
     assert (outcome.restored, outcome.removed, outcome.rows_in, outcome.rows_kept) == (12, (), 6, 18)
-    assert outcome.detail == "12 change(s) and 1 snapshot(s) came back"
+    assert outcome.detail == "brought back 12 changes and 1 snapshot"
     assert topic.shown() == ([*was[0], after[0][-1]], [*was[1], after[1][-1]]), "row for row; the snapshot that it made stays"
     assert topic.epoch() == 3, "an epoch never goes back"
     assert topic.s.ledger.synced(topic.name) == clients, "clients keep what they have"
@@ -240,7 +240,7 @@ def test_it_always_asks_and_names_no_document(make: Make) -> None:
     assert steps.run(topic.s, topic.name, as_of=Instant(2 * SECOND), work=UndoPlan(plan_id=plan_id)).name == "needs_approval"
     record = topic.s.ledger.open_plan(topic.name)
     assert record is not None
-    asks = f"plan {plan_id} of operation snapshot_with_purge is taken back: 12 change(s) and 1 snapshot(s) of 1 document(s) come back"
+    asks = f"undoes plan {plan_id[:12]} (snapshot_with_purge): brings back 12 changes and 1 snapshot of 1 document"
     assert record.plan.asks == (asks,)
     assert topic.shown() == shown
 

@@ -96,7 +96,7 @@ def test_what_the_view_alone_had_comes_back_there(make_world: MakeWorld) -> None
     plan_id = published(world, name, 7, PurgeKey(key=b"a"))
     outcome = undone(world, name, 8, plan_id)
     assert (outcome.restored, outcome.removed, outcome.rows_kept) == (0, (), len(left))
-    assert outcome.detail == "1 message(s) came back to the compacted view"
+    assert outcome.detail == "brought back 1 message to the compacted view"
     assert stored(world, name) == left
     assert view(world, name) == rows
     assert run(world, name, 9, UndoPlan(plan_id=plan_id)).name == "no_op"

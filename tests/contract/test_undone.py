@@ -91,7 +91,7 @@ def test_explain_tells_that_a_message_came_back(make_world: MakeWorld) -> None:
     undo_id = undone(world, name, 210, plan_id).plan_id
     told = explain_message(s, name, 0, 1, as_of=Instant(210 * SECOND))
     assert told.verdict == "held"
-    assert told.why.endswith(f"when plan {undo_id} took plan {plan_id} back")
+    assert told.why.count(f". Plan {undo_id[:12]} undid plan {plan_id[:12]} at ") == 1
     assert told.came_back is not None
     assert (told.came_back.plan_id, told.came_back.undone_by, told.came_back.released_at) == (plan_id, undo_id, None)
     assert explain_message(s, name, 0, 4, as_of=Instant(210 * SECOND)).came_back is None

@@ -70,7 +70,7 @@ def bound(**changes: Any) -> Any:
         "partition": 0,
         "stops_at": 81_000,
         "bound": "message_expiry",
-        "reason": "its newest message (2026-05-20T00:00:00Z) expires at 2026-11-26T00:00:00Z",
+        "reason": "newest message (2026-05-20T00:00:00Z) expires at 2026-11-26T00:00:00Z",
         **changes,
     }
 
@@ -343,7 +343,9 @@ def documents(**changes: Any) -> Any:
         },
         "settings": found["settings"],
         "holds": [],
-        "status": status(documents={"due": 1, "snapshots_due": 1}, problems=[f"document letter keeps every change: {EVIL}"], held=[]),
+        "status": status(
+            documents={"due": 1, "snapshots_due": 1}, problems=[f"Document letter is blocked, and keeps every change: {EVIL}"], held=[]
+        ),
         "runs": found["runs"],
     }
     return Sample(page)

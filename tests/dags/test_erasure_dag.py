@@ -140,8 +140,8 @@ def test_a_run_that_was_verified_settles_its_request(lake: Any) -> None:
     (question,) = questions_of(request_id)
     assert lake.services.ledger.erasure(request_id).state == "requested"
     assert KEY not in json.dumps(question)
-    assert question["body"].count("* why you are asked: ") == 1
-    assert "* why you are asked: erasure from the log: 1 row(s) of the key in 1 file(s)" in question["body"]
+    assert question["body"].count("* why approval: ") == 1
+    assert "* why approval: erases the key from the log: 1 row in 1 file" in question["body"]
     publish(lake, question["plan_id"])
     (outcome,) = tasks.verify(run="erasure/r", plan_id=question["plan_id"], work="erasure")
     assert (outcome["outcome"], outcome["removed"]) == ("published", {"erased": 1})

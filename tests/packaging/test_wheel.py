@@ -65,7 +65,7 @@ def test_a_scenario_runs(wheel: Path) -> None:
     file.write_text(json.dumps(HOLDS), encoding="utf-8")
     told = lifecycle(wheel, "scenario", "run", str(file))
     assert (told.returncode, told.stderr) == (0, "")
-    assert "1 of 1 scenarios held" in told.stdout
+    assert "1 of 1 scenarios passed" in told.stdout
 
 
 def test_servers_are_named_by_the_environment_alone(wheel: Path) -> None:

@@ -82,7 +82,7 @@ def test_the_quarantine_loses_the_rows_whose_text_tells_the_key(make: Callable[.
     request_id = topic.request()
     outcome = topic.erase(request_id)
     assert outcome.name == "published", outcome.detail
-    assert "3 refused row(s) of the key were erased from the quarantine" in outcome.detail
+    assert "erased 3 refused rows of the key from the quarantine" in outcome.detail
     (receipt,) = Receipt.from_json(topic.s.ledger.receipt(request_id)).topics
     assert {table.table: table.rows for table in receipt.tables} == {"quarantine": 3, "log": 1}
     assert [files_with(topic.location(kind), topic.key) for kind in ("", "quarantine")] == [[], []]
@@ -165,7 +165,7 @@ def test_refused_rows_come_back_after_an_erasure_without_the_key(
     assert steps.run(topic.s, topic.name, as_of=AS_OF, work="quarantine", approver=grant).name == "no_op"
     undone = steps.run(topic.s, topic.name, as_of=AS_OF, work=UndoPlan(plan_id=plan_id), approver=grant)
     assert (undone.name, undone.restored) == ("published", 2), undone.detail
-    assert undone.warnings == ("1 row(s) that the plan took are in no file any more and do not come back",)
+    assert undone.warnings == ("1 row of the plan cannot come back: no file has them",)
     assert left() == ["one", "three", "two"]
     assert set(tables().load(topic.name, kind="quarantine").metadata.refs) == {"main"}
     assert steps.run(topic.s, topic.name, as_of=AS_OF, work="quarantine", approver=grant).name == "no_op"

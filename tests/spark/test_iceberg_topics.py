@@ -92,7 +92,7 @@ def test_a_foreign_table_is_not_a_topic(lake: Lake) -> None:
     try:
         assert name not in lake.topics.list()
         for ask in (lake.topics.describe, lake.reader.log):
-            with pytest.raises(ForeignTable, match="carries no"):
+            with pytest.raises(ForeignTable, match="has no `lifecycle"):
                 ask(name)
         with pytest.raises(ForeignTable):
             lake.topics.create(name, partitions=1, settings={}, ledger=LEDGER)

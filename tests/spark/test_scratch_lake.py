@@ -54,7 +54,7 @@ def test_a_scenario_on_tables_needs_nothing_that_runs_and_leaves_nothing(scenari
     assert done.returncode == 1, done.stderr
     assert "ok      holds" in done.stdout
     assert "step 2 (expect): kept: expected [0, 1], found [1]" in done.stdout
-    assert "1 of 2 scenarios held" in done.stdout
+    assert "1 of 2 scenarios passed" in done.stdout
     assert list(scenarios.temporary.iterdir()) == [], "the lake and its server's files are gone"
     assert set(Path("/var/lib").glob("message-lifecycle-*")) <= elsewhere
     assert not (scenarios.state / "environment.json").exists(), "nothing was set up for others"

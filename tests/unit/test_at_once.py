@@ -167,7 +167,7 @@ def test_one_that_offers_it_refuses_a_commit_of_no_table() -> None:
     ],
 )
 def test_where_it_is_configured_and_not_offered_it_is_said_what_to_do(asked: Any, why: str) -> None:
-    with raises("NoTransactions", match=f"{why}.*Take the setting out"):
+    with raises("NoTransactions", match=f"{why}.*Remove the setting"):
         commits_at_once(asked)
 
 

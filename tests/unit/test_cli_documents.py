@@ -65,16 +65,16 @@ def test_changes_come_from_a_file_or_from_standard_input(
     assert lake.say("document", "add", LETTERS, "-o", "json").document["newest"] == {"letter": 4}
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(line(5).encode())))
     said = lake.say("document", "add", LETTERS)
-    assert "1 changes added" in said.out
+    assert "added 1 change" in said.out
 
 
 @pytest.mark.parametrize(
     ("second", "kind", "told"),
     [
-        (line(3), "InvalidServerSeq", "server_seq 3; allowed: 2"),
-        (line(1), "InvalidServerSeq", "server_seq 1; allowed: 2"),
-        ('{"document": "letter"}', "InvalidChangeLine", "changes.jsonl:2: server_seq: found null; allowed: it must be there"),
-        ("not json", "InvalidChangeLine", "changes.jsonl:2: line: found not json; allowed: a JSON object"),
+        (line(3), "InvalidServerSeq", "server_seq 3. Allowed: 2"),
+        (line(1), "InvalidServerSeq", "server_seq 1. Allowed: 2"),
+        ('{"document": "letter"}', "InvalidChangeLine", "changes.jsonl:2: server_seq: found null. Allowed: it must be there"),
+        ("not json", "InvalidChangeLine", "changes.jsonl:2: line: found not json. Allowed: a JSON object"),
     ],
 )
 def test_of_a_file_with_a_wrong_line_nothing_is_stored(
@@ -132,7 +132,7 @@ def test_synchronising_keeps_changes_until_the_client_is_taken_off(lake: Lake, l
     purged(lake, file)
     off = lake.say("document", "detach", LETTERS, " Letter ", "A", "-o", "json")
     assert off.document == {"topic": LETTERS, "document": "letter", "client": "a", "was_there": True}
-    assert "letter: a kept nothing" in lake.say("document", "detach", LETTERS, "letter", "a").out
+    assert "letter: a was not attached" in lake.say("document", "detach", LETTERS, "letter", "a").out
     lake.world.set_now(Instant(NOW + SECOND))
     assert run(lake).lines[0]["removed"] == {"purged_synced": 7}
     described = lake.say("document", "describe", LETTERS, "letter", "-o", "json").document
@@ -156,10 +156,10 @@ def test_a_client_keeps_changes_up_to_the_instant_that_is_told(lake: Lake, lette
 def test_sync_says_what_is_kept(lake: Lake, letters: TopicName, file: Path) -> None:
     add(lake, file, 1, 3)
     assert (
-        "letter: a has everything up to 2 of epoch 0; changes from 2 on are kept for it"
+        "letter: a has all changes up to 2 of epoch 0. The topic keeps changes from 2 on"
         in lake.say("document", "sync", LETTERS, "letter", "a", "2").out
     )
-    assert "nothing is kept for it" in lake.say("document", "sync", LETTERS, "letter", "a", "0").out
+    assert "keeps none for it" in lake.say("document", "sync", LETTERS, "letter", "a", "0").out
     lake.say("document", "sync", LETTERS, "letter", "b", "1", "--at", "2026-11-20T00:00:00Z")
     (row,) = lake.services.ledger.synced(letters)
     assert (row.client, row.at) == ("b", NOW - 36 * HOUR)
@@ -277,7 +277,7 @@ def test_a_plan_shows_each_document_and_its_bounds(lake: Lake, letters: TopicNam
     assert (shown["removes"]["messages"], shown["removes"]["by_reason"]) == (17, {"purged_synced": 17})
     assert shown["documents"]["blocked"] is None, "not known before it is staged"
     said = lake.say("plan", LETTERS, "--dry-run").out
-    for told in ("17 of 30 changes", "1..17", "synced 18, snapshot 31", "1 snapshots made, 0 dropped"):
+    for told in ("17 of 30 changes", "1..17", "synced 18, snapshot 31", "1 snapshot made, 0 dropped"):
         assert told in said
     assert lake.services.ledger.plans(letters) == []
 
@@ -293,7 +293,7 @@ def test_a_document_that_cannot_be_folded_keeps_everything_and_is_named(lake: La
     assert any("poem" in warning for warning in outcome["warnings"])
     told = lake.say("status", LETTERS, "-o", "json")
     assert told.status == 1
-    assert told.document[0]["problems"][0].startswith("document poem keeps every change")
+    assert told.document[0]["problems"][0].startswith("Document poem is blocked, and keeps every change")
     page = lake.say("explain", outcome["plan_id"], "-o", "json").document
     assert [entry["document"] for entry in page["documents"]["blocked"]] == ["poem"]
     assert page["removes"]["by_reason"] == {"purged_synced": 29}
@@ -312,7 +312,7 @@ def test_status_and_due_know_topics_of_documents(lake: Lake, letters: TopicName,
     assert (answer["due"], answer["reason"]) == (True, "1 snapshots are due and 17 changes can go, in 1 documents")
     told = lake.say("status", LETTERS, "-o", "json").document[0]
     assert (told["ok"], told["messages"], told["due"]["messages"], told["documents"]) == (True, 30, 17, {"due": 1, "snapshots_due": 1})
-    assert "17 changes of documents can go" in lake.say("status", LETTERS).out
+    assert "17 changes due. The next run purges them" in lake.say("status", LETTERS).out
     assert run(lake).status == 0
     assert not lake.say("due", LETTERS, "-o", "json").document["topics"][0]["due"]
     assert lake.say("status", LETTERS, "-o", "json").document[0]["last_removal"]["messages"] == 17
@@ -339,7 +339,7 @@ def test_a_purge_is_taken_back(lake: Lake, letters: TopicName, file: Path) -> No
     (purge,) = [plan.plan_id for plan in lake.services.ledger.plans(letters)]
     told = lake.say("undo", purge[:10], "--by", "ada", "--why", "a slip")
     assert told.status == 0, told.err
-    assert "17 change(s) and 0 snapshot(s) came back" in " ".join(told.out.split())
+    assert "brought back 17 changes and 0 snapshots" in " ".join(told.out.split())
     assert "brought back 17 changes" in told.out
     again = lake.say("undo", purge, "--by", "ada", "--why", "a slip", "-o", "json")
     assert (again.status, again.document["outcome"]) == (0, "no_op")
@@ -354,7 +354,7 @@ def test_a_purge_is_taken_back(lake: Lake, letters: TopicName, file: Path) -> No
     )
     page = " ".join(lake.say("explain", again.document["first_plan_id"]).out.split())
     assert "nothing of 13 changes" in page and "brought back 17 changes" in page and "messages" not in page
-    assert f"{purge}: 17 changes come back" in page and "letter" in page and "1..17" in page
+    assert f"plan {purge[:12]} brings back 17 changes" in page and "letter" in page and "1..17" in page
     held = run(lake).document["held"]
     assert [(entry["holder"], entry["messages"]) for entry in held] == [("undone_plan", 17)]
     assert lake.say("undo", purge, "--release", "--by", "ada", "--why", "it may go").status == 0

@@ -281,7 +281,7 @@ def test_a_receipt_reads_as_a_person_reads_it_and_its_json_is_what_is_kept(lake:
     shown = lake.say("receipt", "show", request["request_id"][:8])
     words = [" ".join(line.split()) for line in shown.out.splitlines()]
     assert (shown.status, "\\n" in shown.out, str(NOW) in shown.out) == (0, False, False)
-    assert words[:2] == [f"Receipt of erasure request {request['request_id']}", f"digest of the key {request['digest']}"]
+    assert words[:2] == [f"Receipt of erasure request {request['request_id']}", f"key digest {request['digest']}"]
     for line in ("shop/orders", "messages erased 1", *(f"{what} 2026-11-21T12:00:00Z" for what in ("hidden", "rewritten", "unreachable"))):
         assert line in words
     told = lake.say("receipt", "show", request["request_id"], "--output", "json")
@@ -313,12 +313,12 @@ def test_the_reason_of_a_request_and_what_stands_against_it_are_told_apart(lake:
     assert row[why:against].strip() == "a letter of 3 May"
     assert row[against:].startswith("default/one: HeldByLegalHold: ")
     shown = [" ".join(line.split()) for line in lake.say("erase", "show", request_id).out.splitlines()]
-    assert "asked by ada: a letter of 3 May" in shown
+    assert "requested by ada: a letter of 3 May" in shown
     assert any(line.startswith("not done because default/one: HeldByLegalHold: ") for line in shown)
 
 
 def test_lists_say_what_there_is(lake: Lake, give: Any) -> None:
-    assert "no key was asked" in lake.say("erase", "list").out
+    assert "no erasure requests" in lake.say("erase", "list").out
     assert json.loads(lake.say("erase", "list", "--output", "json").out) == []
     assert lake.say("receipt", "show", "0123").status == 2
 

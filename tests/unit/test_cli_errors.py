@@ -193,7 +193,7 @@ def test_an_interrupt_ends_with_130(capsys: pytest.CaptureFixture[str]) -> None:
 
     told = say(capsys, "topic", "list", wiring=Wiring(lake=interrupted))
     assert (told.status, told.out) == (130, "")
-    assert re.fullmatch(r"Interrupted: .*`lifecycle status` shows the plans that are open.*\n", told.err)
+    assert re.fullmatch(r"Interrupted: .*Show open plans: `lifecycle status`\n", told.err)
 
 
 PROGRAM = """

@@ -101,7 +101,7 @@ def test_what_was_taken_is_told(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(module, "ingest", Asked(TAKEN))
     said = lake.say("ingest", "shop/orders", "./landing").out
     assert "segment_max_seconds" not in said
-    assert "shop/orders: 1,234 messages out of 2 files" in said
+    assert "shop/orders: ingested 1,234 messages from 2 files" in said
     assert "0:634, 1:600" in said
     assert "2 by 10165" in said
     assert "5 messages, which never expire" in said
@@ -133,7 +133,7 @@ def test_files_whose_times_go_back_are_named(lake: Lake, monkeypatch: pytest.Mon
 def test_nothing_new_is_told(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ingest", Asked(NOTHING))
     said = lake.say("ingest", "shop/orders", "./landing")
-    assert (said.status, said.out) == (0, "shop/orders: nothing new, 5 files were taken before\n")
+    assert (said.status, said.out) == (0, "shop/orders: no new files (5 already ingested)\n")
 
 
 def test_an_invalid_name_is_refused_before_anything_is_read(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,9 +148,9 @@ def test_files_that_were_passed_over_are_named_with_the_reason(lake: Lake, monke
     for result in (TAKEN, NOTHING):
         monkeypatch.setattr(module, "ingest", Asked(replace(result, passed_over=passed)))
         said = " ".join(lake.say("ingest", "shop/orders", ".").out.split())
-        assert "passed over, hidden: _x.csv" in said
-        assert "passed over, taken before: 0.csv, 1.csv, 2.csv, 3.csv, 4.csv, 5.csv, 6.csv, 7.csv, 8.csv, 9.csv and 2 more" in said
-        assert "passed over, hidden: _x.csv" in described(replace(result, passed_over=passed))
+        assert "skipped, hidden: _x.csv" in said
+        assert "skipped, taken before: 0.csv, 1.csv, 2.csv, 3.csv, 4.csv, 5.csv, 6.csv, 7.csv, 8.csv, 9.csv and 2 more" in said
+        assert "skipped, hidden: _x.csv" in described(replace(result, passed_over=passed))
         told = lake.say("ingest", "shop/orders", ".", "-o", "json").document["passed_over"]
         assert (len(told), told[0]) == (13, {"file": "_x.csv", "why": "hidden"})
 
@@ -161,8 +161,8 @@ def test_a_batch_of_which_nothing_was_taken_is_told_and_ends_with_5(lake: Lake, 
     said = lake.say("ingest", "shop/orders", ".")
     told = " ".join(said.out.split())
     assert said.status == 5
-    assert "refused whole a.jsonl" in told and "lifecycle quarantine show shop/orders" in told
-    assert "refused whole a.jsonl" in " ".join(described(result).split())
+    assert "refused files a.jsonl" in told and "lifecycle quarantine show shop/orders" in told
+    assert "refused files a.jsonl" in " ".join(described(result).split())
     as_json = lake.say("ingest", "shop/orders", ".", "-o", "json")
     assert (as_json.status, as_json.document["refused_whole"], as_json.document["refused_batches"]) == (5, ["a.jsonl"], ["b1"])
 
@@ -170,7 +170,7 @@ def test_a_batch_of_which_nothing_was_taken_is_told_and_ends_with_5(lake: Lake, 
 def test_files_that_have_changed_are_named(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     for result in (TAKEN, NOTHING):
         monkeypatch.setattr(module, "ingest", Asked(replace(result, changed=("old.jsonl",))))
-        assert "not taken, for it has changed since it was: old.jsonl" in lake.say("ingest", "shop/orders", ".", "--skip-changed").out
+        assert "skipped, changed since its ingest: old.jsonl" in lake.say("ingest", "shop/orders", ".", "--skip-changed").out
 
 
 def test_a_replay_reads_as_an_ingest_does_and_says_how_the_rows_left(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,7 +208,7 @@ def test_a_remap_says_what_was_taken_again_or_that_its_removal_waits(lake: Lake,
     assert asked[0] == Word(by="ann", why="another key")
     if removal == "published":
         assert (said.status, told.status) == (0, 0)
-        assert "taken again under this mapping: batch b0; plan abababababab removed 9 messages" in " ".join(said.out.split())
+        assert "ingested again with this mapping: batch b0 - plan abababababab removed 9 earlier messages" in " ".join(said.out.split())
         assert (told.document["remapped"]["batches"], told.document["remapped"]["removal"]["outcome"]) == (["b0"], "published")
     else:
         assert (said.status, told.status) == (5, 5)

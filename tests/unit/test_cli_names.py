@@ -67,7 +67,7 @@ def test_a_name_that_nobody_could_type_or_see_is_given_to_nothing_new(lake: Lake
     said = lake.say("topic", "create", "--", name)
     assert refused(said) == (2, "InvalidName")
     assert why in said.err
-    assert "no '-' in front, and zero-width joiners only between letters" in said.err
+    assert "no '-' first, and zero-width joiners only between letters" in said.err
     assert lake.say("topic", "list", "-o", "json").document == []
 
 

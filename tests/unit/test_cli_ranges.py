@@ -35,7 +35,7 @@ def test_a_topic_is_truncated(lake: Lake) -> None:
     assert (told.status, told.document["removed"]) == (0, {"removed": 2})
     assert lake.stored(topic) == [2, 3]
     assert lake.services.ledger.record(told.document["plan_id"]).requested_by == "ada"
-    assert "no message of partition 0 is there below offset 2" in lake.say("topic", "truncate", "shop/orders", "--before", "2", *WORD).out
+    assert "partition 0 has no message below offset 2" in lake.say("topic", "truncate", "shop/orders", "--before", "2", *WORD).out
 
 
 def test_messages_without_a_key_go(lake: Lake) -> None:
@@ -50,7 +50,7 @@ def test_messages_without_a_key_go(lake: Lake) -> None:
     [
         (("topic", "truncate", "shop/orders", "--before", "1"), "has 2 partitions"),
         (("topic", "truncate", "shop/orders", "--before", "0", "--partition", "0"), "1 to 2^63 - 1"),
-        (("topic", "truncate", "shop/orders", "--before", "6", "--partition", "1"), "has not given offset 5 yet"),
+        (("topic", "truncate", "shop/orders", "--before", "6", "--partition", "1"), "has no offset 5 yet"),
         (("topic", "truncate", "shop/orders", "--before", "1", "--partition", "9"), "no partition 9"),
         (("topic", "truncate", "shop/none", "--before", "1"), "does not exist"),
         (("message", "delete-null-keys", "shop/orders", "--from", "0", "--to", "1"), "has 2 partitions"),

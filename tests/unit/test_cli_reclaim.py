@@ -43,10 +43,10 @@ def test_a_plan_shows_snapshots_files_and_what_stays(past: Past, capsys: pytest.
     assert past.files() == before
 
 
-def test_a_run_says_what_came_back(past: Past, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_says_what_it_freed(past: Past, capsys: pytest.CaptureFixture[str]) -> None:
     ended, said = say(past, capsys, "reclaim", "run", str(NAME))
     assert ended == 0, said
-    assert "came back" in said and "files are gone" in said
+    assert "freed " in said and "removed " in said
     ended, said = say(past, capsys, "reclaim", "run", str(NAME))
     assert (ended, "nothing to do" in said) == (0, True)
 

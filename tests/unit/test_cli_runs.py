@@ -45,7 +45,7 @@ def test_due_tells_every_topic_with_its_reason(lake: Lake, orders: TopicName) ->
     found = lake.say("due", "-o", "json").document
     assert found["as_of"] == "2026-11-21T12:00:00Z"
     assert [(topic["topic"], topic["due"]) for topic in found["topics"]] == [("shop/orders", True), ("shop/quiet", False)]
-    assert "2 messages in 2 segments can go" in lake.say("due", str(orders)).out
+    assert "2 messages in 2 segments due" in lake.say("due", str(orders)).out
 
 
 def test_due_by_an_earlier_time_finds_less(lake: Lake, orders: TopicName) -> None:
@@ -56,7 +56,7 @@ def test_due_by_an_earlier_time_finds_less(lake: Lake, orders: TopicName) -> Non
 def test_a_topic_that_cannot_be_judged_is_no_quiet_topic(lake: Lake, orders: TopicName) -> None:
     """A monitor that reads the status must not take "not due" for good news."""
     told = lake.say("due", str(orders), "shop/nowhere")
-    assert (told.status, "2 messages in 2 segments can go" in told.out, "UnknownTopic" in told.out) == (2, True, True)
+    assert (told.status, "2 messages in 2 segments due" in told.out, "UnknownTopic" in told.out) == (2, True, True)
     assert lake.say("due", str(orders)).status == 0
 
 
@@ -280,7 +280,7 @@ def test_a_starved_run_names_the_rival(lake: Lake, orders: TopicName) -> None:
     assert lake.stored(orders) == [0, 1, 2, 3]
     told = lake.say("status", "shop/orders", "-o", "json")
     assert told.status == 1
-    assert told.document[0]["problems"][0].startswith("the last run ended as starved: planned 3 times")
+    assert told.document[0]["problems"][0].startswith("The last run ended as starved: planned 3 times")
 
 
 def test_an_earlier_as_of_removes_only_what_was_due_then(lake: Lake, orders: TopicName) -> None:
@@ -294,8 +294,8 @@ def test_a_time_to_come_is_refused_with_what_to_do(lake: Lake, orders: TopicName
     position = ("0:0",) if verb == ("explain",) else ()
     refused = lake.say(verb[0], "shop/orders", *position, *verb[1:], "--as-of", "2099-01-01")
     assert (refused.status, refused.out) == (3, "")
-    assert refused.err.startswith("FutureAsOf: as_of 2099-01-01T00:00:00Z is later than the ledger's clock 2026-11-21T12:00:00Z")
-    assert "Give a time that has passed" in refused.err
+    assert refused.err.startswith("FutureAsOf: as_of 2099-01-01T00:00:00Z is in the future. The ledger's clock says 2026-11-21T12:00:00Z")
+    assert "Give a time in the past" in refused.err
     assert lake.services.ledger.open_plan(orders) is None
     assert lake.stored(orders) == [0, 1, 2, 3, 4]
 
@@ -325,7 +325,7 @@ def test_more_is_told_while_the_budget_ends_a_pass(capsys: pytest.CaptureFixture
     lake = make_lake(capsys, max_segments=1)
     topic = lake.topic("shop/orders", message_expiry=DAY)
     lake.append(topic, 30, 25, 3, 2, 1)
-    assert "the next run goes on" in lake.say("run", "shop/orders").out
+    assert "The next run continues" in lake.say("run", "shop/orders").out
     assert lake.say("run", "shop/orders", "-o", "json").lines[0]["more"] is False
     assert lake.stored(topic) == [2, 3, 4]
 

@@ -36,7 +36,7 @@ def write(folder: Path, name: str, *scenarios: Any) -> str:
 
 def test_all_held_ends_with_0(lake: Lake, tmp_path: Path) -> None:
     told = lake.say("scenario", "run", write(tmp_path, "one.json", HOLDS))
-    assert (told.status, told.out.splitlines()) == (0, ["ok      two-go  (one.json)", "1 of 1 scenarios held"])
+    assert (told.status, told.out.splitlines()) == (0, ["ok      two-go  (one.json)", "1 of 1 scenarios passed"])
 
 
 def test_a_difference_names_step_field_expected_and_found_and_ends_with_1(lake: Lake, tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ def test_a_difference_names_step_field_expected_and_found_and_ends_with_1(lake: 
     assert told.status == 1
     assert "step 2 (expect): kept: expected [0, 1], found [1]" in told.out
     assert "step 2 (expect): outcome: expected 'no_op', found 'published'" in told.out
-    assert "1 of 2 scenarios held" in told.out
+    assert "1 of 2 scenarios passed" in told.out
 
 
 AFTER_RUN = {

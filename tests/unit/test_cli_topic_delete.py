@@ -40,14 +40,14 @@ def test_a_topic_is_deleted_listed_and_brought_back(lake: Lake, orders: TopicNam
     page = lake.say("explain", deleted["plan_id"], "-o", "json").document
     assert (page["operation"], page["requested_by"]) == ("topic_delete", "ada")
     assert [(action["action"], action["table"], action["rows"]) for action in page["actions"]] == [("delete_table", "log", 3)]
-    assert "The topic goes whole" in lake.say("explain", deleted["plan_id"]).out
+    assert "Deletes the topic" in lake.say("explain", deleted["plan_id"]).out
     again = lake.say("topic", "delete", "shop/orders", *WORD, "-o", "json").document
     assert (again["outcome"], again["first_plan_id"]) == ("no_op", deleted["plan_id"])
     back = lake.say("undo", deleted["plan_id"][:12], *WORD, "-o", "json").document
     assert (back["outcome"], back["restored"], back["messages_kept"]) == ("published", 3, 3)
     assert lake.stored(orders) == [0, 1, 2]
     assert "no deleted topics" in lake.say("topic", "list", "--deleted").out
-    assert "The topic comes back" in lake.say("explain", back["plan_id"]).out
+    assert "Brings back the topic" in lake.say("explain", back["plan_id"]).out
 
 
 def test_a_deletion_has_a_name_and_a_reason(lake: Lake, orders: TopicName) -> None:

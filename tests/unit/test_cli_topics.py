@@ -188,7 +188,7 @@ def test_a_consumer_registers_reads_on_and_is_removed(lake: Lake) -> None:
             ],
         }
     ]
-    assert "falls silent at 2026-11-21T14:00:00Z" in lake.say("consumer", "list", "shop/orders").out
+    assert "not processed, until 2026-11-21T14:00:00Z" in lake.say("consumer", "list", "shop/orders").out
     assert lake.say("consumer", "remove", "shop/orders", "billing").status == 0
     assert lake.say("consumer", "list", "shop/orders", "-o", "json").document == []
 

@@ -43,7 +43,11 @@ def test_what_went_comes_back_by_the_beginning_of_the_plans_id(lake: Lake, order
     shown = lake.say("explain", again.document["first_plan_id"], "-o", "json").document
     assert (shown["takes_back"], shown["restores"], shown["approval"]["by"]) == (plan_id, 2, "ada")
     page = lake.say("explain", again.document["first_plan_id"])
-    assert (page.status, "bring back" in page.out, f"{plan_id}: 2 messages come back" in " ".join(page.out.split())) == (0, True, True)
+    assert (page.status, "bring back" in page.out, f"plan {plan_id[:12]} brings back 2 messages" in " ".join(page.out.split())) == (
+        0,
+        True,
+        True,
+    )
     assert [(action["action"], action["messages"]) for action in shown["actions"]] == [("restore_rows", 1), ("restore_rows", 1)]
 
 

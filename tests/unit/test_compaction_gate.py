@@ -197,7 +197,7 @@ def test_past_the_lag_what_goes_takes_its_key_from_the_view(behind: Topic) -> No
     assert [action.offsets for action in plan.on_log.mark] == ["2"]
     (bound,) = [bound for bound in plan.bounds if bound.name == "compaction"]
     assert bound.offset == 5
-    assert "1 message(s) wait for it, the first at offset 4" in bound.reason
+    assert "1 message from offset 4 wait for it" in bound.reason
     assert "20s old, more than max_compaction_lag = 1s" in bound.reason
     (warning,) = plan.warnings
     assert "has compacted up to offset 1" in warning

@@ -76,7 +76,7 @@ def test_what_a_person_is_asked_about_a_view_is_what_was_staged(lake: Lake) -> N
     planned(name, run="log_compaction/later", as_of=format_instant(later))
     (question,) = tasks.waiting(run="log_compaction/later")
     assert question["subject"] == "shop/prices: leave 1 of 1 messages out of the compacted view?"
-    assert "the log itself stays as it is" in question["body"]
+    assert "the log keeps them" in question["body"]
     assert "* reason: 1 by expiry" in question["body"]
 
 

@@ -104,7 +104,7 @@ def test_what_a_ledger_restored_from_before_does_not_know_is_ended_by_a_person(t
     first = [f"{table.location()}/{name}" for table in past.made.values() for name in sorted(names_below(folder_of(table)))[:3]]
     with raises("FilesLeft", match=re.escape(first[-1])) as left:
         end_lost(restored.services, reclaim_id)
-    assert sorted(str(left.value).partition("There still: ")[2].partition(". Nothing")[0].split(", ")) == sorted(first), (
+    assert sorted(str(left.value).partition("Left: ")[2].partition(". Nothing")[0].split(", ")) == sorted(first), (
         "in whatever order a file system lists them"
     )
     assert files(past) == before, "nobody has a plan that names them"

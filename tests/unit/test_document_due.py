@@ -227,8 +227,8 @@ def test_what_a_person_is_asked_speaks_of_changes(tasked: Lake) -> None:
     applications.gate_all(run=RUN)
     (question,) = tasks.waiting(run=RUN)
     assert question["subject"] == "shop/letters: remove 7 of 10 changes of documents?"
-    assert "of 1 document(s), each covered by a snapshot that is proved" in question["body"]
-    assert "; changes that arrived after it was made are not touched" in question["body"]
+    assert "of 1 document, each covered by a checked snapshot" in question["body"]
+    assert "; newer changes are not affected" in question["body"]
 
 
 def test_the_pages_of_a_topic_and_of_its_plan(tasked: Lake) -> None:

@@ -56,7 +56,7 @@ def stopped(cause: Cause) -> PySparkException:
     ("error", "named", "said"),
     [
         (stopped(Cause("job", Cause("java.io.IOException: No space left on device"))), "StorageFull", "No space left on device"),
-        (stopped(Cause("job", Cause("java.io.IOException: File too large"))), "StorageFull", "free some space"),
+        (stopped(Cause("job", Cause("java.io.IOException: File too large"))), "StorageFull", "Free some space"),
         (OSError(errno.ENOSPC, "No space left on device"), "StorageFull", "No space left"),
         (OSError(errno.EROFS, "Read-only file system", "/lake/a.json"), "StorageRefused", "/lake/a.json: Read-only file system"),
         (OSError(errno.EACCES, "Permission denied"), "StorageRefused", "a table's files: Permission denied"),
@@ -132,7 +132,7 @@ def stopped(cause: Cause) -> PySparkException:
         ),
         (OSError("When initiating multiple part upload: AWS Error SLOW_DOWN"), "StorageRefused", "SLOW_DOWN"),
         (PermissionError("Cannot open file, access denied: s3://lake/t/a.parquet"), "StorageRefused", "access denied"),
-        (FileUnreadable("s3://lake/t/a.parquet", "AWS Error SLOW_DOWN"), "FileUnreadable", "a table names this file"),
+        (FileUnreadable("s3://lake/t/a.parquet", "AWS Error SLOW_DOWN"), "FileUnreadable", "cannot read this file of a table"),
         (Py4JNetworkError("Answer from Java side is empty"), "JavaEnded", "before it answered"),
         (Py4JError("An error occurred while calling o3.commit"), "JavaEnded", "before it answered"),
         (stopped(Cause("catalog", SqlCause("PSQLException: Connection to 127.0.0.1:1 refused", "08001"))), "CatalogUnavailable", "refused"),
@@ -158,7 +158,7 @@ def test_a_cluster_that_has_gone_is_named_and_a_context_that_was_stopped_otherwi
 ) -> None:
     watch = SimpleNamespace(lost=True, master="spark://127.0.0.1:7077")
     monkeypatch.setattr(session, "_watch", watch)
-    with raises("ClusterLost", match="at spark://127.0.0.1:7077 has gone.*run the same command again"), engine_failures():
+    with raises("ClusterLost", match="at spark://127.0.0.1:7077 has no executor.*run the same command again"), engine_failures():
         raise stopped(Cause(text))
     watch.lost = False
     error = stopped(Cause(text))

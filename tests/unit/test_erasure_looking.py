@@ -94,7 +94,7 @@ def test_of_a_file_that_cannot_be_read_a_task_says_what_is_said_here(
     told = []
     for found in (looks(lambda: tasks), looks(None)):
         found.ahead(rows)
-        with raises(code, match=r"1\.parquet: a table names this file, and it cannot be read", kind=FileUnreadable) as error:
+        with raises(code, match=r"1\.parquet: cannot read this file of a table", kind=FileUnreadable) as error:
             found.rows(str(damaged))
         told.append((type(error.value), error.value.filename, str(error.value)))
     assert tasks.asked

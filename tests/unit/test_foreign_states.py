@@ -49,7 +49,7 @@ def look(lake: Lake, works: Sequence[Scheduled] = get_args(Scheduled)) -> Seen:
     assert str(GOOD) in page
     assert f'lifecycle_topic_ok{{topic="{GOOD}"}} 1.0' in exposition(list(found.values()))
     bad = found.get(str(BAD), StatusView(topic=BAD, ok=False, problems=["TopicMissing: "]))
-    codes = {problem.rpartition("could not be judged: ")[2].partition(":")[0] for problem in bad.problems}
+    codes = {problem.rpartition(" is unknown: ")[2].partition(":")[0] for problem in bad.problems}
     for work in works:
         answers = {one.topic: one for one in due(s, [BAD, GOOD], as_of=NOW, work=work)}
         assert GOOD not in answers or answers[GOOD].error is None, work

@@ -64,7 +64,9 @@ def test_a_yes_to_a_report_that_stands_no_more_is_void_and_the_plan_waits(lake: 
     shown = judged_anew(lake, asked)
     refused = lake.say("approve", asked, "--report", shown.gate_id, "--by", "ada", "--why", "fine")
     assert refused.status == 3
-    assert f"VoidAnswer: the approval of plan {asked} is void: it is about gate report {shown.gate_id}" in refused.err.replace("\n", " ")
+    assert f"VoidAnswer: the approval of plan {asked[:12]} is void: it is about gate report {shown.gate_id[:12]}" in refused.err.replace(
+        "\n", " "
+    )
     record = lake.services.ledger.record(asked)
     assert (record.state, record.approval, record.outcome) == ("asked", None, None)
     assert lake.say("approve", asked, "--by", "ada", "--why", "read again").status == 0
@@ -93,13 +95,13 @@ def test_a_setting_that_is_changed_meanwhile_makes_a_yes_void_and_it_is_asked_ag
         (question,) = tasks.waiting(run="next")
     assert question["plan_id"] == again.plan_id
     assert question["gate_id"] == report_of(lake, again.plan_id or "").gate_id
-    assert "tightened since the last accepted run: message_expiry from 1d (86,400 s) to 12h (43,200 s)" in question["body"]
+    assert "stricter than the last approved value: message_expiry from 1d (86,400 s) to 12h (43,200 s)" in question["body"]
 
 
 def test_a_question_of_other_settings_holds_up_no_run(lake: Lake, asked: str) -> None:
     name = TopicName.parse("shop/audit")
     (waits,) = due(lake.services, [name], as_of=NOW)
-    assert (waits.due, waits.reason) == (False, f"plan {asked} waits for a person's approval")
+    assert (waits.due, waits.reason) == (False, f"plan {asked[:12]} is pending approval")
     lake.services.topics.alter(name, {"message_expiry": 2 * DAY})
     (goes_on,) = due(lake.services, [name], as_of=NOW)
     assert not goes_on.due, "nothing is older than two days"
@@ -206,4 +208,4 @@ def test_a_void_question_waits_for_nobody(lake: Lake, asked: str) -> None:
     assert all(one["kind"] != "question" for one in found["obligations"])
     page = lake.say("explain", asked, "-o", "json").document
     assert page["waits_until"] is None
-    assert page["warnings"][-1].startswith("the question is void, for settings were changed after it was planned: message_expiry from")
+    assert page["warnings"][-1].startswith("The approval request is void: settings were changed after it was planned: message_expiry from")

@@ -323,9 +323,9 @@ def test_the_report_tells_all_checks_and_can_be_json_without_a_nan() -> None:
 
 def test_findings_read_by_themselves() -> None:
     found = {check.id: check.found for check in judge(without("sample")(cell("going", "newest_at", DEAD_AT + 1)(good()))).checks}
-    assert found["going_rows"] == "messages that go: 38, expected 38"
-    assert found["going_expired"] == "newest time of what goes: 1970-01-01T00:15:00.000001Z, expected at most 1970-01-01T00:15:00Z"
-    assert found["much_rows"] == "share of messages that goes: 38 %, expected at most 50 %"
+    assert found["going_rows"] == "messages removed: 38, expected 38"
+    assert found["going_expired"] == "newest removed time: 1970-01-01T00:15:00.000001Z, expected at most 1970-01-01T00:15:00Z"
+    assert found["much_rows"] == "removed share of messages: 38 %, expected at most 50 %"
     assert found["sample"] == "messages sampled: 0, expected at least 1"
 
 

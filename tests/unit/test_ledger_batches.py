@@ -49,7 +49,7 @@ def test_a_topic_that_is_made_anew_takes_files_that_the_old_one_had(ledger: Ledg
 
 def test_an_open_batch_is_told_with_its_files_and_lets_no_other_begin(ledger: Ledger) -> None:
     ledger.begin_batch(TOPIC, "1", [B, A])
-    with raises("OpenBatch", match="an open batch, 1, since"):
+    with raises("OpenBatch", match="an unfinished batch, 1, since"):
         ledger.begin_batch(TOPIC, "2", [C])
     assert ledger.open_batches(TOPIC) == [Batch(batch_id="1", topic=TOPIC, begun_at=AS_OF, files=(A, B))]
     assert list(ledger.begin_batch(TOPIC, "1", [A, B, C])) == [A, B]

@@ -39,7 +39,7 @@ def plan() -> Plan:
         changes=named(*actions),
         held=(held,),
         warnings=(f"document {GONE}: silent for longer: ann", "document kept: silent: bob"),
-        asks=(f"tightened since the last accepted run: changes_keep_last (document {GONE} and 2 more)",),
+        asks=(f"stricter than the last approved value: changes_keep_last (document {GONE} and 2 more)",),
     )
 
 

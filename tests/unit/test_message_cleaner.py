@@ -186,7 +186,7 @@ def test_late_messages_stay_by_row_and_do_not_hold_the_log() -> None:  # CLK-4
     assert covered(store, plan) == {(0, 0), (0, 2), (0, 3)}
     by_row = plan.on_log.mark
     assert [(action.rows, action.reason) for action in by_row] == [(1, "expiry")]
-    assert any("later than as_of" in warning for warning in plan.warnings)
+    assert any("after as_of" in warning for warning in plan.warnings)
     store.foreign_delete(NAME, sorted(covered(store, plan)))
     assert planned(store, by).is_empty
     assert covered(store, planned(store, by, as_of=Instant(20_000 * SECOND))) == {(0, 1), (0, 4)}

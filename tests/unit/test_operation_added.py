@@ -121,4 +121,4 @@ def test_each_operation_says_why_its_plans_are_not_taken_back() -> None:
     assert registry.named("retention").why_not_undone() is None
     assert registry.named("erasure").why_not_undone() == "what is erased never comes back"
     for name in ("reclaim", "reclaim of a deleted topic"):
-        assert registry.named(name).why_not_undone() == "what the operation reclaim does is not taken back"
+        assert registry.named(name).why_not_undone() == "the operation reclaim has no undo"

@@ -98,9 +98,9 @@ def test_an_erasure_shows_where_the_key_was_and_nothing_of_it(lake: Lake, orders
     record = s.ledger.record(outcome.plan_id or "")
     assert question_of(record) == "erase a key for good, with 2 of 4 messages?"
     text = approval_text(s, record)
-    assert "2 of 4 messages would go (50 %)" in text
-    assert ", with every row of one key in the topic's tables and their history, judged" in text
-    assert "* the way back: none: " in text
+    assert "removes 2 of 4 messages (50 %)" in text
+    assert ", with every row of one key in the topic's tables and their history, as of" in text
+    assert "* undo: not possible: " in text
     told = plan_page(s, outcome)
     assert "2 rows of the key in all tables and their history" in told
     assert re.search(r"\d+ snapshots end, and time travel to them", told)

@@ -39,7 +39,7 @@ def test_a_question_is_told_as_open_only_while_it_is(lake: Lake, audit: TopicNam
     s = lake.services
     plan_id = steps.run(s, audit, as_of=NOW, run=RUN).plan_id or ""
     asked = page_of(lake, plan_id)
-    changed = "tightened since the last accepted run: message_expiry from 30d (2,592,000 s) to 1d (86,400 s)"
+    changed = "stricter than the last approved value: message_expiry from 30d (2,592,000 s) to 1d (86,400 s)"
     assert f"A person is asked: {changed}" in shown(asked)
     assert "asks a person" in shown(asked)
     assert "4 of 5 messages go (80.0 %)" in shown(asked)

@@ -88,7 +88,7 @@ def test_the_ledger_moves_a_plan_as_the_table_says(ledger: Ledger, state: PlanSt
         answered = state.is_answered and event in (Event.GRANT, Event.REFUSE)
         with raises("AlreadyAnswered" if answered else "NotReady") as error:
             enter(ledger, plan, event)
-        assert answered or str(error.value).endswith(f"this step needs {NEEDS[event][state not in (PLANNED, CLOSED)]}.")
+        assert answered or str(error.value).endswith(f"This step needs {NEEDS[event][state not in (PLANNED, CLOSED)]}.")
         assert ledger.record(plan.plan_id).state is state
 
 
@@ -198,7 +198,7 @@ def test_a_verb_in_any_state_does_what_the_table_says(monkeypatch: pytest.Monkey
         assert state.is_answered and verb in ("approve", "refuse")
     else:
         assert error.value.code == "NotReady"
-        assert str(error.value).endswith(f"this step needs {NEEDS[event][state not in (PLANNED, CLOSED)]}.")
+        assert str(error.value).endswith(f"This step needs {NEEDS[event][state not in (PLANNED, CLOSED)]}.")
     assert w.services.ledger.record(plan_id).state is state
 
 

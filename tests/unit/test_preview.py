@@ -85,7 +85,7 @@ def test_of_topics_that_are_not_due_it_is_told_why(lake: Lake) -> None:
 
 def test_a_question_is_told_where_all_are_looked_at(lake: Lake) -> None:
     waits(lake)
-    assert "waits for a person's approval" in kept()
+    assert "is pending approval" in kept()
 
 
 def test_a_topic_that_cannot_be_planned_is_told_and_hides_no_other(lake: Lake) -> None:

@@ -68,7 +68,7 @@ def test_a_plan_names_exactly_what_goes_and_tells_when_the_next_does() -> None:
 def test_unknown_age_stays_and_is_told() -> None:
     made = plan(file("a", None))
     assert made.is_empty
-    assert made.warnings == ("1 files of the quarantine do not tell the age of their rows, and stay",)
+    assert made.warnings == ("1 file of the quarantine kept: the age of their rows is unknown",)
 
 
 def test_a_hold_on_the_topic_keeps_all_of_it() -> None:
@@ -257,8 +257,8 @@ def test_the_plan_of_an_undo_names_what_comes_back_and_tells_what_does_not() -> 
     made = undo()
     assert (made.restored_rows, made.things, made.expected.removed_rows) == (3, "rows", 0)
     assert (made.requirements.snapshot_id, made.requirements.heeded, made.on_quarantine.source_id) == (9, ("h1",), 7)
-    assert made.warnings == ("3 row(s) that the plan took are in no file any more and do not come back",)
-    assert undo(present=3).warnings == ("3 row(s) that the plan took are there again already",)
+    assert made.warnings == ("3 rows of the plan cannot come back: no file has them",)
+    assert undo(present=3).warnings == ("3 rows of the plan are back already",)
     assert from_json(Plan, made.to_json()) == made
     assert ranges_in((), made.on_quarantine.files_back) == ((QUARANTINE, 50 * SECOND, 50 * SECOND),)
 

@@ -145,7 +145,7 @@ def test_a_new_reason_needs_its_line_and_its_rule_alone(monkeypatch: pytest.Monk
     append(w, one(1, key=b"a"), one(99, key=b"b"))
     s = w.services
     before = explain_message(s, NAME, 0, 0, as_of=AS_OF)
-    assert (before.verdict, before.why) == ("due", f"{declared.due} and nothing holds it: the next run removes it")
+    assert (before.verdict, before.why) == ("due", f"{declared.due}. The next run removes it")
     done = steps.run(s, NAME, as_of=AS_OF)
     assert (done.name, done.removed, done.markers) == ("published", (("embargo", 1),), 1), done.detail
     removal = explain_message(s, NAME, 0, 0, as_of=AS_OF).removed_by

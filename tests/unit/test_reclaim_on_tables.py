@@ -91,10 +91,10 @@ def test_a_shortened_window_asks_a_person_once(past: Past) -> None:  # DEL-3
     past.services.ledger.set_accepted(NAME, long)
     outcome = steps.run(past.services, NAME, as_of=NOW, work="reclaim")
     assert outcome.name == "needs_approval"
-    assert outcome.detail.endswith("; tightened since the last accepted run: undo_window from 30d (2,592,000 s) to 7d (604,800 s)")
+    assert outcome.detail.endswith("; stricter than the last approved value: undo_window from 30d (2,592,000 s) to 7d (604,800 s)")
     waiting = past.services.ledger.open_plan(NAME)
     assert waiting is not None
-    assert "* why you are asked: tightened since the last accepted run: undo_window from " in approval_text(past.services, waiting)
+    assert "* why approval: stricter than the last approved value: undo_window from " in approval_text(past.services, waiting)
     assert past.run().name == "published"
     accepted = past.services.ledger.accepted(NAME)
     assert accepted is not None and accepted["undo_window"] == 604_800

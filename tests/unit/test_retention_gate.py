@@ -130,4 +130,4 @@ def test_messages_of_unknown_time_are_told_of_where_an_age_is_set() -> None:
     judged = Judged(max_age_seconds=1)
     new = [NewMessage(append_time=None, key=None, value=b"")]
     judged.world.writer.append(NAME, new, policy_of(judged.services, NAME))
-    assert any(warning.startswith("1 message(s) at the most have no known append_time") for warning in judged.plan.warnings)
+    assert any(warning.startswith("max_age_seconds keeps messages of unknown append_time: up to 1") for warning in judged.plan.warnings)

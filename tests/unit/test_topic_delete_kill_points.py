@@ -173,8 +173,8 @@ def test_no_table_is_made_beside_half_a_deletion(tmp_path: Path, make: Callable[
     with raises("DeletionBegun", match=f"`lifecycle publish {first.plan.plan_id}`"):
         make(past.tables, NAME)
     assert names_in(past, NAME.namespace) == {NAME.table()}
-    assert f"begun to delete it, and its tables that are away were not looked into ({DELETED}." in (told := _unreached(past))
-    assert f"`lifecycle publish {first.plan.plan_id[:12]}` ends the deletion or takes it back" in told and "drop it" not in told
+    assert f"begun to delete it, and its moved tables were not searched ({DELETED}." in (told := _unreached(past))
+    assert f"Finish or reverse the deletion: `lifecycle publish {first.plan.plan_id[:12]}`" in told and "drop it" not in told
     steps.publish(past.services, first.plan.plan_id)
     assert f"deleted by plan {first.plan.plan_id}, its tables were not looked into" in _unreached(past)
     assert past.undo(first.plan.plan_id).name == "published"
@@ -199,7 +199,7 @@ def test_half_an_undo_is_told_as_that_and_no_table_is_made_beside_it(tmp_path: P
     past, url = made(tmp_path)
     deletion = past.delete_whole().plan_id or ""
     dies(tmp_path, url, "inside_commit", "undo", deletion)
-    with raises("DeletionBegun", match=f"an undo that has begun, `lifecycle undo {deletion}` does"):
+    with raises("DeletionBegun", match=f"Finish an undo: `lifecycle undo {deletion[:12]}`"):
         view_table.create(past.tables, NAME)
     told = _unreached(past)
     assert "an undo has begun to bring it back" in told and f"`lifecycle undo {deletion[:12]}` ends that" in told and "drop it" not in told
@@ -213,7 +213,7 @@ def test_what_is_left_of_a_deletion_is_told_though_another_engines_table_has_the
     (gone,) = cast(TopicDeleter, past.services.stores.delete_tables).deletions()
     past.catalog.drop_table(place_of(gone.table_uuid))
     past.catalog.create_table((NAME.namespace, NAME.table()), schema=Schema())
-    assert "somebody dropped its log since" in _unreached(past)
+    assert "someone dropped its log since" in _unreached(past)
 
 
 @hunt

@@ -88,7 +88,7 @@ EXCEEDED = replace(BROKEN, id="exceeded", kind="limit", found="much: 0.9")
     ids=lambda given: given if isinstance(given, str) else "",
 )
 def test_what_blocks_is_named_and_nothing_else(report: GateReport, told: str) -> None:
-    assert withheld(decided(good(), report=report)) == ("blocked", f"the gate's checks did not hold or could not be evaluated: {told}")
+    assert withheld(decided(good(), report=report)) == ("blocked", f"gate checks failed or were not evaluated: {told}")
 
 
 def test_no_approval_publishes_what_is_blocked() -> None:
@@ -105,19 +105,19 @@ def test_a_yes_to_another_report_is_no_word_and_a_no_is() -> None:
     about = report_of(MUCH).gate_id
     assert isinstance(decided(MUCH, replace(word(MUCH), gate_id=about)), Verdict)
     other = withheld(decided(MUCH, replace(word(MUCH), gate_id="f" * 32)))
-    assert other == ("lapsed", f"ada answered for gate report {'f' * 32}, and what is staged has report {about}")
+    assert other == ("lapsed", f"ada answered gate report {'f' * 12}, but the staged change has report {about[:12]}")
     assert withheld(decided(MUCH, replace(word(MUCH, granted=False), gate_id="f" * 32)))[0] == "refused"
 
 
 def test_a_question_waits_for_its_time_and_lapses_after_it() -> None:
-    limits = "share of messages that goes: 38 %, expected at most 30 %; share of bytes that goes: 31 %, expected at most 30 %"
+    limits = "removed share of messages: 38 %, expected at most 30 %; removed share of bytes: 31 %, expected at most 30 %"
     assert withheld(decided(MUCH, after=TTL)) == ("needs_approval", limits)
-    assert withheld(decided(MUCH, after=TTL + 1)) == ("lapsed", f"nobody answered within 1m: {limits}")
+    assert withheld(decided(MUCH, after=TTL + 1)) == ("lapsed", f"no answer within 1m: {limits}")
 
 
 @pytest.mark.parametrize("granted", [True, False])
 def test_a_late_answer_lapses(granted: bool) -> None:
-    assert withheld(decided(MUCH, word(MUCH, granted=granted, after=TTL + 1))) == ("lapsed", "ada answered after the question had lapsed")
+    assert withheld(decided(MUCH, word(MUCH, granted=granted, after=TTL + 1))) == ("lapsed", "ada answered after the plan had lapsed")
 
 
 def test_a_refusal_is_told_with_its_reason() -> None:

@@ -52,22 +52,22 @@ def test_a_question_tells_what_a_person_must_know(lake: Lake) -> None:
     record = lake.services.ledger.open_plan(topic)
     assert record is not None
     text = approval_text(lake.services, record)
-    assert "4 of 5 messages would go (80 %), 32 B of 40 B (80 %), 4 whole segments, judged as of 2026-11-21T12:00:00Z." in text
-    assert "share of messages that goes: 80 %, expected at most 50 %" in text
-    assert "* how old it is: the oldest is of 2026-11-19, the newest of 2026-11-20, by the segments that have it" in text
+    assert "removes 4 of 5 messages (80 %), 32 B of 40 B (80 %), 4 whole segments, as of 2026-11-21T12:00:00Z." in text
+    assert "removed share of messages: 80 %, expected at most 50 %" in text
+    assert "* age: from 2026-11-19 to 2026-11-20, by the times of their segments" in text
     plan_id = record.plan.plan_id
-    back = f"`lifecycle undo {plan_id} --by NAME --why WHY`, for 7d after it is published: until 2026-11-28T12:00:00Z, were that now"
-    assert f"* the way back: {back}" in text
+    back = f"`lifecycle undo {plan_id[:12]} --by NAME --why WHY`, within 7d of publishing (published now: until 2026-11-28T12:00:00Z)"
+    assert f"* undo: {back}" in text
     text, table = text.split("\n\n|")
-    assert text.endswith(f"\n* plan: `{plan_id}`; messages that arrived after it was made are not touched")
+    assert text.endswith(f"\n* plan: `{plan_id}`; newer messages are not affected")
     assert table.splitlines()[2:] == [
         f"| 2026-11-19 | 1 | 0 | {'█' * 7} |",
         f"| 2026-11-20 | 3 | 0 | {'█' * 20} |",
         f"| 2026-11-21 | 0 | 1 | {'░' * 6} |",
     ]
     assert record.report is not None
-    assert f"as gate report `{record.report.gate_id}` judged it; a setting that is changed before it is published makes it void" in text
-    assert "* without an answer: the question lapses at 2026-11-22T12:00:00Z: nothing is removed, and the next run asks again" in text
+    assert f"* approval covers: this plan and gate report `{record.report.gate_id[:12]}`. A change of settings makes it void" in text
+    assert "* without an answer: nothing is removed, and the plan lapses at 2026-11-22T12:00:00Z. The next run asks again" in text
     first, blank, *listed = text.splitlines()
     assert first.startswith("**shop/audit**: ") and not blank
     assert all(line.startswith("* ") for line in listed), "Airflow shows paragraphs one below the other, without a space between them"
@@ -79,8 +79,8 @@ def test_a_question_has_no_part_of_a_second(lake: Lake) -> None:
     lake.say("run", "shop/audit", "--as-of", "2026-11-21T12:00:00Z")
     (record,) = lake.services.ledger.waiting()
     text = approval_text(lake.services, lake.services.ledger.record(record.plan_id))
-    assert "lapses at 2026-11-22T12:00:00Z: " in text
-    assert "until 2026-11-28T12:00:00Z, were" in text
+    assert "lapses at 2026-11-22T12:00:00Z. " in text
+    assert "until 2026-11-28T12:00:00Z)" in text
 
 
 def test_a_question_about_single_messages_names_no_segment(lake: Lake) -> None:
@@ -90,8 +90,8 @@ def test_a_question_about_single_messages_names_no_segment(lake: Lake) -> None:
     record = lake.services.ledger.open_plan(topic)
     assert record is not None
     text = approval_text(lake.services, record)
-    assert "2 of 3 messages would go (67 %)" in text
-    assert ", message by message, judged" in text
+    assert "removes 2 of 3 messages (67 %)" in text
+    assert ", single messages, as of" in text
 
 
 def test_a_question_about_what_was_asked_for_says_who_asks_again(lake: Lake) -> None:
@@ -101,8 +101,8 @@ def test_a_question_about_what_was_asked_for_says_who_asks_again(lake: Lake) -> 
     record = lake.services.ledger.open_plan(topic)
     assert record is not None
     text = approval_text(lake.services, record)
-    assert "* how old it is: the oldest is of an unknown day" in text
-    assert "nothing is removed, and whoever asked for it asks again" in text
+    assert "* age: from an unknown day" in text
+    assert ". Request it again" in text
 
 
 @pytest.mark.parametrize(("part", "told"), [(0, "0 %"), (4, "under 1 %"), (833, "83 %"), (999, "over 99 %"), (1_000, "100 %")])

@@ -24,7 +24,7 @@ from message_lifecycle.app.services import Services
 from message_lifecycle.app.topics import copy_topic
 from message_lifecycle.app.wiring import lake
 from message_lifecycle.model.errors import EXIT_INTERNAL, LifecycleError, OpenPlan, PlanConflict, UnknownTopic
-from message_lifecycle.model.instants import Instant, format_instant, parse_instant
+from message_lifecycle.model.instants import Instant, parse_instant, to_second
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome, PlanRecord
 from message_lifecycle.model.plan import Operation, Plan
@@ -66,7 +66,7 @@ def plan_and_stage(*, run: str, as_of: str, topics: list[str], work: Scheduled |
         record = steps.plan(s, name, as_of=instant, run=run, work=work_of(name))
         if record.state in (PlanState.PLANNED, PlanState.STAGED):
             steps.stage(s, record.plan.plan_id)
-        log.info("%s: plan %s at %s: %s", name, record.plan.plan_id, format_instant(instant), summary(s, record))
+        log.info("%s: plan %s at %s: %s", name, record.plan.plan_id, to_second(instant), summary(s, record))
 
     return _isolated(s, run, instant, [TopicName.parse(topic) for topic in topics], one, work=asked)
 

@@ -9,7 +9,7 @@ from message_lifecycle.app.archiving import with_frame
 from message_lifecycle.app.operations.registry import of_plan, suite_of
 from message_lifecycle.app.services import Services
 from message_lifecycle.model.errors import OpenPlan
-from message_lifecycle.model.instants import format_instant
+from message_lifecycle.model.instants import to_second
 from message_lifecycle.model.outcome import GateReport, Outcome, OutcomeName, PlanRecord, Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
@@ -51,7 +51,7 @@ def conclude(s: Services, plan: Plan, rival: PlanRecord, *, run: str | None, req
     staged = changes.make(s, plan)
     report = judge(s, plan, staged, Policy.of_values(plan.policy))
     if report.judgement == "needs_approval":
-        raise OpenPlan(str(plan.topic), rival.plan.plan_id, format_instant(rival.recorded_at))
+        raise OpenPlan(str(plan.topic), rival.plan.plan_id, to_second(rival.recorded_at))
     name: OutcomeName = "blocked"
     detail, after = blocked_by(report), None
     if report.judgement == "passed":

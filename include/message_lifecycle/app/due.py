@@ -18,9 +18,10 @@ from message_lifecycle.app.witness import require_intact
 from message_lifecycle.model.errors import LifecycleError
 from message_lifecycle.model.facts import READERS
 from message_lifecycle.model.hold import SparedBy
-from message_lifecycle.model.instants import Instant, format_instant
+from message_lifecycle.model.instants import Instant, to_second
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import DueState, Outcome, PlanSummary
+from message_lifecycle.model.phrases import short
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.plan_state import PlanState
 from message_lifecycle.model.settings import Policy
@@ -118,16 +119,16 @@ class DueContext:
             return None
         if not waits(self._s, self._s.ledger.record(question.plan_id)):
             return None
-        return Due(topic=name, due=False, reason=f"plan {question.plan_id} waits for a person's approval", waits=True)
+        return Due(topic=name, due=False, reason=f"plan {short(question.plan_id)} is pending approval", waits=True)
 
     def due_unless_blocked(self, made: Plan, reason: str) -> Due:
         """Return that the plan makes the topic due, unless another run works on it or a person's refusal still counts."""
         rival = _under_way(self._s, made.topic, self._run)
         if rival is not None:
-            return Due(topic=made.topic, due=False, reason=f"another run works on it: plan {rival}", waits=True)
+            return Due(topic=made.topic, due=False, reason=f"another run works on it: plan {short(rival)}", waits=True)
         refused_until = _refused_until(self._s, made, self.as_of)
         if refused_until is not None:
-            refused = f"a person refused; asked again after {format_instant(refused_until)}"
+            refused = f"a person refused it. The next request comes after {to_second(refused_until)}"
             return Due(topic=made.topic, due=False, reason=refused, waits=True)
         return Due(topic=made.topic, due=True, reason=reason)
 
@@ -153,8 +154,8 @@ def _under_way(s: Services, name: TopicName, run: str | None) -> str | None:
 def not_before(next_due_at: Instant | None) -> str:
     """Return why nothing is due."""
     if next_due_at is None:
-        return "nothing can go before something changes"
-    return f"nothing can go before {format_instant(next_due_at)}"
+        return "nothing due until something changes"
+    return f"nothing due before {to_second(next_due_at)}"
 
 
 def _parent_of(s: Services, outcome: Outcome) -> str | None:

@@ -37,10 +37,10 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.people import person_of
+from message_lifecycle.model.phrases import short
 from message_lifecycle.model.request import EraseKey
 from message_lifecycle.model.tables import Deletion, Remnant
 
-_SHORT = 12
 """Of a plan's id so many characters are enough to type."""
 _TELLING_BYTES = 4
 """A shorter key stands in many texts by chance, and is told by none."""
@@ -213,7 +213,7 @@ def _not_looked_at(s: Services, name: TopicName) -> str:
         s.topics.describe(name)
     except Exception as error:  # noqa: BLE001 - the barrier of one topic
         return Erased(topic=name, error=of_it_alone(s, name, error)).reason()
-    return f"{name}: not looked at yet"
+    return f"{name}: not searched yet"
 
 
 def unreached(s: Services, request: ErasureRequest) -> list[str]:
@@ -225,8 +225,8 @@ def unreached(s: Services, request: ErasureRequest) -> list[str]:
     gone = lost(s)
     return (
         [
-            f"{topic.topic}: deleted by plan {topic.plan_id}, its tables were not looked into: `lifecycle undo` brings it back to be "
-            f"erased, and after its undo_window `lifecycle reclaim run --deleted {topic.plan_id[:_SHORT]}` ends it"
+            f"{topic.topic}: its tables were not searched, because plan {short(topic.plan_id)} deleted the topic. Bring it back with "
+            f"`lifecycle undo`. After its undo_window: `lifecycle reclaim run --deleted {short(topic.plan_id)}`"
             for topic in s.stores.deletions()
             if (not request.topics or topic.topic in request.topics) and not _was_reached(s, request, topic)
         ]
@@ -236,9 +236,9 @@ def unreached(s: Services, request: ErasureRequest) -> list[str]:
             if not request.topics or left.topic in request.topics
         ]
         + [
-            f"{begun.topic}: files of the deleted topic are left: plan {plan_id} has begun to remove them"
+            f"{begun.topic}: files of the deleted topic are left. Plan {short(plan_id)} has begun to remove them"
             + (
-                f", and the ledger does not know it: `lifecycle reclaim run --deleted {plan_id[:_SHORT]}` says which"
+                f". The ledger does not have that plan. List the files: `lifecycle reclaim run --deleted {short(plan_id)}`"
                 if plan_id in gone
                 else ""
             )
@@ -246,15 +246,14 @@ def unreached(s: Services, request: ErasureRequest) -> list[str]:
             if not begun.removed and (not request.topics or begun.topic in request.topics)
         ]
         + [
-            f"{name}: its {missing} is not in the catalog and was not searched: bring it back under its name, then "
-            f"`lifecycle erase run {request.request_id[:_SHORT]}`; if it was dropped with its files, `lifecycle topic repair {name} "
-            "--give-up-tables` gives it up"
+            f"{name}: its {missing} is not in the catalog and was not searched. Bring it back under its name, then run "
+            f"`lifecycle erase run {short(request.request_id)}`. If it was dropped with its files: `lifecycle topic repair {name} "
+            "--give-up-tables`"
             for name in topics_of(s, request)
             for missing in missing_tables(s, name)
         ]
         + [
-            f"{name}: its {table} was away when the topic was searched, and has come back: `lifecycle erase run "
-            f"{request.request_id[:_SHORT]}` searches it"
+            f"{name}: its {table} was missing during the search, and is back. Search it: `lifecycle erase run {short(request.request_id)}`"
             for name in topics_of(s, request)
             if (ended := newest(s, request, name)) is not None
             for table in back_since(s, name, ended[1].as_of)
@@ -266,31 +265,31 @@ def unreached(s: Services, request: ErasureRequest) -> list[str]:
 def kept_beneath(s: Services, request: ErasureRequest) -> list[str]:
     """Describe the old file copies that stores keep beneath the topics' tables. The erasure of every table does not remove them."""
     gone = ((name, gone_at(s, request, name)) for name in topics_of(s, request))
-    ended = f", then `lifecycle erase run {request.request_id[:_SHORT]}` ends the request"
+    ended = f". Then run `lifecycle erase run {short(request.request_id)}`"
     return [f"{name}: {told}{ended}" for name, at in gone if at is not None for told in beneath(s, name, at)]
 
 
 def _told_of_remnant(s: Services, left: Remnant) -> str:
-    of, tables = f"{left.topic}: plan {left.plan_id}", ", ".join(left.tables)
+    of, tables = f"{left.topic}: plan {short(left.plan_id)}", ", ".join(left.tables)
     try:
         record = s.ledger.record(left.plan_id)
     except UnknownPlan:
         record = None
     if record is None or uuid_of(s, left.topic) != record.plan.requirements.table_uuid:
         return (
-            f"{left.topic}: deleted by plan {left.plan_id}, and somebody dropped its log since; what is left of it may hold the key, and "
-            f"nothing brings it back: drop it with its files ({tables})"
+            f"{left.topic}: plan {short(left.plan_id)} deleted it, and someone dropped its log since. The rest may hold the key. Drop it with its "
+            f"files ({tables})"
         )
     if record.outcome is None:
         return (
-            f"{of} has begun to delete it, and its tables that are away were not looked into ({tables}): "
-            f"`lifecycle publish {left.plan_id[:_SHORT]}` ends the deletion or takes it back"
+            f"{of} has begun to delete it, and its moved tables were not searched ({tables}). "
+            f"Finish or reverse the deletion: `lifecycle publish {short(left.plan_id)}`"
         )
     begun = s.ledger.open_plan(left.topic)
     if begun is not None and begun.plan.parent == left.plan_id:
         return (
             f"{of} has deleted it, an undo has begun to bring it back, and its tables that are away were not looked into ({tables}): "
-            f"`lifecycle undo {left.plan_id[:_SHORT]}` ends that"
+            f"`lifecycle undo {short(left.plan_id)}` ends that"
         )
     did = "was undone" if record.outcome.name == "published" else "did not delete it"
     return (

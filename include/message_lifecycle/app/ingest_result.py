@@ -7,8 +7,9 @@ from dataclasses import field
 from typing import TYPE_CHECKING
 
 from message_lifecycle.app.rendering import ABSENT, Block, Heading, Line, Notes, View, source
-from message_lifecycle.app.wording import SHORT, count, ends, reasons
+from message_lifecycle.app.wording import count, ends, reasons
 from message_lifecycle.model.names import TopicName, safe
+from message_lifecycle.model.phrases import amount, short
 from message_lifecycle.operations.admission import span_doubled
 from message_lifecycle.sources.selection import PassedOver
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from message_lifecycle.app.views.state import OutcomeView
     from message_lifecycle.sources.file_times import GoingBack
 
-CHANGED = "changed since it was taken"
+CHANGED = "changed since its ingest"
 _NAMES_SHOWN = 10
 
 
@@ -28,10 +29,10 @@ class RemapView(View):
 
     def shown(self) -> Iterator[Block]:
         if not self.batches:
-            yield Notes(["no batch of these files was taken by another mapping"])
+            yield Notes(["no earlier batch of these files used another mapping"])
         elif self.removal is not None:
-            by = f"plan {(self.removal.plan_id or '')[:SHORT]} removed {count(self.removal.removed_messages)} messages that it had brought"
-            yield Notes([f"taken again under this mapping: batch {', '.join(self.batches)}; {by}"])
+            removed = f"plan {short(self.removal.plan_id or '')} removed {amount(self.removal.removed_messages, 'earlier messages')}"
+            yield Notes([f"ingested again with this mapping: batch {', '.join(self.batches)}", removed])
 
 
 class IngestResult(View):
@@ -80,22 +81,22 @@ class IngestResult(View):
     def shown(self) -> Iterator[Block]:
         if self.remapped:
             yield from self.remapped.shown()
-        yield Notes([f"not taken, for it has changed since it was: {path}" for path in self.changed])
+        yield Notes([f"skipped, changed since its ingest: {path}" for path in self.changed])
         passed_over = Notes(_passed_over_lines([one for one in self.passed_over if one.why != CHANGED]))
         if not self.files:
-            yield f"{self.topic}: nothing new, {count(self.files_before)} files were taken before"
+            yield f"{self.topic}: no new files ({count(self.files_before)} already ingested)"
             yield passed_over
             return
-        yield Line(f"{self.topic}: {count(self.rows)} messages out of {count(len(self.files))} files", style="green")
+        yield Line(f"{self.topic}: ingested {amount(self.rows, 'messages')} from {amount(len(self.files), 'files')}", style="green")
         yield {
             "segments": count(self.segments),
             "end offsets": ends(self.end_offsets),
             "quarantined": reasons(self.quarantined),
-            "refused whole": _shortened(self.refused_whole),
-            "erased": f"{count(self.erased)} messages of keys that may not come in, not taken" if self.erased else "",
-            "unknown times": f"{count(self.unknown_times)} messages, which never expire" if self.unknown_times else "",
-            "without a field": ", ".join(f"{name}: {count(number)} records" for name, number in self.absent.items()),
-            "shifted by": f"{self.shift_days} days" if self.shift_days else "",
+            "refused files": _shortened(self.refused_whole),
+            "rejected": f"{amount(self.erased, 'messages')} of forbidden keys" if self.erased else "",
+            "unknown times": f"{amount(self.unknown_times, 'messages')}, which never expire" if self.unknown_times else "",
+            "without a field": ", ".join(f"{name}: {amount(number, 'records')}" for name, number in self.absent.items()),
+            "shifted by": amount(self.shift_days, "days") if self.shift_days else "",
         }
         yield Notes(self._warnings(), style="yellow")
         yield passed_over
@@ -104,10 +105,10 @@ class IngestResult(View):
             yield from self.removal.shown()
         if self.refused_batches:
             yield Notes(
-                ["nothing was taken of this batch: mend its files and ingest them again, or replay or accept its rows"], style="red"
+                ["This batch ingested no message. Correct its files and ingest them again, or replay or accept its rows."], style="red"
             )
         if self.quarantined:
-            yield Notes([f"to see the refused rows: lifecycle quarantine show {self.topic}"])
+            yield f"Refused rows: lifecycle quarantine show {self.topic}"
 
     def _warnings(self) -> list[str]:
         from message_lifecycle.sources.file_times import going_back_line
@@ -121,7 +122,7 @@ def _passed_over_lines(passed_over: Sequence[PassedOver]) -> list[str]:
     names: dict[str, list[str]] = {}
     for one in passed_over:
         names.setdefault(one.why, []).append(one.file)
-    return [f"passed over, {why}: {_shortened(some)}" for why, some in names.items()]
+    return [f"skipped, {why}: {_shortened(some)}" for why, some in names.items()]
 
 
 def _shortened(names: Sequence[str]) -> str:

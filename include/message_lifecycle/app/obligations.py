@@ -22,10 +22,11 @@ from message_lifecycle.app.operations.topics import policy_of_deleted, undo_unti
 from message_lifecycle.app.services import Services
 from message_lifecycle.model.erasure import ErasureRequest
 from message_lifecycle.model.errors import LifecycleError, internal_error
-from message_lifecycle.model.instants import Instant, format_instant, seconds
+from message_lifecycle.model.instants import Instant, seconds, to_second
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.obligation import OF_TOPIC, Look, Obligation, Owed, judged
 from message_lifecycle.model.outcome import Outcome, OutcomeName, PlanSummary
+from message_lifecycle.model.phrases import amount, short
 from message_lifecycle.model.plan import Held, Plan
 from message_lifecycle.model.plan import Operation as PlanOperation
 from message_lifecycle.model.settings import Policy, resolve
@@ -120,7 +121,7 @@ def _not_judged(operation: Operation, last: tuple[Instant, OutcomeName] | None, 
         held=(),
         last_run=last,
         looked_at=look.looked_at,
-        problems=(f"what {operation.name} has to do could not be judged: {error.code}: {error}",),
+        problems=(f"the pending work of {operation.name} is unknown: {error.code}: {error}",),
     )
 
 
@@ -206,13 +207,13 @@ def _of_questions(
         if not named(operation).by_request:
             times += [at for _, at in takewhile(_has_lapsed, _outcomes(s, name, operation))]
         since = min(times)
-        told = f"question: a person was asked about {operation} {len(times)} time(s) since {format_instant(since)}, and nobody has answered"
+        told = f"approval of {operation} pending since {to_second(since)}: {amount(len(times), 'requests')} without an answer"
         late = lake.now - since > bound_us(s, policy, named(operation)) or len(times) > 1
         yield Obligation(
             kind="question",
             operation=operation,
             amount=len(times),
-            unit="times asked",
+            unit="requests",
             due_since=since,
             held=(),
             last_run=None,
@@ -243,8 +244,8 @@ def _of_erasures(s: Services, name: TopicName, policy: Policy, lake: Lake, stand
         late = lake.now - since > policy.max_overdue_us
         if is_done and not late:
             continue
-        how = "no run has looked for the key here yet" if ended is None else f"it ended as {ended[1].name}: {ended[1].detail}"
-        told = f"is done here, and not everywhere: {request.detail}" if is_done else f"is not carried out here: {how}"
+        how = "no run has searched the topic yet" if ended is None else f"it ended as {ended[1].name}: {ended[1].detail}"
+        told = f"is done here, but not everywhere: {request.detail}" if is_done else f"is not done here: {how}"
         yield Obligation(
             kind="erasure",
             operation="erasure",
@@ -254,7 +255,7 @@ def _of_erasures(s: Services, name: TopicName, policy: Policy, lake: Lake, stand
             held=(),
             last_run=None if ended is None else (ended[0], ended[1].name),
             looked_at=None if ended is None else ended[0],
-            problems=(f"erasure: request {request.request_id} of {format_instant(request.requested_at)} {told}",) if late else (),
+            problems=(f"erasure: request {short(request.request_id)} of {to_second(request.requested_at)} {told}",) if late else (),
         )
 
 
@@ -266,7 +267,7 @@ def _of_deleted(s: Services, now: Instant) -> dict[TopicName, list[Obligation]]:
         if now < since:
             continue
         late = not holds and now - since > bound_us(s, policy_of_deleted(s, deletion), operation)
-        told = f"reclaim: the topic that plan {deletion.plan_id} deleted cannot come back since {format_instant(since)}, and its space is not given back"
+        told = f"reclaim: the undo of plan {short(deletion.plan_id)} ended at {to_second(since)}, but the deleted topic still uses space"
         found.setdefault(deletion.topic, []).append(
             Obligation(
                 kind="reclaim",

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from message_lifecycle.app.services import Services
 from message_lifecycle.model.errors import no_quarantine
-from message_lifecycle.model.instants import format_instant
+from message_lifecycle.model.instants import to_second
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.obligation import Obligation
 from message_lifecycle.model.outcome import RefusedBatch
@@ -62,7 +62,9 @@ def obligations(s: Services, name: TopicName) -> Iterator[Obligation]:
     for batch in needing_a_person(s, name):
         how = "was refused whole" if not batch.rows else "was refused for more than half"
         to_do = f"replay, accept or mend it: lifecycle quarantine show {name} --batch {batch.batch_id}"
-        said = f"refused: batch {batch.batch_id} of {format_instant(batch.ended_at)} {how} ({batch.refused:,} rows, {batch.rows:,} taken); {to_do}"
+        said = (
+            f"refused: batch {batch.batch_id} of {to_second(batch.ended_at)} {how} ({batch.refused:,} rows, {batch.rows:,} taken); {to_do}"
+        )
         yield Obligation(
             kind="refused",
             operation="quarantine",

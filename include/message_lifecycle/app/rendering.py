@@ -73,6 +73,7 @@ class Table:
     Args:
         columns: The cells of each column, by header.
         wrap: Headers of the columns that give way on a narrow terminal; by default the last.
+        wide: Headers of the columns that a narrow terminal leaves out.
         right: Headers of texts that are aligned as numbers are.
         absent: By header, the text of a cell without a value; by default it is empty.
         most: The number of rows to show; the others are counted.
@@ -82,6 +83,7 @@ class Table:
 
     columns: Mapping[str, Cell]
     wrap: Sequence[str] = ()
+    wide: Sequence[str] = ()
     right: Sequence[str] = ()
     absent: Mapping[str, str] = field(default_factory=dict)
     most: int | None = None

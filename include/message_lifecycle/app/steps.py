@@ -31,7 +31,7 @@ from message_lifecycle.model.errors import (
     tables_missing,
     void_answer,
 )
-from message_lifecycle.model.instants import Instant, format_instant
+from message_lifecycle.model.instants import Instant, to_second
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Approval, GateReport, Outcome, OutcomeName, PlanRecord, Published, Staged
 from message_lifecycle.model.people import person_of
@@ -79,7 +79,7 @@ def plan(
         if earlier is not None and made.is_empty and decision in (Decision.BESIDE, Decision.REPLACE_OR_BESIDE):
             return conclude(s, made, earlier, run=run, requested_by=requested_by)
         if earlier is not None and decision is Decision.BESIDE:
-            raise OpenPlan(str(name), earlier.plan.plan_id, format_instant(earlier.recorded_at))
+            raise OpenPlan(str(name), earlier.plan.plan_id, to_second(earlier.recorded_at))
         if not made.is_empty and _was_published(s, made.plan_id):
             raise commit_lost(made.plan_id)  # an equal plan after its own publish means that the commit was lost
         if earlier is not None and earlier.plan.plan_id != made.plan_id:
@@ -124,7 +124,7 @@ def _refused(open_plan: PlanRecord, same: bool) -> OpenPlan | CompactionRunning:
     plan = open_plan.plan
     if same and plan.is_beside:
         return CompactionRunning(str(plan.topic), plan.plan_id)
-    return OpenPlan(str(plan.topic), plan.plan_id, format_instant(open_plan.recorded_at))
+    return OpenPlan(str(plan.topic), plan.plan_id, to_second(open_plan.recorded_at))
 
 
 def _requester(s: Services, plan: Plan) -> str | None:

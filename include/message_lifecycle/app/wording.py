@@ -10,8 +10,6 @@ from message_lifecycle.model.settings import Value, typed
 NO_TOPICS = "no topics yet; `lifecycle topic create NAME` makes one"
 ROWS = 20
 """A long table shows so many rows."""
-SHORT = 12
-"""So many characters of a plan's id are enough to name it."""
 _SIZES = ("bytes", "kB", "MB", "GB", "TB", "PB", "EB")
 
 

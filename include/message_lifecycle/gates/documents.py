@@ -27,23 +27,24 @@ from message_lifecycle.gates.suite import (
     total,
 )
 from message_lifecycle.model.outcome import Staged
+from message_lifecycle.model.phrases import amount, short
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 
 _NONE_OF = (
-    ("unnamed", "Changes go that the plan names, and none comes.", "changes not named"),
-    ("holes", "What is left of every document's changes has no hole.", "documents with a hole"),
+    ("unnamed", "Exactly the planned changes are removed, and none is added.", "changes not named"),
+    ("holes", "The kept changes of every document have no hole.", "documents with a hole"),
     ("ahead", "No snapshot is past its document.", "snapshots past their document"),
-    ("epochs_wrong", "The epoch of every document that loses changes is raised by one, and no other.", "documents with a wrong epoch"),
-    ("uncovered", "No change goes that the newest snapshot does not cover.", "documents that lose an uncovered change"),
-    ("snapshots_unnamed", "Beside what the plan names no snapshot differs.", "snapshots not named"),
+    ("epochs_wrong", "Exactly the documents that lose changes get the next epoch.", "documents with a wrong epoch"),
+    ("uncovered", "The newest snapshot covers every removed change.", "documents that lose an uncovered change"),
+    ("snapshots_unnamed", "Only the planned snapshots differ.", "snapshots not named"),
 )
 _NONE_OF_BOTH = (
-    ("missing", "Every {} that the plan names is there again.", "{}s that are missing"),
-    ("unnamed", "Every {} that comes back is named by the plan.", "{}s not named"),
-    ("changed", "Every {} that comes back is what was taken, column by column.", "{}s that differ"),
-    ("lost", "No {} goes.", "{}s that go"),
-    ("twice", "No {} is there more than once.", "{}s that are there twice"),
+    ("missing", "Every {} that the plan names is back.", "{}s that are missing"),
+    ("unnamed", "The plan names every {} that comes back.", "{}s not named"),
+    ("changed", "Every {} that comes back equals the removed one, column by column.", "{}s that differ"),
+    ("lost", "No {} is removed.", "{}s removed"),
+    ("twice", "No {} exists more than once.", "duplicate {}s"),
 )
 """Columns of `documents` that exist for both tables: `changes_missing`, `snapshots_missing` and so on."""
 
@@ -68,8 +69,8 @@ def documents_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
             "documents",
             Same(found=_folds(unfolded), wanted=_folds(set())),
         ),
-        rule("documents", "The documents of the plan were looked at.", "rows of totals", count("documents", 1)),
-        _total("planned", "Every document of the plan was looked at that could be folded.", "documents", len(actions)),
+        rule("documents", "The documents of the plan were checked.", "rows of totals", count("documents", 1)),
+        _total("planned", "Every document of the plan that can be folded was checked.", "documents", len(actions)),
         _total(
             "snapshots_made",
             "Exactly the planned snapshots are made.",
@@ -78,23 +79,23 @@ def documents_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
         ),
         _total(
             "snapshots_dropped",
-            "Exactly the planned snapshots go.",
-            "snapshots that go",
+            "Exactly the planned snapshots are removed.",
+            "snapshots removed",
             sum(len(action.dropped) for action in actions),
         ),
-        _total("purged", "As many changes go as planned.", "changes that go", purged),
+        _total("purged", "As many changes are removed as planned.", "changes removed", purged),
         *(_total(column, says, what, 0) for column, says, what in _NONE_OF),
         rule(
             "unproved",
-            "Folding gives the newest snapshot of every document, and from it, with what is left, the state it has.",
+            "Folding gives the newest snapshot of every document, and its present state from the kept changes.",
             "documents without a proof",
             count("unproved", 0, named="document"),
         ),
-        rule("clients", "The ledger was asked how far clients are.", "rows of totals", count("clients", 1)),
+        rule("clients", "The ledger reported the progress of clients.", "rows of totals", count("clients", 1)),
         rule(
             "unsynced",
-            "No change goes that a client may still need.",
-            "documents that a client is behind on, or that no client has",
+            "No change is removed that a client may still need.",
+            "documents with a client that is behind, or without a client",
             Within(frame="clients", column="unsynced", minimum=0, maximum=0),
         ),
         *figures_of_going(plan, "change", purged),
@@ -121,11 +122,11 @@ def document_undo_suite(plan: Plan, policy: Policy) -> Suite:
     """
     return (
         same_settings(plan, policy),
-        rule("documents", "The documents of the plan were looked at.", "rows of totals", count("documents", 1)),
+        rule("documents", "The documents of the plan were checked.", "rows of totals", count("documents", 1)),
         *_of_table("change", plan.restored_rows),
         *_of_table("snapshot", plan.restored_snapshots),
         _total("holes", "The changes of every document of the plan have no hole.", "documents with a hole", 0),
-        _total("epochs_wrong", "No document has another epoch than before.", "documents with another epoch", 0),
+        _total("epochs_wrong", "Every document keeps its epoch.", "documents with another epoch", 0),
         *figures_of_return(plan, "change"),
         _where(comes_back(plan), plan),
     )
@@ -133,7 +134,7 @@ def document_undo_suite(plan: Plan, policy: Policy) -> Suite:
 
 def _where(asked: Declared, plan: Plan) -> Declared:
     """Return the check with the place of the plan's questions instead of their text, which may name a document."""
-    return replace(asked, told=f"{len(plan.asks)} question(s) of the plan, in words: `lifecycle ledger show {plan.plan_id}`")
+    return replace(asked, told=f"{amount(len(plan.asks), 'reasons')} in the plan: `lifecycle ledger show {short(plan.plan_id)}`")
 
 
 def _of_table(what: str, rows: int) -> Suite:
@@ -170,21 +171,23 @@ def undo_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
                 "messages that come back",
                 total("restored", "rows", plan.restored_rows),
             ),
-            none_in("restored", "missing", "Every message that the plan names is there again.", "messages that are missing"),
-            none_in("restored", "unnamed", "Every message that comes back is named by the plan.", "messages not named"),
-            rule("restored_same", "What comes back is what was taken, byte for byte.", "files whose content differs", same),
+            none_in("restored", "missing", "Every message that the plan names is back.", "messages that are missing"),
+            none_in("restored", "unnamed", "The plan names every message that comes back.", "messages not named"),
+            rule(
+                "restored_same", "The messages that come back equal the removed ones, byte for byte.", "files whose content differs", same
+            ),
         ),
-        rule("twice", "No message is there more than once.", "messages that are there twice", count("twice", 0)),
+        rule("twice", "No message exists more than once.", "duplicate messages", count("twice", 0)),
         *counted(
             "rows",
             len({action.file for action in plan.on_log.mark}),
-            "Markers go from exactly the planned files.",
+            "Markers are removed from exactly the planned files.",
             "files that lose markers",
-            rule("rows_rows", "Exactly the markers go that the plan names.", "markers that go", total("rows", "rows", markers)),
-            none_in("rows", "unnamed", "Nothing goes but the markers that the plan names.", "messages not named", id="rows_named"),
+            rule("rows_rows", "Exactly the planned markers are removed.", "markers removed", total("rows", "rows", markers)),
+            none_in("rows", "unnamed", "Only the planned markers are removed.", "messages not named", id="rows_named"),
         ),
         *_view(plan),
-        rule("markers_left", "No marker of what comes back stays.", "markers that stay", count("markers_left", 0)),
+        rule("markers_left", "No marker of a message that comes back stays.", "markers that stay", count("markers_left", 0)),
         nothing_else_differs(),
         one_row_of_figures(),
         rule(
@@ -196,10 +199,10 @@ def undo_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
             "messages that come back",
             figure("rows_restored", plan.restored_rows),
         ),
-        rule("rows_removed", "As many markers go as planned.", "messages removed", figure("rows_removed", removed)),
+        rule("rows_removed", "As many markers are removed as planned.", "messages removed", figure("rows_removed", removed)),
         rule(
             "rows_kept",
-            "Every message that was there stays, but for the markers.",
+            "Every earlier message stays, except for the markers.",
             "messages then",
             figure("rows_kept", plan.expected.rows_in - removed + plan.restored_rows),
         ),
@@ -210,10 +213,10 @@ def undo_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
 
 _VIEW = (
     ("missing", "Every message that the plan names is in the view again.", "messages that are missing"),
-    ("unnamed", "Every message that comes into the view is named by the plan.", "messages not named"),
-    ("changed", "What comes into the view is what was taken from it, column by column.", "messages that differ"),
-    ("lost", "The view loses nothing.", "messages that go from the view"),
-    ("repeated_keys", "No key of what comes into the view is there twice.", "messages beside another of their key"),
+    ("unnamed", "The plan names every message that comes into the view.", "messages not named"),
+    ("changed", "The messages that come into the view equal the removed ones, column by column.", "messages that differ"),
+    ("lost", "The view loses nothing.", "messages removed from the view"),
+    ("repeated_keys", "No key that comes into the view exists twice.", "second messages of a key"),
 )
 
 

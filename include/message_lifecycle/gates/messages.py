@@ -65,7 +65,7 @@ def message_cleaner_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
         *rows_suite(plan, staged, *of_cleaner()),
         *_sample(plan),
         nothing_else_differs(),
-        rule("order", "No message goes from above one that stays, but for named exceptions.", "segments out of order", count("order", 0)),
+        rule("order", "Messages are removed from the front only, except for named cases.", "segments out of order", count("order", 0)),
         *_left(plan, *of_cleaner(), enabled=policy.cleaner_enabled),
         *kept_suite(plan, policy, enabled=policy.cleaner_enabled),
         *archive_suite(plan, policy),
@@ -79,7 +79,7 @@ def retention_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
     """Return the checks of `retention`: the cleaner's checks without expiry of segments (RET-5)."""
     return (
         same_settings(plan, policy),
-        rule("going", "No segment goes whole but by its messages.", "files that go", count("going", 0)),
+        rule("going", "No whole segment is removed, only single messages.", "files removed", count("going", 0)),
         *rows_suite(plan, staged, *of_limits()),
         *_sample(plan),
         nothing_else_differs(),
@@ -98,7 +98,7 @@ def message_request_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
     The suite has one more frame than the cleaner's: `purged`, one row about the keys of all purged messages.
     """
     return (
-        rule("going", "No segment goes whole but by its messages.", "files that go", count("going", 0)),
+        rule("going", "No whole segment is removed, only single messages.", "files removed", count("going", 0)),
         *view_removals_suite(plan),
         *rows_suite(plan, staged, *requested()),
         *purged_suite(plan),
@@ -113,7 +113,7 @@ def message_request_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
 def marker_generation_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
     """Return the checks of a sweep: it makes the missing markers and changes only older markers of their keys (MRK-2)."""
     return (
-        rule("going", "No segment goes.", "files that go", count("going", 0)),
+        rule("going", "No segment is removed.", "files removed", count("going", 0)),
         *rows_suite(plan, staged),
         nothing_else_differs(),
         *_figures(plan, staged),
@@ -130,7 +130,7 @@ def purge_compacted_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
                 _rows_going(plan),
                 rule(
                     "going_compacted",
-                    "Every message that goes lies at or below its partition's horizon.",
+                    "Every removed message is at or below its partition's horizon.",
                     "files past the horizon",
                     all_are("going", "compacted", True),
                 ),
@@ -148,29 +148,31 @@ def purge_compacted_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
 
 
 def _files_going(files: int) -> Declared:
-    return rule("going", "Exactly the files of the planned segments go.", "files that go", count("going", files))
+    return rule("going", "Exactly the files of the planned segments are removed.", "files removed", count("going", files))
 
 
 def _rows_going(plan: Plan) -> Declared:
     rows = sum(action.rows for action in plan.on_log.drop)
-    return rule("going_rows", "Exactly the messages of the planned segments go.", "messages that go", total("going", "rows", rows))
+    return rule("going_rows", "Exactly the messages of the planned segments are removed.", "messages removed", total("going", "rows", rows))
 
 
 def _whole_and_named() -> Suite:
     return (
         rule(
             "going_active",
-            "Nothing goes from a segment that still takes messages.",
+            "Nothing is removed from a segment that still takes messages.",
             "files of active segments",
             all_are("going", "active", False),
         ),
-        rule("going_planned", "Whatever goes is named by the plan.", "files not named", all_are("going", "planned", True)),
+        rule("going_planned", "The plan names every removed file.", "files not named", all_are("going", "planned", True)),
     )
 
 
 def _going(plan: Plan, policy: Policy) -> Suite:
     if not (policy.cleaner_enabled and policy.message_expiry_us):
-        return (rule("going", "No segment goes: under these settings no message expires.", "files that go", count("going", 0)),)
+        return (
+            rule("going", "No segment is removed, because no message expires under these settings.", "files removed", count("going", 0)),
+        )
     by_row = {action.file for action in plan.on_log.mark}
     counted = _files_going(len(plan.selection.files) - len(by_row & set(plan.selection.files)))
     if not plan.on_log.drop:
@@ -182,13 +184,13 @@ def _going(plan: Plan, policy: Policy) -> Suite:
         _rows_going(plan),
         rule(
             "going_expired",
-            "Every message that goes has reached its expiry.",
-            "newest time of what goes",
+            "Every removed message is expired.",
+            "newest removed time",
             Within(frame="going", column="newest_at", minimum=None, maximum=newest_allowed, shown_as="instant"),
         ),
         rule(
             "going_kept",
-            "No message goes with its segment that its own lifetime keeps.",
+            "No removed segment has a message that its own lifetime keeps.",
             "files with such a message",
             all_are("going", "any_kept", False),
         ),
@@ -199,10 +201,10 @@ def _going(plan: Plan, policy: Policy) -> Suite:
 def _sample(plan: Plan) -> Suite:
     # A segment whose messages have all left one by one keeps files without messages.
     if not any(run.rows for run in plan.on_log.drop):
-        says = "No message goes with its segment, so there is nothing to sample: single messages are all looked at."
+        says = "No whole segment is removed, so there is nothing to sample. Every single message is checked."
         return (rule("sample", says, "messages sampled", count("sample", 0)),)
     return (
-        rule("sample", "Some of the messages that go were read.", "messages sampled", RowCount(frame="sample", minimum=1, maximum=None)),
+        rule("sample", "Some of the removed messages were read.", "messages sampled", RowCount(frame="sample", minimum=1, maximum=None)),
         rule(
             "sample_expired",
             "No sampled message is younger than the plan says.",
@@ -222,18 +224,22 @@ def _left(plan: Plan, *reasons: RemovalReason, enabled: bool = True) -> Suite:
     """Return the checks of overdue messages that stay, by the operation's `reasons`. The plan must have judged every reason."""
     what = "segments with overdue messages that stay"
     if not enabled:
-        return (rule("left", "The cleaner is disabled: what is overdue may stay.", what, RowCount(frame="left", minimum=0, maximum=None)),)
+        return (
+            rule("left", "The cleaner is disabled, so overdue messages may stay.", what, RowCount(frame="left", minimum=0, maximum=None)),
+        )
     if unasked := set(reasons).difference(plan.reasons):
         return (
-            rule("left", "What is overdue was looked for.", what, Same(found=f"not for {', '.join(sorted(unasked))}", wanted="for all")),
+            rule(
+                "left", "Overdue messages were searched for.", what, Same(found=f"not for {', '.join(sorted(unasked))}", wanted="for all")
+            ),
         )
     if not plan.held:
-        return (rule("left", "No overdue message stays, as the plan names nothing that holds one.", what, count("left", 0)),)
+        return (rule("left", "No overdue message stays, because the plan names no holder.", what, count("left", 0)),)
     return (
         rule("left", "Overdue messages stay, as the plan says.", what, RowCount(frame="left", minimum=1, maximum=None)),
         rule(
             "left_rows",
-            "Exactly the overdue messages stay that the plan says are held.",
+            "Exactly the overdue messages stay that the plan has on hold.",
             "overdue messages that stay",
             total("left", "rows", sum(held.rows for held in plan.held)),
         ),
@@ -253,11 +259,11 @@ def _figures(plan: Plan, staged: Staged) -> Suite:
     return (
         one_row_of_figures(),
         rule("rows_in", "The log has as many messages as when it was planned.", "messages before", figure("rows_in", expected.rows_in)),
-        rule("rows_removed", "As many messages go as planned.", "messages removed", figure("rows_removed", removed)),
+        rule("rows_removed", "As many messages are removed as planned.", "messages removed", figure("rows_removed", removed)),
         rows_left("message", expected.rows_in - removed),
         rule(
             "fraction_rows",
-            "The share of messages that goes follows from their counts.",
+            "The removed share of messages matches the counts.",
             "share of messages",
             Within(frame=FIGURES, column="fraction_rows", minimum=share - _ROUNDING, maximum=share + _ROUNDING),
         ),
@@ -274,25 +280,25 @@ def _limits(plan: Plan, policy: Policy) -> Suite:
     return (
         rule(
             "fraction_bytes",
-            "The share of bytes that goes is at least that of the files named.",
+            "The removed share of bytes is at least the share of the named files.",
             "share of bytes",
             Within(frame=FIGURES, column="fraction_bytes", minimum=at_least, maximum=1.0 + _ROUNDING),
         ),
         limit(
             "much_rows",
-            "No more than the allowed share of the log's messages goes.",
-            "share of messages that goes",
+            "The removed share of the log's messages is within the limit.",
+            "removed share of messages",
             Within(frame=FIGURES, column="fraction_rows", minimum=None, maximum=share, shown_as="share"),
         ),
         limit(
             "much_bytes",
-            "No more than the allowed share of the log's bytes goes.",
-            "share of bytes that goes",
+            "The removed share of the log's bytes is within the limit.",
+            "removed share of bytes",
             Within(frame=FIGURES, column="fraction_bytes", minimum=None, maximum=share, shown_as="share"),
         ),
         limit(
             "emptied",
-            "Some of the log stays.",
+            "Some messages of the log stay.",
             "messages kept",
             Within(frame=FIGURES, column="rows_kept", minimum=1 if expected.removed_rows else 0, maximum=None),
         ),
@@ -306,17 +312,17 @@ def _limits(plan: Plan, policy: Policy) -> Suite:
 
 
 _WRONG = (
-    ("repeated_keys", "The view has one message per key.", "messages beside another of their key"),
+    ("repeated_keys", "The view has one message per key.", "second messages of a key"),
     (
         "unwanted",
-        "Every message in it is the latest of its key, alive, and no deletion that need not be kept.",
+        "Every message in the view is the latest of its key, alive, and not a deletion that may be dropped.",
         "messages that do not belong",
     ),
-    ("missing", "The latest message of every live key is in it.", "keys that are missing"),
-    ("null_keys_missing", "Every message without a key that is to be kept is in it.", "messages without a key that are missing"),
-    ("changed", "Every message in it is as the log has it.", "messages that differ"),
+    ("missing", "The latest message of every live key is in the view.", "keys that are missing"),
+    ("null_keys_missing", "Every kept message without a key is in the view.", "messages without a key that are missing"),
+    ("changed", "Every message in the view is the same as in the log.", "messages that differ"),
     ("disordered", "Offsets ascend.", "messages out of order"),
-    ("beyond", "No message in it is past the new horizon.", "messages past the horizon"),
+    ("beyond", "No message in the view is past the new horizon.", "messages past the horizon"),
 )
 
 
@@ -330,34 +336,34 @@ def compaction_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
     lowered = [action.partition for action in plan.on_view.compact if action.through < action.after]
     return (
         same_settings(plan, policy),
-        rule("horizons", "No horizon moves back.", "partitions whose horizon would", Same(found=",".join(map(str, lowered)), wanted="")),
-        rule("partitions", "Every partition of the plan was looked at.", "partitions", count("partitions", len(plan.on_view.compact))),
+        rule("horizons", "No horizon moves back.", "partitions with a lower horizon", Same(found=",".join(map(str, lowered)), wanted="")),
+        rule("partitions", "Every partition of the plan was checked.", "partitions", count("partitions", len(plan.on_view.compact))),
         *(rule(column, says, what, total("partitions", column, 0)) for column, says, what in (_WRONG if plan.on_view.compact else ())),
         one_row_of_figures(),
         rule(
             "rows_in",
-            "What went in is the view before and what lies past its horizon, as planned.",
+            "The input is the earlier view and the messages past its horizon, as planned.",
             "messages in",
             figure("rows_in", plan.expected.rows_in),
         ),
-        rule("rows_told", "The engine read as many.", "messages in", figure("rows_in", rows_in)),
+        rule("rows_told", "The engine read as many messages.", "messages in", figure("rows_in", rows_in)),
         rule("rows_kept", "The view has as many messages as the engine says.", "messages in the view", figure("rows_kept", kept)),
         rule(
             "rows_removed",
-            "Every message that went in is in the view, or counted with a reason why it is not.",
+            "Every input message is in the view, or counted with the reason for its absence.",
             "messages not in the view",
             figure("rows_removed", removed),
         ),
         asks_counted(plan),
         limit(
             "much_lost",
-            "No more than the allowed share of the view goes for another reason than a newer message.",
-            "share of the view that goes",
+            "The share of the view removed without a newer message is within the limit.",
+            "removed share of the view",
             Within(frame=FIGURES, column="fraction_lost", minimum=None, maximum=policy.max_removed_fraction, shown_as="share"),
         ),
         limit(
             "emptied",
-            "Some of the view stays.",
+            "Some messages of the view stay.",
             "messages in the view",
             Within(frame=FIGURES, column="rows_kept", minimum=1 if plan.view is not None and plan.view.rows else 0, maximum=None),
         ),

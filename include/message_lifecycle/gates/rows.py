@@ -24,18 +24,18 @@ def rows_suite(plan: Plan, staged: Staged, *reasons: RemovalReason) -> Suite:
     return counted(
         "rows",
         files,
-        "Single messages go from exactly the planned files.",
+        "Single messages are removed from exactly the planned files.",
         "files that lose single messages",
         rule(
             "rows_rows",
-            "Exactly as many single messages go as the plan names.",
-            "single messages that go",
+            "Exactly as many single messages are removed as the plan names.",
+            "single messages removed",
             total("rows", "rows", sum(action.rows for action in removals)),
         ),
-        none_in("rows", "unnamed", "Every single message that goes is named by the plan.", "messages not named", id="rows_named"),
+        none_in("rows", "unnamed", "The plan names every removed single message.", "messages not named", id="rows_named"),
         rule(
             "rows_justified",
-            "The rule that the plan gives as its reason holds for every single message that goes.",
+            "The plan's reason applies to every removed single message.",
             "messages without a reason",
             total("rows", "unjustified", 0)
             if not foreign
@@ -58,14 +58,14 @@ def purged_suite(plan: Plan) -> Suite:
     if not any(action.reason == "purged" for action in plan.on_log.mark):
         return (rule("purged", "No key is purged.", "purges", count("purged", 0)),)
     return (
-        rule("purged", "The keys of all that is purged were looked at.", "purges", count("purged", 1)),
+        rule("purged", "The keys of all purged messages were read.", "purges", count("purged", 1)),
         rule(
             "purged_key",
-            "Everything that a purge takes has one and the same key.",
+            "All messages of a purge have the same key.",
             "keys that lose messages",
             Within(frame="purged", column="keys", minimum=1, maximum=1),
         ),
-        none_in("purged", "keyless", "A purge takes no message without a key.", "files that lose messages without a key"),
+        none_in("purged", "keyless", "A purge removes no message without a key.", "files that lose messages without a key"),
     )
 
 
@@ -80,11 +80,11 @@ def view_removals_suite(plan: Plan) -> Suite:
         rule("view", "The view loses messages of the planned partitions.", "partitions", count("view_removals", len(plan.from_view.mark))),
         rule(
             "view_rows",
-            "Exactly as many messages go from the view as the plan names.",
-            "messages that go from the view",
+            "Exactly as many messages are removed from the view as the plan names.",
+            "messages removed from the view",
             total("view_removals", "rows", sum(action.rows for action in plan.from_view.mark)),
         ),
-        none_in("view_removals", "unnamed", "Each is named by the plan.", "messages not named", id="view_named"),
+        none_in("view_removals", "unnamed", "The plan names each removed message.", "messages not named", id="view_named"),
         none_in("view_removals", "added", "Nothing comes into the view.", "messages that came", id="view_added"),
     )
 
@@ -97,19 +97,19 @@ def outlived_suite(plan: Plan) -> Suite:
     if not plan.past_horizon:
         return ()
     return (
-        rule("outlived", "The keys of what goes from past the horizon were looked at.", "looks", count("outlived", 1)),
+        rule("outlived", "The keys of messages removed past the horizon were read.", "looks", count("outlived", 1)),
         none_in(
             "outlived",
             "in_view",
-            "The view keeps no older message of a key of which one goes that is not compacted yet.",
-            "messages that go before an older one of the view",
+            "The view keeps no older message of a key that loses a message past the horizon.",
+            "messages removed before an older message in the view",
             id="outlived_view",
         ),
         none_in(
             "outlived",
             "in_log",
-            "Nothing goes from past the horizon before an older message of its key.",
-            "messages that go before an older one of the log",
+            "No message past the horizon is removed before an older message of its key.",
+            "messages removed before an older message in the log",
             id="outlived_log",
         ),
     )
@@ -129,7 +129,7 @@ def kept_suite(plan: Plan, policy: Policy, *, enabled: bool = True) -> Suite:
     beyond = sum(rows for reason, rows in plan.expected.removed if is_limit(reason))
     held = sum(entry.rows for entry in plan.held if is_limit(entry.reason))
     return (
-        rule("limits", "The limits were looked at, all groups together.", "rows about limits", count("limits", 1)),
+        rule("limits", "The limits of all groups were checked.", "rows about limits", count("limits", 1)),
         rule(
             "limits_records",
             "No group keeps more messages than max_records.",
@@ -138,19 +138,19 @@ def kept_suite(plan: Plan, policy: Policy, *, enabled: bool = True) -> Suite:
         ),
         rule(
             "limits_bytes",
-            "No group keeps more bytes than max_total_bytes, but for a single message that min_keep keeps.",
+            "No group keeps more bytes than max_total_bytes, except for a single message that min_keep keeps.",
             "most bytes kept of a group",
             Within(frame="limits", column="most_bytes", minimum=0, maximum=limits.max_total_bytes),
         ),
         none_in(
             "limits",
             "within",
-            "Nothing goes by number or size that the limits keep: of each group the next older message would break one.",
-            "messages within the limits that go",
+            "No message within the limits by number or size is removed.",
+            "removed messages within the limits",
         ),
         rule(
             "limits_beyond",
-            "Exactly the messages beyond the limits go, or are held.",
+            "Exactly the messages beyond the limits are removed, or on hold.",
             "messages beyond the limits",
             total("limits", "beyond", beyond + held),
         ),
@@ -175,13 +175,13 @@ def archive_suite(plan: Plan, policy: Policy) -> Suite:
         ),
         rule(
             "archive_rows",
-            "The archive has as many messages as go.",
+            "The archive has as many messages as the plan removes.",
             "messages in the archive",
             total("archive", "rows", plan.expected.removed_rows),
         ),
         rule(
             "archive_same",
-            "The digest of what the archive has is that of what goes.",
+            "The digests of the archived and the removed messages are equal.",
             "files that differ",
             all_are("archive", "same", True),
         ),
@@ -207,7 +207,7 @@ def markers_suite(plan: Plan, staged: Staged, policy: Policy, *, owed: bool = Tr
     always = (
         rule(
             "markers_looked_for",
-            "Markers were looked for where the topic makes them, and nowhere else.",
+            "Markers were searched for only if the topic makes them.",
             "markers",
             Same(
                 found="looked for" if staged.markers is not None else "not looked for", wanted="looked for" if wanted else "not looked for"
@@ -216,7 +216,10 @@ def markers_suite(plan: Plan, staged: Staged, policy: Policy, *, owed: bool = Tr
         rule("markers", "As many markers are staged as were made.", "markers staged", count("markers", made)),
         rule("unmarked", "Every key that the run empties has a marker.", "emptied keys without a marker", count("unmarked", 0)),
         rule(
-            "marked", "The markers are told as one row, where any were looked for.", "rows about all markers", count("marked", int(wanted))
+            "marked",
+            "The markers are one row of figures, if any were searched for.",
+            "rows about all markers",
+            count("marked", int(wanted)),
         ),
     )
     if not wanted:
@@ -225,7 +228,7 @@ def markers_suite(plan: Plan, staged: Staged, policy: Policy, *, owed: bool = Tr
         *always,
         rule(
             "markers_same",
-            "The staged markers are those that were made: topic, key, headers and time, all of them.",
+            "The staged markers are the planned markers: topic, key, headers and time.",
             "digest of the markers",
             all_are("marked", "as_made", True),
         ),
@@ -240,24 +243,24 @@ def markers_suite(plan: Plan, staged: Staged, policy: Policy, *, owed: bool = Tr
         rule(
             "markers_emptied",
             "Each marker's key has no live message left.",
-            "markers of keys that live on",
+            "markers of keys with messages",
             all_are("markers", "emptied", True),
         ),
         rule(
             "markers_single",
             "No key has more than one marker of this run.",
-            "markers beside another of their key",
+            "second markers of a key",
             all_are("markers", "single", True),
         ),
         rule(
             "markers_caused",
-            "Each marker's reason is that of the newest message of its key that goes.",
+            "Each marker has the reason of the newest removed message of its key.",
             "markers with another reason",
             all_are("markers", "caused", True),
         ),
         rule(
             "markers_formed",
-            "Each marker is empty, carries reason, TTL and rollup, and the right time.",
+            "Each marker is empty, and has reason, TTL, rollup and the right time.",
             "markers of another form",
             all_are("markers", "formed", True),
         ),

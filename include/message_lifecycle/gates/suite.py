@@ -90,7 +90,7 @@ class Declared:
 Suite = tuple[Declared, ...]
 
 FIGURES = "figures"
-_ASKS = "questions of the plan"
+_ASKS = "reasons for approval in the plan"
 
 
 def rule(id: str, says: str, what: str, test: Test) -> Declared:
@@ -108,16 +108,16 @@ def asked(id: str, says: str, plan: Plan) -> Declared:
 
 
 def asks_counted(plan: Plan) -> Declared:
-    return rule("asks", "The plan's own questions to a person are counted.", _ASKS, figure("asks", len(plan.asks)))
+    return rule("asks", "The plan's own reasons for approval are counted.", _ASKS, figure("asks", len(plan.asks)))
 
 
 def tightened(plan: Plan) -> Declared:
-    return asked("tightened", "No setting was tightened since a removal was last accepted.", plan)
+    return asked("tightened", "No setting is stricter than its last approved value.", plan)
 
 
 def comes_back(plan: Plan) -> Declared:
     """Return the check that asks a person about an undo, whatever it restores."""
-    return asked("undo", "Nothing comes back without a person's word.", plan)
+    return asked("undo", "An undo needs approval.", plan)
 
 
 def count(frame: str, rows: int, *, named: str | None = None) -> RowCount:
@@ -158,7 +158,7 @@ def _rows_before(plan: Plan, what: str) -> Declared:
 
 def rows_left(what: str, rows: int) -> Declared:
     """Check the number of remaining rows. `what`: the name of one row, like change or message."""
-    return rule("rows_kept", f"Every {what} that does not go is still there.", f"{what}s kept", figure("rows_kept", rows))
+    return rule("rows_kept", f"Every other {what} is still there.", f"{what}s kept", figure("rows_kept", rows))
 
 
 def figures_of_going(plan: Plan, what: str, removed: int) -> Suite:
@@ -171,18 +171,18 @@ def figures_of_return(plan: Plan, what: str) -> Suite:
         one_row_of_figures(),
         _rows_before(plan, what),
         rule("rows_restored", f"As many {what}s come back as planned.", f"{what}s", figure("rows_restored", back)),
-        rule("rows_kept", f"Every {what} that was there stays.", f"{what}s", figure("rows_kept", plan.expected.rows_in + back)),
+        rule("rows_kept", f"Every earlier {what} stays.", f"{what}s", figure("rows_kept", plan.expected.rows_in + back)),
         asks_counted(plan),
     )
 
 
 def nothing_else_differs() -> Declared:
     """Check that no other file differs. Frame `difference`: one row per file."""
-    return rule("difference", "Beside what the plan names nothing differs.", "other files that differ", count("difference", 0))
+    return rule("difference", "Only the planned files differ.", "other files that differ", count("difference", 0))
 
 
 def same_settings(plan: Plan, policy: Policy) -> Declared:
-    says = "The settings judged by are those the plan was made with."
+    says = "The settings are the settings of the plan."
     return rule("policy", says, "hash of the settings", Same(found=policy.hash, wanted=plan.requirements.policy_hash))
 
 
@@ -232,15 +232,13 @@ def holds_suite(plan: Plan) -> Suite:
     if not plan.requirements.heeded:
         return ()
     return (
-        rule("holds", "The legal holds on the topic were looked at.", "looks at holds", count("holds", 1)),
-        none_in(
-            "holds", "unheeded", "The plan heeds every legal hold that stands.", "holds that the plan does not know", id="holds_heeded"
-        ),
+        rule("holds", "The legal holds of the topic were read.", "readings of holds", count("holds", 1)),
+        none_in("holds", "unheeded", "The plan respects every active legal hold.", "holds unknown to the plan", id="holds_heeded"),
         none_in(
             "holds",
             "touched",
-            "Nothing goes that a legal hold may keep.",
-            "messages, segments or documents under a hold that go",
+            "Nothing under a legal hold is removed.",
+            "removed messages, segments or documents under a hold",
             id="holds_untouched",
         ),
     )

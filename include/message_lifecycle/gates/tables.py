@@ -31,11 +31,11 @@ from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.quarantine import files_before_their_age
 
 _NONE_OF_TABLE = (
-    ("found", "No file that any branch, tag or open undo reads holds the key.", "files with the key"),
-    ("files_differ", "Beside the files that are written again none comes or goes.", "files that differ"),
-    ("marks_differ", "Every row that was marked as removed still is, and no other.", "files with other marks"),
-    ("refs_differ", "Every branch and tag is there, and one for each open undo.", "branches and tags that differ"),
-    ("history", "No snapshot that names a file is left beside those of branches and tags.", "snapshots left"),
+    ("found", "No file of a branch, tag or open undo holds the key.", "files with the key"),
+    ("files_differ", "Only the rewritten files change.", "files that differ"),
+    ("marks_differ", "Exactly the rows that were marked as removed are marked.", "files with other marks"),
+    ("refs_differ", "Every branch and tag exists, and one for each open undo.", "branches and tags that differ"),
+    ("history", "Only the snapshots of branches and tags name files.", "snapshots left"),
 )
 
 
@@ -55,22 +55,22 @@ def erasure_suite(plan: Plan, policy: Policy) -> Suite:
         *counted(
             "rewritten",
             sum(1 for _ in plan.erased),
-            "Exactly the planned files are written again.",
+            "Exactly the planned files are rewritten.",
             "files",
-            rule("rewritten_rows", "Exactly as many rows go as the plan names.", "rows that go", rows),
-            none_in("rewritten", "unnamed", "Every row that goes is named by the plan.", "rows not named"),
-            none_in("rewritten", "left", "Every row that the plan names goes.", "rows left"),
-            none_in("rewritten", "changed", "Every other row is as it was, in its order.", "files that differ"),
+            rule("rewritten_rows", "Exactly as many rows are removed as the plan names.", "rows removed", rows),
+            none_in("rewritten", "unnamed", "The plan names every removed row.", "rows not named"),
+            none_in("rewritten", "left", "Every row that the plan names is removed.", "rows left"),
+            none_in("rewritten", "changed", "Every other row is unchanged, in its order.", "files that differ"),
         ),
         *counted(
             "tables",
             len(plan.rewrites),
-            "Every table of the plan was looked at.",
+            "Every table of the plan was checked.",
             "tables",
             *(none_in("tables", column, says, what) for column, says, what in _NONE_OF_TABLE),
         ),
         *figures_of_going(plan, "message", plan.expected.removed_rows),
-        asked("time_travel", "Nothing is lost that could still be read back.", plan),
+        asked("time_travel", "No readable history is lost.", plan),
     )
 
 
@@ -93,14 +93,14 @@ def topic_suite(plan: Plan, policy: Policy) -> Suite:
             len(moves),
             "Exactly the planned tables move.",
             "tables that move",
-            rule("same", "Each of them is the table that was planned for, at its snapshot.", "tables that are others", same),
-            rule("rows", "They hold as many rows as planned, by another reading.", "rows", rows),
+            rule("same", "Each table is the planned table, at its snapshot.", "other tables", same),
+            rule("rows", "The tables have as many rows as planned, by a second reading.", "rows", rows),
         ),
-        rule("taken", "No table has the place of one that moves.", "places that are taken", count("taken", 0)),
+        rule("taken", "No table exists at the target of a move.", "occupied places", count("taken", 0)),
         one_row_of_figures(),
-        rule("holds_none", "No legal hold stands on the topic.", "legal holds", figure("holds", len(plan.requirements.heeded))),
+        rule("holds_none", "The topic has no legal hold.", "legal holds", figure("holds", len(plan.requirements.heeded))),
         asks_counted(plan),
-        asked("topic", "No topic goes, or comes back, without a person's word.", plan),
+        asked("topic", "Deleting or bringing back a topic needs approval.", plan),
     )
 
 
@@ -120,27 +120,27 @@ def reclaim_suite(plan: Plan, policy: Policy) -> Suite:
         *counted(
             "tables",
             len(plan.forgets),
-            "Every table that loses something was looked at." if plan.forgets else "No table loses anything.",
+            "Every table that loses something was checked." if plan.forgets else "No table loses anything.",
             "tables",
-            rule("reachable", "Of every table something stays that can be read.", "tables without anything reachable", reachable),
+            rule("reachable", "Every table keeps something readable.", "tables without anything reachable", reachable),
         ),
-        _none("needed", "No listed file is named by a snapshot, branch or tag that stays.", "listed files that are needed"),
-        _none("missing", "Every file of every snapshot, branch and tag that stays is there.", "needed files that are not there"),
-        _none("young", "No snapshot goes that was the newest within the undo window.", "snapshots too young to go"),
-        _none("pointed", "No branch or tag that stays points at a snapshot that goes.", "branches and tags"),
-        _none("progress", "The newest word of every writer, and all from its branch to it, stays.", "writers that lose their progress"),
-        _none("outside", "Every listed file lies below its table's location, past no link.", "paths outside, or links"),
-        _none("fresh", "No file that nothing names goes before it is old enough.", "files too young to go"),
+        _none("needed", "No kept snapshot, branch or tag names a listed file.", "listed files still needed"),
+        _none("missing", "Every file of every kept snapshot, branch and tag exists.", "needed files that are missing"),
+        _none("young", "No snapshot is removed that was the newest within the undo window.", "snapshots too young to remove"),
+        _none("pointed", "No kept branch or tag points at a removed snapshot.", "branches and tags"),
+        _none("progress", "The newest progress of every writer is kept, with its history.", "writers that lose their progress"),
+        _none("outside", "Every listed file is below its table's location, without a link.", "paths outside, or links"),
+        _none("fresh", "No unnamed file is removed before it is old enough.", "files too young to remove"),
         one_row_of_figures(),
-        rule("snapshots", "As many snapshots go as planned.", "snapshots", figure("snapshots", snapshots)),
+        rule("snapshots", "As many snapshots are removed as planned.", "snapshots", figure("snapshots", snapshots)),
         *_no_more_than_planned(plan),
         limit(
             "much_bytes",
-            "No more than the allowed share of the bytes in the tables' folders goes.",
-            "share of bytes that goes",
+            "The removed share of the bytes in the tables' folders is within the limit.",
+            "removed share of bytes",
             Within(frame=FIGURES, column="fraction_bytes", minimum=None, maximum=policy.max_removed_fraction, shown_as="share"),
         ),
-        asked("tightened", "The undo window was not shortened since a removal was last accepted.", plan),
+        asked("tightened", "The undo window is not shorter than its last approved value.", plan),
     )
 
 
@@ -153,7 +153,7 @@ def _no_more_than_planned(plan: Plan) -> Suite:
     return tuple(
         rule(
             column,
-            f"No more {column} go than planned.",
+            f"No more {column} are removed than planned.",
             f"{column} that go",
             Within(frame=FIGURES, column=column, minimum=0, maximum=maximum),
         )
@@ -177,21 +177,23 @@ def deleted_reclaim_suite(plan: Plan, policy: Policy) -> Suite:
         *counted(
             "tables",
             len(plan.dropped_tables),
-            "Exactly the tables of the deleted topic go.",
-            "tables that go",
-            rule("same", "Each of them is the table that was planned for, as it was, at its location.", "tables that are others", same),
-            rule("window", "The topic cannot be brought back any more, by the ledger's clock.", "topics that can", figure("undoable", 0)),
-            rule("holds_none", "No legal hold stands on the topic.", "legal holds", figure("holds", 0)),
+            "Exactly the tables of the deleted topic are removed.",
+            "tables removed",
+            rule("same", "Each table is the planned table, unchanged, at its location.", "other tables", same),
+            rule("window", "The undo of the topic has ended, by the ledger's clock.", "topics with an undo", figure("undoable", 0)),
+            rule("holds_none", "The topic has no legal hold.", "legal holds", figure("holds", 0)),
         ),
         _none(
-            "outside", "All files of the tables lie below their locations, past no link, with no other table's.", "paths outside, or links"
+            "outside",
+            "All files of the tables are below their locations, without a link, apart from other tables.",
+            "paths outside, or links",
         ),
-        _none("unlisted", "Every file below the tables' locations is listed.", "files that would be left"),
-        _none("fresh", "No file that nothing names goes before it is old enough.", "files too young to go"),
+        _none("unlisted", "Every file below the tables' locations is listed.", "files left over"),
+        _none("fresh", "No unnamed file is removed before it is old enough.", "files too young to remove"),
         one_row_of_figures(),
         *_no_more_than_planned(plan),
         asks_counted(plan),
-        asked("topic", "No topic goes for good without a person's word.", plan),
+        asked("topic", "Removing a topic for good needs approval.", plan),
     )
 
 
@@ -217,16 +219,21 @@ def quarantine_suite(plan: Plan, policy: Policy) -> Suite:
         *counted(
             "going",
             len(plan.selection.files) - len(early),
-            "Exactly the planned files go.",
-            "files that go",
-            rule("going_rows", "Exactly the rows of the planned files go.", "rows that go", total("going", "rows", removed - replayed)),
+            "Exactly the planned files are removed.",
+            "files removed",
+            rule(
+                "going_rows",
+                "Exactly the rows of the planned files are removed.",
+                "rows removed",
+                total("going", "rows", removed - replayed),
+            ),
             rule(
                 "going_old",
-                "Every row that goes has reached its age.",
-                "newest time of what goes",
+                "Every removed row has reached its age.",
+                "newest removed time",
                 Within(frame="going", column="newest_at", minimum=None, maximum=newest_allowed, shown_as="instant"),
             ),
-            rule("going_planned", "Whatever goes is named by the plan.", "files not named", all_are("going", "planned", True)),
+            rule("going_planned", "The plan names every removed file.", "files not named", all_are("going", "planned", True)),
         ),
         *(_replayed_rows(len(early), replayed) if early else ()),
         nothing_else_differs(),
@@ -239,10 +246,10 @@ def _replayed_rows(files: int, rows: int) -> Suite:
     return counted(
         "replayed",
         files,
-        "Exactly the planned files go before their age.",
-        "files that go before their age",
-        rule("replayed_rows", "Exactly the rows of these files go.", "rows that go", total("replayed", "rows", rows)),
-        rule("replayed_planned", "Each of these files is named by the plan.", "files not named", all_are("replayed", "planned", True)),
+        "Exactly the planned files are removed before their age.",
+        "files removed before their age",
+        rule("replayed_rows", "Exactly the rows of these files are removed.", "rows removed", total("replayed", "rows", rows)),
+        rule("replayed_planned", "The plan names each of these files.", "files not named", all_are("replayed", "planned", True)),
         rule("replayed_settled", "Every row of these files was replayed.", "files of other rows", all_are("replayed", "settled", True)),
     )
 
@@ -260,9 +267,9 @@ def quarantine_undo_suite(plan: Plan, policy: Policy) -> Suite:
         same_settings(plan, policy),
         rule("back", "As many files come back as planned.", "files that come back", count("back", len(plan.on_quarantine.files_back))),
         rule("back_rows", "Exactly the rows of the planned files come back.", "rows that come back", total("back", "rows", rows)),
-        rule("back_planned", "Whatever comes back is named by the plan.", "files not named", all_are("back", "planned", True)),
-        rule("back_same", "Every file comes back as it was.", "files that differ", all_are("back", "same", True)),
-        rule("difference", "Beside what comes back nothing differs.", "other files that differ", count("difference", 0)),
+        rule("back_planned", "The plan names every file that comes back.", "files not named", all_are("back", "planned", True)),
+        rule("back_same", "Every file comes back unchanged.", "files that differ", all_are("back", "same", True)),
+        rule("difference", "Only the files that come back differ.", "other files that differ", count("difference", 0)),
         *figures_of_return(plan, "row"),
         comes_back(plan),
     )

@@ -21,7 +21,7 @@ from message_lifecycle.ledger.schema import create, create_scratch, require_curr
 from message_lifecycle.ledger.topics import Documents, TopicState, forget_documents, forget_progress
 from message_lifecycle.ledger.witnesses import Witnesses
 from message_lifecycle.model.errors import LifecycleError, future_as_of, ledger_mismatch
-from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, format_instant
+from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, to_second
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.obligation import OF_TOPIC
 
@@ -138,7 +138,7 @@ class Identity(Part):
         """Raise FutureAsOf if `as_of` is later than the ledger's clock + skew (CLK-1)."""
         now = self.now()
         if as_of > now + skew_us:
-            raise future_as_of(as_of=format_instant(as_of), now=format_instant(now), skew_seconds=skew_us // MICROS_PER_SECOND)
+            raise future_as_of(as_of=to_second(as_of), now=to_second(now), skew_seconds=skew_us // MICROS_PER_SECOND)
 
 
 def _identity(connection: Connection) -> tuple[str, int]:

@@ -41,7 +41,7 @@ from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.codec import invalid_ledger_url, ledger_unavailable
 from message_lifecycle.ledger.tables import FoundRow, Query
 from message_lifecycle.model.errors import TopicBusy, clock_skewed
-from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, format_instant, of_datetime
+from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, of_datetime, to_second
 from message_lifecycle.model.names import TopicName
 
 Clock = Callable[[], Instant]
@@ -196,7 +196,7 @@ class Database:
             now = self.now(connection)
         last = host()  # the answer of a busy server takes its time
         if first > now + self._skew_us or last < now - self._skew_us:
-            raise clock_skewed(host=format_instant(last), ledger=format_instant(now), skew_seconds=self._skew_us // MICROS_PER_SECOND)
+            raise clock_skewed(host=to_second(last), ledger=to_second(now), skew_seconds=self._skew_us // MICROS_PER_SECOND)
 
     def close(self) -> None:
         self.engine.dispose()

@@ -19,7 +19,7 @@ from message_lifecycle.ledger.codec import canonical, settings_from_json
 from message_lifecycle.ledger.database import Part, add_rows, claim_topic, key_of, next_event, put
 from message_lifecycle.ledger.tables import FoundRow
 from message_lifecycle.model.errors import batch_not_open, changed_file, open_batch, repeated_file, unknown_batch
-from message_lifecycle.model.instants import Instant, format_instant
+from message_lifecycle.model.instants import Instant, to_second
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Batch, RefusedBatch, SettledAs, SourceFile, TakenBatch
 from message_lifecycle.model.setting_list import Value
@@ -365,7 +365,7 @@ def _refuse_second(connection: Connection, topic: TopicName) -> None:
     query = select(_batches).where(_batches.c.topic == key_of(topic), _batches.c.state == "open")
     other = connection.execute(query).first()
     if other is not None:
-        raise open_batch(str(topic), other.batch_id, format_instant(other.begun_at))
+        raise open_batch(str(topic), other.batch_id, to_second(other.begun_at))
 
 
 def _not_taken(connection: Connection, topic: TopicName, wanted: dict[str, SourceFile]) -> tuple[SourceFile, ...]:

@@ -18,10 +18,11 @@ from message_lifecycle.ledger.database import Part, add, add_rows, claim_topic, 
 from message_lifecycle.ledger.runs import link, newest_outcomes, write_outcome
 from message_lifecycle.ledger.tables import FoundRow, Query
 from message_lifecycle.model.errors import NotReady, OpenPlan, UnknownPlan, already_answered, ambiguous_plan, void_answer
-from message_lifecycle.model.instants import Instant, format_instant
+from message_lifecycle.model.instants import Instant, to_second
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Approval, GateReport, Outcome, PlanRecord, PlanSummary, Staged
 from message_lifecycle.model.people import person_of
+from message_lifecycle.model.phrases import short
 from message_lifecycle.model.plan import Operation, Plan
 from message_lifecycle.model.plan_state import Event, PlanState, after, judged_as
 
@@ -229,13 +230,13 @@ class Plans(Part):
             if row.approval is not None:
                 first = from_json(Approval, row.approval)
                 if (first.granted, first.by, first.text) != (approval.granted, approval.by, approval.text):
-                    raise already_answered(approval.plan_id, first.granted, first.by, format_instant(first.at))
+                    raise already_answered(approval.plan_id, first.granted, first.by, to_second(first.at))
                 return first
             answered = Event.GRANT if approval.granted else Event.REFUSE
             _require(row, answered)
             standing = from_json(GateReport, row.report).gate_id
             if approval.granted and approval.gate_id not in (None, standing):
-                why = f"it is about gate report {approval.gate_id}, and what is staged now has report {standing}"
+                why = f"it is about gate report {short(approval.gate_id)}, but the staged change has report {short(standing)}"
                 raise void_answer(approval.plan_id, why)
             _move(connection, row, answered, approval=to_json(approval))
         return approval
@@ -469,7 +470,7 @@ def _link(connection: Connection, run: str | None, plan: Plan, plan_id: str, *, 
 def _refuse_second(connection: Connection, topic: TopicName) -> None:
     other = connection.execute(_open_plan_of_topic(), {"of_topic": key_of(topic)}).first()
     if other is not None:
-        raise OpenPlan(str(topic), other.plan_id, format_instant(other.recorded_at))
+        raise OpenPlan(str(topic), other.plan_id, to_second(other.recorded_at))
 
 
 def _locked(connection: Connection, plan_id: str) -> FoundRow:

@@ -30,7 +30,7 @@ from message_lifecycle.model.errors import (
 )
 from message_lifecycle.model.hold import HeldKey, HeldRange, HeldTopic, Hold, What
 from message_lifecycle.model.in_values import InValues
-from message_lifecycle.model.instants import Instant, format_instant
+from message_lifecycle.model.instants import Instant, to_second
 from message_lifecycle.model.names import TopicName, words_of
 from message_lifecycle.model.people import person_of
 from message_lifecycle.model.plan import Operation
@@ -117,7 +117,7 @@ class Holds(Part):
                 word = {"released_by": by, "released_why": why, "released_at": self._database.now(connection), "held_key": None}
                 connection.execute(update(_holds).where(_holds.c.hold_id == found.hold_id).values(**word))
             elif (row.released_by, row.released_why) != (by, why):
-                raise hold_released(found.hold_id, row.released_by, format_instant(Instant(row.released_at)))
+                raise hold_released(found.hold_id, row.released_by, to_second(Instant(row.released_at)))
         return self.hold(found.hold_id)
 
     def set_undone(self, topic: TopicName, plan_id: str, undone_by: str, ranges: Iterable[Range], *, instead_of: str | None = None) -> None:

@@ -12,6 +12,7 @@ from message_lifecycle.model.errors import invalid_hold
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.message import ranges_of, runs_text
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.phrases import short
 
 _INT32_MAX = 2**31 - 1
 SparedBy = Literal["hold", "undone_plan"]
@@ -83,7 +84,7 @@ class Hold:
     @property
     def told(self) -> str:
         """The hold's id, owner and reason, for reports. Never the key."""
-        return f"legal hold {self.hold_id} by {self.placed_by}: {self.why}"
+        return f"legal hold {short(self.hold_id)} by {self.placed_by}: {self.why}"
 
 
 def held_key(hold_id: str, key: bytes) -> HeldKey:

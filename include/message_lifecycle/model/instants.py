@@ -83,6 +83,11 @@ def format_instant(instant: int | None) -> str:
     return moment.isoformat().replace("+00:00", "Z")
 
 
+def to_second(instant: int | None) -> str:
+    """Return the instant for people: as `format_instant`, without the part below a second."""
+    return format_instant(None if instant is None else instant - instant % MICROS_PER_SECOND)
+
+
 # Durations as people write them. Calendar units are missing, because the length of a month depends on the month.
 
 

@@ -20,6 +20,7 @@ from message_lifecycle.model.erasure import BASE64, TABLE_KINDS, ErasureOf, KeyI
 from message_lifecycle.model.in_values import Needle
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.phrases import amount
 from message_lifecycle.model.plan import Expected, Plan, Requirements
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.planning import empty_plan, on_view
@@ -89,9 +90,9 @@ def _change(table: KeyInTable) -> Rewrite:
 def _question(table: KeyInTable) -> str:
     rewritten, rows = sum(file.needed for file in table.files), sum(file.rows for file in table.files)
     return (
-        f"erasure from {TABLE_KINDS[table.table].words}: {rows:,} row(s) of the key in {len(table.files):,} file(s), {rewritten:,} of them written again; its "
-        f"{len(table.snapshots):,} snapshot(s) end now, and with them time travel and every reader of an older snapshot. What can be undone "
-        "today still can be, without these rows"
+        f"erases the key from {TABLE_KINDS[table.table].words}: {amount(rows, 'rows')} in {amount(len(table.files), 'files')}, {rewritten:,} "
+        f"rewritten. Time travel to {amount(len(table.snapshots), 'snapshots')} ends, also for current readers. Earlier removals keep their "
+        "undo, without these rows"
     )
 
 

@@ -10,8 +10,9 @@ from message_lifecycle.model import reasons
 from message_lifecycle.model.change import RemoveFromView, RemoveRows, non_empty
 from message_lifecycle.model.facts import READERS, Facts, Lift, LogState, Progress, ReaderKind, Segment
 from message_lifecycle.model.hold import SparedOffsets
-from message_lifecycle.model.instants import INT64_MAX, MICROS_PER_SECOND, Instant, deadline, duration, format_instant, newest
+from message_lifecycle.model.instants import INT64_MAX, MICROS_PER_SECOND, Instant, deadline, duration, newest, to_second
 from message_lifecycle.model.message import NOTHING, DueRows, Outlived, RowAnswer, ViewState, offsets_of, ranges_of, ranges_text
+from message_lifecycle.model.phrases import amount
 from message_lifecycle.model.plan import Bound, Holder, Plan
 from message_lifecycle.model.reasons import AgeReason
 from message_lifecycle.model.rules import After, Both, Either, Known, Never, Not, Rule
@@ -139,11 +140,11 @@ class Waiting:
 
     def told(self, partition: int) -> str:
         cut, rows = self.cuts.get(partition), self.rows.get(partition, frozenset())
-        parts = [f"from offset {cut} on all waits for it"] if cut is not None else []
-        parts += [f"{len(rows)} message(s) wait for it, the first at offset {min(rows)}"] if rows else []
+        parts = [f"all messages from offset {cut} wait for it"] if cut is not None else []
+        parts += [f"{amount(len(rows), 'messages')} from offset {min(rows)} wait for it"] if rows else []
         if not parts:
             return "nothing waits for it any more"
-        return f"{' and '.join(parts)}; their keys would else show older values, or be lost"
+        return f"{' and '.join(parts)}. Otherwise their keys show older values, or are lost"
 
 
 NOTHING_WAITS = Waiting()
@@ -187,8 +188,8 @@ class Lag:
     def completed(self, made: Plan, outlived: Outlived) -> Plan:
         """Return the plan with its removals from the view and its warnings."""
         warnings = tuple(
-            f"partition {partition}: compaction {_reached(self.view.horizon(partition))}, and {self._told(age)}; what is dead past it goes "
-            "without being compacted (CMP-9)"
+            f"partition {partition}: compaction {_reached(self.view.horizon(partition))}, and {self._told(age)}. Dead messages after it are "
+            "removed without compaction (CMP-9)"
             for partition, age in self.exceeded.items()
         )
         made = replace(made, warnings=(*made.warnings, *warnings), next_due_at=self._next_due(made))
@@ -400,10 +401,10 @@ def _why_live(blocker: Segment | None, expiry_us: int) -> str:
         return "every segment is expired"
     due_at = blocker.expires_at(expiry_us)
     if due_at is None:
-        return "a message without a known append_time: never expired (CLK-4)"
+        return "a message of unknown append_time: never expires (CLK-4)"
     if due_at == INT64_MAX:
-        return "the deadline is beyond the end of time: never due (CLK-3)"
-    return f"its newest message ({format_instant(blocker.newest_at)}) expires at {format_instant(due_at)}"
+        return "its expiry time is out of range: never expires (CLK-3)"
+    return f"newest message ({to_second(blocker.newest_at)}) expires at {to_second(due_at)}"
 
 
 def _late_are_due(segments: Iterable[Segment], policy: Policy, as_of: Instant) -> Instant | None:
@@ -420,9 +421,9 @@ def future_times(log: LogState) -> Iterator[str]:
         if late:
             count, first = sum(segment.late_rows for segment in late), f"{partition}:{late[0].first_late}"
             yield (
-                f"partition {partition}: {count} message(s) have a time later than as_of + clock_skew, the first is {first}. They hold "
-                "nothing behind them, and stay until their own time has come (CLK-4). To correct a time, ingest the message again with the "
-                f"right one; to remove the wrong one: lifecycle message delete {log.topic} {first} --by NAME --why WHY"
+                f"partition {partition}: {amount(count, 'messages')} dated in the future (after as_of + clock_skew), the first at {first}. They "
+                "are ignored for the age of their segment, and kept until their time (CLK-4). To correct one, ingest it again with the right "
+                f"time. Then remove it: lifecycle message delete {log.topic} {first} --by NAME --why WHY"
             )
 
 
@@ -431,6 +432,6 @@ def warnings(segments: tuple[Segment, ...], expiry_us: int) -> Iterator[str]:
     unknown = [segment for segment in segments if segment.newest_at is None and segment.rows and not segment.is_ahead]
     if unknown:
         first = unknown[0].base_offset
-        yield f"partition {segments[0].partition}: {len(unknown)} segment(s) hold a message without a known append_time, the first at offset {first}; they never expire (CLK-4)"
+        yield f"partition {segments[0].partition}: {amount(len(unknown), 'segments')} with a message of unknown append_time never expire, the first at offset {first} (CLK-4)"
     if any(segment.expires_at(expiry_us) == INT64_MAX for segment in segments):
-        yield f"partition {segments[0].partition}: a deadline lies beyond the end of time; such messages never expire (CLK-3)"
+        yield f"partition {segments[0].partition}: an expiry time is out of range. Such messages never expire (CLK-3)"

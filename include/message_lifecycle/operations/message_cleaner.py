@@ -13,6 +13,7 @@ from message_lifecycle.model.facts import READERS, Facts, Segment
 from message_lifecycle.model.hold import Spared, SparedBy, SparedOffsets
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import AskRows, Beyond, DueRows, Place, Reason, RowAnswer, RowQuestion, offsets_of
+from message_lifecycle.model.phrases import amount
 from message_lifecycle.model.plan import Bound, Held, Holder, Plan, Selection
 from message_lifecycle.model.reasons import RemovalReason, of_cleaner, of_limits
 from message_lifecycle.model.rules import Either
@@ -63,7 +64,7 @@ class Budget:
 # A plan of removals from a log: whole segments, then single messages, until the budget is spent (DEL-1, DEL-9, EXP-7).
 
 
-_BUDGET = "the pass took as much as [message_cleaner] allows; the next pass goes on"
+_BUDGET = "the run has reached its limit in [message_cleaner]. The next run continues"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -138,7 +139,7 @@ def removal(
 def silent(readers: Barriers, policy: Policy) -> list[str]:
     """Return a warning for each silent reader (EXP-6)."""
     return [
-        f"consumer {name} has been silent for longer than {policy.text('consumer_expiry')} and keeps nothing any more"
+        f"consumer {name} keeps nothing: it is silent for longer than {policy.text('consumer_expiry')} (consumer_expiry)"
         for name in readers.silent
     ]
 
@@ -153,21 +154,21 @@ def _asks(facts: Facts, policy: Policy, answer: RowAnswer) -> Iterator[str]:
     """Return the reasons that require approval whatever the counts (DEL-3, RET-3)."""
     accepted = policy.values if facts.accepted is None else facts.accepted
     if facts.accepted is None:
-        yield "everything: no earlier run of this topic is known"
+        yield "no earlier run of this topic is recorded"
     for name in policy.tightened_since(accepted):
         yield tightened_text(name, accepted, policy)
     if answer.emptied:
         yield (
-            f"nothing is kept of {answer.emptied} group(s) of retention_scope {policy['retention_scope']}: the newest message alone is "
-            f"larger than max_total_bytes = {policy['max_total_bytes']}; min_keep = 1 would keep it (RET-3)"
+            f"{amount(answer.emptied, 'groups')} of retention_scope {policy['retention_scope']} would keep nothing: the newest message is larger "
+            f"than max_total_bytes = {policy['max_total_bytes']}. Set min_keep = 1 to keep it (RET-3)"
         )
 
 
 def _of_limits(answer: RowAnswer, policy: Policy) -> Iterator[str]:
     if answer.unknown_times and policy.max_age_us is not None:
-        yield f"{answer.unknown_times} message(s) at the most have no known append_time: max_age_seconds takes none of them (RET-2)"
+        yield f"max_age_seconds keeps messages of unknown append_time: up to {answer.unknown_times:,} here (RET-2)"
     if answer.oversized:
-        yield f"min_keep keeps the newest message of {answer.oversized} group(s), each of them larger than max_total_bytes (RET-3)"
+        yield f"min_keep keeps the newest message of {amount(answer.oversized, 'groups')}, although it is larger than max_total_bytes (RET-3)"
 
 
 def _due_times(expired: Iterable[Expired], policy: Policy) -> Iterator[Instant]:
@@ -327,7 +328,7 @@ def _unread(rows: Iterable[DueRows], readers: Barriers) -> Iterator[str]:
             if entry.last_offset >= (reader.bound(entry.partition).offset or 0)
         )
         if unread:
-            yield f"{unread} message(s) go by their own TTL before consumer {reader.name} has read them (TTL-7)"
+            yield f"removes {amount(unread, 'messages')} past their own TTL that consumer {reader.name} has not read (TTL-7)"
 
 
 def _bounds(walks: Mapping[int, Walk], readers: Barriers, partitions: Iterable[int]) -> Iterator[Bound]:

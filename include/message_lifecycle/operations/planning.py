@@ -16,6 +16,7 @@ from message_lifecycle.model.hold import Spared, SparedOffsets, spared_text
 from message_lifecycle.model.instants import Instant, newest
 from message_lifecycle.model.message import DueRows, RowAnswer, ViewState, ranges_of
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.phrases import amount
 from message_lifecycle.model.plan import Expected, Operation, Plan, Requirements, Selection, ViewRequirements
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import Policy, from_to
@@ -53,7 +54,7 @@ def empty_plan_of_log(operation: Operation, facts: Facts, policy: Policy, *, as_
 
 def tightened_text(name: str, before: Mapping[str, Value | None], policy: Policy) -> str:
     """Describe the change of a setting since the last accepted removal."""
-    return f"tightened since the last accepted run: {from_to(name, before, policy.values)}"
+    return f"stricter than the last approved value: {from_to(name, before, policy.values)}"
 
 
 def asks_where_shorter(name: str, policy: Policy, accepted: Mapping[str, Value | None] | None) -> tuple[str, ...]:
@@ -67,15 +68,15 @@ def not_back(what: str, *, taken: int, back: int, present: int) -> Iterator[str]
     """Return warnings about rows that an undo does not restore.
 
     Args:
-        what: The name of one of them: row, message.
+        what: The plural name of them: rows, messages.
         taken: Rows that the plan removed.
         back: Rows that the undo restores.
         present: Rows that the table has again already.
     """
     if present:
-        yield f"{present} {what}(s) that the plan took are there again already"
+        yield f"{amount(present, what)} of the plan are back already"
     if taken > back + present:
-        yield f"{taken - back - present} {what}(s) that the plan took are in no file any more and do not come back"
+        yield f"{amount(taken - back - present, what)} of the plan cannot come back: no file has them"
 
 
 def removal_of(entry: DueRows) -> RemoveRows:

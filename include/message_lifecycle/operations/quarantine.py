@@ -16,6 +16,7 @@ from message_lifecycle.model.hold import SparedBy
 from message_lifecycle.model.instants import Instant, deadline, is_dead, seconds
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import RefusedBatch
+from message_lifecycle.model.phrases import amount, short
 from message_lifecycle.model.plan import Held, Operation, Plan, Selection
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import Policy
@@ -145,7 +146,7 @@ def _held(due: Collection[QuarantineFile], holder: SparedBy, detail: str, since_
 
 
 def _of_holds(holds: Collection[str]) -> str:
-    return f"the topic has legal holds ({', '.join(sorted(holds))}), which may touch its quarantine"
+    return f"legal holds of the topic may concern its quarantine: {', '.join(sorted(holds))}"
 
 
 def _held_by_undo(due: Collection[QuarantineFile], kept_by: Mapping[str, CameBack], since: Since) -> Iterator[Held]:
@@ -156,7 +157,7 @@ def _held_by_undo(due: Collection[QuarantineFile], kept_by: Mapping[str, CameBac
 
 def _unknown(state: QuarantineState) -> tuple[str, ...]:
     files = [file for file in state.files if file.newest_at is None]
-    return (f"{len(files)} files of the quarantine do not tell the age of their rows, and stay",) if files else ()
+    return (f"{amount(len(files), 'files')} of the quarantine kept: the age of their rows is unknown",) if files else ()
 
 
 # The undo of a quarantine removal: the files return as copies and stay until a person releases them (DEL-7, QUA-1).
@@ -171,7 +172,7 @@ def plan_undo(
     return replace(
         _empty_plan("undo", undone.topic, state, policy, heeded, as_of=as_of),
         changes=non_empty(CommitQuarantine(files_back=files, source_id=found.source_id)),
-        warnings=tuple(not_back("row", taken=undone.expected.removed_rows, back=rows, present=found.present)),
-        asks=(f"plan {undone.plan_id} of operation quarantine is taken back: {rows} row(s) come back to the quarantine",),
+        warnings=tuple(not_back("rows", taken=undone.expected.removed_rows, back=rows, present=found.present)),
+        asks=(f"undoes plan {short(undone.plan_id)} (quarantine): brings back {amount(rows, 'rows')}",),
         parent=undone.plan_id,
     )

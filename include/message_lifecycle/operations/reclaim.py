@@ -16,7 +16,8 @@ from dataclasses import dataclass, field, replace
 
 from message_lifecycle.model.change import Change, DropTables, Forget, MovedTable, RemoveFiles
 from message_lifecycle.model.errors import InvalidSetting, undo_window_open
-from message_lifecycle.model.instants import Instant, format_instant
+from message_lifecycle.model.instants import Instant, to_second
+from message_lifecycle.model.phrases import amount, short
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.tables import (
@@ -235,13 +236,13 @@ def _earliest(at: int, other: Instant | None) -> Instant:
 def check(plan_id: str, topic: str, *, until: Instant, now: Instant) -> None:
     """Raise UndoWindowOpen if an undo can still restore the topic, which ends at `until`."""
     if now < until:
-        raise undo_window_open(plan_id, topic, until=format_instant(until), now=format_instant(now))
+        raise undo_window_open(plan_id, topic, until=to_second(until), now=to_second(now))
 
 
 def plan_deleted(facts: DeletedFacts, policy: Policy, *, as_of: Instant) -> Plan:
     """Plan the removal of the whole topic, whatever `max_files` says: after its tables are dropped, nobody would find the rest."""
     topic, log = facts.topic, facts.tables[0].table
-    stays = (*facts.held, *(f"{name} is named by nothing and young: somebody may be about to commit it" for name in _young(facts)))
+    stays = (*facts.held, *(f"{name} is new and in no table, so a writer may still commit it" for name in _young(facts)))
     changes = () if stays else _changes(facts.tables)
     going = [removal for found in facts.tables for removal in removals(found.files)] if changes else []
     size, files = sum(removal.size_bytes for removal in going), sum(len(removal.files) for removal in going)
@@ -253,7 +254,7 @@ def plan_deleted(facts: DeletedFacts, policy: Policy, *, as_of: Instant) -> Plan
         expected=replace(made.expected, removed_bytes=size, bytes_in=size),
         warnings=tuple(f"nothing is reclaimed: {why}" for why in stays),
         asks=(
-            f"topic {topic.topic}, deleted by plan {topic.plan_id}, goes for good: {topic.rows} message(s), {files} file(s)",
+            f"removes deleted topic {topic.topic} for good (plan {short(topic.plan_id)}): {amount(topic.rows, 'messages')}, {amount(files, 'files')}",
             *(f"{reader}, as far as the ledger knows" for reader in facts.readers),
         )
         if changes

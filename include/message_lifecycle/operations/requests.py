@@ -115,15 +115,15 @@ def _missing(request: Request, found: int) -> tuple[str, ...]:
             if not missing:
                 return ()
             if not found:
-                return ("none of the messages that were named is there any more",)
-            return (f"{missing} of the {len(positions)} messages that were named are not there any more",)
+                return ("none of the named messages exists any more",)
+            return (f"{missing} of the {len(positions)} named messages no longer exist",)
         case PurgeKey():
-            return () if found else ("no message of this key is there that the request takes; keys are compared byte by byte",)
+            return () if found else ("no message of this key matches the request. Keys are compared byte by byte",)
         case TruncateLog(partition=partition, before=before):
-            return () if found else (f"no message of partition {partition} is there below offset {before}",)
+            return () if found else (f"partition {partition} has no message below offset {before}",)
         case RemoveRanges():
-            return () if found else ("none of the messages of these offsets is there any more",)
+            return () if found else ("none of the messages at these offsets exists any more",)
         case RemoveNullKeys(partition=partition, first=first, last=last):
-            return () if found else (f"no message without a key is there from offset {first} to {last} of partition {partition}",)
+            return () if found else (f"partition {partition} has no message without a key from offset {first} to {last}",)
         case never:
             assert_never(never)

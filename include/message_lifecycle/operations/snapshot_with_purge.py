@@ -17,6 +17,7 @@ from message_lifecycle.model.change import (
 from message_lifecycle.model.document import DocumentState, DocumentTables, Synced
 from message_lifecycle.model.errors import later_plan, undo_source_gone
 from message_lifecycle.model.instants import Instant, deadline, is_dead
+from message_lifecycle.model.phrases import amount, short
 from message_lifecycle.model.plan import Held, Operation, Plan, SnapshotRequirements
 from message_lifecycle.model.reasons import PurgeReason
 from message_lifecycle.model.setting_list import OWN_SETTINGS, Value
@@ -295,7 +296,7 @@ def _has_base(state: DocumentState, action: SnapshotDocument) -> bool:
 
 def _deactivated(document: str, rows: Iterable[Synced], live: Iterable[Synced]) -> str:
     names = ", ".join(sorted({row.client for row in rows} - {row.client for row in live}))
-    return f"document {document}: silent for longer than client_deactivate_after, keeps nothing any more: {names}"
+    return f"document {document}: these clients are silent for longer than client_deactivate_after, and keep nothing: {names}"
 
 
 def _some(warnings: Sequence[str]) -> list[str]:
@@ -309,7 +310,7 @@ def _tightened(facts: DocumentFacts, policy: Policy, losing: Sequence[SnapshotDo
     if not losing:
         return
     if facts.accepted is None:
-        yield "everything: no earlier run of this topic is known"
+        yield "no earlier run of this topic is recorded"
         return
     for _, documents in sorted(tightened(policy, facts.policies, facts.accepted, facts.accepted_own).items()):
         where, told = documents[0]
@@ -394,10 +395,10 @@ def plan_undo(
             ),
         ),
         # An erasure has replaced the names of documents, so no document is named here.
-        warnings=(f"{gone} document(s) that the plan took from are not there any more and do not come back",) if gone else (),
+        warnings=(f"{amount(gone, 'documents')} of the plan no longer exist and cannot come back",) if gone else (),
         asks=(
-            f"plan {undone.plan_id} of operation {undone.operation} is taken back: {changes} change(s) and {snapshots} snapshot(s) of "
-            f"{len(back)} document(s) come back",
+            f"undoes plan {short(undone.plan_id)} ({undone.operation}): brings back {amount(changes, 'changes')} and "
+            f"{amount(snapshots, 'snapshots')} of {amount(len(back), 'documents')}",
         )
         if back
         else (),

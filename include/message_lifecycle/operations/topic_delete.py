@@ -13,6 +13,7 @@ from message_lifecycle.model.change import DeleteTables, MovedTable, RestoreTabl
 from message_lifecycle.model.errors import later_plan
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.phrases import amount, short
 from message_lifecycle.model.plan import Expected, Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.tables import DeletedTopic, TopicTable
@@ -46,10 +47,10 @@ def plan(
             rows_in=log.rows, removed=(("removed", log.rows),) if log.rows else (), removed_bytes=size, bytes_in=size, segments=0
         ),
         asks=(
-            f"topic {name} is deleted whole: its log of {log.rows} {made.things}{beside}",
+            f"deletes the whole topic {name}: its log of {amount(log.rows, made.things)}{beside}",
             *(f"consumer {consumer} reads it" for consumer in consumers),
-            *(f"replica {replica} copies it, and can copy no more" for replica in replicas),
-            *(f"it holds messages that came back with the undo of plan {plan_id}" for plan_id in undone),
+            *(f"replica {replica} copies it, and would stop" for replica in replicas),
+            *(f"it has messages that the undo of plan {short(plan_id)} brought back" for plan_id in undone),
         ),
     )
 
@@ -78,9 +79,9 @@ def plan_return(
         asks=()
         if found is None
         else (
-            f"topic {deletion.topic}, deleted by plan {deletion.plan_id}, comes back: {found.rows} message(s)",
+            f"brings back topic {deletion.topic}, deleted by plan {short(deletion.plan_id)}: {amount(found.rows, 'messages')}",
             *(
-                f"it may hold the key of erasure request {request}, which is not done: `lifecycle erase run {request}` next"
+                f"it may hold the key of open erasure request {short(request)}. Next: `lifecycle erase run {short(request)}`"
                 for request in erasures
             ),
         ),

@@ -12,9 +12,10 @@ from dataclasses import replace
 from message_lifecycle.model.change import CommitLog, Range, Returning, ReturningView, ReturnToView, non_empty, ranges_in
 from message_lifecycle.model.errors import later_plan, not_published, not_undoable, undo_window_passed
 from message_lifecycle.model.facts import Facts, LogState
-from message_lifecycle.model.instants import Instant, format_instant
+from message_lifecycle.model.instants import Instant, to_second
 from message_lifecycle.model.message import Message, ranges_of
 from message_lifecycle.model.outcome import OutcomeName
+from message_lifecycle.model.phrases import amount, short
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.reasons import REASONS, is_age
 from message_lifecycle.model.settings import Policy
@@ -45,9 +46,7 @@ def check(
         raise not_undoable(plan.plan_id, "its table is another one now: the topic was made anew")
     ended_at = Instant(published_at + undo_window_us)
     if now >= ended_at:
-        raise undo_window_passed(
-            plan.plan_id, published_at=format_instant(published_at), ended_at=format_instant(ended_at), now=format_instant(now)
-        )
+        raise undo_window_passed(plan.plan_id, published_at=to_second(published_at), ended_at=to_second(ended_at), now=to_second(now))
 
 
 def check_later(plan: Plan, found: Returning, later: Iterable[Plan], policy: Policy) -> None:
@@ -142,8 +141,8 @@ def plan(
         expected=replace(made.expected, removed=(("undone", markers),) if markers else ()),
         warnings=() if found is None else tuple(_warnings(found, restored, taken, of_view.gone)),
         asks=(
-            f"plan {undone.plan_id} of operation {undone.operation} is taken back: {restored:,} message(s) come back"
-            + (f", and {to_view:,} to the compacted view" if to_view else ""),
+            f"undoes plan {short(undone.plan_id)} ({undone.operation}): brings back {amount(restored, 'messages')}"
+            + (f" and {to_view:,} in the compacted view" if to_view else ""),
         )
         if changes
         else (),
@@ -152,6 +151,6 @@ def plan(
 
 
 def _warnings(found: Returning, restored: int, taken: int, gone_of_view: int) -> Iterable[str]:
-    yield from not_back("message", taken=taken, back=restored, present=found.present)
+    yield from not_back("messages", taken=taken, back=restored, present=found.present)
     if gone_of_view:
-        yield f"{gone_of_view} message(s) that the plan took from the compacted view are in no file any more and do not come back"
+        yield f"{amount(gone_of_view, 'messages')} of the compacted view cannot come back: no file has them"

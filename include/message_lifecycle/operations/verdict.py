@@ -7,6 +7,7 @@ from typing import Literal, assert_never
 
 from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, duration
 from message_lifecycle.model.outcome import Approval, GateReport, Staged
+from message_lifecycle.model.phrases import short
 from message_lifecycle.model.plan import Plan
 
 _MADE_BY_DECIDE = object()
@@ -59,24 +60,26 @@ def decide(
     if approval is not None and approval.plan_id != plan.plan_id:
         return Withheld(outcome="blocked", reason="the approval belongs to another plan")
     if approval is not None and approval.granted and approval.gate_id not in (None, report.gate_id):
-        told = f"{approval.by} answered for gate report {approval.gate_id}, and what is staged has report {report.gate_id}"
+        told = (
+            f"{approval.by} answered gate report {short(approval.gate_id or '')}, but the staged change has report {short(report.gate_id)}"
+        )
         return Withheld(outcome="lapsed", reason=told)
     match report.judgement:
         case "blocked":
             failed = ", ".join(check.id for check in report.blocking)
             return Withheld(
                 outcome="blocked",
-                reason=f"the gate's checks did not hold or could not be evaluated: {failed or 'fewer evaluated than declared'}",
+                reason=f"gate checks failed or were not evaluated: {failed or 'fewer evaluated than declared'}",
             )
         case "needs_approval":
             if approval is None:
                 limits = "; ".join(check.found for check in report.checks if not check.passed)
                 if now > asked_at + approval_ttl_us:
-                    told = f"nobody answered within {duration(approval_ttl_us / MICROS_PER_SECOND)}: {limits}"
+                    told = f"no answer within {duration(approval_ttl_us / MICROS_PER_SECOND)}: {limits}"
                     return Withheld(outcome="lapsed", reason=told)
                 return Withheld(outcome="needs_approval", reason=limits)
             if approval.at > asked_at + approval_ttl_us:
-                return Withheld(outcome="lapsed", reason=f"{approval.by} answered after the question had lapsed")
+                return Withheld(outcome="lapsed", reason=f"{approval.by} answered after the plan had lapsed")
             if not approval.granted:
                 return Withheld(outcome="refused", reason=f"{approval.by} refused: {approval.text or 'no reason given'}")
         case "passed":

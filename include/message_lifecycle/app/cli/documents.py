@@ -25,6 +25,7 @@ from message_lifecycle.app.cli.screen import Output, Screen, emit, emit_long, wo
 from message_lifecycle.app.rendering import Table, as_json
 from message_lifecycle.app.wording import ROWS, count
 from message_lifecycle.model.names import normalise_name
+from message_lifecycle.model.phrases import amount
 from message_lifecycle.sources.files import unreadable_file
 
 app = typer.Typer(no_args_is_help=True, help="Documents: their changes, snapshots, clients and history.")
@@ -62,8 +63,8 @@ def add(
         newest = add_changes(s, name, changes, epoch=epoch)
     erased = sum(change.document not in newest for change in changes)
     answer = {"topic": name, "changes": len(changes) - erased, "erased": erased, "newest": newest}
-    left_out = f", {count(erased)} left out: their documents were erased and may not come in again" if erased else ""
-    emit(output, answer, [f"{name}: {count(len(changes) - erased)} changes added{left_out}", _NEWEST.of(newest.items())])
+    left_out = f", rejected {count(erased)} of erased documents" if erased else ""
+    emit(output, answer, [f"{name}: added {amount(len(changes) - erased, 'changes')}{left_out}", _NEWEST.of(newest.items())])
 
 
 @app.command()
@@ -116,8 +117,8 @@ def sync(
     s, name = find_topic(ctx, topic)
     given = s.ledger.now() if at is None else instant(at)
     done = documents.sync(s, name, document, client=client, server_seq=seq, at=given, epoch=epoch)
-    has = f"has everything up to {count(done.server_seq)} of epoch {done.epoch}; changes from {count(done.server_seq)} on are kept for it"
-    answer = has if done.server_seq else "has nothing yet, so nothing is kept for it"
+    has = f"has all changes up to {count(done.server_seq)} of epoch {done.epoch}. The topic keeps changes from {count(done.server_seq)} on"
+    answer = has if done.server_seq else "has no change yet, so the topic keeps none for it"
     emit(output, {"topic": name, **as_json(done)}, f"{done.document}: {done.client} {answer}")
 
 
@@ -133,7 +134,7 @@ def detach(
     who = normalise_name(client)
     was_there = documents.detach(s, name, kept, client=who)
     answer = {"topic": name, "document": kept, "client": who, "was_there": was_there}
-    emit(output, answer, f"{kept}: {who} {'keeps nothing any more' if was_there else 'kept nothing'}")
+    emit(output, answer, f"{kept}: {who} {'is removed, and keeps no changes' if was_there else 'was not attached'}")
 
 
 @app.command()
@@ -208,14 +209,14 @@ def alter(
     from message_lifecycle.app.views.documents import AlteredView
 
     if (user is None) is (document is None):
-        raise typer.BadParameter("give --user USER or --document DOCUMENT: one of them")
+        raise typer.BadParameter("give either --user USER, or --document DOCUMENT")
     if user is not None and (owner is not None or no_owner):
-        raise typer.BadParameter("--owner and --no-owner are said of a --document")
+        raise typer.BadParameter("--owner and --no-owner need --document")
     if owner is not None and no_owner:
         raise typer.BadParameter("--owner and --no-owner exclude each other")
     changes = changes_of(settings or [], unset, "NAME=VALUE")
     if not changes and owner is None and not no_owner:
-        raise typer.BadParameter("nothing to change: give NAME=VALUE, --unset NAME or --owner USER")
+        raise typer.BadParameter("no change given. Give NAME=VALUE, --unset NAME or --owner USER")
     s, name = find_topic(ctx, topic)
     if user is not None:
         of = alter_user(s, name, user, changes)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 GRACE_SECONDS = 5.0
-MESSAGE = "what was published stands, and nothing is half done; `lifecycle status` shows the plans that are open"
+MESSAGE = "published changes stay, and no change is half done. Show open plans: `lifecycle status`"
 _JAVA = "message_lifecycle.stores.iceberg.java"
 _TIDY_UP = frozenset(("up", "down", "demo"))
 """Commands that stop the servers they have started. They say what they stop, and take their time."""

@@ -10,9 +10,8 @@ import typer
 from message_lifecycle.app.cli.context import find_topic, services, wiring_of
 from message_lifecycle.app.cli.options import LimitOption, OutputOption, PlanArgument, TopicArgument, argument
 from message_lifecycle.app.cli.screen import Output, emit, working
-from message_lifecycle.app.rendering import Line
 from message_lifecycle.app.wording import count
-from message_lifecycle.model.instants import format_instant
+from message_lifecycle.model.instants import format_instant, to_second
 from message_lifecycle.model.names import TopicName
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ def accept(ctx: typer.Context, topic: TopicArgument, output: OutputOption = Outp
         "ledger": s.ledger.identity()[0],
         "taken_over_from": None if found is None else {"ledger": found[0], "sequence": found[1]},
     }
-    emit(output, answer, f"{name} belongs to this ledger, {answer['ledger']}, from now on")
+    emit(output, answer, f"{name} now belongs to ledger {answer['ledger']}")
 
 
 @app.command()
@@ -69,7 +68,7 @@ def backup(
     """Write the whole ledger to a file; make and keep one after every run."""
     with working("backing up the ledger"):
         made = wiring_of(ctx).ledger().backup(file)
-    _show_backup(output, file, made, "written to")
+    _show_backup(output, file, made, "backed up")
 
 
 @app.command()
@@ -83,7 +82,7 @@ def restore(
 
     with working("restoring the ledger"):
         made = restore_ledger(wiring_of(ctx).ledger_url(), file)
-    _show_backup(output, file, made, "restored from")
+    _show_backup(output, file, made, "restored")
 
 
 @app.command()
@@ -93,7 +92,7 @@ def migrate(ctx: typer.Context, output: OutputOption = Output.text) -> None:
 
     found, reached = migrate_ledger(wiring_of(ctx).ledger_url())
     answer = {"found_version": found, "version": reached}
-    said = f"the ledger is of version {reached}" + ("" if found == reached else f", it was of version {found}" if found else ", it is new")
+    said = f"Ledger version {reached}" + ("" if found == reached else f", migrated from version {found}" if found else ", new")
     emit(output, answer, said)
 
 
@@ -107,5 +106,6 @@ def _show_backup(output: Output, file: Path, made: Backup, what: str) -> None:
         "taken_at": format_instant(head.taken_at),
         "rows": made.counts,
     }
-    said = f"ledger {head.uuid}, number {head.sequence}, as of {answer['taken_at']}, {what} {file}: {count(sum(made.counts.values()))} rows"
-    emit(output, answer, [Line(said, wraps=True)])
+    rows = count(sum(made.counts.values()))
+    facts = {"file": str(file), "ledger": head.uuid, "number": str(head.sequence), "as of": to_second(head.taken_at), "rows": rows}
+    emit(output, answer, [f"Ledger {what}", facts])

@@ -74,7 +74,7 @@ def explain(
     s = services(ctx)
     if at_position is None:
         if _PLAN_ID.fullmatch(subject) is None:
-            raise typer.BadParameter("with a topic, name the message too: lifecycle explain TOPIC PARTITION:OFFSET")
+            raise typer.BadParameter("name the message, too: lifecycle explain TOPIC PARTITION:OFFSET")
         emit(output, plan_page(s, subject))
         return
     partition, offset = position(at_position)

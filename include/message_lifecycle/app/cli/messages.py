@@ -20,7 +20,7 @@ from message_lifecycle.app.cli.screen import Output, emit, emit_line, working
 from message_lifecycle.app.rendering import Notes
 from message_lifecycle.app.wording import text_of
 from message_lifecycle.model.errors import unknown_consumer, unknown_partition
-from message_lifecycle.model.instants import format_instant
+from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName, safe
 
@@ -216,7 +216,7 @@ def read(
     from message_lifecycle.app.reading import read as messages_of
 
     if compacted and consumer is not None:
-        raise typer.BadParameter("--compacted and --consumer exclude each other: what is kept for a consumer is in the log")
+        raise typer.BadParameter("--compacted and --consumer exclude each other")
     earliest = None if since is None else instant(since)
     given = None if at is None else instant(at)
     s, name = find_topic(ctx, topic)
@@ -239,13 +239,14 @@ def read(
 
 
 def _message_view(message: Message) -> dict[str, object]:
-    from message_lifecycle.app.views.state import when
+    def exact(time: Instant | None) -> str | None:
+        return None if time is None else format_instant(time)
 
     return {
         "partition": message.partition,
         "offset": message.offset,
-        "append_time": when(message.append_time),
-        "event_time": when(message.event_time),
+        "append_time": exact(message.append_time),
+        "event_time": exact(message.event_time),
         "key": text_of(message.key),
         "value": text_of(message.value),
         "headers": [[name, text_of(content)] for name, content in message.headers],
@@ -318,7 +319,7 @@ def remove(ctx: typer.Context, topic: TopicArgument, consumer: ConsumerArgument,
     s, name = find_topic(ctx, topic)
     s.topics.describe(name)
     removed = {"topic": str(name), "removed": s.ledger.remove(name, consumer)}
-    emit(output, removed, f"{removed['topic']}: consumer {removed['removed']} keeps nothing any more")
+    emit(output, removed, f"{removed['topic']}: removed consumer {removed['removed']}. It keeps no messages")
 
 
 def _list_consumers(s: Services, name: TopicName, output: Output, *, only: str | None = None) -> None:
@@ -326,7 +327,7 @@ def _list_consumers(s: Services, name: TopicName, output: Output, *, only: str |
 
     found = [entry for entry in consumers_view(s, name) if only in (None, entry.consumer)]
     if not found:
-        emit(output, found, f"{name} has no consumers: nothing is kept for a reader")
+        emit(output, found, f"{name} has no consumers")
         return
     rows = [progress for entry in found for progress in entry.partitions]
     emit(output, found, [ProgressView.table.of(rows), "", Notes([entry.keeps for entry in found])])

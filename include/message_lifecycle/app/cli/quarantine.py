@@ -93,7 +93,7 @@ def accept(
     from message_lifecycle.app.views.refused import SettledView
 
     if not by.strip() or not why.strip():
-        raise typer.BadParameter("--by NAME and --why WHY must not be empty: an acceptance has a name and a reason")
+        raise typer.BadParameter("--by NAME and --why WHY must not be empty")
     s = services(ctx)
     emit(output, SettledView.of(settle(s, TopicName.parse(topic), batch, by=by.strip(), why=why.strip())))
 
@@ -119,7 +119,7 @@ def replay(
     from message_lifecycle.app.views.state import outcome_view
 
     if not by.strip() or not why.strip():
-        raise typer.BadParameter("--by NAME and --why WHY must not be empty: a replay has a name and a reason")
+        raise typer.BadParameter("--by NAME and --why WHY must not be empty")
     s, name = find_topic(ctx, topic)
     asked = Replay(batch_id=batch, by=by.strip(), why=why.strip(), header=header)
     with working(f"{name}: reading refused rows again"):

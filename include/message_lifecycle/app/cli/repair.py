@@ -35,7 +35,7 @@ def repair(
     from message_lifecycle.app.witness import repair as carry_out
 
     if (by is None) != (text is None):
-        raise typer.BadParameter("--by NAME and --why WHY belong together: a repair has a name and a reason")
+        raise typer.BadParameter("--by NAME and --why WHY belong together")
     if (accept_rollback or give_up_tables) and by is None:
         raise typer.BadParameter("--accept-rollback and --give-up-tables need --by NAME and --why WHY")
     s, name = find_topic(ctx, topic)

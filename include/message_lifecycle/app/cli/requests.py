@@ -23,12 +23,13 @@ from message_lifecycle.app.cli.options import (
     word_of,
 )
 from message_lifecycle.app.cli.screen import Output, emit, working
-from message_lifecycle.app.wording import count
+from message_lifecycle.app.rendering import Block
 from message_lifecycle.model.change import QUARANTINE
 from message_lifecycle.model.errors import invalid_hold
 from message_lifecycle.model.hold import HeldRange
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.phrases import amount, short
 from message_lifecycle.model.request import (
     PurgeKey,
     RemoveMessages,
@@ -64,7 +65,7 @@ def delete(
     If the topic makes markers, a key without a remaining message gets a marker with the reason Remove.
     """
     if (batch is None) == (not positions):
-        raise typer.BadParameter("name messages as PARTITION:OFFSET, or a batch with --batch: one of both")
+        raise typer.BadParameter("give either messages as PARTITION:OFFSET, or --batch BATCH")
     if batch is not None:
         return _carry_out(ctx, topic, lambda s, name: _of_batch(s, name, batch), by, text, output)
     request = RemoveMessages(positions=tuple(sorted({position(entry) for entry in positions or ()})))
@@ -75,8 +76,8 @@ def _of_batch(s: Services, name: TopicName, batch_id: str) -> RemoveRanges:
     """Raises UnknownBatch, and InvalidRequest where the batch brought no message, or its offsets are not known."""
     found = s.ledger.taken_batch(name, batch_id)
     if not found.ranges:
-        what = "nobody knows which messages it brought" if found.ranges is None else "it brought no message"
-        raise invalid_request(f"batch {batch_id} of topic {name}: {what}; name messages as PARTITION:OFFSET")
+        what = "its messages are unknown" if found.ranges is None else "it has no messages"
+        raise invalid_request(f"batch {batch_id} of topic {name}: {what}. Name messages as PARTITION:OFFSET")
     return RemoveRanges(ranges=found.ranges)
 
 
@@ -119,7 +120,7 @@ def _partition(s: Services, name: TopicName, given: int | None) -> int:
         return given
     partitions = sorted(s.reader.end_offsets(name))
     if len(partitions) != 1:
-        raise invalid_request(f"topic {name} has {len(partitions)} partitions, each with offsets of its own: name one with --partition")
+        raise invalid_request(f"topic {name} has {len(partitions)} partitions. Name one with --partition")
     return partitions[0]
 
 
@@ -183,8 +184,9 @@ def _release(s: Services, plan: str, by: str, text: str, output: Output) -> int:
         "released_by": released.released_by,
         "text": released.text,
     }
-    said = f"what came back of plan {released.plan_id} was released by {released.released_by} at {answer['released_at']}"
-    emit(output, answer, f"{said}. The next run of {released.topic} may take it again")
+    emit(
+        output, answer, f"Released the messages of plan {short(released.plan_id)}. The next run of {released.topic} may remove them again."
+    )
     return 0
 
 
@@ -277,15 +279,17 @@ def add(
     if first is None and partition is not None:
         raise invalid_hold("partition", partition, "nothing without --from; --from 0 holds all of it")
     s, name = find_topic(ctx, topic)
-    with working(f"{name}: waiting for whoever publishes"):
+    with working(f"{name}: waiting for a running publish"):
         hold = place_hold(s, name, by=by, why=text, key=given, offsets=offsets)
     covered = messages_held(s, hold)
     view = hold_view(hold, covers=covered)
-    said = f"{hold.told}: {view.what} of {name} stays from now on"
+    facts = {"hold": hold.hold_id, "topic": str(name), "keeps": view.what, "by": hold.placed_by, "why": hold.why}
+    now = "" if covered is None else amount(covered, "messages")
+    shown: list[Block] = ["Hold placed", {**facts, "covers now": now}]
     if covered == 0 and not in_advance:
-        emit(output, view, f"{said}. It covers no message now: check it, or release it (`lifecycle hold release {hold.hold_id}`)")
+        emit(output, view, [*shown, f"It covers no message. Check it, or release it: lifecycle hold release {short(hold.hold_id)}"])
         return DIFFERENT
-    emit(output, view, said if covered is None else f"{said}. It covers {count(covered)} message{'s' * (covered != 1)} now")
+    emit(output, view, shown)
     return 0
 
 
@@ -296,7 +300,7 @@ def release(ctx: typer.Context, hold: HoldArgument, by: ByOption, text: TextOpti
     from message_lifecycle.app.views.state import hold_view
 
     released = release_hold(services(ctx), hold, by=by, why=text)
-    emit(output, hold_view(released), f"hold {released.hold_id} on {released.topic} is released by {by.strip()}")
+    emit(output, hold_view(released), f"Released hold {short(released.hold_id)} on {released.topic}. The next run may remove its messages.")
 
 
 @hold_commands.command("list")

@@ -120,7 +120,7 @@ def compact(
     from message_lifecycle.app.views.plans import plan_view
 
     if sum((status, dry_run, anew)) > 1:
-        raise typer.BadParameter("--status, --dry-run and --anew are three different things: give one")
+        raise typer.BadParameter("give only one of --status, --dry-run and --anew")
     approver = approver_of(yes, by)
     s = services(ctx)
     uri = _checked(s, topic)
@@ -130,7 +130,7 @@ def compact(
         emit(output, found)
         return DIFFERENT if found.status == "ERROR" else 0
     at = instant_of(s, as_of)
-    note = None if uri.partition is None else f"partition {uri.partition} was named; {name} is compacted as a whole"
+    note = None if uri.partition is None else f"Compaction covers all partitions of {name}, not only partition {uri.partition}."
     if note and output is Output.text:
         Screen().draw([Line(note, wraps=True)])
     if dry_run:
@@ -223,5 +223,5 @@ def _subject(s: Services, topic: str | None, deleted: str | None) -> tuple[Topic
         deletion = deletion_of(s, deleted)
         return deletion.topic, ReclaimDeleted(plan_id=deletion.plan_id)
     if topic is None or deleted is not None:
-        raise typer.BadParameter("either a topic, or the plan that deleted one: TOPIC or --deleted PLAN")
+        raise typer.BadParameter("give either TOPIC, or --deleted PLAN")
     return TopicName.parse(topic), "reclaim"

@@ -77,5 +77,5 @@ def run(
             ended = "failed" if differences else "ok    "
             screen.draw([Line(f"{ended}  {tried.id}  ({file.name})", style="red" if differences else None), Notes(differences)])
     if output is Output.text:
-        screen.draw([f"{len(loaded) - failed} of {len(loaded)} scenarios held"])
+        screen.draw([f"{len(loaded) - failed} of {len(loaded)} scenarios passed"])
     return DIFFERENT if failed else 0

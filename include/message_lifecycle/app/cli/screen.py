@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from message_lifecycle.app.rendering import ABSENT, Block, Cell, Heading, Line, Notes, Rows, Table, as_json, kind_of
 from message_lifecycle.app.wording import count, size
-from message_lifecycle.model.instants import format_instant
+from message_lifecycle.model.instants import to_second
 from message_lifecycle.model.names import safe
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 # Wide enough that nothing is ever wrapped in a file or a pipe.
 _UNWRAPPED = 10_000
-# Narrower terminals get times to the minute, so that tables keep their shape.
-_ROOM_FOR_SECONDS = 110
+# Narrower terminals get times to the minute and fewer columns, so that tables keep their shape.
+_WIDE = 110
 _INSTANT = re.compile(r"\b(\d{4}-\d\d-\d\d)T(\d\d:\d\d)[\d:.]*Z")
 _NUMBERS: Mapping[str, Callable[[int], str]] = {"Count": count, "Number": str, "Size": size}
 
@@ -138,13 +138,14 @@ class Screen:
             return
         if table.title:
             self._heading(table.title)
-        cells = [[self._cell(row, value) for value in table.columns.values()] for row in rows[: table.most]]
+        columns = {header: cell for header, cell in table.columns.items() if self.console.width >= _WIDE or header not in table.wide}
+        cells = [[self._cell(row, value) for value in columns.values()] for row in rows[: table.most]]
         grid = self._grid(header_style="dim")
-        for number, header in enumerate(table.columns):
+        for number, header in enumerate(columns):
             is_number = header in table.right or any(row[number][1] in _NUMBERS for row in cells)
-            gives_way = header in (table.wrap or [*table.columns][-1:])
+            gives_way = header in (table.wrap or [*columns][-1:])
             grid.add_column(header, justify="right" if is_number else "left", no_wrap=not gives_way, overflow="fold")
-        absent = [table.absent.get(header, "") for header in table.columns]
+        absent = [table.absent.get(header, "") for header in columns]
         self._print(grid, [[text or nothing for (text, _), nothing in zip(row, absent, strict=True)] for row in cells])
         if table.most is not None and len(rows) > table.most:
             self._line(f"... and {len(rows) - table.most:,} more; --output json has all")
@@ -159,12 +160,12 @@ class Screen:
             if found is None or found is ABSENT:
                 return "", kind
         if kind == "Instant":
-            return self._timed(format_instant(found)), kind
+            return self._timed(to_second(found)), kind
         return _NUMBERS[kind](found) if kind in _NUMBERS else str(found), kind
 
     def _timed(self, text: str) -> str:
         """Shorten the times in a cell if there is little room."""
-        return text if self.console.width >= _ROOM_FOR_SECONDS else _INSTANT.sub(r"\1 \2", text)
+        return text if self.console.width >= _WIDE else _INSTANT.sub(r"\1 \2", text)
 
     def _grid(self, header_style: str | None = None) -> Grid:
         from rich.table import Table as Grid

@@ -24,9 +24,9 @@ from message_lifecycle.app.cli.options import (
 )
 from message_lifecycle.app.cli.screen import Output, emit, working
 from message_lifecycle.app.rendering import ABSENT, as_json
-from message_lifecycle.app.wording import SHORT
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
+from message_lifecycle.model.phrases import amount, short
 
 if TYPE_CHECKING:
     from message_lifecycle.app.services import Services
@@ -95,8 +95,8 @@ def stage(ctx: typer.Context, plan: PlanArgument, output: OutputOption = Output.
     with working("staging"):
         staged = steps.stage(s, plan_id)
     answer = {"plan_id": plan_id, "branch": staged.branch, "snapshot_id": staged.snapshot_id}
-    where = f"branch {staged.branch}, snapshot {staged.snapshot_id}" if staged.branch else "the plan is empty, there is nothing to stage"
-    emit(output, answer, f"staged plan {plan_id}: {where}. Next: lifecycle mark {plan_id[:SHORT]}")
+    where = {"branch": staged.branch, "snapshot": str(staged.snapshot_id) if staged.branch else None}
+    emit(output, answer, [f"Staged plan {short(plan_id)}", where, f"Next: lifecycle mark {short(plan_id)}"])
 
 
 def mark(ctx: typer.Context, plan: PlanArgument, output: OutputOption = Output.text) -> None:
@@ -107,8 +107,8 @@ def mark(ctx: typer.Context, plan: PlanArgument, output: OutputOption = Output.t
     with working("looking for keys without a message"):
         staged = steps.mark(s, plan_id)
     answer = {"plan_id": plan_id, "markers": None if staged.markers is None else staged.markers.count, "snapshot_id": staged.snapshot_id}
-    said = "the topic makes no markers" if staged.markers is None else f"{staged.markers.count} markers"
-    emit(output, answer, f"plan {plan_id}: {said}. Next: lifecycle gate {plan_id[:SHORT]}")
+    said = "the topic makes no markers" if staged.markers is None else amount(staged.markers.count, "markers")
+    emit(output, answer, [f"Plan {short(plan_id)}: {said}", f"Next: lifecycle gate {short(plan_id)}"])
 
 
 def gate(ctx: typer.Context, plan: PlanArgument, output: OutputOption = Output.text) -> int:
@@ -130,26 +130,28 @@ def approve(
     by: ByOption,
     text: TextOption,
     report: Annotated[
-        str | None, typer.Option(metavar="ID", help="The gate report that you have read; where another stands by now, nothing is approved.")
+        str | None,
+        typer.Option(metavar="ID", help="The gate report that you have read. If a newer report exists, the command approves nothing."),
     ] = None,
     output: OutputOption = Output.text,
 ) -> None:
-    """Approve a plan that the gate left to a person, as its report judged it. A change of settings since makes the approval void."""
+    """Approve a pending plan and its gate report. A later change of settings makes the approval void."""
     from message_lifecycle.app.views.state import goes_on
 
     answer = _answer(ctx, plan, granted=True, by=by, text=text, report=report)
     following = goes_on(answer["plan_id"], answer["operation"], answer["topic"])
-    emit(output, answer, f"plan {answer['plan_id']} is approved by {answer['by']}, as gate report {answer['gate_id']}. Next: {following}")
+    said = f"Approved plan {short(answer['plan_id'])}"
+    emit(output, answer, [said, {"by": answer["by"], "gate report": answer["gate_id"]}, f"Next: {following}"])
 
 
 def refuse(ctx: typer.Context, plan: PlanArgument, by: ByOption, text: TextOption, output: OutputOption = Output.text) -> None:
     """Refuse a plan, so that it removes nothing."""
     answer = _answer(ctx, plan, granted=False, by=by, text=text)
-    emit(output, answer, f"plan {answer['plan_id']} is refused by {answer['by']}; nothing of it was removed")
+    emit(output, answer, [f"Refused plan {short(answer['plan_id'])}. Nothing was removed.", {"by": answer["by"]}])
 
 
 def publish(ctx: typer.Context, plan: PlanArgument, output: OutputOption = Output.text) -> int:
-    """Publish a judged plan: make its changes visible, each in one commit."""
+    """Publish a plan after its gate: make the change visible, in one commit for each table."""
     from message_lifecycle.app import steps
 
     s = services(ctx)
@@ -160,11 +162,11 @@ def publish(ctx: typer.Context, plan: PlanArgument, output: OutputOption = Outpu
     if isinstance(result, Outcome):
         return ended(output, result, recorded.things)
     answer: dict[str, object] = {"plan_id": plan_id, "snapshot_id": None, "removed": {}}
-    said = f"plan {plan_id} removes nothing: there is nothing to commit"
+    said = f"Plan {short(plan_id)} removes nothing, so there is no commit."
     if result is not None:
         answer |= {"snapshot_id": result.snapshot_id, "removed": dict(result.removed)}
-        said = f"published plan {plan_id} as snapshot {result.snapshot_id}"
-    emit(output, answer, f"{said}. Next: lifecycle verify {plan_id[:SHORT]}")
+        said = f"Published plan {short(plan_id)} as snapshot {result.snapshot_id}."
+    emit(output, answer, [said, f"Next: lifecycle verify {short(plan_id)}"])
     return 0
 
 

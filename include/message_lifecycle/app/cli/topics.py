@@ -26,9 +26,10 @@ from message_lifecycle.app.cli.options import (
 )
 from message_lifecycle.app.cli.repair import repair
 from message_lifecycle.app.cli.screen import Output, emit, working
-from message_lifecycle.app.wording import NO_TOPICS, SHORT, count
+from message_lifecycle.app.wording import NO_TOPICS
 from message_lifecycle.model.errors import BadInput, InvalidSetting
 from message_lifecycle.model.names import TopicName, normalise_name
+from message_lifecycle.model.phrases import amount, short
 from message_lifecycle.model.setting_list import Value
 
 app = typer.Typer(no_args_is_help=True, help="Make topics, set when their messages go, look at them.")
@@ -117,9 +118,9 @@ def alter(
 
     changes = changes_of(settings, unset, "--set")
     if not changes and accept is None:
-        raise typer.BadParameter("nothing to change: give --set NAME=VALUE or --unset NAME")
+        raise typer.BadParameter("no change given. Give --set NAME=VALUE or --unset NAME")
     if (accept is None) != (by is None) or accept == "" or by == "":
-        raise typer.BadParameter("--accept TEXT and --by NAME belong together: a person's word has a name")
+        raise typer.BadParameter("--accept WHY and --by NAME belong together")
     s, name = find_topic(ctx, topic)
     before = policy_of(s, name)
     alter_topic(s, name, changes, accept=(by, accept) if by is not None and accept is not None else None)
@@ -147,7 +148,7 @@ def copy(ctx: typer.Context, topic: TopicArgument, output: OutputOption = Output
     with working(f"{name}: copying"):
         done = copy_topic(s, name)
     doubled = "" if done.span_seconds is None else f"; {span_doubled(done.span_seconds)}"
-    emit(output, done, f"{name}: {count(done.messages)} new messages copied from {done.origin}{doubled}")
+    emit(output, done, f"{name}: copied {amount(done.messages, 'new messages')} from {done.origin}{doubled}")
 
 
 @app.command("view")
@@ -201,7 +202,7 @@ def delete(ctx: typer.Context, topic: TopicArgument, by: ByOption, text: TextOpt
         outcome = delete_topic(s, name, by=word[1], text=word[2])
     if outcome.plan_id is None:
         return ended(output, outcome)
-    back = f"To bring it back: lifecycle undo {outcome.plan_id[:SHORT]} --by NAME --why WHY"
+    back = f"Undo: lifecycle undo {short(outcome.plan_id)} --by NAME --why WHY"
     return ended(output, outcome, s.ledger.record(outcome.plan_id).plan.things, then=back)
 
 

@@ -21,10 +21,11 @@ from message_lifecycle.gates.suite import Suite
 from message_lifecycle.model.errors import CompactedTableMissing, horizon_beyond_log
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.hold import Hold
-from message_lifecycle.model.instants import Instant, format_instant
+from message_lifecycle.model.instants import Instant, to_second
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.obligation import Look, Owed
 from message_lifecycle.model.outcome import PlanRecord, Published, Staged
+from message_lifecycle.model.phrases import amount
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.setting_list import check_messages
 from message_lifecycle.model.settings import Policy
@@ -47,8 +48,8 @@ class Compaction(Operation):
         """Return the topics of messages. Named topics all count, whether or not their settings ask for compaction."""
         return names if named else of_messages(s, names)
 
-    def success_text(self, gone: str, rows: int, restored: int, things: str) -> str:
-        return f"compacted, left out {gone or 'nothing'}"
+    def success_text(self, rows: int, restored: int, things: str) -> str:
+        return f"compacted, left out {amount(rows, things) if rows else 'nothing'}"
 
     def due(self, s: Services, name: TopicName, asked: DueContext) -> Due:
         policy = policy_of(s, name)
@@ -68,7 +69,7 @@ class Compaction(Operation):
         new, due = _new_bytes(facts), compaction.is_due(facts.view, policy, as_of=asked.as_of)
         if not due and not asked.named and (few := _too_few(new, policy)):
             return Due(topic=name, due=False, reason=few)
-        since = "" if made.due_since is None else f" since {format_instant(made.due_since)}"
+        since = "" if made.due_since is None else f" since {to_second(made.due_since)}"
         reason = f"{sum(tail.rows for tail in facts.tails)} messages, {new} bytes, are new"
         reason += f"; in the view messages may be due{since}" if due else ""
         return asked.due_unless_blocked(made, reason)
@@ -101,7 +102,7 @@ class Compaction(Operation):
         return f"leave {going:,} of {plan.expected.rows_in:,} messages out of the compacted view?"
 
     def where(self, plan: Plan) -> str:
-        return "from the compacted view and what is new to it; the log itself stays as it is"
+        return "from the compacted view only (the log keeps them)"
 
     def touched(self, s: Services, plan: Plan, staged: Staged, holds: Sequence[Hold]) -> int:
         return sparing.touched_by_compaction(s, plan, holds)

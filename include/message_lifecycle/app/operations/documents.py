@@ -41,6 +41,7 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.obligation import Look, Owed
 from message_lifecycle.model.outcome import Check, DueState, PlanRecord, Published, Staged
+from message_lifecycle.model.phrases import amount
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import UndoPlan
 from message_lifecycle.model.settings import Policy
@@ -124,7 +125,7 @@ class SnapshotWithPurge(OfDocuments):
 
     def where(self, plan: Plan) -> str:
         purged = sum(action.purged > 0 for action in plan.on_snapshots.documents)
-        return f"of {purged:,} document(s), each covered by a snapshot that is proved"
+        return f"of {amount(purged, 'documents')}, each covered by a checked snapshot"
 
     def lines(self, plan: Plan, going: questions.Removed, failed: Sequence[Check]) -> list[str]:
         return questions.of_documents(plan, self.where(plan), going, failed)
@@ -218,7 +219,7 @@ class UndoOfDocuments(Undo, OfDocuments):
     def detail_text(self, plan: Plan) -> str:
         if not plan.documents_back:
             return ""
-        return f"{plan.restored_rows} change(s) and {plan.restored_snapshots} snapshot(s) came back"
+        return f"brought back {amount(plan.restored_rows, 'changes')} and {amount(plan.restored_snapshots, 'snapshots')}"
 
 
 def going(plan: Plan, staged: Staged | None) -> list[SnapshotDocument]:

@@ -22,6 +22,7 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import offsets_of
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import PlanRecord, Published, Staged
+from message_lifecycle.model.phrases import amount
 from message_lifecycle.model.plan import Plan, Requirements
 from message_lifecycle.model.request import EraseKey
 from message_lifecycle.model.settings import Policy
@@ -116,9 +117,12 @@ class Erasure(Operation):
             keep(s, plan, found)
         return wrong
 
+    def success_text(self, rows: int, restored: int, things: str) -> str:
+        return f"erased {amount(rows, things)}"
+
     def detail_text(self, plan: Plan) -> str:
         refused = rows_erased(plan, "quarantine")
-        return f"{refused:,} refused row(s) of the key were erased from the quarantine" if refused else ""
+        return f"erased {amount(refused, 'refused rows')} of the key from the quarantine" if refused else ""
 
     def look_again(self, s: Services, plan: Plan) -> tuple[Plan | None, list[str]]:
         """Search again if the key was found nowhere, and record the search as the receipt. Raises TopicBusy."""

@@ -25,6 +25,7 @@ from message_lifecycle.model.message import NONE_OUTLIVED, RowAnswer, RowQuestio
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.obligation import Look, ObligationKind, Owed
 from message_lifecycle.model.outcome import DueState, Outcome, PlanRecord, Published, Staged
+from message_lifecycle.model.phrases import amount, short
 from message_lifecycle.model.plan import Held, Plan
 from message_lifecycle.model.reasons import is_age, is_limit, of_obligation
 from message_lifecycle.model.request import PurgeKey, RemoveNullKeys, RemoveRanges, Request, TruncateLog, span_of
@@ -101,7 +102,7 @@ class OfMessages(Operation):
     def on_close(self, s: Services, plan: Plan) -> str:
         if not (self.comes_between(plan) and changes.is_halfway(s, plan)):
             return ""
-        return f"The compacted view is without what it took from there: `lifecycle undo {plan.plan_id}` brings that back"
+        return f"The plan has changed only the compacted view. To restore it: `lifecycle undo {short(plan.plan_id)}`"
 
 
 def facts_of(s: Services, log: LogState, view: ViewState | None = None) -> Facts:
@@ -211,7 +212,9 @@ class MessageCleaner(Cleaning):
         if made.is_empty:
             due.note_due(s, made, marker)
             return Due(topic=name, due=False, reason=not_before(made.next_due_at), waits=disabled or bool(made.held))
-        return asked.due_unless_blocked(made, f"{made.expected.removed_rows} messages in {made.expected.segments} segments can go")
+        return asked.due_unless_blocked(
+            made, f"{amount(made.expected.removed_rows, 'messages')} in {amount(made.expected.segments, 'segments')} due"
+        )
 
     def plan_of_log(self, s: Services, log: LogState, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
         return _plan(s, facts_of(s, log), policy, as_of=as_of)
@@ -247,7 +250,7 @@ class Retention(Cleaning):
         made = self.preview(s, name, self.name, as_of=asked.as_of)
         if made.is_empty:
             return Due(topic=name, due=False, reason=not_before(made.next_due_at), waits=bool(made.held))
-        return asked.due_unless_blocked(made, f"{made.expected.removed_rows} messages lie beyond its limits")
+        return asked.due_unless_blocked(made, f"{amount(made.expected.removed_rows, 'messages')} beyond its limits")
 
     def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
         return retention_suite(plan, staged, policy)
@@ -491,14 +494,16 @@ class MarkerGeneration(OfMessages):
         made = self.preview(s, name, self.name, as_of=asked.as_of)
         if not made.is_empty:
             return Due(
-                topic=name, due=True, reason=f"another writer removed messages in {len(made.on_log.sweep)} snapshot(s) since the last sweep"
+                topic=name,
+                due=True,
+                reason=f"another writer removed messages in {amount(len(made.on_log.sweep), 'snapshots')} since the last sweep",
             )
         if not policy_of(s, name).cleaner_enabled:  # the markers stay owed, so do not record the sweep
-            return Due(topic=name, due=False, reason="nothing is marked while [message_cleaner] enabled = false", waits=True)
+            return Due(topic=name, due=False, reason="no markers while [message_cleaner] enabled = false", waits=True)
         snapshot_id = made.requirements.snapshot_id
         if snapshot_id is not None and snapshot_id != s.ledger.swept(name):
             s.ledger.set_swept(name, snapshot_id)
-        return Due(topic=name, due=False, reason="; ".join(made.warnings) or "nobody else has removed messages")
+        return Due(topic=name, due=False, reason="; ".join(made.warnings) or "no other writer has removed messages")
 
     def plan_of_log(self, s: Services, log: LogState, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
         since = s.ledger.swept(log.topic)

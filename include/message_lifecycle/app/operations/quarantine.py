@@ -17,10 +17,11 @@ from message_lifecycle.gates.tables import quarantine_suite, quarantine_undo_sui
 from message_lifecycle.model.change import QUARANTINE
 from message_lifecycle.model.errors import undo_source_gone
 from message_lifecycle.model.hold import Hold
-from message_lifecycle.model.instants import Instant, format_instant
+from message_lifecycle.model.instants import Instant, to_second
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.obligation import Look, Owed
 from message_lifecycle.model.outcome import PlanRecord, Published, RefusedBatch, Staged
+from message_lifecycle.model.phrases import amount
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import UndoPlan
 from message_lifecycle.model.settings import Policy
@@ -58,7 +59,7 @@ class Quarantine(OfQuarantine):
         made = self.preview(s, name, self.name, as_of=asked.as_of)
         if made.is_empty:
             held = "; ".join(entry.detail for entry in made.held)
-            later = "" if made.next_due_at is None else f"; the next rows go at {format_instant(made.next_due_at)}"
+            later = "" if made.next_due_at is None else f"; the next rows go at {to_second(made.next_due_at)}"
             return Due(topic=name, due=False, reason=held or f"no quarantine row has reached its age{later}", waits=bool(held))
         why = "have reached their age" + (" or were replayed" if "quarantine_replayed" in dict(made.expected.removed) else "")
         reason = f"{made.expected.removed_rows} quarantine rows in {len(made.selection.files)} files {why}"
@@ -88,7 +89,7 @@ class Quarantine(OfQuarantine):
         return f"remove {going:,} of {plan.expected.rows_in:,} rows of the quarantine?"
 
     def where(self, plan: Plan) -> str:
-        return f"{len(plan.selection.files):,} whole file(s) of the quarantine"
+        return f"{amount(len(plan.selection.files), 'whole files')} of the quarantine"
 
     def record_effects(self, s: Services, plan: Plan, staged: Staged | None) -> None:
         """Record the quarantine's age as accepted. A plan that removes only replayed rows accepts no age."""

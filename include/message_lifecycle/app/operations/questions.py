@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from message_lifecycle.model.instants import format_instant
+from message_lifecycle.model.instants import to_second
 from message_lifecycle.model.outcome import Check
+from message_lifecycle.model.phrases import amount, short
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import size
 
@@ -18,9 +19,9 @@ def of_messages(plan: Plan, where: str, going: Removed, failed: Sequence[Check])
     return [
         first_line(plan, where, going),
         "",
-        *(f"* why you are asked: {limit}" for limit in limits(plan, failed)),
+        *(f"* why approval: {limit}" for limit in limits(plan, failed)),
         *(f"* reason: {count:,} by {reason}" for reason, count in going),
-        *(f"* stays: {entry.rows:,} overdue {held.format(entry.partition)}: {_plain(entry.detail)}" for entry in plan.held),
+        *(f"* on hold: {entry.rows:,} due {held.format(entry.partition)}: {_plain(entry.detail)}" for entry in plan.held),
         *(f"* note: {_plain(warning)}" for warning in plan.warnings),
         last_line(plan),
     ]
@@ -28,13 +29,13 @@ def of_messages(plan: Plan, where: str, going: Removed, failed: Sequence[Check])
 
 def of_documents(plan: Plan, where: str, going: Removed, failed: Sequence[Check]) -> list[str]:
     """Return the lines without any document's name. Airflow keeps the question, and an erasure reaches only the ledger."""
-    told = [("question", plan.asks), ("held document", plan.held), ("note", plan.warnings)]
+    told = [("reasons for approval", plan.asks), ("documents on hold", plan.held), ("warnings", plan.warnings)]
     return [
         first_line(plan, where, going),
         "",
-        *(f"* why you are asked: not so: {check.says}" for check in failed),
+        *(f"* why approval: not true: {check.says}" for check in failed),
         *(f"* reason: {count:,} by {reason}" for reason, count in going),
-        *(f"* {len(entries):,} {what}(s), in words: `lifecycle ledger show {plan.plan_id}`" for what, entries in told if entries),
+        *(f"* {amount(len(entries), what)}: `lifecycle ledger show {short(plan.plan_id)}`" for what, entries in told if entries),
         last_line(plan),
     ]
 
@@ -42,12 +43,12 @@ def of_documents(plan: Plan, where: str, going: Removed, failed: Sequence[Check]
 def of_space(plan: Plan, lost: str, failed: Sequence[Check]) -> list[str]:
     """Return the question about freeing space. `lost`: a sentence about the data that cannot come back afterwards."""
     return [
-        f"**{plan.topic}**: {question_of_space(plan)} {lost}, judged as of {format_instant(plan.as_of)}.",
+        f"**{plan.topic}**: {question_of_space(plan)} {lost}, as of {to_second(plan.as_of)}.",
         "",
-        *(f"* why you are asked: {limit}" for limit in limits(plan, failed)),
-        *(f"* {len(action.snapshots):,} snapshots of {action.table or 'the log'}" for action in plan.forgets),
+        *(f"* why approval: {limit}" for limit in limits(plan, failed)),
+        *(f"* {amount(len(action.snapshots), 'snapshots')} of {action.table or 'the log'}" for action in plan.forgets),
         *(
-            f"* {len(r.files):,} files of {change.table or 'the log'}: {r.role}, {size(r.size_bytes)}"
+            f"* {amount(len(r.files), 'files')} of {change.table or 'the log'}: {r.role}, {size(r.size_bytes)}"
             for change in plan.forgets
             for r in change.files
         ),
@@ -57,21 +58,22 @@ def of_space(plan: Plan, lost: str, failed: Sequence[Check]) -> list[str]:
 
 def question_of_space(plan: Plan) -> str:
     files = sum(len(removal.files) for removal in plan.file_removals)
-    return f"remove {files:,} files of {size(plan.expected.removed_bytes)} for good?"
+    return f"remove {amount(files, 'files')} of {size(plan.expected.removed_bytes)} for good?"
 
 
 def first_line(plan: Plan, where: str, going: Removed) -> str:
     """Return the line with the size of the removal, in counts and in shares of messages and bytes."""
     rows, expected = sum(count for _, count in going), plan.expected
     share = f" ({percent(rows, expected.rows_in)})" if rows and expected.rows_in else ""
-    return f"**{plan.topic}**: {rows:,} of {expected.rows_in:,} {plan.things} would go{share}{_bytes(plan)}, {where}, judged as of {format_instant(plan.as_of)}."
+    removal = f"removes {rows:,} of {amount(expected.rows_in, plan.things)}{share}{_bytes(plan)}"
+    return f"**{plan.topic}**: {removal}, {where}, as of {to_second(plan.as_of)}."
 
 
 def _bytes(plan: Plan) -> str:
     """Return the size in bytes. Empty for removals without bytes of their own: returning rows, and rows that a view leaves out."""
     gone, there = plan.expected.removed_bytes, plan.expected.bytes_in
     if gone is None:
-        return ", how many bytes is not known"
+        return ", of unknown size"
     return f", {size(gone)} of {size(there)} ({percent(gone, there)})" if gone and there else ""
 
 
@@ -84,7 +86,7 @@ def percent(part: int, whole: int) -> str:
 
 
 def last_line(plan: Plan) -> str:
-    return f"* plan: `{plan.plan_id}`; {plan.things} that arrived after it was made are not touched"
+    return f"* plan: `{plan.plan_id}`; newer {plan.things} are not affected"
 
 
 def limits(plan: Plan, failed: Sequence[Check]) -> list[str]:

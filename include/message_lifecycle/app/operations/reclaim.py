@@ -27,7 +27,7 @@ from message_lifecycle.model.errors import (
     files_left,
     not_deletable,
 )
-from message_lifecycle.model.instants import Instant, format_instant
+from message_lifecycle.model.instants import Instant, to_second
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.obligation import Look, Owed
 from message_lifecycle.model.outcome import Check, Outcome, PlanRecord, Published, Staged
@@ -92,7 +92,7 @@ class DeletedReclaim(OfSpace):
         return deleted_reclaim_suite(plan, policy)
 
     def lines(self, plan: Plan, going: questions.Removed, failed: Sequence[Check]) -> list[str]:
-        return questions.of_space(plan, "They are all that is left of the topic that was deleted", failed)
+        return questions.of_space(plan, "The deleted topic cannot come back afterwards", failed)
 
     def settings_now(self, s: Services, plan: Plan) -> Policy:
         """Return the deleted topic's settings. Raises PlanConflict if its tables are gone."""
@@ -305,7 +305,7 @@ class Reclaim(OfSpace):
         return reclaim_suite(plan, policy)
 
     def lines(self, plan: Plan, going: questions.Removed, failed: Sequence[Check]) -> list[str]:
-        return questions.of_space(plan, "What it had removed longer ago than the undo window could then not be taken back any more", failed)
+        return questions.of_space(plan, "Removals from before the undo window cannot be undone afterwards", failed)
 
     def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
         """Return an error if more files were removed than the plan lists."""
@@ -337,13 +337,13 @@ def _hindrance(s: Services, name: TopicName, deleted: ReclaimDeleted, *, as_of: 
         plan = None if outcome.name != "refused" or outcome.plan_id is None else s.ledger.record(outcome.plan_id).plan
         if plan is not None and plan.parent == deleted.plan_id:
             until = Instant(outcome.as_of + Policy.of_values(plan.policy).approval_ttl_us)
-            return f"a person refused; asked again after {format_instant(until)}" if as_of < until else None
+            return f"a person refused; asked again after {to_second(until)}" if as_of < until else None
     return None
 
 
 def _judged(made: Plan, reason: str, asked: DueContext) -> Due:
     if made.is_empty:
-        until = "" if made.next_due_at is None else f" before {format_instant(made.next_due_at)}"
+        until = "" if made.next_due_at is None else f" before {to_second(made.next_due_at)}"
         waits = "; ".join(made.warnings)
         return Due(topic=made.topic, due=False, reason=waits or f"no space can come back{until}", waits=bool(waits))
     return asked.due_unless_blocked(made, reason)

@@ -17,6 +17,7 @@ from message_lifecycle.model import plan as plans
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Check, Outcome, PlanRecord, Published, Staged
+from message_lifecycle.model.phrases import amount
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import DeleteTopic, EraseKey, ReclaimDeleted, Request, UndoPlan
 from message_lifecycle.model.settings import Policy
@@ -92,7 +93,7 @@ class Operation:
 
     def why_not_undone(self) -> str | None:
         """Return why its plans cannot be undone. None: they can."""
-        return None if self.undoable else self.not_undone or f"what the operation {self.name} does is not taken back"
+        return None if self.undoable else self.not_undone or f"the operation {self.name} has no undo"
 
     def again(self, plan: Plan) -> Work:
         """Return the work to plan again if the plan no longer fits."""
@@ -182,7 +183,7 @@ class Operation:
     def where(self, plan: Plan) -> str:
         """Return the part of the topic that the removal concerns."""
         segments = plan.expected.segments
-        return "message by message" if not segments else f"{segments:,} whole segments" if segments > 1 else "1 whole segment"
+        return amount(segments, "whole segments") if segments else "single messages"
 
     def lines(self, plan: Plan, going: Removed, failed: Sequence[Check]) -> list[str]:
         """Return the details for a person's decision, as Markdown. `failed`: failed checks of the gate."""
@@ -244,16 +245,15 @@ class Operation:
         """Record the necessary state of a closed plan, however it ended, and return a message for people."""
         return ""
 
-    def success_text(self, gone: str, rows: int, restored: int, things: str) -> str:
+    def success_text(self, rows: int, restored: int, things: str) -> str:
         """Describe a success.
 
         Args:
-            gone: The removed rows by reason, in words.
             rows: The number of removed rows.
             restored: The number of restored rows.
-            things: The word for one kind of rows.
+            things: The plural word for these rows.
         """
-        return f"removed {gone or 'nothing'}"
+        return f"removed {amount(rows, things) if rows else 'nothing'}"
 
     def detail_text(self, plan: Plan) -> str:
         """Return details that the outcome does not count."""

@@ -28,6 +28,7 @@ from message_lifecycle.model.hold import Hold
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import PlanRecord, Published, Staged
+from message_lifecycle.model.phrases import amount
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import DeleteTopic, UndoPlan
 from message_lifecycle.model.settings import Policy, resolve
@@ -89,13 +90,13 @@ class TopicDelete(OfWholeTopic):
         return topic_suite(plan, policy)
 
     def question(self, plan: Plan, going: int) -> str:
-        return f"delete the topic whole, with {going:,} of {plan.expected.rows_in:,} {plan.things}?"
+        return f"delete the whole topic, with {going:,} of {plan.expected.rows_in:,} {plan.things}?"
 
     def where(self, plan: Plan) -> str:
-        return f"with the whole topic, {len(plan.moved_tables)} table(s)"
+        return f"the whole topic with {amount(len(plan.moved_tables), 'tables')}"
 
-    def success_text(self, gone: str, rows: int, restored: int, things: str) -> str:
-        return f"deleted, with {rows:,} {things}"
+    def success_text(self, rows: int, restored: int, things: str) -> str:
+        return f"deleted, with {amount(rows, things)}"
 
     def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
         plan, deleted = record.plan, deleted_by(s, record.plan)

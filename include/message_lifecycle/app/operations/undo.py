@@ -23,6 +23,7 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message, ViewState, offsets_of, ranges_of
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import PlanRecord, Published, Staged
+from message_lifecycle.model.phrases import amount
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import UndoPlan
 from message_lifecycle.model.settings import Policy
@@ -45,12 +46,14 @@ class Undo(Operation):
     def where(self, plan: Plan) -> str:
         of_view = f", and {plan.restored_view_rows:,} to the compacted view" if plan.to_view.back else ""
         snapshots = (
-            f", with {plan.restored_snapshots:,} snapshot(s)" if plan.on_snapshots.documents_back or plan.on_changes.documents_back else ""
+            f", with {amount(plan.restored_snapshots, 'snapshots')}"
+            if plan.on_snapshots.documents_back or plan.on_changes.documents_back
+            else ""
         )
         return f"while {plan.restored_rows:,} {plan.things} that plan {plan.parent} took come back{of_view}{snapshots}"
 
-    def success_text(self, gone: str, rows: int, restored: int, things: str) -> str:
-        return f"brought back {restored:,} {things}" + (f", removed {gone}" if gone else "")
+    def success_text(self, rows: int, restored: int, things: str) -> str:
+        return f"brought back {amount(restored, things)}" + (f", removed {amount(rows, things)}" if rows else "")
 
     def on_close(self, s: Services, plan: Plan) -> str:
         """Record a half-committed undo, although another plan will bring back the rest."""
@@ -97,7 +100,7 @@ class UndoOfMessages(Undo, OfMessages):
         return wrong
 
     def detail_text(self, plan: Plan) -> str:
-        return f"{plan.restored_view_rows} message(s) came back to the compacted view" if plan.to_view.back else ""
+        return f"brought back {amount(plan.restored_view_rows, 'messages')} to the compacted view" if plan.to_view.back else ""
 
 
 def _plan(s: Services, name: TopicName, policy: Policy, work: UndoPlan, *, as_of: Instant) -> Plan:

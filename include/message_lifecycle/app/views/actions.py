@@ -95,22 +95,22 @@ _PAST = Table(
     columns={
         "table": "table_", "what": lambda one: f"files: {one.role}" if one.role else "snapshots",
         "number": lambda one: count(one.files if one.role else len(one.snapshots)), "size": "bytes",
-        "stays": lambda one: ", ".join(f"{number} by {why}" for why, number in (one.kept or {}).items()),
+        "kept": lambda one: ", ".join(f"{number} by {why}" for why, number in (one.kept or {}).items()),
     },
-    right=("number", "size"), title="Goes from the tables' past",
+    right=("number", "size"), title="Removes from the tables' history",
 )  # fmt: skip
 _MOVED = Table(columns={"table": "table_", "rows": "rows", "size": "bytes"})
 _RETURNED = Table(
     columns={"document": "document", "its changes": "span", "its snapshots": lambda one: ", ".join(map(str, one.snapshots))}, most=ROWS,
-    title="Comes back",
+    title="Brings back",
 )  # fmt: skip
 _DOCUMENTS = Table(
     columns={
         "document": "document", "at": "seq", "snapshot": "snapshot", "drops snapshots": lambda one: ", ".join(map(str, one.dropped_snapshots)),
-        "changes go": "span", "reason": "reason", "epoch": "epoch",
-        "lowest that stays, by bound": lambda one: ", ".join(f"{bound.bound} {bound.stops_at}" for bound in one.bounds),
+        "purges": "span", "reason": "reason", "epoch": "epoch",
+        "first kept, by bound": lambda one: ", ".join(f"{bound.bound} {bound.stops_at}" for bound in one.bounds),
     },
-    wrap=("document", "lowest that stays, by bound"), most=ROWS, title="Documents",
+    wrap=("document", "first kept, by bound"), most=ROWS, title="Documents",
 )  # fmt: skip
 
 
@@ -121,14 +121,16 @@ def action_blocks(actions: Sequence[ActionView]) -> Iterator[Block]:
         return [one for one in actions if one.action in names]
 
     yield _PAST.of(named("expire_snapshots", "remove_files"))
-    yield replace(_MOVED, title="The topic goes whole").of(named("delete_table"))
-    yield replace(_MOVED, title="The topic comes back").of(named("return_table"))
+    yield replace(_MOVED, title="Deletes the topic").of(named("delete_table"))
+    yield replace(_MOVED, title="Brings back the topic").of(named("return_table"))
     yield _RETURNED.of(named("restore_document"))
     yield _DOCUMENTS.of(named("snapshot_document"))
     rows = [one for one in actions if one.partition is not ABSENT]
     kinds = {one.action for one in rows}
     comes_back = kinds & {"restore_rows", "restore_view_rows"}
-    title = "Comes back, with what goes" if comes_back else "Goes" if kinds != {"compact_partition"} else "Is compacted"
+    title = "Brings back" if comes_back else "Compacts" if kinds == {"compact_partition"} else "Removes"
+    if comes_back and comes_back != kinds:
+        title = "Brings back and removes"
     yield replace(_ROWS, title=title).of(rows)
 
 

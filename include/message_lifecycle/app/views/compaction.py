@@ -20,6 +20,7 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import ViewState
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome, PlanRecord
+from message_lifecycle.model.phrases import short
 from message_lifecycle.model.plan_state import Standing
 
 Status = Literal["NOT_RUN", "RUNNING", "SUCCESS", "ERROR"]
@@ -47,8 +48,8 @@ class ReachView(View):
     lag: Count
 
     table = Table(
-        columns={"partition": "partition", "compacted up to": "horizon", "end": "end_offset", "behind": "lag"},
-        right=("compacted up to",), absent={"compacted up to": "nothing yet"}, title="Partitions",
+        columns={"partition": "partition", "horizon": "horizon", "end": "end_offset", "behind": "lag"},
+        right=("horizon",), absent={"horizon": "none"}, title="Partitions",
     )  # fmt: skip
 
 
@@ -104,7 +105,7 @@ def compaction_view(s: Services, name: TopicName) -> CompactionView:
     record = under_way if under_way is not None and kind_of(under_way.plan) is named("compaction") else None
     view, missing = view_state(s, name)
     if missing is None and view is None and s.ledger.accepted_view(name) is not None:
-        missing = f"its view was published, and its table is not there any more; to begin anew: lifecycle compact {name} --anew"
+        missing = f"the table of its view is missing. Start again from the log: lifecycle compact {name} --anew"
     status, message = ("ERROR", missing) if missing is not None else _status(s, record, None if ended is None else ended[1])
     if record is None and ended is not None and ended[1].plan_id is not None:
         record = s.ledger.record(ended[1].plan_id)
@@ -150,12 +151,12 @@ def _status(s: Services, under_way: PlanRecord | None, ended: Outcome | None) ->
             return "ERROR", f"{ended.name}: {ended.detail}"
         stands = standing(s, under_way)
         if stands.is_question:
-            return "RUNNING", f"plan {plan_id} waits for a person: lifecycle approve {plan_id[:12]} --by NAME --why WHY"
+            return "RUNNING", f"plan {short(plan_id)} is pending approval: lifecycle approve {short(plan_id)} --by NAME --why WHY"
         if stands is Standing.RECENT:
-            return "RUNNING", f"plan {plan_id} is {under_way.state.word}"
-        return "ERROR", f"its run ended while plan {plan_id} was {under_way.state.word}; the next run takes its place"
+            return "RUNNING", f"plan {short(plan_id)} is {under_way.state.word}"
+        return "ERROR", f"its run ended while plan {short(plan_id)} was {under_way.state.word}. The next run replaces it"
     if ended is None:
         return "NOT_RUN", "nothing was compacted yet"
     if ended.name in _GOOD_ENDS:
-        return "SUCCESS", "nothing was new" if ended.name == "no_op" else f"plan {ended.plan_id} is published"
+        return "SUCCESS", "no new messages" if ended.name == "no_op" else f"plan {short(ended.plan_id or '')} is published"
     return "ERROR", f"{ended.name}: {ended.detail}"

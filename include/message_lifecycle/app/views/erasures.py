@@ -7,16 +7,14 @@ from collections.abc import Iterator, Sequence
 from message_lifecycle.app.rendering import ABSENT, Block, Count, Heading, Line, Notes, Table, View, source
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.views.state import OutcomeView
-from message_lifecycle.app.wording import SHORT, count
+from message_lifecycle.app.wording import count
 from message_lifecycle.model.erasure import ErasureRequest, Receipt
 from message_lifecycle.model.in_values import InValues, ValuePlace
-from message_lifecycle.model.instants import Instant, format_instant
+from message_lifecycle.model.instants import Instant, to_second
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.phrases import amount, short
 
-NOT_FOUND = (
-    "Warning: the key was found nowhere, and nothing was erased. Keys are compared byte by byte: check upper and lower case, spaces, and "
-    "whether the key needs --base64."
-)
+NOT_FOUND = "Warning: key not found. Nothing was erased. Keys are compared byte by byte. Check upper and lower case, spaces, and --base64."
 _NOT_DONE = "not done because"
 """Beside the reason that a person gave: what stands against the request."""
 
@@ -66,7 +64,7 @@ class ErasureView(View):
 
     @property
     def short_id(self) -> str:
-        return self.request_id[:SHORT]
+        return short(self.request_id)
 
     @property
     def is_carried_out(self) -> bool:
@@ -81,7 +79,7 @@ class ErasureView(View):
             "request": "short_id", "state": "state", "topics": "where", "key": lambda one: "forbidden" if one.forbids else "",
             "requested": "requested_at", "by": "requested_by", "why": "why", _NOT_DONE: "detail",
         },
-        wrap=("topics", "why", _NOT_DONE), none="no key was asked to be erased yet",
+        wrap=("topics", "why", _NOT_DONE), wide=("key", "by"), none="no erasure requests",
     )  # fmt: skip
 
     def shown(self) -> Iterator[Block]:
@@ -90,8 +88,8 @@ class ErasureView(View):
         yield Line(f"Erasure request {self.request_id}: {self.state}", style="bold")
         yield {
             "topics": self.where,
-            "asked by": f"{self.requested_by}: {self.why}",
-            "key": "may not come in again" if self.forbids else "",
+            "requested by": f"{self.requested_by}: {self.why}",
+            "key": "forbidden: new messages with it are rejected" if self.forbids else "",
             "allowed again": "" if self.lifted is None else f"{self.lifted.by}: {self.lifted.why}",
             _NOT_DONE: self.detail,
         }
@@ -105,12 +103,12 @@ class ErasureView(View):
 
     def _next(self) -> Iterator[Block]:
         if self.is_carried_out and self.state in ("erased", "not_found"):
-            yield f"To search again for what is gone: lifecycle receipt verify {self.short_id}"
+            yield f"Verify: lifecycle receipt verify {self.short_id}"
         if self.state == "requested" and self.is_carried_out:
-            yield f"Not all of it is done. To go on: lifecycle erase run {self.short_id} --by NAME --why WHY"
+            yield f"Not finished. Continue: lifecycle erase run {self.short_id} --by NAME --why WHY"
         elif self.state == "requested":
-            yield f"To carry it out: lifecycle erase run {self.short_id} --by NAME --why WHY"
-            yield f'or the DAG `erasure` with {{"request_id": "{self.request_id}"}}'
+            yield f"Next: lifecycle erase run {self.short_id} --by NAME --why WHY"
+            yield f'Or trigger the DAG `erasure` with {{"request_id": "{self.request_id}"}}'
 
 
 def erasure_view(request: ErasureRequest, found: InValues | None = None, **given: object) -> ErasureView:
@@ -143,14 +141,14 @@ def in_values_blocks(found: InValues | None) -> Iterator[Block]:
     """Yield the places of a key inside values, and nothing without a search. `live` counts the rows of `rows` that readers see."""
     if not found:
         return
-    yield Heading(f"The key inside other messages, searched at {format_instant(found.searched_at)}")
+    yield Heading(f"The key inside other messages, searched at {to_second(found.searched_at)}")
     yield _PLACES.of((topic.topic, place) for topic in found.topics for place in topic.places)
-    yield Notes([f"{topic.topic}: {count(topic.more)} more places" for topic in found.topics if topic.more])
+    yield Notes([f"{topic.topic}: {amount(topic.more, 'more places')}" for topic in found.topics if topic.more])
     for topic in found.topics:
         if topic.error:
             yield Line(f"{topic.topic} could not be searched: {topic.error}", style="red")
     if any(topic.places for topic in found.topics):
-        yield "Nothing of this was erased. To remove single messages: lifecycle message delete TOPIC PARTITION:OFFSET"
+        yield "These messages were not erased. Remove them: lifecycle message delete TOPIC PARTITION:OFFSET"
 
 
 class KeptReceipt(View):
@@ -164,7 +162,7 @@ class KeptReceipt(View):
 
     table = Table(
         columns={
-            "request": lambda one: one.request_id[:SHORT], "kept": "at", "topics": lambda one: ", ".join(one.topics),
+            "request": lambda one: short(one.request_id), "kept": "at", "topics": lambda one: ", ".join(one.topics),
             "messages": "messages", "files gone": "files_gone",
         },
         wrap=("topics",), none="no receipts: nothing was erased",
@@ -191,30 +189,30 @@ _SEARCHED = Table(
         "files searched": lambda one: count(one.files_searched), "rows erased": lambda one: count(one.rows or 0),
         "files gone": lambda one: count(len(one.gone)),
     },
-    right=("snapshots searched", "files searched", "rows erased", "files gone"), wrap=("uuid",),
+    right=("snapshots searched", "files searched", "rows erased", "files gone"), wide=("uuid",),
 )  # fmt: skip
 
 
 def receipt_blocks(receipt: Receipt, in_values: InValues | None) -> Iterator[Block]:
     """Yield a receipt as a person reads it. Programs get its own JSON document, as it is kept."""
     yield Line(f"Receipt of erasure request {receipt.request_id}", style="bold")
-    yield {"digest of the key": receipt.digest, "secret": receipt.secret}
+    yield {"key digest": receipt.digest, "secret": receipt.secret}
     for topic in receipt.topics:
         yield Heading(topic.topic)
-        unreachable = format_instant(topic.unreachable_at)
-        times = {"hidden": format_instant(topic.hidden_at), "rewritten": format_instant(topic.rewritten_at), "unreachable": unreachable}
+        unreachable = to_second(topic.unreachable_at)
+        times = {"hidden": to_second(topic.hidden_at), "rewritten": to_second(topic.rewritten_at), "unreachable": unreachable}
         yield {
             "plan": topic.plan_id,
-            "messages erased": "none: the key was found nowhere" if topic.found_nowhere else count(topic.rows),
+            "messages erased": "none: key not found" if topic.found_nowhere else count(topic.rows),
             **({"searched": unreachable} if topic.found_nowhere else times),
             "made by": f"version {topic.code_version}",
         }
         yield _SEARCHED.of(topic.tables)
         remains = [table.remains for table in topic.tables if table.remains is not None]
-        yield Notes(remains, title="May still hold bytes of the key, where no search and no reader sees them")
+        yield Notes(remains, title="May still hold bytes of the key, unseen by readers and searches")
     yield from in_values_blocks(in_values)
     yield ""
-    yield f"To search again for what is gone: lifecycle receipt verify {receipt.request_id[:SHORT]}"
+    yield f"Verify: lifecycle receipt verify {short(receipt.request_id)}"
 
 
 class VerifiedReceipt(View):
@@ -225,5 +223,7 @@ class VerifiedReceipt(View):
     wrong: Sequence[str]
 
     def shown(self) -> Iterator[Block]:
-        yield Line(f"receipt {self.request_id}: {'holds' if self.holds else 'does not hold'}", style="green" if self.holds else "red")
+        yield Line(
+            f"Receipt {short(self.request_id)}: {'confirmed' if self.holds else 'not confirmed'}", style="green" if self.holds else "red"
+        )
         yield Notes(self.wrong)

@@ -22,10 +22,11 @@ from message_lifecycle.model.change import DropSegments
 from message_lifecycle.model.errors import unknown_partition
 from message_lifecycle.model.facts import LogState, Segment
 from message_lifecycle.model.hold import HeldKey, HeldRange, HeldTopic, Hold
-from message_lifecycle.model.instants import Instant, deadline, duration, format_instant
+from message_lifecycle.model.instants import Instant, deadline, duration, format_instant, to_second
 from message_lifecycle.model.message import Message, Place
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import PlanRecord
+from message_lifecycle.model.phrases import short
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.reasons import REASONS, text_of
 from message_lifecycle.model.rules import holds, holds_from
@@ -35,11 +36,11 @@ from message_lifecycle.operations.limits import is_hidden
 
 Verdict = Literal["kept", "held", "due", "gone", "never_there", "not_given"]
 _WORDS: Mapping[Verdict, str] = {
-    "kept": "is there",
-    "held": "is there, overdue and held",
-    "due": "is there, and due",
+    "kept": "is kept",
+    "held": "is due, but on hold",
+    "due": "is due",
     "gone": "is gone",
-    "never_there": "is not there",
+    "never_there": "is not stored",
     "not_given": "does not exist yet",
 }
 
@@ -101,8 +102,8 @@ class InCompacted(View):
     @property
     def told(self) -> str:
         if self.past_horizon:
-            return f"Not compacted yet: the view reaches to offset {'none' if self.horizon is None else self.horizon}."
-        return "In the view." if self.in_view else "Not in the view: superseded, or gone by a rule."
+            return f"Not compacted yet. Horizon: {'none' if self.horizon is None else f'offset {self.horizon}'}."
+        return "In the view." if self.in_view else "Not in the view: a newer message of its key, or a rule, removed it."
 
 
 class ExpirySetting(View):
@@ -140,33 +141,33 @@ class Explanation(View):
         yield Line(f"{self.topic} {self.partition}:{self.offset} {_WORDS[self.verdict]}", style="bold")
         yield Line(f"{self.why[0].upper()}{self.why[1:]}.", wraps=True)
         if self.message is not None:
-            yield Heading("The message")
+            yield Heading("Message")
             yield {
                 "append time": when(self.message.append_time) or "unknown",
-                "past its expiry": when(self.message.past_expiry_at) or "never",
-                "readers": "see it no more (--raw does)" if self.message.hidden_from_reads else "see it",
+                "expires at": when(self.message.past_expiry_at) or "never",
+                "readers": "hidden (read --raw shows it)" if self.message.hidden_from_reads else "visible",
             }
         if self.holds:
-            yield Heading("Legal holds on it")
+            yield Heading("Legal holds")
             yield {one.hold_id: f"by {one.placed_by} since {when(one.placed_at)}: {one.why}" for one in self.holds}
         if self.compacted is not None:
-            yield Heading("The compacted view")
+            yield Heading("Compacted view")
             yield Line(self.compacted.told, wraps=True)
         if self.segment is not None:
             past = self.segment.past_expiry
-            yield Heading("Its segment")
+            yield Heading("Segment")
             yield {
                 "offsets": f"{self.segment.base_offset}..{self.segment.last_offset}, {'sealed' if self.segment.sealed else 'active'}",
                 "messages": count(self.segment.messages),
-                "past their expiry": f"{count(past)}, kept until the segment expires" if past else "",
+                "past expiry": f"{count(past)}, kept until the segment expires" if past else "",
                 "newest message": when(self.segment.newest_at) or "unknown",
                 "expires at": when(self.segment.expires_at) or "never",
             }
         if self.removed_by is not None:
             yield from self._removal(self.removed_by)
             return
-        yield Heading(f"What bounds partition {self.partition}, as of {when(self.as_of)}")
-        yield f"message_expiry = {duration(self.message_expiry.value)} ({self.message_expiry.origin})"
+        yield Heading(f"Bounds of partition {self.partition}")
+        yield {"as of": when(self.as_of), "message_expiry": f"{duration(self.message_expiry.value)} ({self.message_expiry.origin})"}
         yield _BOUNDS.of(self.bounds)
         yield Notes(self.warnings)
 
@@ -175,16 +176,18 @@ class Explanation(View):
         yield Heading("Removed by")
         yield {
             "plan": by.plan_id,
-            "judged as of": when(by.as_of),
+            "as of": when(by.as_of),
             "rule": f"{by.reason}: {by.rule}",
-            "newest beside it": when(by.newest_at) or "unknown",
+            "newest message": when(by.newest_at) or "unknown",
             "gate report": by.gate_id,
             "snapshot": str(by.snapshot_id or ""),
-            "approved by": f"{word.by} at {when(word.at)}: {word.text}" if word else "nobody had to",
+            "approval": f"{word.by} at {when(word.at)}: {word.text}" if word else "not required",
         }
+        yield ""
+        yield f"Plan: lifecycle explain {short(by.plan_id)}"
 
 
-_BOUNDS = Table(columns={"offset": "stops_at", "bound": "bound", "because": "reason"}, absent={"offset": "none"})
+_BOUNDS = Table(columns={"kept from": "stops_at", "bound": "bound", "because": "reason"}, absent={"kept from": "none"})
 
 
 def explain_message(s: Services, name: TopicName, partition: int, offset: int, *, as_of: Instant) -> Explanation:
@@ -204,10 +207,10 @@ def explain_message(s: Services, name: TopicName, partition: int, offset: int, *
     verdict, why = _verdict(plan, policy, log, (partition, offset), message, segment, removal, asked, beyond=beyond)
     holds = [] if message is None else _holds_on(s, message, name)
     if verdict == "held" or (holds and message is not None and (beyond or is_hidden(message, policy, as_of))):
-        verdict, why = "held", f"it is due, and held by {'; '.join(hold.told for hold in holds)}" if holds else why
+        verdict, why = "held", f"it is due, but on {'; '.join(hold.told for hold in holds)}" if holds else why
     came_back = None if message is None else _came_back(s, name, partition, offset)
     if came_back is not None:
-        why += f"; it came back at {when(came_back.at)}, when plan {came_back.undone_by} took plan {came_back.plan_id} back"
+        why += f". Plan {short(came_back.undone_by)} undid plan {short(came_back.plan_id)} at {when(came_back.at)}"
     return Explanation(
         topic=name,
         partition=partition,
@@ -286,59 +289,52 @@ def _verdict(
 ) -> tuple[Verdict, str]:
     partition, offset = position
     if offset >= log.end_offsets[partition]:
-        return "not_given", f"the log has not given this offset yet: the next one of partition {partition} is {log.end_offsets[partition]}"
+        return "not_given", f"the next offset of partition {partition} is {log.end_offsets[partition]}"
     if removal is not None:
-        return "gone", f"plan {removal.plan_id} removed it by {removal.reason}, as of {when(removal.as_of)}"
+        return "gone", f"plan {short(removal.plan_id)} removed it by {removal.reason}, as of {when(removal.as_of)}"
     if message is None or segment is None:
         return (
             "never_there",
-            "no message is stored at this offset and no plan of this ledger removed one: a gap, or a delete by another writer",
+            "no plan removed a message at this offset. The offset is a gap, or another program deleted the message",
         )
     if not policy.cleaner_enabled:
-        return "kept", "the message cleaner is disabled: [message_cleaner] enabled = false in the server file"
+        return "kept", "the message cleaner is disabled ([message_cleaner] enabled = false in the server file)"
     action = plan.taking(partition, offset)
     if action is not None:
         what = "its whole segment is expired" if isinstance(action, DropSegments) else REASONS[action.reason].due
         if asked is not None:
-            return "held", f"{what}, and plan {asked} waits for a person's approval"
-        return "due", f"{what} and nothing holds it: the next run removes it"
+            return "held", f"{what}. Plan {short(asked)} is pending approval"
+        return "due", f"{what}. The next run removes it"
     if beyond or is_hidden(message, policy, plan.as_of):
         for entry in plan.held:
             if entry.partition == partition and entry.first_base <= segment.base_offset <= entry.last_offset:
                 what = "its segment is" if entry.reason == "expiry" else "it is"
                 return (
                     "held",
-                    f"{what} due since {format_instant(entry.overdue_since)} and held ({entry.holder}): {entry.detail}",
+                    f"{what} due since {to_second(entry.overdue_since)}. On hold ({entry.holder}): {entry.detail}",
                 )
     past = _past_expiry_since(message, policy, plan.as_of)
     why = _why_kept(message, segment, policy, plan.as_of)
-    return "kept", why if past is None else f"it is past its expiry since {format_instant(past)}, and kept by its segment: {why}"
+    return "kept", why if past is None else f"it expired at {to_second(past)}, but its segment did not. {why[0].upper()}{why[1:]}"
 
 
 def _why_kept(message: Message, segment: Segment, policy: Policy, as_of: Instant) -> str:
     kept = expiry.kept_by_own_ttl(policy)
     if kept is not None and holds(kept, message, as_of):
-        return (
-            "it never expires: its TTL says so"
-            if message.never
-            else f"its own TTL counts: it expires at {format_instant(message.expires_at)}"
-        )
+        return "its own TTL is never, so it does not expire" if message.never else f"its own TTL ends at {to_second(message.expires_at)}"
     if not policy.message_expiry_us:
-        limits = " and it is among the newest that max_records and max_total_bytes keep" if policy.limits is not None else ""
-        return f"message_expiry is 0: segments of this topic never expire{limits}"
+        limits = ". It is within max_records and max_total_bytes" if policy.limits is not None else ""
+        return f"nothing expires by age, because message_expiry is 0{limits}"
     return _why_not_expired(message, segment, policy)
 
 
 def _why_not_expired(message: Message, segment: Segment, policy: Policy) -> str:
     if segment.late_rows and segment.newest_at is not None and message.append_time is not None and message.append_time > segment.newest_at:
-        return "it was later than its run's as_of + clock_skew, and stays by row where its segment goes (CLK-4)"
+        return "its time was in the future for the run. Such a message stays when its segment is removed (CLK-4)"
     if segment.newest_at is None:
-        return "its segment holds a message without a known append_time: such a segment never expires (CLK-4)"
+        return "its segment has a message of unknown append_time. Such a segment never expires (CLK-4)"
     expires_at = segment.expires_at(policy.message_expiry_us)
-    return (
-        f"segments go as a whole, and the newest message of segment {segment.base_offset} is of {format_instant(segment.newest_at)}: "
-        f"the segment expires at {format_instant(expires_at)}"
-    )
+    return f"segment {segment.base_offset} expires at {to_second(expires_at)}. Segments are removed whole"
 
 
 def _past_expiry_since(message: Message, policy: Policy, as_of: Instant) -> Instant | None:
@@ -352,7 +348,8 @@ def _message_view(message: Message, policy: Policy, as_of: Instant, *, beyond: b
     expires_at = None
     if message.append_time is not None and policy.message_expiry_us:
         expires_at = deadline(message.append_time, policy.message_expiry_us)
-    own_ttl, hidden = "never" if message.never else when(message.expires_at), beyond or is_hidden(message, policy, as_of)
+    own_ttl = "never" if message.never else None if message.expires_at is None else format_instant(message.expires_at)
+    hidden = beyond or is_hidden(message, policy, as_of)
     return MessageView(append_time=message.append_time, past_expiry_at=expires_at, own_ttl=own_ttl, hidden_from_reads=hidden)
 
 

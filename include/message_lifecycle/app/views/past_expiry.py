@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from message_lifecycle.app.rendering import Count, View
 from message_lifecycle.app.services import Services
 from message_lifecycle.model.facts import LogState, Segment
-from message_lifecycle.model.instants import INT64_MAX, Instant, deadline, format_instant, is_dead
+from message_lifecycle.model.instants import INT64_MAX, Instant, deadline, is_dead, to_second
 from message_lifecycle.model.message import Beyond, DueRows, Place, Reason, RowQuestion, ranges_of
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.phrases import amount
 from message_lifecycle.model.reasons import is_limit
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import expiry
@@ -90,14 +91,13 @@ def past_expiry(s: Services, name: TopicName, policy: Policy, as_of: Instant) ->
 
 def _told(kept: Mapping[Place, KeptBySegment], first: Instant | None, last: Instant | None) -> str:
     total, never = sum(one.messages for one in kept.values()), sum(one.messages for one in kept.values() if one.until is None)
-    subject = f"{total:,} messages are" if total != 1 else "1 message is"
-    whose = f"{len(kept):,} segments" if len(kept) != 1 else "their segment" if total != 1 else "its segment"
-    until = " for ever: a time there is unknown, or beyond all of time" if first is None else f" until {format_instant(first)}"
+    until = "with no end (unknown times)" if first is None else f"until {to_second(first)}"
     if first != last:
-        until = f", the first until {format_instant(first)}, the last until {format_instant(last)}"
+        until = f"until {to_second(first)} to {to_second(last)}"
     if first is not None and never:
-        until += f", {never:,} of them for ever (a time there is unknown)"
-    return f"{subject} past message_expiry, kept by {whose}{until}; segment_max_seconds acts on what comes, max_age_seconds removes single messages"
+        until += f", {never:,} of them with no end (unknown times)"
+    past = f"{amount(total, 'messages')} past expiry, kept by {amount(len(kept), 'segments')} {until}"
+    return f"{past}. To delete single messages, set max_age_seconds"
 
 
 def _others(policy: Policy) -> tuple[Reason, ...]:

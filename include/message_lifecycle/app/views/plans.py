@@ -12,13 +12,14 @@ from message_lifecycle.app.rendering import ABSENT, Block, Count, Line, Notes, N
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.views.actions import ActionView, action_blocks, actions_of
 from message_lifecycle.app.views.over_time import Ages, ages, ages_table
-from message_lifecycle.app.views.state import HeldView, OutcomeView, how_to_answer, outcome_view, when
-from message_lifecycle.app.wording import ROWS, SHORT, count, reasons, share, size
+from message_lifecycle.app.views.state import HeldView, OutcomeView, goes_on, how_to_answer, outcome_view, when
+from message_lifecycle.app.wording import ROWS, count, reasons, share, size
 from message_lifecycle.model.errors import LifecycleError
 from message_lifecycle.model.facts import Segment
-from message_lifecycle.model.instants import INT64_MAX, MICROS_PER_SECOND, Instant, format_instant, span
+from message_lifecycle.model.instants import INT64_MAX, MICROS_PER_SECOND, Instant, span, to_second
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Check, GateReport, Judgement, PlanRecord, Staged
+from message_lifecycle.model.phrases import amount, short
 from message_lifecycle.model.plan import Operation as OperationName
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.plan_content import content_digest
@@ -39,8 +40,8 @@ class BoundView(View):
     reason: str
 
     table = Table(
-        columns={"partition": "partition", "offset": "stops_at", "bound": "bound", "because": "reason"}, absent={"offset": "none"}, most=ROWS,
-        title="Bounds: nothing at or above goes",
+        columns={"partition": "partition", "kept from": "stops_at", "bound": "bound", "because": "reason"}, absent={"kept from": "none"}, most=ROWS,
+        title="Bounds: first offset that stays, by partition",
     )  # fmt: skip
 
 
@@ -190,18 +191,21 @@ class PlanView(View):
         files = self.removes.files
         yield Line(f"Plan {self.plan_id}{': undone' if self.undone else ''}", style="bold")
         yield {
-            "undone by": f"plan {self.undone_by}: what it removed is back" if self.undone else "",
+            "undone by": f"plan {short(self.undone_by)}" if self.undone and self.undone_by else "",
             "topic": str(self.topic),
             "operation": self.operation,
-            "judged as of": when(self.as_of),
-            "asked for by": self.requested_by or "",
-            "takes back": f"{self.takes_back}: {count(self.restores)} {self.things} come back" if self.takes_back else "",
+            "as of": when(self.as_of),
+            "requested by": self.requested_by or "",
+            "undoes": f"plan {short(self.takes_back)}" if self.takes_back else "",
+            "brings back": amount(self.restores, self.things) if self.takes_back else "",
             "removes": self._removal(),
             "by reason": reasons(self.removes.by_reason),
+            "size": self._size(),
+            "segments": count(self.removes.segments) if self.removes.segments else "",
             "documents": self._documents(),
-            "data files": f"{count(files.count)}, digest {files.digest[:16]}" if files.count else "",
-            "next removal": f"at {when(self.next_due_at)}" if self.next_due_at and not self.removes.messages else "",
-            "more": "yes: the next pass goes on" if self.more else "",
+            "data files": f"{count(files.count)}, digest {short(files.digest)}" if files.count else "",
+            "next removal": when(self.next_due_at) if self.next_due_at and not self.removes.messages else "",
+            "more": "yes, in the next run" if self.more else "",
         }
         if self.documents and self.documents.blocked:
             yield Notes([f"{one.document}: {one.reason}" for one in self.documents.blocked], title="Blocked")
@@ -209,7 +213,7 @@ class PlanView(View):
         yield BoundView.table.of(self.bounds)
         yield HeldView.table.of(self.held)
         yield Notes(self.warnings, title="Warnings")
-        yield Notes(self.asks, title="A person's word is needed")
+        yield Notes(self.asks, title="Approval required")
         yield Notes(files.names or (), title="Data files")
         yield ""
         yield from self._fate()
@@ -219,60 +223,65 @@ class PlanView(View):
         if not named(self.operation).counts_messages:
             return f"{size(gone.bytes)} of {size(gone.of_bytes)} for good" if self.actions else "nothing"
         if self.documents is not None:
-            return f"{count(gone.messages)} of {count(gone.of_messages)} changes ({share(gone.share)})"
+            return f"{count(gone.messages)} of {amount(gone.of_messages, 'changes')} ({share(gone.share)})"
         if gone.messages is None:
-            return f"what is found superseded or dead of {count(gone.of_messages)} messages, when it is staged"
+            return f"superseded and dead messages, counted when staged, of {count(gone.of_messages)}"
         if not gone.messages:
-            return f"nothing of {count(gone.of_messages)} {self.things}"
-        return (
-            f"{count(gone.messages)} of {count(gone.of_messages)} {self.things} ({share(gone.share)}), "
-            f"{size(gone.bytes)} of {size(gone.of_bytes)} ({share(gone.byte_share)}), {count(gone.segments)} segments"
-        )
+            return f"nothing of {amount(gone.of_messages, self.things)}"
+        return f"{count(gone.messages)} of {amount(gone.of_messages, self.things)} ({share(gone.share)})"
+
+    def _size(self) -> str:
+        gone = self.removes
+        if not gone.messages or self.documents is not None or not named(self.operation).counts_messages:
+            return ""
+        return f"{size(gone.bytes)} of {size(gone.of_bytes)} ({share(gone.byte_share)})"
 
     def _documents(self) -> str:
         found = self.documents
         if found is None:
             return ""
         blocked = f", {count(len(found.blocked))} blocked" if found.blocked else ""
-        made = f"{count(found.snapshots_made)} snapshots made, {count(found.snapshots_dropped)} dropped"
+        made = f"{amount(found.snapshots_made, 'snapshots')} made, {count(found.snapshots_dropped)} dropped"
         return f"{count(found.documents)}, {made}, {count(found.purged_documents)} purged{blocked}"
 
     def _fate(self) -> Iterator[Block]:
         """Yield how far a recorded plan has come, and the next command."""
         if self.state is ABSENT:
-            yield "Nothing was recorded: this was a dry run."
+            yield "Dry run: nothing was recorded."
+            if self.actions and named(self.operation).command:
+                yield f"Next: {goes_on(self.plan_id, self.operation, self.topic)}"
             return
         if self.gate is not None:
-            yield f"gate report {self.gate.gate_id}: {self.gate.judgement}"
+            yield f"Gate: {self.gate.judgement.replace('_', ' ')}, report {short(self.gate.gate_id)}"
             yield self.gate.failed()
         if self.approval is not None:
-            answer = "approved" if self.approval.granted else "refused"
+            answer = "Approved" if self.approval.granted else "Refused"
             yield f"{answer} by {self.approval.by} at {when(self.approval.at)}: {self.approval.text}"
         if self.outcome is not None:
             yield from self.outcome.headline()
         elif self.waits_until is not None:
             yield from how_to_answer(self.plan_id, self.operation, self.topic)
-            yield f"The question lapses at {when(self.waits_until)}."
+            yield f"Without an answer, the plan lapses at {when(self.waits_until)}."
         else:
             # Only the table shows whether the plan is committed. `publish` finds the commit, or makes it.
             following = {"planned": "stage", "staged": "gate"}.get(self.state, "publish")
-            yield f"State: {self.state}. Next: lifecycle {following} {self.plan_id[:SHORT]}"
+            yield f"State: {self.state}. Next: lifecycle {following} {short(self.plan_id)}"
 
     def judged(self) -> Iterator[Block]:
         """Yield the gate's report: the judgement, and the checks that did not hold."""
         gate = self.gate
         assert gate is not None, "the plan was judged"
-        yield Line(f"Plan {self.plan_id} of {self.topic}: {gate.judgement}", style="bold")
-        passed = sum(check.passed for check in gate.checks)
+        yield Line(f"Plan {short(self.plan_id)} of {self.topic}: {gate.judgement.replace('_', ' ')}", style="bold")
         yield {
             "gate report": gate.gate_id,
-            "checks": f"{gate.evaluated} of {gate.declared} evaluated, {passed} hold; --output json lists each",
+            "checks": f"{gate.evaluated} of {gate.declared} evaluated",
+            "passed": f"{sum(check.passed for check in gate.checks)} (--output json lists all)",
         }
         yield gate.failed()
         if gate.judgement == "needs_approval" and self.outcome is None and self.approval is None:
             yield from how_to_answer(self.plan_id, self.operation, self.topic)
         elif gate.judgement == "passed" and self.outcome is None:
-            yield f"Next: lifecycle publish {self.plan_id[:SHORT]}"
+            yield f"Next: lifecycle publish {short(self.plan_id)}"
 
 
 def plan_view(plan: Plan, staged: Staged | None = None, *, names: Sequence[str] = ABSENT) -> PlanView:
@@ -335,7 +344,7 @@ def plan_page(s: Services, plan_id: str) -> PlanView:
     undone_by = s.ledger.undone_by(record.plan.plan_id)
     shown = record_view(record)
     if waits_until(record) is not None and (why := outdated(s, record.plan)):
-        told = f"the question is void, for {why}: the next run asks again"
+        told = f"The approval request is void: {why}. The next run asks again"
         shown = replace(shown, waits_until=None, warnings=[*shown.warnings, told])
     return replace(
         shown,
@@ -405,13 +414,12 @@ def approval_text(s: Services, record: PlanRecord) -> str:
     plan, report, until = record.plan, record.report, waits_until(record)
     operation = kind_of(plan)
     failed = [check for check in report.checks if not check.passed] if report else []
-    told = [("how old it is", _days(s, plan) if until is not None else ""), ("the way back", _way_back(s, plan))]
+    told = [("age", _days(s, plan) if until is not None else ""), ("undo", _way_back(s, plan))]
     if report is not None:
-        judged = f"this plan, as gate report `{report.gate_id}` judged it; a setting that is changed before it is published makes it void"
-        told.append(("a yes is about", judged))
+        told.append(("approval covers", f"this plan and gate report `{short(report.gate_id)}`. A change of settings makes it void"))
     if until is not None:
-        then = "whoever asked for it asks again" if operation.by_request else "the next run asks again"
-        told.append(("without an answer", f"the question lapses at {_to_the_second(until)}: nothing is removed, and {then}"))
+        then = "Request it again" if operation.by_request else "The next run asks again"
+        told.append(("without an answer", f"nothing is removed, and the plan lapses at {to_second(until)}. {then}"))
     # Make one list, because Airflow shows the question's paragraphs without space between them.
     *lines, of_which = operation.lines(plan, removal_of(record), failed)
     by_age = _ages(s, plan, most=_QUESTION_PERIODS) if until is not None else None
@@ -437,10 +445,6 @@ def _ages(s: Services, plan: Plan, **given: int) -> Ages | None:
         return None
 
 
-def _to_the_second(at: Instant) -> str:
-    return format_instant(Instant(at - at % MICROS_PER_SECOND))
-
-
 def _days(s: Services, plan: Plan) -> str:
     """Return the first and last day of the removed rows, by segments or files. Empty for undos and documents, which have no such days."""
     times: list[tuple[Instant | None, Instant | None]] = [(file.oldest_at, file.newest_at) for file in plan.on_quarantine.files]
@@ -449,7 +453,7 @@ def _days(s: Services, plan: Plan) -> str:
         try:
             segments = s.reader.log(plan.topic).segments
         except LifecycleError as error:
-            return f"cannot be told: {error.code}"
+            return f"unknown ({error.code})"
         times += [
             (one.oldest_at, one.newest_at)
             for one in segments
@@ -458,22 +462,22 @@ def _days(s: Services, plan: Plan) -> str:
     if not times:
         return ""
     oldest, newest = [at for at, _ in times], [at for _, at in times]
-    return f"the oldest is of {_day(oldest, min)}, the newest of {_day(newest, max)}, by the segments that have it"
+    return f"from {_day(oldest, min)} to {_day(newest, max)}, by the times of their segments"
 
 
 def _day(times: Sequence[Instant | None], end: Callable[[Sequence[Instant]], Instant]) -> str:
     known = [at for at in times if at is not None]
-    return format_instant(end(known)).partition("T")[0] if len(known) == len(times) else "an unknown day"
+    return to_second(end(known)).partition("T")[0] if len(known) == len(times) else "an unknown day"
 
 
 def _way_back(s: Services, plan: Plan) -> str:
     why_not = kind_of(plan).why_not_undone()
     if why_not is not None:
-        return f"none: {why_not}"
+        return f"not possible: {why_not}"
     window_us = Policy.of_values(plan.policy).undo_window_us
-    until = _to_the_second(Instant(min(s.ledger.now() + window_us, INT64_MAX)))
+    until = to_second(Instant(min(s.ledger.now() + window_us, INT64_MAX)))
     lasts = span(window_us // MICROS_PER_SECOND)
-    return f"`lifecycle undo {plan.plan_id} --by NAME --why WHY`, for {lasts} after it is published: until {until}, were that now"
+    return f"`lifecycle undo {short(plan.plan_id)} --by NAME --why WHY`, within {lasts} of publishing (published now: until {until})"
 
 
 def _documents(plan: Plan, staged: Staged | None) -> DocumentsPlanned:

@@ -8,18 +8,19 @@ from typing import Literal, assert_never
 from message_lifecycle.app.operations.registry import is_undone, named
 from message_lifecycle.app.rendering import ABSENT, Block, Count, Line, Notes, Number, Size, Table, View, each, hidden, source
 from message_lifecycle.app.services import Services
-from message_lifecycle.app.wording import ROWS, SHORT, count, reasons, size, text_of
+from message_lifecycle.app.wording import ROWS, count, reasons, size, text_of
 from message_lifecycle.model.errors import LifecycleError
 from message_lifecycle.model.hold import HeldKey, HeldRange, HeldTopic, Hold
-from message_lifecycle.model.instants import Instant, format_instant
+from message_lifecycle.model.instants import Instant, to_second
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome, OutcomeName
+from message_lifecycle.model.phrases import amount, short
 from message_lifecycle.model.plan import Operation as OperationName
 
 
 def when(instant: int | None) -> str | None:
-    """Return the instant in ISO 8601, or None if it is unknown."""
-    return None if instant is None else format_instant(instant)
+    """Return the instant for people, or None if it is unknown."""
+    return None if instant is None else to_second(instant)
 
 
 class HeldView(View):
@@ -42,7 +43,7 @@ class HeldView(View):
             "partition": "partition", "offsets": "offsets", "messages": "messages", "due since": "overdue_since", "held by": "holder",
             "because": "detail",
         },
-        most=ROWS, title="Overdue, and held",
+        most=ROWS, title="Due, but on hold",
     )  # fmt: skip
 
 
@@ -97,7 +98,7 @@ class OutcomeView(View):
             "recorded": "at", "topic": "topic", "operation": "operation", "outcome": "ended", "removed": "removed_messages",
             "as of": "as_of", "plan": "short_id",
         },
-        wrap=("topic", "operation", "outcome"), none="no runs yet",
+        wrap=("topic", "operation", "outcome"), wide=("as of",), none="no runs yet",
     )  # fmt: skip
 
     def shown(self) -> Iterator[Block]:
@@ -108,30 +109,34 @@ class OutcomeView(View):
         if self.outcome == "needs_approval":
             yield from how_to_answer(self.plan_id or "", self.operation, self.topic)
         if self.more:
-            yield "More is due: the next run goes on."
+            yield "More is due. The next run continues."
+        if self.outcome == "published" and self.removed_messages and named(self.operation).undoable and self.plan_id:
+            yield f"Undo: lifecycle undo {short(self.plan_id)} --by NAME --why WHY"
 
     def headline(self) -> Iterator[Block]:
         """Yield the result in a line, and the plan that made it."""
-        yield Line(f"{self.topic}: {self._result()}, as of {format_instant(self.as_of)}", style=_STYLES.get(self.outcome), wraps=True)
-        needless = f", {count(self.cancelled_markers)} needless by newer messages" if self.cancelled_markers else ""
+        yield Line(f"{self.topic}: {self._result()}", style=_STYLES.get(self.outcome), wraps=True)
+        needless = f", {count(self.cancelled_markers)} not needed" if self.cancelled_markers else ""
         yield {
+            "  by reason": reasons(self.removed),
+            "  as of": when(self.as_of),
             "  plan": self.plan_id,
             "  snapshot": str(self.snapshot_id or ""),
-            "  archived": f"{count(self.archived)} messages" if self.archived else "",
-            "  markers": f"{count(self.markers)} made{needless}" if self.markers or self.cancelled_markers else "",
-            "  done before by": self.first_plan_id,
+            "  archived": amount(self.archived, "messages") if self.archived else "",
+            "  markers": f"{count(self.markers)} written{needless}" if self.markers or self.cancelled_markers else "",
+            "  done by": f"earlier plan {short(self.first_plan_id)}" if self.first_plan_id else "",
             "  also" if self.outcome == "published" else "  why": self.detail,
         }
 
     def _result(self) -> str:
         if self.reclaimed_bytes is not None:
             ended = "" if self.outcome == "published" else f"{self.outcome}, "
-            return f"{ended}{size(self.reclaimed_bytes)} came back, {count(self.reclaimed_files)} files are gone"
+            return f"{ended}freed {size(self.reclaimed_bytes)}, removed {amount(self.reclaimed_files, 'files')}"
         said = {
-            "published": named(self.operation).success_text(reasons(self.removed), self.removed_messages, self.restored, self.things),
+            "published": named(self.operation).success_text(self.removed_messages, self.restored, self.things),
             "no_op": "nothing to do",
-            "needs_approval": "waits for a person, nothing removed",
-            "failed": f"failed after removing {reasons(self.removed) or 'nothing'}",
+            "needs_approval": "approval pending, nothing removed",
+            "failed": f"failed, removed {amount(self.removed_messages, self.things)}",
         }.get(self.outcome, f"{self.outcome}, nothing removed")
         return said if self.messages_kept is None else f"{said}, {count(self.messages_kept)} kept"
 
@@ -145,17 +150,17 @@ def outcome_view(outcome: Outcome, at: Instant | None = None, *, undone: bool = 
 def how_to_answer(plan_id: str, operation: OperationName, topic: TopicName) -> Iterator[Block]:
     """Yield the commands that decide a waiting plan."""
     yield ""
-    yield Line("This plan waits for a person:", style="yellow")
-    yield f"  look     lifecycle explain {plan_id[:SHORT]}"
-    yield f"  approve  lifecycle approve {plan_id[:SHORT]} --by NAME --why WHY"
-    yield f"           {goes_on(plan_id, operation, topic)}"
-    yield f"  refuse   lifecycle refuse {plan_id[:SHORT]} --by NAME --why WHY"
+    yield Line("Approval pending:", style="yellow")
+    yield f"  show     lifecycle explain {short(plan_id)}"
+    yield f"  approve  lifecycle approve {short(plan_id)} --by NAME --why WHY"
+    yield f"  then     {goes_on(plan_id, operation, topic)}"
+    yield f"  refuse   lifecycle refuse {short(plan_id)} --by NAME --why WHY"
 
 
 def goes_on(plan_id: str, operation: OperationName, topic: TopicName) -> str:
     """The command that carries an approved plan out. Another operation's would make a plan of its own in its place."""
     command = named(operation).command
-    return f"lifecycle {command} {topic}" if command else f"lifecycle publish {plan_id[:SHORT]}"
+    return f"lifecycle {command} {topic}" if command else f"lifecycle publish {short(plan_id)}"
 
 
 def runs(s: Services, name: TopicName | None = None, *, limit: int = 50) -> list[OutcomeView]:
@@ -211,14 +216,14 @@ class HoldView(View):
 
     @property
     def ended(self) -> str:
-        return "" if self.released_at is None else f"{format_instant(self.released_at)} by {self.released_by}"
+        return "" if self.released_at is None else f"{to_second(self.released_at)} by {self.released_by}"
 
     table = Table(
         columns={
-            "hold": "hold_id", "topic": "topic", "keeps": "what", "by": "placed_by", "since": "placed_at", "released": "ended",
+            "hold": lambda one: short(one.hold_id), "topic": "topic", "keeps": "what", "by": "placed_by", "since": "placed_at", "released": "ended",
             "why": "why",
         },
-        wrap=("keeps", "why"), none="no legal hold stands",
+        wrap=("keeps", "why"), wide=("released",), none="no legal holds",
     )  # fmt: skip
 
 

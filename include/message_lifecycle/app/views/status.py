@@ -17,12 +17,13 @@ from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.views.past_expiry import PastExpiry, past_expiry
 from message_lifecycle.app.views.state import HeldView, OutcomeView, outcomes_view, undone_among, when
 from message_lifecycle.app.witness import require_intact
-from message_lifecycle.app.wording import NO_TOPICS, SHORT, count
+from message_lifecycle.app.wording import NO_TOPICS
 from message_lifecycle.model.errors import ledger_tampered
-from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, format_instant, span
+from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, span, to_second
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.obligation import Obligation, ObligationKind, ObligationState
 from message_lifecycle.model.outcome import Outcome, OutcomeName, PlanSummary
+from message_lifecycle.model.phrases import amount, short
 from message_lifecycle.model.plan import Held, Plan
 from message_lifecycle.model.plan import Operation as OperationName
 from message_lifecycle.model.settings import Policy
@@ -75,11 +76,11 @@ class ObligationView(View):
 
     table = Table(
         columns={
-            "": "state", "obliges": "kind", "due": lambda one: "" if one.amount is None else f"{count(one.amount)} {one.unit}",
-            "since": "due_since", "held by": lambda one: ", ".join(sorted({entry.holder for entry in one.held})),
-            "last run": lambda one: f"{one.last_run.outcome} {format_instant(one.last_run.at)}" if one.last_run else "none",
+            "": "state", "work": lambda one: "approval" if one.kind == "question" else one.kind, "due": lambda one: "" if one.amount is None else amount(one.amount, one.unit),
+            "since": "due_since", "on hold by": lambda one: ", ".join(sorted({entry.holder for entry in one.held})),
+            "last run": lambda one: f"{one.last_run.outcome} {to_second(one.last_run.at)}" if one.last_run else "none",
         },
-        right=("due",), wrap=("held by",),
+        right=("due",), wrap=("on hold by",),
     )  # fmt: skip
 
 
@@ -174,16 +175,16 @@ class StatusView(View):
     @property
     def ended(self) -> str:
         if self.waiting:
-            return "waits for a person"
+            return "approval pending"
         return f"{self.last_run.ended} {when(self.last_run.at)}" if self.last_run else "none" if self.is_read else ""
 
     table = Table(
         columns={
-            "": lambda one: "ok" if one.ok else "not ok", "topic": "topic", "messages": "messages", "due": "due.messages", "held": "held_messages",
+            "": lambda one: "ok" if one.ok else "not ok", "topic": "topic", "messages": "messages", "due": "due.messages", "on hold": "held_messages",
             "past expiry": "past_expiry.messages", "hidden": "hidden_bytes", "last removal": lambda one: one.removed,
             "last run": lambda one: one.ended,
         },
-        right=("messages", "due", "held", "past expiry", "hidden"), wrap=("topic", "last run"),
+        right=("messages", "due", "on hold", "past expiry", "hidden"), wrap=("topic", "last run"), wide=("past expiry", "hidden", "last removal"),
         none=NO_TOPICS,
     )  # fmt: skip
 
@@ -198,29 +199,26 @@ class StatusView(View):
 
     def _notes(self) -> Iterator[str]:
         due, longest, waiting = self.due, span(self.overdue.max_overdue), self.waiting
-        things = "changes of documents" if self.documents else "messages"
+        things = "changes" if self.documents else "messages"
         if self.overdue.messages:
-            yield f"{count(self.overdue.messages)} {things} are overdue: the first is due for longer than {longest} (max_overdue)"
+            yield f"{amount(self.overdue.messages, things)} overdue, for longer than {longest} (max_overdue)"
         elif due.messages and self.documents:
-            yield f"{count(due.messages)} changes of documents can go: the next run takes them"
+            yield f"{amount(due.messages, things)} due. The next run purges them"
         elif due.messages:
-            text = f"{count(due.messages)} messages are due since {when(due.since)} ({span(due.for_seconds)})"
-            yield f"{text}: the next run removes them; max_overdue is {longest}"
+            yield f"{amount(due.messages, things)} due, for {span(due.for_seconds)} of {longest} (max_overdue). The next run removes them"
         if self.past_expiry and self.past_expiry.told:
             yield self.past_expiry.told
         # The line of the question follows, with the command that answers it.
         others = [held for held in self.held if not (waiting and held.holder == "open_approval")]
         for held in others[:_HOLDERS_SHOWN]:
-            yield f"{count(held.messages)} due messages of partition {held.partition} are held: {held.holder}: {held.detail}"
+            yield f"{amount(held.messages, things)} of partition {held.partition} on hold ({held.holder}): {held.detail}"
         if len(others) > _HOLDERS_SHOWN:
-            yield f"... and {len(others) - _HOLDERS_SHOWN} more such runs of segments; --output json has all"
+            yield f"... and {len(others) - _HOLDERS_SHOWN} more; --output json has all"
         if self.refused.rows:
-            yield f"{count(self.refused.rows)} refused rows are in its quarantine: lifecycle quarantine list {self.topic}"
+            yield f"{amount(self.refused.rows, 'refused rows')} in quarantine: lifecycle quarantine list {self.topic}"
         if waiting:
-            yield (
-                f"plan {waiting.plan_id} waits for a person since {when(waiting.since)} and lapses at {when(waiting.lapses_at)}: "
-                f"lifecycle approve {waiting.plan_id[:SHORT]} --by NAME --why WHY"
-            )
+            yield f"Approval pending: plan {short(waiting.plan_id)} since {when(waiting.since)}, lapses at {when(waiting.lapses_at)}"
+            yield f"Approve: lifecycle approve {short(waiting.plan_id)} --by NAME --why WHY"
         yield from self.warnings
 
 
@@ -243,7 +241,7 @@ def status(s: Services, names: Iterable[TopicName] | None = None) -> list[Status
 def _gone(lake: Lake, standing: Sequence[TopicName]) -> list[StatusView]:
     """Deleted topics, of names that no topic has, whose space should have been given back long ago."""
     if lake.unknown is not None:
-        told = f"which topics were deleted, and what of them is left, cannot be told: {lake.unknown.code}: {lake.unknown}"
+        told = f"Deleted topics are unknown: {lake.unknown.code}: {lake.unknown}"
         return [StatusView(topic="(deleted topics)", ok=False, problems=[told])]
     late = ((name, [problem for one in ones for problem in one.problems]) for name, ones in sorted(lake.deleted.items()))
     return [StatusView(topic=name, ok=False, problems=problems) for name, problems in late if problems and name not in standing]
@@ -280,7 +278,7 @@ def _of_messages(s: Services, name: TopicName, policy: Policy, would: Plan, obli
     # The operations that `enabled` stops: the cleaner, the purge of compacted messages, and the sweep for markers (EXP-2).
     idle = sorted({one.kind for one in obliged if named(one.operation).stops_when_disabled})
     if idle and not policy.cleaner_enabled:
-        problems.append(f"the message cleaner is disabled ([message_cleaner] enabled = false): nobody sees to {', '.join(idle)}")
+        problems.append(f"The message cleaner is disabled ([message_cleaner] enabled = false). Nothing runs for: {', '.join(idle)}")
     problems += _bad_end("run", last)
     problems += _ahead(s, name, policy, now)
     if policy.is_compacted:
@@ -300,8 +298,8 @@ def _ahead(s: Services, name: TopicName, policy: Policy, now: Instant) -> list[s
     if updated is None or updated <= policy.late_after(now):
         return []
     return [
-        f"the last update of its table lies ahead: a machine whose clock was ahead has written {format_instant(updated)} to it. Until then every "
-        "commit on it is refused (TableAhead)"
+        f"The table's last update is in the future: {to_second(updated)}. A machine with a wrong clock wrote it. "
+        "Every commit before that time is refused (TableAhead)"
     ]
 
 
@@ -346,7 +344,7 @@ def last_compaction(s: Services, name: TopicName) -> tuple[Instant, Outcome] | N
 
 def _bad_end(what: str, last: tuple[Instant, Outcome] | None) -> list[str]:
     """Describe the outcome of the last run if it ended badly, because a person must see that."""
-    return [] if last is None or last[1].name not in _BAD_ENDS else [f"the last {what} ended as {last[1].name}: {last[1].detail}"]
+    return [] if last is None or last[1].name not in _BAD_ENDS else [f"The last {what} ended as {last[1].name}: {last[1].detail}"]
 
 
 def _of_documents(s: Services, name: TopicName, policy: Policy, would: Plan, obliged: Sequence[Obligation], lake: Lake) -> StatusView:
@@ -361,7 +359,7 @@ def _of_documents(s: Services, name: TopicName, policy: Policy, would: Plan, obl
     if last is not None and last[1].plan_id is not None:
         staged = s.ledger.record(last[1].plan_id).staged
         blocked = () if staged is None or staged.documents is None else staged.documents.blocked
-        problems += [f"document {document} keeps every change, and gets no snapshot: {reason}" for document, reason in blocked]
+        problems += [f"Document {document} is blocked, and keeps every change: {reason}" for document, reason in blocked]
     due = would.on_snapshots.documents
     return replace(
         _alike(s, name, policy, would, obliged, asked, last, problems, lake.now),
@@ -394,7 +392,7 @@ def _unregistered(s: Services, name: TopicName) -> list[str]:
     origin = origin_of(name, s.topics.describe(name).settings)
     if origin is None or any(progress.kind == "replica" and progress.consumer == str(name) for progress in s.ledger.consumers(origin)):
         return []
-    return [f"its origin {origin} keeps nothing for it, and no run copies into it: `lifecycle topic copy {name}` registers it again"]
+    return [f"Not registered as a replica of {origin}, so no run copies into it. Register: `lifecycle topic copy {name}`"]
 
 
 def open_question(s: Services, waiting: Sequence[PlanSummary], name: TopicName) -> PlanSummary | None:
@@ -405,7 +403,7 @@ def open_question(s: Services, waiting: Sequence[PlanSummary], name: TopicName) 
 def _word_of_a_person(asked: PlanSummary | None, last: tuple[Instant, Outcome] | None, policy: Policy, now: Instant) -> str | None:
     """Return the person's part in holding due messages: an open question, or a refusal that still counts."""
     if asked is not None:
-        return f"plan {asked.plan_id} waits for a person's approval"
+        return f"plan {short(asked.plan_id)} is pending approval"
     # A refusal without a plan says nothing about due messages: a rule refused a person's request (DEL-8).
     if last is not None and last[1].name == "refused" and last[1].plan_id is not None and now < last[1].as_of + policy.approval_ttl_us:
         return last[1].detail

@@ -20,12 +20,13 @@ from message_lifecycle.app.views.past_expiry import PastExpiry, past_expiry
 from message_lifecycle.app.views.plans import BoundView
 from message_lifecycle.app.views.state import HoldView, OutcomeView, holds_view, runs, when
 from message_lifecycle.app.views.status import ObligationView, StatusView, status, topic_status
-from message_lifecycle.app.wording import NO_TOPICS, SHORT, count, said, size, unit_beside
+from message_lifecycle.app.wording import NO_TOPICS, count, said, size, unit_beside
 from message_lifecycle.model.errors import LifecycleError
 from message_lifecycle.model.facts import LogState, Progress
 from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, span
 from message_lifecycle.model.message import ViewState
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.phrases import amount, short
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import BY_NAME, Policy, resolve
 from message_lifecycle.model.tables import DeletedTopic
@@ -72,10 +73,10 @@ class PartitionView(View):
 
     table = Table(
         columns={
-            "partition": "partition", "first": "start_offset", "compacted up to": "horizon", "end": "end_offset", "messages": "messages",
+            "partition": "partition", "first": "start_offset", "horizon": "horizon", "end": "end_offset", "messages": "messages",
             "segments": "segments", "oldest": "oldest_at", "newest": "newest_at",
         },
-        absent={"compacted up to": "-"}, title="Partitions",
+        wide=("oldest",), absent={"horizon": "-"}, title="Partitions",
     )  # fmt: skip
 
 
@@ -93,9 +94,9 @@ class SettingView(View):
     table = Table(
         columns={
             "setting": "setting", "value": lambda one: said(one.value, one.unit), "unit": lambda one: unit_beside(one.unit),
-            "origin": lambda one: one.origin if one.on_topic else f"{one.origin} (server only)",
+            "origin": "origin", "scope": lambda one: "" if one.on_topic else "server only",
         },
-        right=("value",), title="Settings",
+        right=("value",), wide=("scope",), title="Settings",
     )  # fmt: skip
 
 
@@ -114,7 +115,7 @@ class ChangedSetting(View):
             "setting": "setting", "from": lambda one: said(one.from_, one.unit), "to": lambda one: said(one.to, one.unit), "unit": lambda one: unit_beside(one.unit),
             "origin": "to_origin",
         },
-        right=("from", "to"), none="no setting is another one now",
+        right=("from", "to"), none="no setting changed",
     )  # fmt: skip
 
 
@@ -157,10 +158,10 @@ class TopicView(View):
     def asked(self) -> Iterator[Block]:
         if self.asks:
             tightened = (
-                f"{', '.join(self.asks)}: set to remove more than was accepted before. The first run that would remove something waits for "
-                f"`lifecycle approve`. To give your word now: lifecycle topic alter {self.topic} --accept 'WHY' --by NAME"
+                f"{', '.join(self.asks)}: stricter than the last approved value. The next run that removes something needs approval."
             )
-            yield Notes([tightened], style="yellow", title="A person's word is needed")
+            accept = f"Approve now: lifecycle topic alter {self.topic} --accept WHY --by NAME"
+            yield Notes([tightened, accept], style="yellow", title="Approval required")
 
 
 class DescribedTopic(TopicView):
@@ -190,7 +191,7 @@ class DescribedTopic(TopicView):
                 "past expiry": self.past_expiry.told,
                 "compacted view": self._compacted(),
             }
-        yield replace(ObligationView.table, title="What it obliges").of(self.obligations)
+        yield replace(ObligationView.table, title="Pending work").of(self.obligations)
         yield Notes(self.problems, style="red")
         yield SettingView.table.of(self.settings)
         if not self.documents:
@@ -241,16 +242,16 @@ class ConsumerView(View):
     @property
     def keeps(self) -> str:
         if self.replica:
-            return f"{self.consumer} is a replica: it keeps what it has not copied, from every rule of age, and never falls silent"
+            return f"{self.consumer} keeps messages that it has not copied. A replica never falls silent"
         if self.group:
-            return f"{self.consumer} keeps what it has not acknowledged; it is a consumer group of Redis, and never falls silent"
-        unread, without = "keeps what it has not processed", f"{span(self.consumer_expiry)} (consumer_expiry) without a commit"
+            return f"{self.consumer} keeps messages that it has not acknowledged. A Redis group never falls silent"
+        without = f"{span(self.consumer_expiry)} without a commit (consumer_expiry)"
         if self.falls_silent_at is None and self.pins:
-            return f"{self.consumer} {unread}; the time of a commit is not known, so it never falls silent"
+            return f"{self.consumer} keeps messages that it has not processed. The time of a commit is unknown, so it never falls silent"
         at = when(self.falls_silent_at)
         if not self.pins:
-            return f"{self.consumer} fell silent at {at}, after {without}: it keeps nothing any more"
-        return f"{self.consumer} {unread}, and falls silent at {at}: after {without}"
+            return f"{self.consumer} keeps nothing: silent since {at}, after {without}"
+        return f"{self.consumer} keeps messages that it has not processed, until {at}: {without}"
 
 
 class TopicPage(TopicView):
@@ -340,17 +341,17 @@ def _means(s: Services, name: TopicName, policy: Policy, past: PastExpiry) -> Ru
     try:
         would = preview(s, name, as_of=s.ledger.now(), work="snapshot_with_purge" if policy.of_documents else "message_cleaner")
     except LifecycleError as error:
-        unknown = f"what a run would remove now is not known: {error.code}: {error}"
+        unknown = f"the effect of a run now is unknown: {error.code}: {error}"
         return RunNow(messages=None, would_remove=None, held=None, told=unknown)
     things, expected, held = "changes" if policy.of_documents else "messages", would.expected, sum(entry.rows for entry in would.held)
     told = [
-        f"a run now would remove {expected.removed_rows:,} of {expected.rows_in:,} {things}"
+        f"a run now would remove {expected.removed_rows:,} of {amount(expected.rows_in, things)}"
         if expected.rows_in
-        else f"it holds no {things} now"
+        else f"it has no {things}"
     ]
-    told += [f"{held:,} more are due and held"] if held else []
+    told += [f"{held:,} more are due, but on hold"] if held else []
     told += [past.told] if past and past.told is not None else []
-    return RunNow(messages=expected.rows_in, would_remove=expected.removed_rows, held=held, told="; ".join(told))
+    return RunNow(messages=expected.rows_in, would_remove=expected.removed_rows, held=held, told=". ".join(told))
 
 
 def consumers_view(s: Services, name: TopicName) -> list[ConsumerView]:
@@ -431,8 +432,8 @@ class DeletedView(View):
 
     table = Table(
         columns={
-            "topic": "topic", "plan": lambda one: one.plan_id[:SHORT], "deleted": "deleted_at", "undone until": "undo_until",
-            "now": lambda one: "can be undone" if one.undoable else "waits for reclaim", "messages": "messages", "size": "bytes",
+            "topic": "topic", "plan": lambda one: short(one.plan_id), "deleted": "deleted_at", "undo until": "undo_until",
+            "now": lambda one: "can be undone" if one.undoable else "can be reclaimed", "messages": "messages", "size": "bytes",
         },
         none="no deleted topics",
     )  # fmt: skip
@@ -446,4 +447,4 @@ def deleted_view(s: Services, topic: DeletedTopic) -> DeletedView:
 def deleted_blocks(found: Sequence[DeletedView]) -> Iterator[Block]:
     yield DeletedView.table.of(found)
     if not all(topic.undoable for topic in found):
-        yield "What waits goes for good by: lifecycle reclaim run --deleted PLAN --by NAME --why WHY"
+        yield "Reclaim: lifecycle reclaim run --deleted PLAN --by NAME --why WHY"

@@ -58,7 +58,7 @@ class InvalidName(BadInput):
     """A stream, topic, consumer or document name breaks NAME-1."""
 
     ALLOWED: ClassVar[str] = (
-        "letters, marks, digits, '_', '.', '-' and white space, 1 to 255 bytes of UTF-8, not '.' or '..', no '-' in front, "
+        "letters, marks, digits, '_', '.', '-' and white space, 1 to 255 bytes of UTF-8, not '.' or '..', no '-' first, "
         "and zero-width joiners only between letters"
     )
 
@@ -88,8 +88,7 @@ class InvalidInstant(BadInput):
 def future_as_of(*, as_of: str, now: str, skew_seconds: int) -> Refused:
     """CLK-1: `as_of` is later than the ledger's clock plus the skew. Deleting by it would be deleting early."""
     return Refused(
-        f"as_of {as_of} is later than the ledger's clock {now} + {skew_seconds} s. "
-        "Give a time that has passed: nothing may be judged by a time that has not come.",
+        f"as_of {as_of} is in the future. The ledger's clock says {now}, and allows {skew_seconds} s more. Give a time in the past.",
         code="FutureAsOf",
     )
 
@@ -100,7 +99,7 @@ def clock_skewed(*, host: str, ledger: str, skew_seconds: int) -> Refused:
     Iceberg would write the wrong time to tables, and later commits by right clocks would fail.
     """
     return Refused(
-        f"this machine's clock says {host}, the ledger's clock {ledger}: they differ by more than clock_skew = {skew_seconds} s. "
+        f"this machine's clock says {host}, and the ledger's clock {ledger}. Allowed: clock_skew = {skew_seconds} s apart. "
         "Nothing was committed. Set this machine's clock (NTP), then run again.",
         code="ClockSkewed",
     )
@@ -116,14 +115,14 @@ class UnknownTopic(BadInput):
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
-        super().__init__(f"topic {topic!r} does not exist. `lifecycle topic list` shows what does; `lifecycle topic create` makes one.")
+        super().__init__(f"topic {topic!r} does not exist. List the topics: `lifecycle topic list`. Create one: `lifecycle topic create`.")
 
 
 def unknown_partition(topic: str, partition: int, known: Sequence[int]) -> BadInput:
     """The topic has no such partition."""
     some = ", ".join(map(str, known)) if len(known) < _SHOWN else f"{known[0]} to {known[-1]}"
     return BadInput(
-        f"topic {topic!r} has no partition {partition}; it has {some}. `lifecycle topic describe {topic}` shows them.",
+        f"topic {topic!r} has no partition {partition}. Its partitions: {some}. Show them: `lifecycle topic describe {topic}`.",
         code="UnknownPartition",
     )
 
@@ -131,8 +130,8 @@ def unknown_partition(topic: str, partition: int, known: Sequence[int]) -> BadIn
 def invalid_topic_uri(text: str, reason: str) -> BadInput:
     """A text with `://` that is not the URI of one of our topics."""
     return BadInput(
-        f"{text!r} is not a topic: {reason}. Allowed: persistent://TENANT/NAMESPACE/TOPIC, with -partition-N after it or not, for the "
-        "topic TOPIC of the stream TENANT.NAMESPACE (a tenant without a dot); or `stream/topic`.",
+        f"{text!r} is not a topic: {reason}. Allowed: `stream/topic`, or persistent://TENANT/NAMESPACE/TOPIC for the stream TENANT.NAMESPACE. "
+        "The tenant has no dot, and -partition-N may follow.",
         code="InvalidTopicUri",
     )
 
@@ -140,15 +139,15 @@ def invalid_topic_uri(text: str, reason: str) -> BadInput:
 def offset_not_given(topic: str, partition: int, offset: int, end_offset: int) -> BadInput:
     """A request names an offset that the log has not reached yet, so nobody can know its message."""
     return BadInput(
-        f"partition {partition} of topic {topic!r} has not given offset {offset} yet: the next one is {end_offset}. Nothing was removed. "
-        f"`lifecycle read {topic} --raw` shows the messages with their offsets.",
+        f"partition {partition} of topic {topic!r} has no offset {offset} yet. Its next offset is {end_offset}. Nothing was removed. "
+        f"Show the offsets: `lifecycle read {topic} --raw`.",
         code="OffsetNotGiven",
     )
 
 
 def topic_exists(topic: str) -> Refused:
     """A topic has this name already (NAME-1)."""
-    return Refused(f"topic {topic!r} exists already. `lifecycle topic alter` changes its settings.", code="TopicExists")
+    return Refused(f"topic {topic!r} exists already. Change its settings: `lifecycle topic alter`.", code="TopicExists")
 
 
 class InvalidScenario(BadInput):
@@ -176,7 +175,7 @@ class WireError(BadInput):
 def unknown_consumer(topic: str, consumer: str) -> BadInput:
     """The topic has no registered consumer of this name."""
     return BadInput(
-        f"consumer {consumer!r} of topic {topic!r} is not registered. `lifecycle consumer list` shows those that are.",
+        f"consumer {consumer!r} of topic {topic!r} is not registered. List the consumers: `lifecycle consumer list`.",
         code="UnknownConsumer",
     )
 
@@ -189,8 +188,8 @@ def invalid_progress(consumer: str, reason: str) -> BadInput:
 def another_topic(topic: str, consumer: str, *, read: str, there: str) -> Refused:
     """A consumer commits, but it has read another topic of this name, which was deleted or replaced."""
     return Refused(
-        f"commit of consumer {consumer!r} refused: it read the topic with uuid {read}, and topic {topic!r} has uuid {there}. Offsets of the "
-        "one mean nothing in the other: let the consumer read the topic that is there, from its beginning",
+        f"commit of consumer {consumer!r} refused: it read the topic with uuid {read}, but topic {topic!r} has uuid {there}. "
+        "Let the consumer read the present topic from its beginning.",
         code="AnotherTopic",
     )
 
@@ -198,8 +197,8 @@ def another_topic(topic: str, consumer: str, *, read: str, there: str) -> Refuse
 def topic_uuid_needed(topic: str, consumer: str, *, there: str) -> Refused:
     """A commit that may come from a reader of an earlier topic of this name. Accepting it would release messages that nobody has read."""
     return Refused(
-        f"commit of consumer {consumer!r} refused: another topic had the name {topic!r} before, and the commit does not say which one the "
-        f"consumer has read. If it has read the present topic, add --topic-uuid {there}. If not, let it read that topic from its beginning",
+        f"commit of consumer {consumer!r} refused: an earlier topic had the name {topic!r}, and the commit does not say which topic the "
+        f"consumer read. If it read the present topic, add --topic-uuid {there}. If not, let it read from the beginning.",
         code="TopicUuidNeeded",
     )
 
@@ -207,7 +206,7 @@ def topic_uuid_needed(topic: str, consumer: str, *, there: str) -> Refused:
 def replica_progress(topic: str, replica: str) -> Refused:
     """TTL-6: only a replica's own table records its progress. A person's commit could release messages that were never copied."""
     return Refused(
-        f"{replica!r} is a replica of topic {topic!r}: its progress is what it has copied. `lifecycle topic copy {replica}` moves it on.",
+        f"{replica!r} is a replica of topic {topic!r}, so only copying moves its progress. Copy: `lifecycle topic copy {replica}`.",
         code="ReplicaProgress",
     )
 
@@ -215,9 +214,9 @@ def replica_progress(topic: str, replica: str) -> Refused:
 def origin_behind(topic: str, origin: str, partition: int, copied: int, end_offset: int) -> Refused:
     """TTL-6: a replica has copied offsets that its origin has not reached. The origin is therefore not the log that the replica has copied."""
     return Refused(
-        f"topic {topic!r} has copied partition {partition} of {origin!r} up to offset {copied}, and that ends at {end_offset}: "
-        "it was restored from before, or made anew. Nothing was copied, and what was copied before stays. Make a new replica of what is "
-        f"there now (`lifecycle topic create NAME --set origin={origin} --set role=ROLE`), then take this one off: "
+        f"topic {topic!r} has copied partition {partition} of {origin!r} up to offset {copied}, but the partition ends at {end_offset}. "
+        "Someone restored or recreated the origin. Nothing was copied, and earlier copies stay. Create a new replica: "
+        f"`lifecycle topic create NAME --set origin={origin} --set role=ROLE`. Then remove this one: "
         f"`lifecycle consumer remove {origin} {topic}`.",
         code="OriginBehind",
     )
@@ -226,9 +225,9 @@ def origin_behind(topic: str, origin: str, partition: int, copied: int, end_offs
 def another_origin(topic: str, origin: str, copied_uuid: str, found_uuid: str) -> Refused:
     """TTL-6, MSG-5: the origin's table is not the table that the replica has copied. Its offsets name other messages."""
     return Refused(
-        f"topic {topic!r} has copied another log of the name {origin!r}: table {copied_uuid} then, {found_uuid} now; it was made anew. "
-        "Nothing was copied, and what was copied before stays. Make a new replica of what is there now "
-        f"(`lifecycle topic create NAME --set origin={origin} --set role=ROLE`), then take this one off: "
+        f"topic {topic!r} has copied another log of the name {origin!r}: table {copied_uuid} then, {found_uuid} now. "
+        "Someone recreated the origin. Nothing was copied, and earlier copies stay. Create a new replica: "
+        f"`lifecycle topic create NAME --set origin={origin} --set role=ROLE`. Then remove this one: "
         f"`lifecycle consumer remove {origin} {topic}`.",
         code="AnotherOrigin",
     )
@@ -240,8 +239,7 @@ def another_origin(topic: str, origin: str, copied_uuid: str, found_uuid: str) -
 def not_a_document_topic(topic: str) -> BadInput:
     """The request is about documents, but the topic holds messages."""
     return BadInput(
-        f"topic {topic} holds messages, not documents: the setting `fold` makes a document topic, when it is made "
-        "(`lifecycle topic create TOPIC --set fold=text_splice`).",
+        f"topic {topic} holds messages, not documents. Create a topic of documents: `lifecycle topic create TOPIC --set fold=text_splice`.",
         code="NotADocumentTopic",
     )
 
@@ -249,8 +247,8 @@ def not_a_document_topic(topic: str) -> BadInput:
 def is_a_document_topic(topic: str) -> BadInput:
     """The request is about messages, but the topic holds changes of documents."""
     return BadInput(
-        f"topic {topic} holds changes of documents: messages are neither read from it nor removed. Its changes go by "
-        "`snapshot_with_purge`; read it with `lifecycle document pull` and `lifecycle document history`.",
+        f"topic {topic} holds documents, not messages. Read it with `lifecycle document pull` or `lifecycle document history`. "
+        "The operation `snapshot_with_purge` removes its changes.",
         code="IsADocumentTopic",
     )
 
@@ -258,13 +256,13 @@ def is_a_document_topic(topic: str) -> BadInput:
 def unknown_document(topic: str, document: str) -> BadInput:
     """The topic never stored a change of the document."""
     return BadInput(
-        f"topic {topic} has no document {document}. `lifecycle document describe {topic}` lists those it has.", code="UnknownDocument"
+        f"topic {topic} has no document {document}. List the documents: `lifecycle document describe {topic}`.", code="UnknownDocument"
     )
 
 
 def invalid_server_seq(document: str, found: int, allowed: str) -> BadInput:
     """A server_seq that is not the next one (SNP-1), or that the document has not reached (SNP-2)."""
-    return BadInput(f"document {document}: server_seq {found}; allowed: {allowed}. Nothing was stored.", code="InvalidServerSeq")
+    return BadInput(f"document {document}: server_seq {found}. Allowed: {allowed}. Nothing was stored.", code="InvalidServerSeq")
 
 
 class EpochMismatch(Refused):
@@ -273,9 +271,9 @@ class EpochMismatch(Refused):
     def __init__(self, document: str, client: str | None, brought: int, epoch: int, reason: str) -> None:
         self.document, self.client, self.brought, self.epoch = document, client, brought, epoch
         super().__init__(
-            f"document {document}: {'a client' if client is None else f'client {client}'} brings epoch {brought}, the document is at "
-            f"epoch {epoch}: {reason}. Attach again (`lifecycle document attach`), which starts from the snapshot; edits that were not "
-            "pushed must be made again on it."
+            f"document {document}: {'a client' if client is None else f'client {client}'} has epoch {brought}, but the document has epoch "
+            f"{epoch}: {reason}. Attach again (`lifecycle document attach`). Edits that were not pushed are lost. Make them again on the new "
+            "snapshot."
         )
 
 
@@ -289,7 +287,7 @@ class InvalidChange(BadInput):
 
 def invalid_change_line(place: str, field: str, found: str, allowed: str) -> BadInput:
     """A line of a file of changes that is not one change."""
-    return BadInput(f"{place}: {field}: found {found}; allowed: {allowed}. Nothing was stored.", code="InvalidChangeLine")
+    return BadInput(f"{place}: {field}: found {found}. Allowed: {allowed}. Nothing was stored.", code="InvalidChangeLine")
 
 
 # Compacted views.
@@ -301,16 +299,16 @@ class CompactedTableMissing(Refused):
     def __init__(self, topic: str, reason: str) -> None:
         self.topic, self.reason = topic, reason
         super().__init__(
-            f"topic {topic}: the compacted view cannot be read: {reason}. The log itself may be trimmed, so it is not read instead. "
-            f"`lifecycle compact {topic} --status` says what was compacted and when."
+            f"topic {topic}: the compacted view cannot be read: {reason}. The log is no substitute, because it may lack messages of the view. "
+            f"See the last compaction: `lifecycle compact {topic} --status`."
         )
 
 
 def compacted_table_there(topic: str, table: str) -> Refused:
     """The view is in order. A new start would throw it away."""
     return Refused(
-        f"topic {topic} has its compacted view, in table {table}: nothing is begun anew. Run `lifecycle compact` without --anew; or, "
-        "if the view is to be given up, with every message that is in it alone, drop that table first.",
+        f"topic {topic} has a compacted view, in table {table}. Run `lifecycle compact` without --anew. "
+        "To give the view up, with the messages that only it has, drop that table first.",
         code="CompactedTableThere",
     )
 
@@ -318,8 +316,8 @@ def compacted_table_there(topic: str, table: str) -> Refused:
 def horizon_beyond_log(topic: str, partition: int, horizon: int, end_offset: int) -> Refused:
     """The view claims messages that the log never had. Somebody restored or recreated one of the two."""
     return Refused(
-        f"topic {topic}, partition {partition}: the compacted view reaches to offset {horizon}, but the log ends before {end_offset}. "
-        "The log or the view was restored or made anew; nothing was changed. If the log is right, drop the view's table and run "
+        f"topic {topic}, partition {partition}: the horizon of the view is offset {horizon}, but the log ends before {end_offset}. "
+        "Someone restored or recreated the log or the view. Nothing was changed. If the log is right, drop the view's table and run "
         "`lifecycle compact --anew`.",
         code="HorizonBeyondLog",
     )
@@ -328,7 +326,7 @@ def horizon_beyond_log(topic: str, partition: int, horizon: int, end_offset: int
 def topic_without_keys(topic: str) -> BadInput:
     """No message of the topic has a key, so compaction would only copy it."""
     return BadInput(
-        f"topic {topic}: none of its messages has a key, so there is nothing to compact; the view was left as it is.",
+        f"topic {topic}: none of its messages has a key, so there is nothing to compact. The view did not change.",
         code="TopicWithoutKeys",
     )
 
@@ -338,6 +336,4 @@ class CompactionRunning(Refused):
 
     def __init__(self, topic: str, plan_id: str) -> None:
         self.topic, self.plan_id = topic, plan_id
-        super().__init__(
-            f"topic {topic}: another compaction is running (plan {plan_id}); this one was refused. Try again when it has ended."
-        )
+        super().__init__(f"topic {topic}: another compaction is running (plan {plan_id[:12]}). Try again when it has ended.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from message_lifecycle.model.errors.given import BadInput, Refused
+from message_lifecycle.model.phrases import amount, short
 
 # Open, answered and outdated plans, runs and batches.
 
@@ -14,12 +15,12 @@ class UnknownPlan(BadInput):
 
     def __init__(self, plan_id: str) -> None:
         self.plan_id = plan_id
-        super().__init__(f"plan {plan_id!r} is not in the ledger. `lifecycle ledger list` shows the plans that are.")
+        super().__init__(f"plan {plan_id!r} is not in the ledger. List the plans: `lifecycle ledger list`.")
 
 
 def ambiguous_plan(plan_id: str, found: tuple[str, ...]) -> BadInput:
     """More than one plan id begins with the given text."""
-    return BadInput(f"plan {plan_id!r} is not one plan: {', '.join(found)} begin with it. Give more of the id.", code="AmbiguousPlan")
+    return BadInput(f"plan {plan_id!r} is ambiguous: {', '.join(found)} begin with it. Give more of the id.", code="AmbiguousPlan")
 
 
 class OpenPlan(Refused):
@@ -28,14 +29,15 @@ class OpenPlan(Refused):
     def __init__(self, topic: str, plan_id: str, since: str) -> None:
         self.topic, self.plan_id, self.since = topic, plan_id, since
         super().__init__(
-            f"topic {topic!r} has an open plan, {plan_id}, since {since}. Finish it (`lifecycle approve`, `publish`, `verify`) or let the next run do it."
+            f"topic {topic!r} has an open plan, {short(plan_id)}, since {since}. Allowed: one open plan. Finish it (`lifecycle approve`, "
+            "`publish`, `verify`), or wait for the next run."
         )
 
 
 def already_answered(plan_id: str, granted: bool, by: str, at: str) -> Refused:
     """DEL-3: a person answers a plan only once."""
     return Refused(
-        f"plan {plan_id} was {'approved' if granted else 'refused'} by {by} at {at} already. That answer stands; a new run makes a new plan.",
+        f"{by} {'approved' if granted else 'refused'} plan {short(plan_id)} at {at}. A plan takes one answer. A new run makes a new plan.",
         code="AlreadyAnswered",
     )
 
@@ -43,8 +45,8 @@ def already_answered(plan_id: str, granted: bool, by: str, at: str) -> Refused:
 def void_answer(plan_id: str, why: str) -> Refused:
     """DEL-3: an approval is about one plan, one report of the gate, and the settings of that time."""
     return Refused(
-        f"the approval of plan {plan_id} is void: {why}. Nothing was removed. What is due is planned and asked again by the next run; "
-        "what a person asked for, when they ask again.",
+        f"the approval of plan {short(plan_id)} is void: {why}. Nothing was removed. The next run plans and asks again. Make a request again "
+        "yourself.",
         code="VoidAnswer",
     )
 
@@ -52,7 +54,7 @@ def void_answer(plan_id: str, why: str) -> Refused:
 def own_request(plan_id: str, by: str) -> Refused:
     """The setting `approver_is_not_requester`: nobody approves their own request."""
     return Refused(
-        f"plan {plan_id} was asked for by {by}, and approver_is_not_requester is set: somebody else approves it. It still waits.",
+        f"{by} requested plan {short(plan_id)}, and approver_is_not_requester is set. Another person must approve it. The plan is still pending.",
         code="OwnRequest",
     )
 
@@ -60,9 +62,8 @@ def own_request(plan_id: str, by: str) -> Refused:
 def commit_lost(plan_id: str) -> Refused:
     """DEL-4: the ledger knows a plan as published, but planning from the present table gives the same plan again."""
     return Refused(
-        f"plan {plan_id} is recorded as published, and what it was made from is as it was before its commit: the catalog, the log's files or its "
-        "server were put back to a state from before, or what it had made was dropped. Nothing was done. Asked for a later time (--as-of), it is "
-        "planned anew; the next scheduled run does that by itself.",
+        f"plan {short(plan_id)} is recorded as published, but the table has no commit of it. Someone restored the catalog, the log's files or the "
+        "server from an earlier state. Nothing was changed. To plan again, give a later --as-of, or wait for the next scheduled run.",
         code="CommitLost",
     )
 
@@ -70,25 +71,23 @@ def commit_lost(plan_id: str) -> Refused:
 def ledger_tampered(plan_id: str, what: str) -> Refused:
     """DEL-3: somebody changed a record in the ledger's database, or wrote it with another secret."""
     return Refused(
-        f"{what} of plan {plan_id} is not as this program wrote it: its seal does not match. Somebody changed the ledger's database, or the "
-        "secret of this installation is another one now. Nothing was removed. Find out who writes to the database, and check the secret. "
-        f"Then refuse the plan (`lifecycle refuse {plan_id}`); the next run plans and asks again.",
+        f"{what} of plan {short(plan_id)}: the seal does not match. Someone changed the ledger's database, or this installation has another "
+        "secret now. Nothing was removed. Check who writes to the database, and check the secret. "
+        f"Then refuse the plan: `lifecycle refuse {short(plan_id)}`. The next run plans and asks again.",
         code="LedgerTampered",
     )
 
 
 def unnamed_person(name: str) -> BadInput:
     """DEL-3: the ledger records the person who asks for a change and the person who answers for it."""
-    return BadInput(
-        f"the name {name!a} names nobody: it has no letter and no digit. Give the name of the authenticated user.", code="UnnamedPerson"
-    )
+    return BadInput(f"the name {name!a} has no letter and no digit. Give the name of the authenticated user.", code="UnnamedPerson")
 
 
 def mixed_scripts(name: str, scripts: Sequence[str]) -> BadInput:
     """DEL-3: letters of another script can make one person's name look like another's."""
     return BadInput(
         f"the name {name} ({name!a}) has letters of several scripts: {', '.join(one.capitalize() for one in scripts)}. "
-        "Allowed: letters of one script, so that nobody takes the name for another person's. Write the name in one script.",
+        "Allowed: letters of one script. Mixed scripts can imitate another person's name.",
         code="MixedScripts",
     )
 
@@ -97,9 +96,8 @@ def commit_not_on_main(plan_id: str, snapshot_id: int | None) -> Refused:
     """DEL-6: the ledger knows a plan as published, but the tables no longer have its commit."""
     at = "" if snapshot_id is None else f" as snapshot {snapshot_id}"
     return Refused(
-        f"plan {plan_id} was published{at}, and the topic's tables do not have that commit any more: they go back to a time before it, because "
-        "another engine rolled them back or the catalog was restored. What the plan removed is there again, so there is nothing to verify and "
-        "nothing to undo. The next run plans anew what is due.",
+        f"plan {short(plan_id)} was published{at}, but the tables no longer have that commit. Another engine rolled them back, or someone restored "
+        "the catalog. The removed messages are back, so there is nothing to verify or undo. The next run plans again.",
         code="CommitNotOnMain",
     )
 
@@ -109,7 +107,7 @@ class NotReady(Refused):
 
     def __init__(self, plan_id: str, found: str, needed: str) -> None:
         self.plan_id, self.found, self.needed = plan_id, found, needed
-        super().__init__(f"plan {plan_id} is {found}; this step needs {needed}.")
+        super().__init__(f"plan {short(plan_id)} is {found}. This step needs {needed}.")
 
 
 class PlanConflict(Refused):
@@ -117,7 +115,7 @@ class PlanConflict(Refused):
 
     def __init__(self, plan_id: str, reason: str, rival: str | None = None) -> None:
         self.plan_id, self.reason, self.rival = plan_id, reason, rival
-        super().__init__(f"plan {plan_id} no longer fits the table: {reason}. Plan again: `lifecycle run`.")
+        super().__init__(f"plan {short(plan_id)} no longer fits the table: {reason}. Plan again: `lifecycle run`.")
 
 
 class TopicBusy(Refused):
@@ -131,9 +129,9 @@ class TopicBusy(Refused):
 def ledger_mismatch(topic: str, reason: str) -> Refused:
     """The table was written with another ledger, or with a newer state of this one. The system refuses every deletion."""
     return Refused(
-        f"topic {topic!r}: {reason}. No deletion runs with a ledger that may have forgotten consumers, holds or approvals. "
-        "Point LIFECYCLE_LEDGER_URL at the right ledger or restore its newest backup, "
-        "or take this ledger on knowingly: `lifecycle ledger accept TOPIC`.",
+        f"topic {topic!r}: {reason}. This ledger may lack consumers, holds or approvals, so no deletion runs. "
+        "Point LIFECYCLE_LEDGER_URL at the right ledger, or restore its newest backup. "
+        "To use this ledger anyway: `lifecycle ledger accept TOPIC`.",
         code="LedgerMismatch",
     )
 
@@ -141,8 +139,8 @@ def ledger_mismatch(topic: str, reason: str) -> Refused:
 def changed_file(topic: str, path: str, batch_id: str) -> Refused:
     """An ingested file has other content now. Ingesting it again would store its messages twice, or mix two files."""
     return Refused(
-        f"{path!r} was ingested into topic {topic!r} before (batch {batch_id}) with other content. "
-        "A file is taken once: put new messages into a file of a new name. `lifecycle ingest --skip-changed` takes the other files.",
+        f"{path!r} changed after its ingest into topic {topic!r} (batch {batch_id}). "
+        "A file is ingested once. Put new messages into a new file. To ingest the other files: `lifecycle ingest --skip-changed`.",
         code="ChangedFile",
     )
 
@@ -155,7 +153,7 @@ def repeated_file(topic: str, path: str) -> BadInput:
 def open_batch(topic: str, batch_id: str, since: str) -> Refused:
     """An ingest of the topic was cut off. The next ingest must first find out if the table has its commit."""
     return Refused(
-        f"topic {topic!r} has an open batch, {batch_id}, since {since}. Finish it if the table holds its commit, else abandon it; `lifecycle ingest` does so.",
+        f"topic {topic!r} has an unfinished batch, {batch_id}, since {since}. Run `lifecycle ingest`: it finishes or discards the batch.",
         code="OpenBatch",
     )
 
@@ -168,19 +166,19 @@ def unknown_batch(batch_id: str) -> BadInput:
 def nothing_to_replay(topic: str, batch_id: str, reason: str) -> BadInput:
     """A batch has no refused rows that could come in again."""
     return BadInput(
-        f"topic {topic}: nothing of batch {batch_id} can be replayed: {reason}. `lifecycle quarantine list {topic}` lists its batches.",
+        f"topic {topic}: batch {batch_id} has nothing to replay: {reason}. List the batches: `lifecycle quarantine list {topic}`.",
         code="NothingToReplay",
     )
 
 
 def unreplayable_rows(found: str, to_do: str) -> BadInput:
     """The raw text of refused rows cannot be read again. The replay took no row of the batch."""
-    return BadInput(f"{found}. Nothing was taken; {to_do}.", code="UnreplayableRows")
+    return BadInput(f"{found}. Nothing was replayed. {to_do[0].upper()}{to_do[1:]}.", code="UnreplayableRows")
 
 
 def batch_not_open(batch_id: str, found: str) -> Refused:
     """A batch that has ended cannot end in another way."""
-    return Refused(f"batch {batch_id!r} is {found}; only an open one can be finished or abandoned.", code="BatchNotOpen")
+    return Refused(f"batch {batch_id!r} is {found}. Only an open batch can be finished or abandoned.", code="BatchNotOpen")
 
 
 # Legal holds and the messages that they keep.
@@ -188,18 +186,18 @@ def batch_not_open(batch_id: str, found: str) -> Refused:
 
 def invalid_hold(field: str, found: object, allowed: str) -> BadInput:
     """A hold does not name anything that can be held."""
-    return BadInput(f"hold: {field} is {found!r}; allowed: {allowed}. Nothing was changed.", code="InvalidHold")
+    return BadInput(f"hold: {field} is {found!r}. Allowed: {allowed}. Nothing was changed.", code="InvalidHold")
 
 
 def unknown_hold(hold_id: str, found: Sequence[str] = ()) -> BadInput:
     """The ledger has no hold of that id, or several holds whose ids begin with it."""
-    said = f"is not one hold: {', '.join(found)} begin with it. Give more of the id." if found else "is not in the ledger."
-    return BadInput(f"hold {hold_id!r} {said} `lifecycle hold list --all` shows those that are.", code="UnknownHold")
+    said = f"is ambiguous: {', '.join(found)} begin with it. Give more of the id." if found else "is not in the ledger."
+    return BadInput(f"hold {hold_id!r} {said} List the holds: `lifecycle hold list --all`.", code="UnknownHold")
 
 
 def hold_released(hold_id: str, by: str, at: str) -> Refused:
     """An earlier release of the hold, by another request, is still valid."""
-    return Refused(f"hold {hold_id} was released by {by} at {at} already.", code="HoldReleased")
+    return Refused(f"{by} released hold {hold_id} at {at} already.", code="HoldReleased")
 
 
 class HeldByLegalHold(Refused):
@@ -207,10 +205,10 @@ class HeldByLegalHold(Refused):
 
     def __init__(self, topic: str, held: int | None, holds: Sequence[str]) -> None:
         self.topic, self.held, self.holds = topic, held, tuple(holds)
-        what = "something" if held is None else f"{held} message(s)"
+        what = "an unknown number of messages" if held is None else amount(held, "messages")
         super().__init__(
-            f"topic {topic}: refused as a whole, for it names {what} under {'; '.join(holds)}. Nothing was removed. "
-            "`lifecycle hold list` shows the holds; it can be asked again once they are released."
+            f"topic {topic}: the request names {what} under {'; '.join(holds)}. Nothing was removed. "
+            "Release the hold, or leave these messages out. List the holds: `lifecycle hold list`."
         )
 
 
@@ -219,12 +217,12 @@ class HeldByLegalHold(Refused):
 
 def _cannot_undo(plan_id: str, reason: str, *, code: str) -> Refused:
     """A plan that nobody can undo. A reason has a code of its own."""
-    return Refused(f"plan {plan_id} cannot be undone: {reason}. Nothing was changed.", code=code)
+    return Refused(f"plan {short(plan_id)} cannot be undone: {reason}. Nothing was changed.", code=code)
 
 
 def not_published(plan_id: str, found: str) -> Refused:
     """No part of the plan was ever published, so an undo has nothing to restore."""
-    return _cannot_undo(plan_id, f"it is {found}, and only a published plan has removed anything", code="NotPublished")
+    return _cannot_undo(plan_id, f"it is {found}. Only a published plan has removed messages", code="NotPublished")
 
 
 def not_undoable(plan_id: str, reason: str) -> Refused:
@@ -234,7 +232,7 @@ def not_undoable(plan_id: str, reason: str) -> Refused:
 
 def undo_window_passed(plan_id: str, *, published_at: str, ended_at: str, now: str) -> Refused:
     """`undo_window` has passed since the plan was published, by the ledger's clock."""
-    reason = f"it was published at {published_at} and its undo_window ended at {ended_at}; it is {now} now"
+    reason = f"it was published at {published_at}, and its undo_window ended at {ended_at}. Now it is {now}"
     return _cannot_undo(plan_id, reason, code="UndoWindowPassed")
 
 
@@ -245,18 +243,18 @@ def undo_source_gone(plan_id: str, reason: str) -> Refused:
 
 def later_plan(plan_id: str, later: str, reason: str) -> Refused:
     """A later plan builds on the removals of this one."""
-    return _cannot_undo(plan_id, f"plan {later} came after it and {reason}", code="LaterPlan")
+    return _cannot_undo(plan_id, f"later plan {short(later)} {reason}", code="LaterPlan")
 
 
 def name_taken(plan_id: str, topic: str) -> Refused:
     """A deleted topic returns under its own name, but another topic has that name now."""
-    return _cannot_undo(plan_id, f"another topic has the name {topic} now. It can be undone once that one is deleted", code="NameTaken")
+    return _cannot_undo(plan_id, f"another topic has the name {topic} now. Delete that topic first", code="NameTaken")
 
 
 def not_deletable(topic: str) -> BadInput:
     """A plan can delete a whole topic only if the topic is a table."""
     return BadInput(
-        f"topic {topic} lies in no table: it goes whole with its files, or its streams, once it is in lifecycle.toml no more. "
+        f"topic {topic} is not in a table, so this command cannot delete it. Delete its files or streams, and remove it from lifecycle.toml. "
         "Nothing was changed.",
         code="NotDeletable",
     )
@@ -268,9 +266,9 @@ def deletion_begun(topic: str, plan_id: str) -> Refused:
     Some tables may be away, so a new table could take one of their names.
     """
     return Refused(
-        f"topic {topic}: its tables are half away by plan {plan_id}, and no table is made beside it meanwhile. Of a deletion that has begun, "
-        f"`lifecycle publish {plan_id}` makes the end; where that is refused, `lifecycle run {topic}` takes it back. Of an undo that has "
-        f"begun, `lifecycle undo {plan_id}` does.",
+        f"topic {topic}: plan {short(plan_id)} has moved only some of its tables, so no new table is made. Finish a deletion: "
+        f"`lifecycle publish {short(plan_id)}`. If that is refused, reverse it: `lifecycle run {topic}`. Finish an undo: "
+        f"`lifecycle undo {short(plan_id)}`.",
         code="DeletionBegun",
     )
 
@@ -278,7 +276,7 @@ def deletion_begun(topic: str, plan_id: str) -> Refused:
 def not_undone(plan_id: str) -> BadInput:
     """Only an undone plan has messages to release."""
     return BadInput(
-        f"plan {plan_id} was not undone, so none of its messages wait to be released. `lifecycle undo {plan_id}` undoes it.",
+        f"plan {short(plan_id)} was not undone, so it has no messages to release. To undo it: `lifecycle undo {short(plan_id)}`.",
         code="NotUndone",
     )
 
@@ -292,7 +290,7 @@ class OutsideTable(Refused):
     def __init__(self, location: str, name: str) -> None:
         self.location, self.name = location, name
         super().__init__(
-            f"{name!r} is no file below {location}. Allowed: names relative to the table's location, without '.', '..' or empty steps. "
+            f"{name!r} is not a file below {location}. Allowed: names relative to the table's location, without '.', '..' or empty steps. "
             "Nothing was removed."
         )
 
@@ -302,9 +300,7 @@ class SnapshotInUse(Refused):
 
     def __init__(self, table: str, snapshot_id: int, ref: str) -> None:
         self.table, self.snapshot_id, self.ref = table, snapshot_id, ref
-        super().__init__(
-            f"table {table}: snapshot {snapshot_id} is where {ref!r} points. Nothing was expired; remove that branch or tag first."
-        )
+        super().__init__(f"table {table}: {ref!r} points to snapshot {snapshot_id}. Nothing was expired. Remove that branch or tag first.")
 
 
 class NothingDeleted(BadInput):
@@ -313,16 +309,15 @@ class NothingDeleted(BadInput):
     def __init__(self, plan_id: str, found: str) -> None:
         self.plan_id, self.found = plan_id, found
         super().__init__(
-            f"plan {plan_id} {found}: there is no deleted topic of it to reclaim. `lifecycle topic list --deleted` names those that there are."
+            f"plan {short(plan_id)} {found}, so it has no deleted topic to reclaim. List deleted topics: `lifecycle topic list --deleted`."
         )
 
 
 def files_left(plan_id: str, topic: str, files: Sequence[str]) -> Refused:
     """A reclaim that the ledger does not know cannot be finished while files remain, because no plan names the files."""
     return Refused(
-        f"plan {plan_id} has begun to remove the deleted topic {topic} for good, and this ledger does not know it (was it restored from "
-        f"before?), so nothing is removed by it. There still: {', '.join(files)}. Nothing reads these files any more: remove what lies "
-        "in their folders by hand, and run this again.",
+        f"plan {short(plan_id)} began to remove the deleted topic {topic}, but this ledger does not have the plan. Nothing more was removed. "
+        f"Left: {', '.join(files)}. Nothing reads these files. Delete their folders by hand, then run this again.",
         code="FilesLeft",
     )
 
@@ -330,7 +325,7 @@ def files_left(plan_id: str, topic: str, files: Sequence[str]) -> Refused:
 def undo_window_open(plan_id: str, topic: str, *, until: str, now: str) -> Refused:
     """An undo can still restore the deleted topic, by the ledger's clock."""
     return Refused(
-        f"topic {topic}, deleted by plan {plan_id}, can be brought back until {until}; it is {now} now. Nothing of it goes before.",
+        f"plan {short(plan_id)} deleted topic {topic}, and its undo is possible until {until}. Now it is {now}. Reclaim it after that time.",
         code="UndoWindowOpen",
     )
 
@@ -341,34 +336,37 @@ def undo_window_open(plan_id: str, topic: str, *, until: str, now: str) -> Refus
 def unknown_erasure(request_id: str) -> BadInput:
     """The ledger has no erasure request of that id."""
     return BadInput(
-        f"erasure request {request_id!r} is not in the ledger. `lifecycle erase list` shows those that are.", code="UnknownErasure"
+        f"erasure request {request_id!r} is not in the ledger. List the requests: `lifecycle erase list`.", code="UnknownErasure"
     )
 
 
 def ambiguous_erasure(request_id: str, found: tuple[str, ...]) -> BadInput:
     """More than one request id begins with the given text."""
     return BadInput(
-        f"erasure request {request_id!r} is not one request: {', '.join(found)} begin with it. Give more of the id.",
+        f"erasure request {request_id!r} is ambiguous: {', '.join(found)} begin with it. Give more of the id.",
         code="AmbiguousErasure",
     )
 
 
 def no_receipt(request_id: str, state: str) -> BadInput:
     """The request is unfinished, or no topic was searched, so a receipt would have no content."""
-    why = f"it is {state}. `lifecycle erase run {request_id}` carries it out"
+    why = f"it is {state}. Carry it out: `lifecycle erase run {short(request_id)}`"
     if state == "erased":
-        why = f"there was no topic to search; `lifecycle erase run {request_id}` searches again"
-    return BadInput(f"erasure request {request_id} has no receipt: {why}.", code="NoReceipt")
+        why = f"there was no topic to search. Search again: `lifecycle erase run {short(request_id)}`"
+    return BadInput(f"erasure request {short(request_id)} has no receipt: {why}.", code="NoReceipt")
 
 
 def nothing_forbidden(request_id: str, why: str) -> Refused:
     """The request forbids no key (any more), so there is no key to allow again."""
-    return Refused(f"erasure request {request_id} forbids no key: {why}.", code="NothingForbidden")
+    return Refused(f"erasure request {short(request_id)} forbids no key: {why}.", code="NothingForbidden")
 
 
 def nothing_to_erase(request_id: str, why: str) -> Refused:
     """The request was refused. A new request can ask for the same key again."""
-    return Refused(f"erasure request {request_id} was refused: {why}. Nothing went; `lifecycle erase` asks again.", code="NothingToErase")
+    return Refused(
+        f"erasure request {short(request_id)} was refused: {why}. Nothing was erased. Request again: `lifecycle erase`.",
+        code="NothingToErase",
+    )
 
 
 def unusable_key(reason: str) -> BadInput:
@@ -381,13 +379,13 @@ def unusable_key(reason: str) -> BadInput:
 
 def unexplained_erasure() -> BadInput:
     """The ledger records the reason for an erasure."""
-    return BadInput("the request gives no reason. Give the reason by --why.", code="UnexplainedErasure")
+    return BadInput("the request has no reason. Give one: --why WHY.", code="UnexplainedErasure")
 
 
 def invalid_erasure_secret(found_bytes: int, least_bytes: int) -> BadInput:
     """The secret is so short that somebody could guess a key from its digest."""
     return BadInput(
-        f"the erasure secret has {found_bytes} bytes. Allowed: {least_bytes} or more, random ones, in a file that only this user may read.",
+        f"the erasure secret has {found_bytes} bytes. Allowed: {least_bytes} or more random bytes, in a file that only this user can read.",
         code="InvalidErasureSecret",
     )
 
@@ -395,9 +393,8 @@ def invalid_erasure_secret(found_bytes: int, least_bytes: int) -> BadInput:
 def erasure_secret_missing(place: str, why: str) -> Refused:
     """The secret of keyed hashes is missing. A new secret would match none of the recorded hashes."""
     return Refused(
-        f"the erasure secret is not to be had from {place}: {why}. Put the file back from its copy, or name it by "
-        "LIFECYCLE_ERASURE_SECRET_FILE. Where it is lost for good, `lifecycle erase allow REQUEST_ID` lifts what the recorded digests "
-        "forbid; then a new secret can be made.",
+        f"cannot read the erasure secret from {place}: {why}. Restore the file from its copy, or name it in LIFECYCLE_ERASURE_SECRET_FILE. "
+        "If it is lost, lift each forbidden key: `lifecycle erase allow REQUEST_ID`. Then a new secret can be made.",
         code="ErasureSecretMissing",
     )
 
@@ -405,8 +402,8 @@ def erasure_secret_missing(place: str, why: str) -> Refused:
 def erasure_secret_changed(*, found: str, needed: str) -> Refused:
     """Another secret made a digest. A comparison would find nothing and report that wrongly."""
     return Refused(
-        f"the erasure secret has the fingerprint {found}; the recorded digest of the key was made with {needed}. Put the right secret "
-        "back (LIFECYCLE_ERASURE_SECRET_FILE, embedded: .lifecycle/secrets/erasure). Nothing was compared.",
+        f"the erasure secret has the fingerprint {found}, but the recorded digest needs {needed}. Nothing was compared. Restore the right "
+        "secret (LIFECYCLE_ERASURE_SECRET_FILE, embedded: .lifecycle/secrets/erasure).",
         code="ErasureSecretChanged",
     )
 
@@ -418,9 +415,9 @@ def unsupported_erasure(where: str, reason: str) -> Refused:
 
 def erasure_unfinished(where: str, reason: str) -> Refused:
     """An erasure has left something that it should have removed."""
-    return Refused(f"{where}: the erasure has not ended: {reason}. Run it again: it goes on where it stopped.", code="ErasureUnfinished")
+    return Refused(f"{where}: the erasure is not finished: {reason}. Run it again to continue.", code="ErasureUnfinished")
 
 
 def invalid_receipt(reason: str) -> Refused:
     """The stored receipt is invalid."""
-    return Refused(f"the receipt is not one of an erasure: {reason}.", code="InvalidReceipt")
+    return Refused(f"not a receipt of an erasure: {reason}.", code="InvalidReceipt")

@@ -19,9 +19,7 @@ class SparkUnavailable(Unavailable):
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
-        super().__init__(
-            f"Spark is not available: {reason}. `make up` sets up the embedded one; elsewhere check SPARK_CONF_DIR and JAVA_HOME."
-        )
+        super().__init__(f"Spark is not available: {reason}. Check SPARK_CONF_DIR and JAVA_HOME. `make up` installs the embedded Spark.")
 
 
 class CatalogUnavailable(Unavailable):
@@ -41,7 +39,7 @@ class TableBusy(Unavailable):
 
     def __init__(self, what: str, attempts: int) -> None:
         self.what, self.attempts = what, attempts
-        super().__init__(f"{what}: other commits to the table came first in all {attempts} attempts; nothing was changed. Try again.")
+        super().__init__(f"{what}: other commits to the table came first in all {attempts} attempts. Nothing was changed. Try again.")
 
 
 class CommitRefused(Refused):
@@ -49,7 +47,7 @@ class CommitRefused(Refused):
 
     def __init__(self, what: str, reason: str) -> None:
         self.what, self.reason = what, reason
-        super().__init__(f"{what}: the table has changed, nothing was committed: {reason}")
+        super().__init__(f"{what}: the table has changed: {reason}. Nothing was committed. Run again.")
 
 
 class CommitUnknown(Unavailable):
@@ -61,16 +59,14 @@ class CommitUnknown(Unavailable):
 
     def __init__(self, what: str, *, who: str = "the catalog") -> None:
         self.what = what
-        super().__init__(
-            f"{what}: {who} did not say whether the commit was made. Run the same step again: it looks first, and repeats nothing."
-        )
+        super().__init__(f"{what}: {who} did not confirm the commit. Run the same step again. It checks first, and repeats nothing.")
 
 
 def no_transactions(setting: str, reason: str) -> BadInput:
     """The configuration asks for commits of several tables at once, but the catalog does not offer them."""
     return BadInput(
-        f"{setting} is true in spark-defaults.conf, and {reason}. Nothing was published. Take the setting out, and each table is committed "
-        "by itself, one after another; docs/catalogs.md says for which catalogs it is.",
+        f"{setting} is true in spark-defaults.conf, but {reason}. Nothing was published. Remove the setting: then each table has a commit of its "
+        "own. docs/catalogs.md lists the catalogs that support it.",
         code="NoTransactions",
     )
 
@@ -81,8 +77,8 @@ class ForeignTable(BadInput):
     def __init__(self, topic: str, table: str) -> None:
         self.topic, self.table = topic, table
         super().__init__(
-            f"table {table} is there, but it is not the table of topic {topic!r}: it carries no `lifecycle.` properties. "
-            "Choose another stream or topic name, or rename that table."
+            f"table {table} exists, but another program made it: it has no `lifecycle.` properties. "
+            f"Choose another name for topic {topic!r}, or rename that table."
         )
 
 
@@ -95,9 +91,8 @@ class LogStateLost(Refused):
     def __init__(self, table: str, reason: str) -> None:
         self.table, self.reason = table, reason
         super().__init__(
-            f"{table}: the state of the log is lost: {reason}. Another engine has changed the table's history or properties. Nothing is written "
-            "to the topic and nothing is removed from it until a person repairs it. `lifecycle topic repair TOPIC` shows what is known; with "
-            "--by NAME --why WHY it repairs the state."
+            f"{table}: the state of the log is lost: {reason}. Another engine has changed the table's history or properties. The topic takes no "
+            "writes and no removals until a repair. Show the state: `lifecycle topic repair TOPIC`. Repair it: add --by NAME --why WHY."
         )
 
 
@@ -108,8 +103,8 @@ class AppendedBelowEnd(LogStateLost):
         self.table, self.reason = table, found
         Refused.__init__(
             self,
-            f"{table}: another engine's append, snapshot {snapshot_id}, brought {found}. A reader that is past these offsets never sees the "
-            "messages. Nothing is written to the topic and nothing is removed from it until a person decides. Delete the messages with that "
+            f"{table}: another engine's append, snapshot {snapshot_id}, brought {found}. Readers past these offsets never see the "
+            "messages. The topic takes no writes and no removals until a repair. Delete the messages with that "
             "engine, or roll the table back to the snapshot before. To keep the messages: `lifecycle topic repair TOPIC --by NAME --why WHY`.",
         )
 
@@ -119,10 +114,10 @@ class LogRolledBack(Refused):
 
     def __init__(self, table: str, head: int | None, ours: int) -> None:
         self.table, self.head, self.ours = table, head, ours
-        at = "it has no snapshot now" if head is None else f"its head is snapshot {head} now"
+        at = "no snapshot" if head is None else f"snapshot {head}"
         super().__init__(
-            f"{table}: another engine rolled it back: {at}, which does not come from our newest commit, snapshot {ours}. Nothing is written to "
-            "the topic and nothing is removed from it until a person decides. Roll the table forward to that commit, or accept what was lost: "
+            f"{table}: another engine rolled the table back to {at}. Our newest commit, snapshot {ours}, is not part of it. The topic takes no "
+            "writes and no removals until a repair. Roll the table forward to that commit, or accept the loss: "
             "`lifecycle topic repair TOPIC --accept-rollback --by NAME --why WHY`."
         )
 
@@ -130,15 +125,15 @@ class LogRolledBack(Refused):
 def nothing_to_repair(topic: str) -> BadInput:
     """A person asked for a repair, but the witnesses agree."""
     return BadInput(
-        f"topic {topic}: the witnesses of its log agree, there is nothing to repair. Nothing was changed.", code="NothingToRepair"
+        f"topic {topic}: the witnesses of its log agree, so there is nothing to repair. Nothing was changed.", code="NothingToRepair"
     )
 
 
 def java_ended() -> Unavailable:
     """Java ended before it answered. If that happens during a commit, the error is CommitUnknown instead."""
     return Unavailable(
-        "Java has ended, or the line to it broke, before it answered. Nothing further was published; run the same command "
-        "again. Where it ends again, its last words stand in the log; where they speak of memory, spark.driver.memory gives it more.",
+        "Java ended before it answered. Nothing further was published. Run the same command again. If Java ends again, read its last lines in "
+        "the log. If they are about memory, raise spark.driver.memory.",
         code="JavaEnded",
     )
 
@@ -146,8 +141,8 @@ def java_ended() -> Unavailable:
 def cluster_lost(master: str) -> Unavailable:
     """A driver has lost its Spark cluster."""
     return Unavailable(
-        f"the Spark cluster at {master} has gone: it has no executor for this run any more. Nothing further was published; see that its master "
-        "and workers run, and run the same command again.",
+        f"the Spark cluster at {master} has no executor left for this run. Nothing further was published. Check that its master and workers run. "
+        "Then run the same command again.",
         code="ClusterLost",
     )
 
@@ -155,8 +150,8 @@ def cluster_lost(master: str) -> Unavailable:
 def table_ahead(*, updated: str, now: str) -> Refused:
     """A machine whose clock was ahead has written a table. Iceberg refuses commits with an earlier time."""
     return Refused(
-        f"the table's last update is of {updated}, and this machine's clock says {now}: Iceberg takes no commit before that time, less a "
-        "minute. Nothing was committed. Wait until then; if the clock here is wrong, set it (NTP).",
+        f"the table's last update has the time {updated}, but this machine's clock says {now}. Iceberg accepts commits from one minute before that "
+        "time on. Nothing was committed. Wait until then. If this machine's clock is wrong, set it (NTP).",
         code="TableAhead",
     )
 
@@ -164,8 +159,8 @@ def table_ahead(*, updated: str, now: str) -> Refused:
 def storage_full(reason: str) -> Unavailable:
     """The disk is full."""
     return Unavailable(
-        f"{reason}: there is no room for the table's files or for Spark's own (spark.local.dir). Nothing further was published; "
-        "free some space and run the same command again.",
+        f"{reason}: the disk of the table's files, or of Spark's temporary files (spark.local.dir), is full. Nothing further was published. "
+        "Free some space, then run the same command again.",
         code="StorageFull",
     )
 
@@ -173,8 +168,8 @@ def storage_full(reason: str) -> Unavailable:
 def storage_refused(place: str, reason: str) -> PartlyUnavailable:
     """The file system refuses to read or write the place of a table, a log or an archive."""
     return PartlyUnavailable(
-        f"{place}: {reason}. Nothing further was published; see that the folder is there, mounted for writing, and open to the user of this "
-        "process, then run the same command again.",
+        f"{place}: {reason}. Nothing further was published. Check that the folder exists, is mounted for writing, and that this user may write "
+        "to it. Then run the same command again.",
         code="StorageRefused",
     )
 
@@ -209,8 +204,8 @@ class TableUnreadable(PartlyUnavailable, OSError):
     def __init__(self, table: str, location: str, reason: str) -> None:
         self.table, self.location = table, location
         super().__init__(
-            f"the catalog has the table {table}, and its metadata {location} cannot be read: {reason}. Nothing was changed. See that the "
-            "folder or bucket is there, mounted, and open to the user of this process; a file that is lost or damaged comes back from a backup."
+            f"cannot read the metadata {location} of table {table}: {reason}. Nothing was changed. Check that the folder or bucket exists, is "
+            "mounted, and that this user may read it. Restore a lost or damaged file from a backup."
         )
 
 
@@ -219,8 +214,8 @@ class FileUnreadable(PartlyUnavailable, OSError):
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(
-            f"{path}: a table names this file, and it cannot be read: {reason}. Nothing was changed. See that its folder or bucket is there, "
-            "mounted, and open to the user of this process; a file that is lost or damaged comes back from a backup."
+            f"{path}: cannot read this file of a table: {reason}. Nothing was changed. Check that its folder or bucket exists, is mounted, and "
+            "that this user may read it. Restore a lost or damaged file from a backup."
         )
         self.filename = path
         self._reason = reason
@@ -241,8 +236,8 @@ def damaged_property(key: str, found: object, allowed: str) -> Refused:
     """A summary or a property of a table has a value that our program never writes."""
     shown = ascii(found)
     return Refused(
-        f"{key} is {shown if len(shown) <= _SHOWN else shown[:_SHOWN] + ' ...'}. Allowed: {allowed}. Another program changed it. Nothing was read "
-        "from this table or changed in it. Set the value as it was, or roll the table back to a snapshot from before the change.",
+        f"{key} is {shown if len(shown) <= _SHOWN else shown[:_SHOWN] + ' ...'}. Allowed: {allowed}. Another program changed it. This table was not "
+        "read or changed. Set the earlier value again, or roll the table back to a snapshot from before the change.",
         code="DamagedProperty",
     )
 
@@ -250,8 +245,8 @@ def damaged_property(key: str, found: object, allowed: str) -> Refused:
 def file_listed_twice(path: str) -> Refused:
     """A snapshot lists one data file more than once, so the table has its rows as often."""
     return Refused(
-        f"{path}: the table's manifests list this data file more than once, so that its rows count more than once. Another program added it "
-        "again. Nothing was planned or removed. Roll the table back to the snapshot before that, or rewrite the file with that program.",
+        f"{path}: the table's manifests list this data file more than once. Another program added it again. Nothing was planned or removed. Roll "
+        "the table back to the snapshot before that, or rewrite the file with that program.",
         code="FileListedTwice",
     )
 
@@ -277,7 +272,7 @@ def message_without_place(path: str, column: str) -> Refused:
 def offsets_used_up(path: str, offset: int) -> Refused:
     """Another engine appended a message under the last possible offset."""
     return Refused(
-        f"{path}: a message has the offset {offset}, and no offset is left after it. Another program wrote the file. Nothing was planned, written "
+        f"{path}: a message has the last possible offset, {offset}. Another program wrote the file. Nothing was planned, written "
         "or removed. Delete the message with that program, or roll the table back to the snapshot before.",
         code="OffsetsUsedUp",
     )
@@ -287,7 +282,7 @@ def internal_error(topic: str, error: Exception) -> LifecycleError:
     """Work on one topic met an unforeseen error. The log has the traceback."""
     shown = (str(error).splitlines() or [""])[0][:_SHOWN]
     return LifecycleError(
-        f"topic {topic}: {type(error).__name__}: {shown}. This is a fault of the program, or a state of the topic that it does not know. The log "
+        f"topic {topic}: {type(error).__name__}: {shown}. This is a defect of the program, or an unknown state of the topic. The log "
         "has the traceback. The other topics are not affected.",
         code="InternalError",
     )
@@ -296,9 +291,8 @@ def internal_error(topic: str, error: Exception) -> LifecycleError:
 def table_not_told(table: str) -> PartlyUnavailable:
     """The catalog has the table but does not report its location. Its files may therefore be among a topic's own files."""
     return PartlyUnavailable(
-        f"the catalog has the table {table}, and does not tell where it lies: it answers with a failure, or cannot read its metadata. Its files "
-        "may be within the topic's own folders, so nothing was removed. Try again; where it stays so, mend that table, or take it out of the "
-        "catalog.",
+        f"the catalog does not report the location of table {table}. Its files may be in the topic's own folders, so nothing was removed. Try "
+        "again. If the error stays, repair that table, or remove it from the catalog.",
         code="TableNotTold",
     )
 
@@ -306,9 +300,9 @@ def table_not_told(table: str) -> PartlyUnavailable:
 def topic_missing(topic: str) -> PartlyUnavailable:
     """The ledger knows the topic, and no plan has deleted it. A missing topic is not a topic that never existed."""
     return PartlyUnavailable(
-        f"topic {topic} is missing: the ledger knows it, neither the catalog nor a backend of lifecycle.toml has it, and no plan has deleted "
-        "it. Another program dropped it, the disk or server that holds it is not there, the catalog is an older one, or the configuration "
-        "names it no more. Nothing was created in its place. Bring it back. If it is meant to be gone, say so: "
+        f"topic {topic} is missing. The ledger has it, but neither the catalog nor a backend of lifecycle.toml does, and no plan deleted it. "
+        "Causes: another program dropped it, its disk or server is away, the catalog is an older one, or the configuration lacks it. "
+        "Nothing was created in its place. Bring it back. If another program was meant to drop it: "
         f"`lifecycle topic forget {topic} --by NAME --why WHY`.",
         code="TopicMissing",
     )
@@ -317,10 +311,9 @@ def topic_missing(topic: str) -> PartlyUnavailable:
 def tables_missing(topic: str, plan_id: str, tables: str) -> PartlyUnavailable:
     """A published plan cannot be verified, because a table next to the topic's log is missing."""
     return PartlyUnavailable(
-        f"topic {topic}: plan {plan_id} is published and cannot be verified: its {tables} is not in the catalog under its name, and nobody can "
-        "look into it. The plan stays published and open. Bring the table back under its name and run "
-        f"`lifecycle verify {plan_id[:12]}`. If you dropped the table with its files, `lifecycle topic repair {topic} --give-up-tables` gives "
-        "it up.",
+        f"topic {topic}: plan {plan_id[:12]} is published, but cannot be verified: its {tables} is not in the catalog under its name. "
+        f"The plan stays open. Bring the table back under its name, then run `lifecycle verify {plan_id[:12]}`. "
+        f"If you dropped the table with its files: `lifecycle topic repair {topic} --give-up-tables`.",
         code="TablesMissing",
     )
 
@@ -328,8 +321,8 @@ def tables_missing(topic: str, plan_id: str, tables: str) -> PartlyUnavailable:
 def table_vanished(found: str) -> PartlyUnavailable:
     """Another engine renamed or dropped a table while we worked on it."""
     return PartlyUnavailable(
-        f"a table is not in the catalog any more ({found}). Another engine renamed or dropped it while we worked on the topic. Bring the table "
-        "back under its name, then run the same command again: it goes on where it stopped.",
+        f"a table left the catalog during the work on the topic ({found}). Another engine renamed or dropped it. Bring the table back under its "
+        "name. Then run the same command again to continue.",
         code="TableVanished",
     )
 
@@ -345,8 +338,8 @@ class BackendUnavailable(PartlyUnavailable):
 def foreign_key(topic: str, key: str, found: str) -> Refused:
     """A key of a backend holds foreign data. The system neither reads it as messages nor changes it."""
     return Refused(
-        f"topic {topic}: the key {key} {found}. Another program writes there: give the topic another name, or move what is foreign away; "
-        "nothing was changed.",
+        f"topic {topic}: the key {key} {found}. Another program wrote it. Nothing was changed. Give the topic another name, or move the foreign "
+        "data away.",
         code="ForeignKey",
     )
 
@@ -357,7 +350,7 @@ def foreign_key(topic: str, key: str, found: str) -> Refused:
 def unsupported_limit(*, backend: str, limit: str, where: str, allowed: str) -> BadInput:
     """RET-6: a policy asks for a limit that the backend does not support. Loading refuses the policy, instead of ignoring the limit."""
     return BadInput(
-        f"{where}: the backend {backend} cannot do {limit} (RET-6). Allowed there: {allowed}. `lifecycle backends` shows what each can.",
+        f"{where}: the backend {backend} does not support {limit} (RET-6). Allowed: {allowed}. Compare the backends: `lifecycle backends`.",
         code="UnsupportedLimit",
     )
 
@@ -365,8 +358,8 @@ def unsupported_limit(*, backend: str, limit: str, where: str, allowed: str) -> 
 def not_in_a_backend(topic: str, known: Sequence[str]) -> BadInput:
     """The operation `retention` is only for topics of configured backends. On a table, retention is part of the message cleaner (RET-5)."""
     return BadInput(
-        f"topic {topic} is in no backend of lifecycle.toml: a table's retention is the message cleaner's. "
-        f"Topics of backends: {', '.join(known) or 'none is configured'}.",
+        f"topic {topic} is in no backend of lifecycle.toml. For a table, the message cleaner does the retention. "
+        f"Topics of backends: {', '.join(known) or 'none'}.",
         code="NotInABackend",
     )
 
@@ -374,8 +367,8 @@ def not_in_a_backend(topic: str, known: Sequence[str]) -> BadInput:
 def log_replaced(topic: str, found: int, wanted: int) -> PartlyUnavailable:
     """A read saw messages leave the log, so its result describes no single state of the log."""
     return PartlyUnavailable(
-        f"topic {topic!r}: messages went from the log while it was looked at (generation {wanted} became {found}). "
-        "Nothing was changed; run the same command again.",
+        f"topic {topic!r}: another process removed messages during the read (generation {wanted} became {found}). "
+        "Nothing was changed. Run the same command again.",
         code="LogReplaced",
     )
 
@@ -383,8 +376,8 @@ def log_replaced(topic: str, found: int, wanted: int) -> PartlyUnavailable:
 def log_locked(topic: str, holder: str, waited_seconds: float) -> PartlyUnavailable:
     """Another process is writing to the log."""
     return PartlyUnavailable(
-        f"topic {topic!r} is locked by {holder}, also after {waited_seconds:g} s. Nothing was changed: wait until it has finished, or "
-        "stop it, then try again. The lock goes with the process that holds it; no file needs to be removed by hand.",
+        f"topic {topic!r} is locked by {holder}, still after {waited_seconds:g} s. Nothing was changed. Wait until that process has finished, or "
+        "stop it. Then try again. The lock ends with the process. Do not delete a file.",
         code="LogLocked",
     )
 
@@ -392,14 +385,14 @@ def log_locked(topic: str, holder: str, waited_seconds: float) -> PartlyUnavaila
 def damaged_log(file: str, found: str, allowed: str) -> Refused:
     """The description of a log cannot be read. The system writes nothing to the log before a person has checked it."""
     return Refused(
-        f"{file}: found {found}. Allowed: {allowed}. Nothing is read from or written to this log as it is; restore the file from a backup.",
+        f"{file}: found {found}. Allowed: {allowed}. This log is neither read nor written. Restore the file from a backup.",
         code="DamagedLog",
     )
 
 
 def no_quarantine(topic: str) -> BadInput:
     """QUA-1 is about the quarantine of tables. Damaged records in other stores have no age."""
-    return BadInput(f"topic {topic} has no quarantine whose rows have an age: only topics of tables have one.", code="NoQuarantine")
+    return BadInput(f"topic {topic} has no quarantine. Only topics in tables have one.", code="NoQuarantine")
 
 
 class UnsafePath(Refused):
@@ -407,4 +400,4 @@ class UnsafePath(Refused):
 
     def __init__(self, path: str, found: str) -> None:
         self.path, self.found = path, found
-        super().__init__(f"{path}: found {found}. Allowed: a plain file or folder below the store's own root, which no link leads out of.")
+        super().__init__(f"{path}: found {found}. Allowed: a plain file or folder below the store's own root, and no link out of it.")
