@@ -28,6 +28,7 @@ ON_OWN_CATALOG = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.usefixtur
 PLACE = ("demo", "t")
 _SCHEMA = pa.schema([pa.field("offset", pa.int64(), nullable=False)])
 _made: set[str] = set()
+_opened: list[SqlCatalog] = []
 
 
 def uri_in(folder: Path) -> str:
@@ -49,7 +50,9 @@ def uri_in(folder: Path) -> str:
 
 
 def forget_catalogs() -> None:
-    """Java sees the embedded catalog again, and the schemas that this process has made go."""
+    """Java sees the embedded catalog again, and the schemas and connections that this process has made go."""
+    while _opened:
+        _opened.pop().engine.dispose()
     if _made:
         _forget_lake(_jvm())
         _execute(_embedded(), *(f"DROP SCHEMA {schema} CASCADE" for schema in _made))
@@ -84,8 +87,9 @@ def catalog_in(folder: Path, **properties: str) -> SqlCatalog:
     (folder / "warehouse").mkdir(exist_ok=True)
     uri = uri_in(folder)
     catalog = SqlCatalog(CATALOG, uri=uri, warehouse=str(folder / "warehouse"), **properties)
-    # Every test has a catalog or two. If they kept their connections, the server would have too many.
-    catalog.engine = create_engine(uri, poolclass=NullPool)
+    # Every test has a catalog or two. If they kept their connections after the test, the server would have too many. If they kept none, each
+    # statement would make one, and its password would take a third of the test.
+    _opened.append(catalog)
     catalog.create_namespace_if_not_exists(PLACE[0])
     return catalog
 
