@@ -118,14 +118,16 @@ class WatchedDisk(Disk):
 
 
 class CrashingDisk(WatchedDisk):
-    """Stops before its operation number `at` (from 0); where that is a write and `torn` is set, half of it is done."""
+    """Stops before its operation number `at` (from 0); where that is a write and `torn` is set, half of it is done. Every other operation
+    stops the same whether `torn` is set or not."""
 
     def __init__(self, at: int, *, torn: bool) -> None:
         super().__init__(self._count)
-        self.done, self._at, self._torn = 0, at, torn
+        self.done, self.stopped_in, self._at, self._torn = 0, "", at, torn
 
     def _count(self, operation: str, _about: object) -> None:
         if self.done == self._at and not (operation == "write" and self._torn):
+            self.stopped_in = operation
             raise Crash
         self.done += 1
 

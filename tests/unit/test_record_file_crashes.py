@@ -45,7 +45,9 @@ def every_crash(kind: str, root: Path, *, before: Callable[[RecordLog, Path], No
                 deed(log_of(kind, folder, disk=disk))
             except Crash:
                 check(log_of(kind, folder))
-                continue
+                if disk.stopped_in == "write":
+                    continue
+                break
             assert disk.done <= at
             check(log_of(kind, folder))
             return disk.done

@@ -85,8 +85,10 @@ def deaths(kind: str, root: Path, *, damaged: bool = False) -> Iterator[tuple[Wo
     """A filled log for each place at which what is done with it may die."""
     for at in range(MOST_OPERATIONS):
         for torn in (False, True) if damaged else (False,):
-            folder = root / f"{at}-{torn}"
-            yield filled(kind, folder, damaged=damaged), CrashingDisk(at, torn=torn), folder
+            folder, disk = root / f"{at}-{torn}", CrashingDisk(at, torn=torn)
+            yield filled(kind, folder, damaged=damaged), disk, folder
+            if disk.stopped_in != "write":
+                break
     raise AssertionError("it never ends")
 
 
