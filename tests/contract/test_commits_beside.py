@@ -48,10 +48,9 @@ FOUND = [
     ("erasure of a key", COMPACTED, "halfway", "rename"),
 ]
 """Cases that once hid other topics, ended without a name, or made a table again."""
-KEPT = [
-    *((*PLACES[at % len(PLACES)], GAPS[(at + at // len(GAPS)) % len(GAPS)], commit) for at, commit in enumerate(COMMITS)),
-    *FOUND,
-]
+OTHERS = [commit for commit in COMMITS if commit not in {found for *_, found in FOUND}]
+KEPT = [*((*PLACES[at % len(PLACES)], GAPS[(at + at // len(GAPS)) % len(GAPS)], commit) for at, commit in enumerate(OTHERS)), *FOUND]
+"""Each commit once, unless a case of it was found."""
 
 
 def look(scene: Scene) -> None:

@@ -83,7 +83,9 @@ FOUND = [
     ("deletion", "publish", "create again alike"),
 ]
 """Cases that once gave an offset twice, or ended without a name."""
-KEPT = [*((*pair, list(COMMITS)[at % len(COMMITS)]) for at, pair in enumerate(PAIRS)), *FOUND]
+OTHERS = [commit for commit in COMMITS if commit not in {found for *_, found in FOUND}]
+KEPT = [*((list(OPERATIONS)[at % len(OPERATIONS)], VERBS[at % len(VERBS)], commit) for at, commit in enumerate(OTHERS)), *FOUND]
+"""Each commit once. Each operation and each verb meets several."""
 STOPPED = ("LogRolledBack", "LogStateLost", "AppendedBelowEnd")
 """Until a person repairs the log's state."""
 
