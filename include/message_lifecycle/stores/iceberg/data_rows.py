@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import reduce
@@ -164,6 +164,7 @@ def rows_in_order(
     """
     from pyiceberg.expressions import And, EqualTo, GreaterThan, GreaterThanOrEqual, NotEqualTo, Or, Reference
     from pyiceberg.expressions.literals import literal
+    from pyiceberg.io.pyarrow import ArrowScan, PyArrowFileIO
 
     wanted: BooleanExpression = GreaterThanOrEqual(term=Reference("offset"), value=literal(start))
     if partition is not None:
@@ -173,8 +174,15 @@ def rows_in_order(
         wanted = And(wanted, Or(elsewhere, GreaterThan(term=Reference("offset"), value=literal(offset))))
     with reading(f"a manifest in {table.location()}"):
         tasks = list(table.scan(row_filter=wanted, snapshot_id=snapshot_id).plan_files())
+    if not tasks:
+        return
+    # PyArrow reads the data, whichever way the metadata were read. PyIceberg reads its configuration file for each new scan.
+    scan = ArrowScan(table.metadata, PyArrowFileIO(table.io.properties), table.schema(), wanted)
     for stretch in _stretches(tasks):
-        yield _scan(table, stretch, wanted).sort_by("offset")
+        first, others = stretch[0].file.file_path, f" (or one of {len(stretch) - 1} files read with it)" if stretch[1:] else ""
+        with reading(f"{first}{others}"):
+            found = scan.to_table(stretch)
+        yield found.sort_by("offset")
 
 
 def _stretches(tasks: list[FileScanTask]) -> Iterator[list[FileScanTask]]:
@@ -202,16 +210,6 @@ def _stretches(tasks: list[FileScanTask]) -> Iterator[list[FileScanTask]]:
             stretch.append(task)
             end = max(end, last)
         yield stretch
-
-
-def _scan(table: Table, tasks: list[FileScanTask], wanted: BooleanExpression, columns: Sequence[str] = ("*",)) -> pa.Table:
-    from pyiceberg.io.pyarrow import ArrowScan, PyArrowFileIO
-
-    schema = table.schema() if columns == ("*",) else table.schema().select(*columns)
-    first, others = tasks[0].file.file_path, f" (or one of {len(tasks) - 1} files read with it)" if tasks[1:] else ""
-    # PyArrow reads the data, whichever way the metadata were read.
-    with reading(f"{first}{others}"):
-        return ArrowScan(table.metadata, PyArrowFileIO(table.io.properties), schema, wanted).to_table(tasks)
 
 
 def messages_of(rows: pa.Table) -> Iterator[Message]:
