@@ -279,7 +279,7 @@ def test_no_publish_passes_a_hold_that_its_plan_does_not_know(make_world: MakeWo
     if steps.gate(found.s, plan_id).judgement == "needs_approval":
         steps.approve(found.s, plan_id, granted=True, by="tester", text="as expected")
     hold = held(found.s, found.name, offsets=(900, None))
-    with pytest.raises(PlanConflict, match=hold.hold_id):
+    with pytest.raises(PlanConflict, match=hold.hold_id[:12]):
         steps.publish(found.s, plan_id)
     assert found.offsets() == [0, 1, 2, 3]
 

@@ -176,7 +176,7 @@ def test_a_new_topic_of_the_name_starts_anew_and_keeps_the_old_one_away(make_wor
     assert [m.key for m in stored(world, name)] == [b"new"]
     second = deleted(world, name, 5)
     assert [t.plan_id for t in deleted_topics(s) if t.topic == name] == [second, first]
-    with raises("LaterPlan", match=second):
+    with raises("LaterPlan", match=second[:12]):
         run(world, name, 6, UndoPlan(plan_id=first))
     undone(world, name, 7, second)
     assert [m.key for m in stored(world, name)] == [b"new"]

@@ -227,7 +227,7 @@ def test_a_compaction_that_passed_over_the_place_is_named(make_world: MakeWorld)
     append(world, name, 1, b"a", b"b", b"c")
     plan_id = published(world, name, 5, RemoveMessages(positions=((0, 1),)))
     later = published(world, name, 6, "compaction")
-    with raises("LaterPlan", match=later):
+    with raises("LaterPlan", match=later[:12]):
         run(world, name, 7, UndoPlan(plan_id=plan_id))
 
 
@@ -237,7 +237,7 @@ def test_what_went_beyond_a_limit_before_the_first_compaction_is_not_in_the_view
     append(world, name, 1, b"a", b"b")
     plan_id = published(world, name, 5, "retention")
     later = published(world, name, 6, "compaction")
-    with raises("LaterPlan", match=later):
+    with raises("LaterPlan", match=later[:12]):
         run(world, name, 7, UndoPlan(plan_id=plan_id))
 
 
@@ -254,7 +254,7 @@ def test_what_an_age_took_stays_away_where_the_view_was_built_by_that_age_and_it
     later = published(world, name, 101, "compaction")
     if relaxed:
         alter_topic(s, name, {"max_age_seconds": None})
-        with raises("LaterPlan", match=later):
+        with raises("LaterPlan", match=later[:12]):
             run(world, name, 102, UndoPlan(plan_id=plan_id))
     else:
         assert undone(world, name, 102, plan_id).restored == 1

@@ -139,11 +139,11 @@ def test_a_later_purge_of_the_document_is_named_until_that_is_undone(make: Make)
     topic = make()
     (first, second, third), _ = purged(topic)
     shown = topic.shown()
-    with raises("LaterPlan", match=f"{second}.*document a further"):
+    with raises("LaterPlan", match=f"{second[:12]}.*document a further"):
         topic.run(4, UndoPlan(plan_id=first))
     assert topic.shown() == shown
     topic.undone(5, third)
-    with raises("LaterPlan", match=second):
+    with raises("LaterPlan", match=second[:12]):
         topic.run(6, UndoPlan(plan_id=first))
     topic.undone(7, second)
     topic.undone(8, first)

@@ -130,7 +130,7 @@ def test_a_compaction_past_what_hid_the_view_s_message_is_named(make_world: Make
     world = make_world({})
     name, plan_id = past_lag(world)
     later = published(world, name, 101, "compaction")
-    with raises("LaterPlan", match=later):
+    with raises("LaterPlan", match=later[:12]):
         run(world, name, 102, UndoPlan(plan_id=plan_id))
     assert shown(world, name) == [(1, b"b"), (3, b"c")]
 
@@ -162,7 +162,7 @@ def test_a_compaction_of_a_newer_message_of_the_key_is_named(make_world: MakeWor
     world.writer.append(name, [newer], policy_of(world.services, name))
     later = published(world, name, 7, "compaction")
     seen, rows = shown(world, name), view(world, name)
-    with raises("LaterPlan", match=f"{later}.*newer message"):
+    with raises("LaterPlan", match=f"{later[:12]}.*newer message"):
         run(world, name, 8, UndoPlan(plan_id=plan_id))
     assert (shown(world, name), view(world, name)) == (seen, rows)
 
@@ -175,7 +175,7 @@ def test_a_newer_message_of_the_key_that_a_later_request_took_is_named_until_tha
     was, rows = stored(world, name), view(world, name)
     first = published(world, name, 5, RemoveMessages(positions=((0, 0),)))
     second = published(world, name, 6, RemoveMessages(positions=((0, 2),)))
-    with raises("LaterPlan", match=second):
+    with raises("LaterPlan", match=second[:12]):
         run(world, name, 7, UndoPlan(plan_id=first))
     assert shown(world, name) == [(1, b"b")], "its key shows no value that is older than what was removed"
     undone(world, name, 8, second)
@@ -195,7 +195,7 @@ def test_what_went_from_the_view_and_then_by_a_later_request_from_the_log_is_nam
     first = published(world, name, 5, RemoveMessages(positions=((0, 2),)))
     assert view(world, name) == rows[1:]
     second = published(world, name, 6, RemoveMessages(positions=((0, 0),)))
-    with raises("LaterPlan", match=second):
+    with raises("LaterPlan", match=second[:12]):
         run(world, name, 7, UndoPlan(plan_id=first))
     assert shown(world, name) == [(1, b"b")], "nobody is shown what was removed"
     undone(world, name, 8, second)
@@ -233,7 +233,7 @@ def test_a_later_plan_that_failed_after_its_commit_is_named_too(  # P3
         patched.setattr(steps, "differences", lambda *_: ["something else"])
         later = run(world, name, 6, work)
     assert later.name == "failed" and later.plan_id is not None
-    with raises("LaterPlan", match=later.plan_id):
+    with raises("LaterPlan", match=later.plan_id[:12]):
         run(world, name, 7, UndoPlan(plan_id=first))
     assert [row.message.offset for row in view(world, name)] == [1]
 

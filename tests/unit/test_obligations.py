@@ -604,7 +604,7 @@ def test_an_erasure_that_is_not_done_elsewhere_is_told_where_it_is_done(lake: La
     assert told(lake).status == 0
     later(lake, 3)
     assert topic == TopicName.parse(NAME)
-    assert any("is done here, and not everywhere: shop/old" in problem for problem in told(lake).document[0]["problems"])
+    assert any("is done here, but not everywhere: shop/old" in problem for problem in told(lake).document[0]["problems"])
 
 
 def test_a_topic_that_takes_the_name_of_another_is_judged_by_itself(lake: Lake) -> None:

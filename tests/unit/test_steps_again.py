@@ -182,7 +182,7 @@ def test_a_commit_that_the_table_has_lost_is_not_told_as_published() -> None:  #
     steps.publish(s, plan_id)
     assert steps.verify(s, plan_id).name == "published"
     tables[NAME] = before
-    with raises("CommitLost", match=plan_id):
+    with raises("CommitLost", match=plan_id[:12]):
         steps.run(s, NAME, as_of=AS_OF, run="again")
     assert not s.ledger.run_entries("again"), "the run tells nothing of what the plan once removed"
     assert [message.offset for message in s.reader.messages(NAME)] == [0, 1, 2]

@@ -170,13 +170,13 @@ def test_no_table_is_made_beside_half_a_deletion(tmp_path: Path, make: Callable[
     dies(tmp_path, url, "before_commit", "delete")
     first = past.ledger.open_plan(NAME)
     assert first is not None
-    with raises("DeletionBegun", match=f"`lifecycle publish {first.plan.plan_id}`"):
+    with raises("DeletionBegun", match=f"`lifecycle publish {first.plan.plan_id[:12]}`"):
         make(past.tables, NAME)
     assert names_in(past, NAME.namespace) == {NAME.table()}
     assert f"begun to delete it, and its moved tables were not searched ({DELETED}." in (told := _unreached(past))
     assert f"Finish or reverse the deletion: `lifecycle publish {first.plan.plan_id[:12]}`" in told and "drop it" not in told
     steps.publish(past.services, first.plan.plan_id)
-    assert f"deleted by plan {first.plan.plan_id}, its tables were not looked into" in _unreached(past)
+    assert f"its tables were not searched, because plan {first.plan.plan_id[:12]} deleted the topic" in _unreached(past)
     assert past.undo(first.plan.plan_id).name == "published"
     assert _unreached(past) == ""
     make(past.tables, NAME)
@@ -192,7 +192,7 @@ def test_what_half_a_deletion_cannot_put_back_is_not_told_as_a_topic_that_went(t
     steps.close(past.services, first.plan, "superseded", "given up")
     assert (names_in(past, NAME.namespace), len(names_in(past, DELETED))) == (OWN, 1)
     told = _unreached(past)
-    assert f"plan {first.plan.plan_id} did not delete it" in told and "the topic stands" in told and "dropped its log" not in told
+    assert f"plan {first.plan.plan_id[:12]} did not delete it" in told and "the topic stands" in told and "dropped its log" not in told
 
 
 def test_half_an_undo_is_told_as_that_and_no_table_is_made_beside_it(tmp_path: Path) -> None:
