@@ -14,7 +14,7 @@ import pytest
 
 from message_lifecycle.model.erasure import KeyMatch, KeySecret
 from message_lifecycle.model.errors import FileUnreadable
-from message_lifecycle.stores.iceberg.erasure import evidence, looking
+from message_lifecycle.stores.iceberg.erasure import evidence, looking, rewrite
 from message_lifecycle.stores.iceberg.erasure.looking import Looks
 from message_lifecycle.stores.iceberg.erasure.rewrite import RowsWithKey
 from message_lifecycle.stores.iceberg.lake_io import LakeFileIO
@@ -67,6 +67,30 @@ def test_tasks_find_what_is_found_here(tmp_path: Path, tasks: Tasks) -> None:
     assert found == {path: here.rows(path).tolist() for path in rows}
     assert sorted(map(len, found.values())) == [0] * 11 + [1] * 22
     assert tasks.asked == [3]
+
+
+@pytest.mark.parametrize("at_once", [1, rewrite.KEYS_AT_ONCE])
+def test_tasks_search_only_files_that_may_hold_the_key(tmp_path: Path, tasks: Tasks, monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+    """Whatever the type of the keys, and however many one question compares."""
+    monkeypatch.setattr(rewrite, "KEYS_AT_ONCE", at_once)
+    kinds = {"binary": pa.binary(), "large": pa.large_binary(), "text": pa.string()}
+    keys = {"with": [None, b"a", KEY, None], "without": [b"erased ", None, b"", b"a"], "null": [None], "none": []}
+    paths = {}
+    for name, kind in kinds.items():
+        for part, values in keys.items():
+            path = tmp_path / f"{name}-{part}.parquet"
+            pq.write_table(pa.table({"offset": pa.array(range(len(values)), pa.int64()), "key": pa.array(values, kind)}), path)
+            paths[str(path)] = len(values)
+    torn = tmp_path / "torn.parquet"
+    torn.write_bytes(b"PAR1 torn")
+    pq.write_table(pa.table({"offset": [1]}), tmp_path / "keyless.parquet")
+    every = [*paths, str(torn), str(tmp_path / "keyless.parquet")]
+    found = looks(lambda: tasks)
+    suspects = found.rows_of.suspects(found.io, every, "log")
+    assert suspects == {str(tmp_path / f"{name}-with.parquet") for name in kinds} | {str(torn)}
+    found.ahead(paths)
+    assert {path for path in paths if found.rows(path).tolist() == [2]} == suspects - {str(torn)}
+    assert found.rows_of.suspects(found.io, every, "quarantine") == set(every)
 
 
 def test_a_file_that_is_gone_is_told_by_whoever_asks_for_it(tmp_path: Path, tasks: Tasks) -> None:

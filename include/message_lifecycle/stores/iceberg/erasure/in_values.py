@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -49,6 +49,10 @@ class RowsInValues:
                 found.append(np.asarray(rows, np.int64) + before)
                 before += batch.num_rows
         return np.concatenate(found) if found else np.empty(0, np.int64)
+
+    def suspects(self, _io: FileIO, paths: Sequence[str], _kind: TableKind) -> frozenset[str]:
+        """Return all files: only reading their contents shows whether they hold the key."""
+        return frozenset(paths)
 
     def _rows(self, batch: pa.RecordBatch, *, of_text: bool) -> list[int]:
         hits = set[int]()

@@ -1,13 +1,16 @@
 """Find the rows of many files that hold a key, in tasks.
 
-Tasks hash the distinct keys of a file. A quick hash comes first and leaves few candidates (`key_mask`).
+A task hashes the distinct keys of its files together, and then searches only files that may hold the key. A quick hash comes first and
+leaves few candidates (`key_mask`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
 
 from message_lifecycle.model.erasure import TableKind
 from message_lifecycle.model.errors import FileUnreadable, Unavailable
@@ -20,7 +23,21 @@ from message_lifecycle.stores.iceberg.tasks import Store
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
-RowsOf = Callable[["FileIO", str, TableKind], Positions]
+_NONE = np.empty(0, np.int64)
+
+
+class RowsOf(Protocol):
+    """Searches files for a key. Tasks receive it."""
+
+    def __call__(self, io: FileIO, path: str, kind: TableKind, /) -> Positions:
+        """Return the positions of the rows of one file that hold the key."""
+        ...
+
+    def suspects(self, io: FileIO, paths: Sequence[str], kind: TableKind, /) -> frozenset[str]:
+        """Return the paths of files that may hold the key, and of files that cannot be read. No other file holds the key."""
+        ...
+
+
 FILES_OF_TASK = 16
 
 
@@ -37,7 +54,7 @@ class Looks:
         io: The table's own I/O.
         store: How a task reaches the files.
         kind: The kind of the table.
-        rows_of: Finds the rows of one file. The function holds the secret of the keyed hashes, or a key itself.
+        rows_of: Finds the rows of a file. The object holds the secret of the keyed hashes, or a key itself.
         engine: Runs the tasks that search the files given to `ahead`. None: `rows` searches each file itself.
         description: The first words of the job's description.
     """
@@ -95,7 +112,8 @@ def _looked(files: _Files, _share: Resources) -> list[Positions | FileUnreadable
 
     The task returns read errors, because only the caller knows whether the file matters: history names deleted files.
     """
-    return [_rows(files, path) for path in files.paths]
+    suspects = files.rows_of.suspects(files.store.io, files.paths, files.kind)
+    return [_rows(files, path) if path in suspects else _NONE for path in files.paths]
 
 
 def _rows(files: _Files, path: str) -> Positions | FileUnreadable:

@@ -20,11 +20,12 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import IcebergType, IntegerType, LongType, NestedField, StructType
 
 from message_lifecycle.model.erasure import TABLE_KINDS, KeyMatch, TableKind
-from message_lifecycle.model.errors import unsupported_erasure
+from message_lifecycle.model.errors import FileUnreadable, unsupported_erasure
 from message_lifecycle.operations.erasure import tells_key
 from message_lifecycle.stores.iceberg.data_rows import Longs, Positions, vectors_in
-from message_lifecycle.stores.iceberg.key_mask import key_mask
+from message_lifecycle.stores.iceberg.key_mask import distinct_keys, key_mask, matching
 from message_lifecycle.stores.iceberg.puffin import puffin_file
+from message_lifecycle.stores.iceberg.shares import MEBIBYTE
 from message_lifecycle.stores.iceberg.table_folder import is_local, local_path, reading
 
 if TYPE_CHECKING:
@@ -226,6 +227,8 @@ _KEYS = ("key", "document")
 _TEXTS = ("reason", "raw")
 """Columns that may contain a key. A refused row is text, and the reason for its refusal may quote the key."""
 _NONE = np.empty(0, np.int64)
+KEYS_AT_ONCE = 32 * MEBIBYTE
+"""About how many bytes of keys one question about several files compares."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +252,34 @@ class RowsWithKey:
                 before += len(rows)
         return np.concatenate(found) if found else _NONE
 
+    def suspects(self, io: FileIO, paths: Sequence[str], kind: TableKind) -> frozenset[str]:
+        """Return the files that may hold the key: files with a matching key, and files that cannot be read.
+
+        One question hashes the distinct keys of many files. Most keys are in several files, and most files do not hold the searched key.
+        """
+        if TABLE_KINDS[kind].of_text:
+            return frozenset(paths)
+        suspects, batch, size = set[str](), list[tuple[str, pa.Array]](), 0
+        for path in paths:
+            try:
+                with reading(path):
+                    for keys in _distinct_keys(io, path):
+                        batch.append((path, keys))
+                        size += keys.nbytes
+                        if size >= KEYS_AT_ONCE:
+                            suspects |= self._with_match(batch)
+                            batch, size = [], 0
+            except FileUnreadable:
+                suspects.add(path)
+        return frozenset(suspects | self._with_match(batch))
+
+    def _with_match(self, batch: Sequence[tuple[str, pa.Array]]) -> set[str]:
+        if not batch:
+            return set()
+        found = matching(pc.unique(pa.chunked_array([keys for _, keys in batch], pa.large_binary())), self.matches)
+        wanted = pa.array(found, pa.large_binary())
+        return {path for path, keys in batch if found and pc.any(pc.is_in(keys, value_set=wanted)).as_py()}
+
     def _holding(self, keys: pa.ChunkedArray) -> np.ndarray:
         return np.asarray(key_mask(keys, self.matches).to_numpy(zero_copy_only=False), np.bool_)
 
@@ -256,6 +287,14 @@ class RowsWithKey:
         distinct = pc.drop_null(pc.unique(texts))
         telling = pa.array([tells_key(text, self.matches) for text in distinct.cast(pa.binary()).to_pylist()], pa.bool_())
         return np.asarray(pc.is_in(texts, value_set=distinct.filter(telling), skip_nulls=True).to_numpy(zero_copy_only=False), np.bool_)
+
+
+def _distinct_keys(io: FileIO, path: str) -> Iterator[pa.Array]:
+    """Yield the distinct keys of each row group and key column."""
+    with opened(io, path, dictionaries=_KEYS) as file:
+        columns = [name for name in _KEYS if name in file.schema_arrow.names]
+        for group in range(file.num_row_groups) if columns else ():
+            yield from (distinct_keys(keys).cast(pa.large_binary()) for keys in file.read_row_group(group, columns=columns).columns)
 
 
 def names_of(file: pq.ParquetFile, kind: TableKind) -> Longs:
