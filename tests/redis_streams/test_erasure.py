@@ -19,11 +19,14 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.redis_streams.layout import REPLACE
+from tests.effort import sample
 from tests.redis_streams.streams import AS_OF, Died, Streams, Topic, patient
 
 pytestmark = pytest.mark.redis
 KEY = b"customer 17 of the north"
 MOST_COMMANDS = 1_000
+EVERY = pytest.mark.parametrize("every", sample([3, 1], 3))
+"""Cut before every command, or before every third."""
 
 
 class Interrupted(redis.Redis):
@@ -78,15 +81,16 @@ def keys(topic: Topic) -> list[bytes | None]:
     return [message.key for message in topic.services.reader.messages(topic.name)]
 
 
-def topics(streams: Streams) -> Iterator[tuple[int, Topic]]:
-    for at in range(MOST_COMMANDS):
+def topics(streams: Streams, every: int) -> Iterator[tuple[int, Topic]]:
+    for at in range(0, MOST_COMMANDS, every):
         yield at, filled(streams, at)
     raise AssertionError("it never came to its end")
 
 
-def test_an_erasure_that_dies_anywhere_is_finished_by_the_next(streams: Streams) -> None:
+@EVERY
+def test_an_erasure_that_dies_anywhere_is_finished_by_the_next(streams: Streams, every: int) -> None:
     streams = patient(streams)
-    for commands, topic in topics(streams):
+    for commands, topic in topics(streams, every):
         request_id, died = asked(topic), False
         try:
             erase(over(topic, streams.dying(commands)), request_id)
@@ -105,8 +109,9 @@ def test_an_erasure_that_dies_anywhere_is_finished_by_the_next(streams: Streams)
             return
 
 
-def test_what_another_removes_anywhere_meanwhile_is_a_generation_of_its_own(streams: Streams) -> None:
-    for at, topic in topics(streams):
+@EVERY
+def test_what_another_removes_anywhere_meanwhile_is_a_generation_of_its_own(streams: Streams, every: int) -> None:
+    for at, topic in topics(streams, every):
         key = topic.keys.stream(0)
         client = interrupted(streams, at, lambda key=key: streams.client.xdel(key, "4-0"))  # type: ignore[misc]  # of a lambda with a default mypy knows no type
         request_id = asked(topic)
@@ -123,9 +128,10 @@ def test_what_another_removes_anywhere_meanwhile_is_a_generation_of_its_own(stre
         assert [commit.plan_id for commit in commits].count(None) == 1, f"before command {at}: what another removed is told"
 
 
-def test_a_message_of_the_key_that_comes_anywhere_before_the_commit_goes_too(streams: Streams) -> None:
+@EVERY
+def test_a_message_of_the_key_that_comes_anywhere_before_the_commit_goes_too(streams: Streams, every: int) -> None:
     """As of a writer that has waited until the lock lapsed."""
-    for at, topic in topics(streams):
+    for at, topic in topics(streams, every):
 
         def come(name: TopicName = topic.name) -> None:
             log = streams.logs().open(name)

@@ -15,6 +15,7 @@ from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.record_log import Head
 from message_lifecycle.stores.redis_streams import layout
+from tests.effort import sample
 from tests.redis_streams.streams import AS_OF, SECOND, Died, Streams, Topic, patient
 
 pytestmark = pytest.mark.redis
@@ -53,13 +54,14 @@ def filled(streams: Streams, number: int) -> Topic:
     return topic
 
 
-def test_a_run_that_dies_anywhere_is_finished_by_the_next(streams: Streams) -> None:
+@pytest.mark.parametrize("every", sample([3, 1], 3))
+def test_a_run_that_dies_anywhere_is_finished_by_the_next(streams: Streams, every: int) -> None:
     streams = patient(streams)
     whole = filled(streams, 0)
     assert whole.run().name == "published"
     expected = state(whole)
     assert expected.kept == ([2, 5], [1, 2, 3])
-    for commands in range(1, 1_000):
+    for commands in range(1, 1_000, every):
         topic = filled(streams, commands)
         client = streams.dying(commands)
         try:
