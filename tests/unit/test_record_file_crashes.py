@@ -162,7 +162,7 @@ def test_a_replacement_that_may_not_outlast_the_machine_is_no_failure_but_unknow
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         replaced = replaced or operation == "replace"
 
-    with pytest.raises(CommitUnknown, match="the disk did not say"):
+    with pytest.raises(CommitUnknown, match="the disk did not confirm the commit"):
         remove(log_of(kind, tmp_path, disk=WatchedDisk(before)), range(2))
     log = log_of(kind, tmp_path)
     assert replaced and offsets(log) == [2, 3]
