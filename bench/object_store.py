@@ -1,8 +1,9 @@
 """Compaction of a log of 20 million messages with its gate, in an object store and on this machine's disk, by turns.
 
 Fresh processes run each compaction and each gate. The tables in the store are behind a REST catalog that gives out keys. Tasks run in the
-driver, on two threads, on both sides. The benchmark compares the results. The store is a process of its own on the same cores, so the output also states the store's CPU time. The store is
-versitygw if installed (`bench.gateway`), else our own. Run: `python -m bench object_store [--messages N] [--repeats N]`.
+driver, on two threads, on both sides. The benchmark compares the results. The store is a process of its own on the same cores, so the
+output also states the store's CPU time. The store is versitygw if installed (`bench.gateway`), else our own. Run:
+`python -m bench object_store [--messages N] [--repeats N]`.
 """
 
 from __future__ import annotations

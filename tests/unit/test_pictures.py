@@ -22,7 +22,7 @@ from message_lifecycle.app.views.over_time import (
     growth_of,
 )
 from message_lifecycle.model.facts import Segment
-from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.settings import Policy, resolve
@@ -155,6 +155,19 @@ def test_ages_divide_each_period_into_what_leaves_and_what_stays() -> None:
     assert (classes(picture, "gone"), classes(picture, "size")) == (1, 2)
     assert "14 messages leave, 11 stay." in picture
     assert ages([], lambda _: 0) is None
+
+
+@pytest.mark.parametrize("most", [12, 40])
+@pytest.mark.parametrize("far", [(INT64_MAX,), (-INT64_MAX,), (INT64_MAX, -INT64_MAX), (0,)])
+def test_a_time_that_no_calendar_has_makes_no_endless_picture(far: tuple[int, ...], most: int) -> None:
+    """A writer may set any time. A person must still be able to answer the question about the plan."""
+    segments = [segment(0, 10, base=0), *(segment(NOW - at, 1, base=10 + place) for place, at in enumerate(far))]
+    found = ages(segments, lambda one: one.rows, most=most)
+    assert found is not None
+    assert len(found.periods) <= most
+    assert sum(one.leaves for one in found.periods) == 10 + len(far)
+    assert parsed(pictures.ages(found)) is not None
+    assert len(ages_table(found)) == 2 + len({one.since for one in found.periods if one.leaves})
 
 
 def test_a_question_shows_ages_as_a_table_with_bars() -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup, escape
 
 from message_lifecycle.app.wording import count
-from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant
+from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, format_instant
 from message_lifecycle.model.settings import size
 
 if TYPE_CHECKING:
@@ -37,12 +37,12 @@ def expiries(found: Expiries) -> Markup:
     most = max((one.amount.messages for one in found.days), default=0)
     bars = []
     for at, one in enumerate(found.days):
-        told = f"{day(one.day)}: {count(one.amount.messages)} messages, {size(one.amount.bytes)}"
-        bars.append(_column(at, len(found.days), [("gone", one.amount.messages)], _PLOT / (most or 1), told))
+        text = f"{day(one.day)}: {count(one.amount.messages)} messages, {size(one.amount.bytes)}"
+        bars.append(_column(at, len(found.days), [("gone", one.amount.messages)], _PLOT / (most or 1), text))
     total = sum(one.amount.messages for one in found.days)
-    told = f"{count(total)} messages expire in {len(found.days)} days, at most {count(most)} on one day."
+    text = f"{count(total)} messages expire in {len(found.days)} days, at most {count(most)} on one day."
     return _picture(
-        "expiries", "What expires when", told, [*_scale(most, "messages"), *bars, *_labels([one.day for one in found.days], day)]
+        "expiries", "What expires when", text, [*_scale(most, "messages"), *bars, *_labels([one.day for one in found.days], day)]
     )
 
 
@@ -51,12 +51,12 @@ def ages(found: Ages) -> Markup:
     most = max((one.leaves + one.stays for one in found.periods), default=0)
     bars = []
     for at, one in enumerate(found.periods):
-        told = f"{day(one.since)}: {count(one.leaves)} leave, {count(one.stays)} stay"
-        bars.append(_column(at, len(found.periods), [("gone", one.leaves), ("size", one.stays)], _PLOT / (most or 1), told))
+        text = f"{day(one.since)}: {count(one.leaves)} leave, {count(one.stays)} stay"
+        bars.append(_column(at, len(found.periods), [("gone", one.leaves), ("size", one.stays)], _PLOT / (most or 1), text))
     leave, stay = sum(one.leaves for one in found.periods), sum(one.stays for one in found.periods)
-    told = f"{count(leave)} messages leave, {count(stay)} stay."
+    text = f"{count(leave)} messages leave, {count(stay)} stay."
     labels = _labels([one.since for one in found.periods], day)
-    return _picture("ages", "What leaves and what stays, by age", told, [*_scale(most, "messages"), *bars, *labels])
+    return _picture("ages", "What leaves and what stays, by age", text, [*_scale(most, "messages"), *bars, *labels])
 
 
 def growth(found: Growth) -> Markup:
@@ -84,27 +84,27 @@ def growth(found: Growth) -> Markup:
     for at, one in enumerate(found.periods):
         above = [("kept", one.added), ("back", one.restored)]
         below = [(reason_class(places[reason]), rows) for reason, rows in sorted(one.removed.items(), key=lambda item: places[item[0]])]
-        told = "; ".join(
+        text = "; ".join(
             [
                 f"{moment(one.since)}: {count(one.added)} added",
                 *(f"{count(rows)} removed by {reason}" for reason, rows in one.removed.items()),
             ]
         )
-        told += f"; {count(one.restored)} restored" if one.restored else ""
+        text += f"; {count(one.restored)} restored" if one.restored else ""
         rects = [
             *_stack(at, len(found.periods), above, scale, base, up=True),
             *_stack(at, len(found.periods), below, scale, base, up=False),
         ]
-        parts += [f"<g><title>{escape(told)}</title>{''.join(rects)}</g>"] if rects else []
+        parts += [f"<g><title>{escape(text)}</title>{''.join(rects)}</g>"] if rects else []
     foot = y + _TOP + _PLOT + 30 + (16 if down else 0)
     starts = [one.since for one in found.periods]
     parts += _labels(starts, day if found.period_us >= _DAY else _minute, at=foot + 14)
     last = found.sizes[-1]
-    told = (
+    text = (
         f"From {moment(starts[0])} to {moment(last.at)}: {count(sum(one.added for one in found.periods))} messages were added and "
         f"{count(sum(sum(one.removed.values()) for one in found.periods))} removed. Now there are {count(last.messages)}."
     )
-    return _picture("growth", "Messages and bytes over time", told, parts, height=round(foot) + _FOOT)
+    return _picture("growth", "Messages and bytes over time", text, parts, height=round(foot) + _FOOT)
 
 
 def reason_class(place: int) -> str:
@@ -114,25 +114,29 @@ def reason_class(place: int) -> str:
 
 def day(at: Instant) -> str:
     """Return the day of an instant: `2026-11-21`."""
-    return _utc(at).date().isoformat()
+    return _written(at, "%Y-%m-%d")
 
 
 def moment(at: Instant) -> str:
     """Return an instant to the minute: `2026-11-21 15:00`."""
-    return _utc(at).strftime("%Y-%m-%d %H:%M")
+    return _written(at, "%Y-%m-%d %H:%M")
 
 
 def _minute(at: Instant) -> str:
-    return _utc(at).strftime("%m-%d %H:%M")
+    return _written(at, "%m-%d %H:%M")
 
 
-def _utc(at: Instant) -> datetime:
-    return datetime.fromtimestamp(at // MICROS_PER_SECOND, tz=UTC)
+def _written(at: Instant, form: str) -> str:
+    """Return the instant in this form. No calendar has every time that fits into 64 bits."""
+    try:
+        return datetime.fromtimestamp(at // MICROS_PER_SECOND, tz=UTC).strftime(form)
+    except (ValueError, OverflowError):
+        return format_instant(at)
 
 
-def _picture(name: str, title: str, told: str, parts: Iterable[str], *, height: int = _TOP + _PLOT + _FOOT) -> Markup:
+def _picture(name: str, title: str, text: str, parts: Iterable[str], *, height: int = _TOP + _PLOT + _FOOT) -> Markup:
     ids = f"{name}-title {name}-desc"
-    head = f'<title id="{name}-title">{escape(title)}</title><desc id="{name}-desc">{escape(told)}</desc>'
+    head = f'<title id="{name}-title">{escape(title)}</title><desc id="{name}-desc">{escape(text)}</desc>'
     return Markup(f'<svg class="picture" width="100%" height="{height}" role="img" aria-labelledby="{ids}">{head}{"".join(parts)}</svg>')
 
 
@@ -141,10 +145,10 @@ def _scale(most: int, unit: str) -> Iterator[str]:
     yield from (_line(_TOP), _text(0, _TOP - 5, f"{count(most)} {unit}"), _line(_TOP + _PLOT))
 
 
-def _column(at: int, of: int, values: Sequence[tuple[str, int]], scale: float, told: str) -> str:
+def _column(at: int, of: int, values: Sequence[tuple[str, int]], scale: float, text: str) -> str:
     """Return one column with the figures that the pointer shows. An empty column shows its figures, too."""
     area = f'<rect class="none" x="{100 * at / of:.3f}%" y="{_TOP}" width="{100 / of:.3f}%" height="{_PLOT}"/>'
-    return f"<g><title>{escape(told)}</title>{area}{''.join(_stack(at, of, values, scale, _TOP + _PLOT, up=True))}</g>"
+    return f"<g><title>{escape(text)}</title>{area}{''.join(_stack(at, of, values, scale, _TOP + _PLOT, up=True))}</g>"
 
 
 def _stack(at: int, of: int, values: Sequence[tuple[str, int]], scale: float, base: float, *, up: bool) -> list[str]:

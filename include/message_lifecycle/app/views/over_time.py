@@ -47,7 +47,7 @@ class ExpiryDay(View):
 
 
 class Expiries(View):
-    """The expires when, by the time when the newest message of each segment is past its age.
+    """Messages that expire, by day. A segment expires when its newest message is past its age.
 
     Args:
         days: The next days, today first. A day without an expiry has no messages.
@@ -105,7 +105,7 @@ class AgePeriod(View):
 
 
 class Ages(View):
-    """The a plan removes and what it keeps, by the time of each segment's newest message.
+    """Messages that a plan removes and keeps, by the time of each segment's newest message.
 
     Args:
         periods: Every period from the oldest to the newest segment.
@@ -150,15 +150,22 @@ def ages(segments: Iterable[Segment], leaving: Callable[[Segment], int], *, most
 
 
 def _length(span_us: int, lengths: Sequence[int] = _PERIODS, most: int = _PERIODS_MOST) -> int:
-    """Return the shortest length of a period that divides the span into few enough periods."""
-    return next((one for one in lengths if span_us // one < most - 1), lengths[-1])
+    """Return the shortest length of a period that divides the span into few enough periods.
+
+    A log may hold any time that fits into 64 bits. A longer span gets periods of several of the longest length.
+    """
+    longest = lengths[-1]
+    return next((one for one in lengths if span_us // one < most - 1), longest * (span_us // (longest * (most - 1)) + 1))
 
 
 def ages_table(found: Ages) -> list[str]:
     """Return the lines of a Markdown table, with a bar for each period that has messages."""
     shown = [one for one in found.periods if one.leaves or one.stays]
     most = max((one.leaves + one.stays for one in shown), default=1)
-    rows = [(format_instant(one.since)[:10], one, "█" * -(-_BAR * one.leaves // most) + "░" * (_BAR * one.stays // most)) for one in shown]
+    rows = [
+        (format_instant(one.since).partition("T")[0], one, "█" * -(-_BAR * one.leaves // most) + "░" * (_BAR * one.stays // most))
+        for one in shown
+    ]
     if found.unknown is not None:
         rows.append(("unknown", found.unknown, ""))
     head = [f"| {duration(found.period_us // MICROS_PER_SECOND)} from | leave █ | stay ░ | |", "|---|--:|--:|---|"]
