@@ -195,7 +195,7 @@ def test_a_plan_that_names_it_gives_way_to_its_erasure(make: Make) -> None:
     assert open_plan is not None
     assert topic.gone in repr(open_plan.plan.asks), "a person is told which document's setting is tighter"
     question = approval_text(topic.s, topic.s.ledger.record(open_plan.plan.plan_id))
-    assert "1 question(s)" in question
+    assert "1 approval reason" in question
     assert topic.gone not in question, "Airflow keeps the question"
     assert topic.erase().name == "published"
     closed = topic.s.ledger.record(open_plan.plan.plan_id)

@@ -202,5 +202,5 @@ def test_what_the_backend_cannot_hold_is_refused_before_anything_is_there(make_w
         return
     with raises("UnsupportedLimit") as refused:
         topic_of(world, message_expiry=5)
-    assert f"the backend {store_kind} cannot do message_expiry = 5 (RET-6)" in str(refused.value)
+    assert f"the backend {store_kind} does not support message_expiry = 5 (RET-6)" in str(refused.value)
     assert list(world.services.topics.list()) == []

@@ -78,9 +78,9 @@ def test_what_is_printed_as_refused_is_refused(backend: Backend, limit: str) -> 
 
 def test_what_is_refused_is_what_was_asked_for_and_not_what_that_implies() -> None:
     own: dict[str, Value] = {"subject_delete_marker_ttl": 5}
-    with raises("UnsupportedLimit", match="cannot do subject_delete_marker_ttl = 5"):
+    with raises("UnsupportedLimit", match="does not support subject_delete_marker_ttl = 5"):
         check_policy("json_file", resolve(topic=own, server={}), own, where="topic a/b")
-    with raises("UnsupportedLimit", match="cannot do message_expiry = 5"):
+    with raises("UnsupportedLimit", match="does not support message_expiry = 5"):
         check_policy("json_file", resolve(topic={}, server={"message_expiry": 5}), {}, where="topic a/b")
 
 
@@ -157,7 +157,7 @@ def test_every_store_that_a_backend_has_is_asked_for_its_topics(tmp_path: Path) 
     assert (found.view_of(name), found.view_commit(plan), latest_view(found, name)) == (None, None, None)
     scheduled: set[Scheduled] = set(get_args(Scheduled))
     for work in scheduled - {"retention"}:
-        with raises("UnsupportedLimit", match=f"topic web/clicks: the backend json_file cannot do the operation {work}"):
+        with raises("UnsupportedLimit", match=f"topic web/clicks: the backend json_file does not support the operation {work}"):
             steps.plan(found, name, as_of=Instant(0), work=work)
 
 
@@ -189,7 +189,7 @@ def test_a_part_that_a_backend_does_not_have_is_refused_by_name() -> None:
         "documents": lambda: services.documents,
         "copier": lambda: services.copier,
     }.items():
-        with raises("UnsupportedLimit", match=f"json_file cannot do {part}"):
+        with raises("UnsupportedLimit", match=f"json_file does not support {part}"):
             read()
     world.close()
 

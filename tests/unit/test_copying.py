@@ -242,7 +242,7 @@ class TestCopying:
         logs.drop("origin")
         logs.topic("origin", message_expiry=1)
         logs.append("origin", *range(1, 1 + grown))
-        with raises("AnotherOrigin", match=r"made anew.*consumer remove s/origin s/copy"):
+        with raises("AnotherOrigin", match=r"recreated.*consumer remove s/origin s/copy"):
             logs.copy("copy")
         assert logs.stored("copy") == before
         assert (logs.clean("origin"), logs.copied("origin", "copy")) == ("no_op", {0: -1}), (

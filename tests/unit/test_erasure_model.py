@@ -33,7 +33,7 @@ def test_a_mark_is_short_and_needs_the_secret() -> None:
 
 
 def test_another_secret_is_named_and_never_compared() -> None:
-    with raises("ErasureSecretChanged", match=f"the fingerprint {OTHER.fingerprint}; .* made with {SECRET.fingerprint}\\."):
+    with raises("ErasureSecretChanged", match=f"the fingerprint {OTHER.fingerprint}, .* needs {SECRET.fingerprint}\\."):
         KeyMatch.of(OTHER, [SECRET.digest(b"k")])
     assert OTHER.fingerprint != SECRET.fingerprint
 

@@ -69,7 +69,7 @@ def test_an_abandoned_batch_gives_its_files_back(ledger: Ledger) -> None:
 def test_a_file_with_other_content_is_an_error_that_names_it(ledger: Ledger) -> None:
     ledger.begin_batch(TOPIC, "1", [A])
     finish(ledger, "1")
-    with raises("ChangedFile", match=rf"^'{A.path}' was ingested .* \(batch 1\)"):
+    with raises("ChangedFile", match=rf"^'{A.path}' changed after its ingest .* \(batch 1\)"):
         ledger.begin_batch(TOPIC, "2", [B, file(A.path, "longer")])
     assert ledger.open_batches(TOPIC) == []
     assert list(ledger.begin_batch(TOPIC, "2", [B])) == [B]

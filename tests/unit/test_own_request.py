@@ -49,7 +49,7 @@ def test_the_requester_is_asked_for_another_name(lake: Lake) -> None:
     assert lake.services.ledger.record(plan_id).requested_by == "Ada"
     own = lake.say("approve", plan_id, "--by", " ada ", "--why", "fine")
     assert own.status == 3
-    assert "somebody else approves it" in own.err
+    assert "Another person must approve it" in own.err
     assert lake.say("approve", plan_id, "--by", "bob", "--why", "fine").status == 0
     assert lake.say("publish", plan_id).status == 0
     assert lake.stored(name) == []
@@ -75,7 +75,7 @@ def test_a_request_below_every_limit_waits_for_a_second_person(lake: Lake, reque
     lake.append(name, *range(9, 0, -1))
     told = lake.say(*request_, "--by", by, "--why", "please", "-o", "json")
     assert (told.status, told.document["outcome"]) == (5, "needs_approval"), told.err
-    assert "somebody else approves it" in told.out
+    assert "another person must approve it" in told.out
     assert len(lake.stored(name)) == 9
     plan_id = told.document["plan_id"]
     assert lake.say("publish", plan_id).status == 5

@@ -167,6 +167,6 @@ def test_a_log_of_records_refuses_by_name() -> None:
     world = json_file_world({})
     create_topic(world.services, NAME, partitions=1, settings={})
     world.set_now(AS_OF)
-    with raises("UnsupportedLimit", match="the backend json_file cannot do the operation reclaim"):
+    with raises("UnsupportedLimit", match="the backend json_file does not support the operation reclaim"):
         steps.run(world.services, NAME, as_of=AS_OF, work="reclaim")
     world.close()

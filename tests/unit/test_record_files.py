@@ -392,7 +392,7 @@ def test_old_files_that_cannot_be_dropped_after_the_swap_are_no_failure_but_unkn
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         done.append(operation)
 
-    with pytest.raises(CommitUnknown, match="the disk did not say"):
+    with pytest.raises(CommitUnknown, match="the disk did not confirm"):
         remove(log_of("rotating_file", tmp_path, disk=WatchedDisk(before)), range(2))
     log = log_of("rotating_file", tmp_path)
     assert offsets(log) == [2, 3]

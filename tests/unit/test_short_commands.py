@@ -68,11 +68,11 @@ COMMANDS = {
         modules=84, statements=4, metadata=TOPICS, avro=0, never=("message_lifecycle.app.views.", "pyiceberg.table", "pyiceberg.manifest")
     ),
     # The program reads the metadata of a table for its settings, and PyIceberg reads them for its files.
-    ("plan", "shop/t0", "--dry-run"): Most(modules=127, statements=8, metadata=2, avro=2, never=("message_lifecycle.app.steps",)),
+    ("plan", "shop/t0", "--dry-run"): Most(modules=128, statements=8, metadata=2, avro=2, never=("message_lifecycle.app.steps",)),
     ("status",): Most(modules=154, statements=16, metadata=2 * TOPICS, avro=2 * TOPICS),
     # The message itself is read from a data file.
     ("explain", "shop/t0", "0:1"): Most(
-        modules=152, statements=10, metadata=2, avro=4, needed=("numpy", "pandas", "pyarrow", "message_lifecycle.app.views.explanation")
+        modules=153, statements=10, metadata=2, avro=4, needed=("numpy", "pandas", "pyarrow", "message_lifecycle.app.views.explanation")
     ),
 }
 

@@ -295,7 +295,7 @@ def with_second_person(plan: Plan, requested_by: str | None) -> Plan:
     """Return the plan with a question to a second person, if a person asked for it and `approver_is_not_requester` is set (DEL-3)."""
     if requested_by is None or plan.is_empty or not Policy.of_values(plan.policy).approver_is_not_requester:
         return plan
-    asked = f"{requested_by} asked for it, and approver_is_not_requester is set: somebody else approves it"
+    asked = f"{requested_by} asked for it, and approver_is_not_requester is set: another person must approve it"
     return replace(plan, asks=(*plan.asks, asked))
 
 

@@ -29,7 +29,7 @@ def of_messages(plan: Plan, where: str, going: Removed, failed: Sequence[Check])
 
 def of_documents(plan: Plan, where: str, going: Removed, failed: Sequence[Check]) -> list[str]:
     """Return the lines without any document's name. Airflow keeps the question, and an erasure reaches only the ledger."""
-    told = [("reasons for approval", plan.asks), ("documents on hold", plan.held), ("warnings", plan.warnings)]
+    told = [("approval reasons", plan.asks), ("held documents", plan.held), ("warnings", plan.warnings)]
     return [
         first_line(plan, where, going),
         "",
