@@ -160,7 +160,7 @@ def test_the_question_names_who_reads_it(make_world: MakeWorld) -> None:
     assert "2 messages" in asks
     assert "consumer billing reads it" in asks
     assert f"replica {mirror} copies it" in asks
-    assert f"undo of plan {removal}" in asks
+    assert f"undo of plan {removal[:12]}" in asks
 
 
 def test_a_new_topic_of_the_name_starts_anew_and_keeps_the_old_one_away(make_world: MakeWorld) -> None:
@@ -282,9 +282,9 @@ def test_an_erasure_is_not_done_while_a_deleted_topic_may_hold_the_key(make_worl
     plan_id = deleted(world, name, 2)
     request = ask(s, b"secret-key", topics=[], forbid=False, by="ada", why="asked for")
     assert settle(s, request, []).state == "requested"
-    assert plan_id in s.ledger.erasure(request.request_id).detail
+    assert plan_id[:12] in s.ledger.erasure(request.request_id).detail
     made = preview(s, name, as_of=Instant(0), work=UndoPlan(plan_id=plan_id))
-    assert request.request_id in " ".join(made.asks)
+    assert request.request_id[:12] in " ".join(made.asks)
     undone(world, name, 3, plan_id)
     found = carry_out(s, request.request_id, approver=approved)
     assert all(one.is_done for one in found if one.topic == name)
