@@ -18,12 +18,15 @@ from message_lifecycle.app.operations.registry import Scheduled, on_records
 from message_lifecycle.app.parts import Later, with_parts
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.topics import create_topic, latest_view
+from message_lifecycle.app.views.plans import approval_text, plan_page
+from message_lifecycle.app.views.state import result_view
 from message_lifecycle.app.wiring import json_file_world, memory_world
 from message_lifecycle.gates.runner import GreatExpectationsGate
 from message_lifecycle.model.errors import InvalidSetting
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.request import UndoPlan
 from message_lifecycle.model.setting_list import DOCUMENT_SETTINGS, Value
 from message_lifecycle.model.settings import resolve
 from message_lifecycle.model.topic import BACKENDS, RECORD_LOGS, Backend, check_operation, check_policy, matrix, store_options
@@ -159,6 +162,23 @@ def test_every_store_that_a_backend_has_is_asked_for_its_topics(tmp_path: Path) 
     for work in scheduled - {"retention"}:
         with raises("UnsupportedLimit", match=f"topic web/clicks: the backend json_file does not support the operation {work}"):
             steps.plan(found, name, as_of=Instant(0), work=work)
+
+
+def test_nothing_offers_an_undo_of_a_removal_from_a_log_of_single_records(tmp_path: Path) -> None:
+    name = TopicName(stream="web", topic="clicks")
+    topics = {name: BackendTopic(partitions=1, settings={"max_records": 3, "max_removed_fraction": 1.0})}
+    backend = ConfiguredBackend(name="audit", kind="json_file", place=Folder(root=tmp_path), topics=topics)
+    s = beside(replace(memory_world({}).services, gate=GreatExpectationsGate()), (backend,))
+    new = [NewMessage(append_time=None, key=b"k", value=b"v")] * 5
+    RecordLogStore(JsonFiles(tmp_path), server={}, operations=on_records).append(name, new, policy_of(s, name))
+    outcome = steps.run(s, name, as_of=s.ledger.now(), work="retention")
+    assert (outcome.name, outcome.removed_rows) == ("published", 2)
+    assert not [line for line in result_view(s, outcome).shown() if "Undo" in str(line)]
+    record = s.ledger.record(str(outcome.plan_id))
+    assert plan_page(s, record.plan.plan_id).undo_until is None
+    assert "* undo: not possible: a json_file log keeps nothing of what it removed" in approval_text(s, record)
+    with raises("NotUndoable"):
+        steps.plan(s, name, as_of=s.ledger.now(), work=UndoPlan(plan_id=record.plan.plan_id))
 
 
 @pytest.mark.parametrize(

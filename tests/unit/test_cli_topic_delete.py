@@ -26,7 +26,7 @@ def test_a_topic_is_deleted_listed_and_brought_back(lake: Lake, orders: TopicNam
     told = lake.say("topic", "delete", "shop/orders", *WORD)
     assert told.status == 0
     assert "shop/orders: deleted, with 3 messages" in told.out
-    assert "lifecycle undo " in told.out
+    assert told.out.count("Undo: lifecycle undo ") == 1
     assert lake.say("topic", "list", "-o", "json").document == []
     unknown = lake.say("topic", "describe", "shop/orders")
     assert (unknown.status, unknown.err.split(":")[0]) == (2, "UnknownTopic")
@@ -48,6 +48,11 @@ def test_a_topic_is_deleted_listed_and_brought_back(lake: Lake, orders: TopicNam
     assert lake.stored(orders) == [0, 1, 2]
     assert "no deleted topics" in lake.say("topic", "list", "--deleted").out
     assert "Brings back the topic" in lake.say("explain", back["plan_id"]).out
+
+
+def test_the_deletion_of_an_empty_topic_shows_its_undo_too(lake: Lake) -> None:
+    lake.topic("shop/empty")
+    assert lake.say("topic", "delete", "shop/empty", *WORD).out.count("Undo: lifecycle undo ") == 1
 
 
 def test_a_deletion_has_a_name_and_a_reason(lake: Lake, orders: TopicName) -> None:

@@ -137,22 +137,19 @@ def worst(statuses: Iterable[int]) -> int:
     return next((status for status in _BY_WEIGHT if status in found), max(found, default=0))
 
 
-def ended(
-    output: Output, result: Outcome, things: str = "messages", *, then: str = "", after: Sequence[Block] = (), **beside: object
-) -> int:
+def ended(s: Services, output: Output, result: Outcome, things: str = "messages", *, after: Sequence[Block] = (), **beside: object) -> int:
     """Print a topic's result and return the exit status.
 
     Args:
+        s: The stores, the ledger and the settings.
         output: Prints for people or for programs.
         result: The topic's outcome.
         things: The name of the counted things.
-        then: A line after a published result.
         after: Further parts for people.
         beside: Further fields for programs.
     """
-    from message_lifecycle.app.views.state import outcome_view
+    from message_lifecycle.app.views.state import result_view
 
-    view = outcome_view(result, things=things)
-    following = [then] if then and result.name == "published" else []
-    emit(output, {**as_json(view), **beside}, [*view.shown(), *following, *after])
+    view = result_view(s, result, things=things)
+    emit(output, {**as_json(view), **beside}, [*view.shown(), *after])
     return of_outcome(result.name)

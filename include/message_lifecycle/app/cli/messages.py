@@ -140,7 +140,7 @@ def ingest(
             exclude=exclude or (),
         )
     except RemovalOpen as waits:
-        return _removal_open(waits.remapped, output)
+        return _removal_open(services(ctx), waits.remapped, output)
     return show_result(result if again is None else replace(result, remapped=again.view()), output)
 
 
@@ -183,10 +183,10 @@ class _Again:
         return RemapView(batches=self.found.batches, removal=None if self.found.removal is None else outcome_view(self.found.removal))
 
 
-def _removal_open(found: Remapped, output: Output) -> int:
+def _removal_open(s: Services, found: Remapped, output: Output) -> int:
     assert found.removal is not None, "a remap without a result has a removal"
     note = "No message was ingested yet. Run the same command again after the removal is published."
-    return ended(output, found.removal, after=[Notes([note])], batches=list(found.batches))
+    return ended(s, output, found.removal, after=[Notes([note])], batches=list(found.batches))
 
 
 def show_result(result: IngestResult, output: Output) -> int:

@@ -116,7 +116,7 @@ def replay(
     from message_lifecycle.app import steps
     from message_lifecycle.app.ingest import ingest as take
     from message_lifecycle.app.replay import Replay
-    from message_lifecycle.app.views.state import outcome_view
+    from message_lifecycle.app.views.state import result_view
 
     if not by.strip() or not why.strip():
         raise typer.BadParameter("--by NAME and --why WHY must not be empty")
@@ -126,7 +126,7 @@ def replay(
         result = take(str(name), "", **reading, replay=asked)
     with working(f"{name}: removing replayed rows from the quarantine"):
         outcome = steps.run(s, name, as_of=s.ledger.now(), approver=None, work="quarantine")
-    return worst([show_result(replace(result, removal=outcome_view(outcome)), output), of_outcome(outcome.name)])
+    return worst([show_result(replace(result, removal=result_view(s, outcome)), output), of_outcome(outcome.name)])
 
 
 def _with_options_of_ingest(command: Any) -> Any:

@@ -225,10 +225,10 @@ def _run(
     with working(f"{name}: plan, stage, gate, publish, verify"):
         outcome = steps.run(s, name, as_of=s.ledger.now(), approver=lambda _plan, _report: word, work=request, requested_by=word[1])
     if sought is None:
-        return ended(output, outcome, things)
+        return ended(s, output, outcome, things)
     with working(f"{name}: searching values"):
         found = find_in_values(s, sought, [name])
-    return ended(output, outcome, things, after=list(in_values_blocks(found)), in_values=found)
+    return ended(s, output, outcome, things, after=list(in_values_blocks(found)), in_values=found)
 
 
 # `lifecycle hold`: a hold keeps its messages from every removal, until a person releases the hold (DEL-8).

@@ -71,7 +71,7 @@ def run_each(
     from message_lifecycle.app import steps
     from message_lifecycle.app.known import of_it_alone
     from message_lifecycle.app.views.erasures import TopicError
-    from message_lifecycle.app.views.state import outcome_view
+    from message_lifecycle.app.views.state import result_view
 
     approver = approver_of(yes, by)
     s = services(ctx)
@@ -90,7 +90,7 @@ def run_each(
             view: View = TopicError(topic=name, error=alone.code, message=str(alone))
             statuses.append(alone.exit_code)
         else:
-            view = outcome_view(outcome)
+            view = result_view(s, outcome)
             statuses.append(of_outcome(outcome.name))
         if output is Output.json:
             emit_line(view)
@@ -142,7 +142,7 @@ def compact(
         begin_anew(s, name)
     with working(f"{name}: plan, stage, gate, publish, verify"):
         outcome = bring(s, name, as_of=at, approver=approver)
-    return ended(output, outcome, note=note)
+    return ended(s, output, outcome, note=note)
 
 
 def _checked(s: Services, text: str) -> TopicUri:
@@ -196,14 +196,14 @@ def run_reclaim(
     at = instant_of(s, as_of)
     lost = None if deleted is None or topic is not None else _lost(s, deleted)
     if lost is not None:
-        return ended(output, end_lost(s, lost))
+        return ended(s, output, end_lost(s, lost))
     name, work = _subject(s, topic, deleted)
     with working(f"{name}: plan, gate, publish, verify"):
         if deleted is None:
             outcome = steps.run(s, name, as_of=at, approver=approver, work=work, requested_by=by)
         else:
             outcome = reclaim_deleted(s, deleted, as_of=at, approver=approver, by=by)
-    return ended(output, outcome)
+    return ended(s, output, outcome)
 
 
 def _lost(s: Services, beginning: str) -> str | None:

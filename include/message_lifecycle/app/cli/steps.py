@@ -160,7 +160,7 @@ def publish(ctx: typer.Context, plan: PlanArgument, output: OutputOption = Outpu
     with working("publishing"):
         result = steps.publish(s, plan_id)
     if isinstance(result, Outcome):
-        return ended(output, result, recorded.things)
+        return ended(s, output, result, recorded.things)
     answer: dict[str, object] = {"plan_id": plan_id, "snapshot_id": None, "removed": {}}
     said = f"Plan {short(plan_id)} removes nothing, so there is no commit."
     if result is not None:
@@ -180,7 +180,7 @@ def verify(ctx: typer.Context, plan: PlanArgument, output: OutputOption = Output
         result = steps.verify(s, recorded.plan_id)
         if recorded.erasure is not None:
             erasures.settle_latest(s, s.ledger.erasure(recorded.erasure.request_id))
-    return ended(output, result, recorded.things)
+    return ended(s, output, result, recorded.things)
 
 
 def _recorded(ctx: typer.Context, beginning: str) -> tuple[Services, str]:

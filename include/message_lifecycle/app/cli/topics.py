@@ -29,7 +29,7 @@ from message_lifecycle.app.cli.screen import Output, emit, working
 from message_lifecycle.app.wording import NO_TOPICS
 from message_lifecycle.model.errors import BadInput, InvalidSetting
 from message_lifecycle.model.names import TopicName, normalise_name
-from message_lifecycle.model.phrases import amount, short
+from message_lifecycle.model.phrases import amount
 from message_lifecycle.model.setting_list import Value
 
 app = typer.Typer(no_args_is_help=True, help="Make topics, set when their messages go, look at them.")
@@ -201,9 +201,8 @@ def delete(ctx: typer.Context, topic: TopicArgument, by: ByOption, text: TextOpt
     with working(f"{name}: plan, stage, gate, publish, verify"):
         outcome = delete_topic(s, name, by=word[1], text=word[2])
     if outcome.plan_id is None:
-        return ended(output, outcome)
-    back = f"Undo: lifecycle undo {short(outcome.plan_id)} --by NAME --why WHY"
-    return ended(output, outcome, s.ledger.record(outcome.plan_id).plan.things, then=back)
+        return ended(s, output, outcome)
+    return ended(s, output, outcome, s.ledger.record(outcome.plan_id).plan.things)
 
 
 @app.command()
@@ -216,7 +215,7 @@ def forget(ctx: typer.Context, topic: TopicArgument, by: ByOption, text: TextOpt
 
     word = word_of(by, text)
     s = services(ctx)
-    return ended(output, forget_topic(s, TopicName.parse(topic), by=word[1], text=word[2]))
+    return ended(s, output, forget_topic(s, TopicName.parse(topic), by=word[1], text=word[2]))
 
 
 # `truncate` is a request like `message` and `key`, but people look for it among the topic commands.

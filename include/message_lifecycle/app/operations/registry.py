@@ -400,6 +400,13 @@ def kind_of(plan: Plan) -> Operation:
     return named("undo of topic_delete" if plan.restored_tables else "undo")
 
 
+def why_not_undone(s: Services, operation: Operation, name: TopicName) -> str | None:
+    """Return why a plan of the operation on the topic cannot be undone. None: it can. A log of single records keeps no history (RET-6)."""
+    backend = s.backend_of(name)
+    of_records = f"a {backend} log keeps nothing of what it removed" if backend in RECORD_LOGS else None
+    return operation.why_not_undone() or of_records
+
+
 def suite_of(plan: Plan, staged: Staged, policy: Policy) -> Suite:
     """Return the checks of the plan's operation and of the legal holds that it heeds."""
     return (*kind_of(plan).checks(plan, staged, policy), *holds_suite(plan))
@@ -467,5 +474,6 @@ __all__ = [
     "stores",
     "suite_of",
     "undoable",
+    "why_not_undone",
     "work_on",
 ]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from message_lifecycle.app.changes import outdated
-from message_lifecycle.app.operations.registry import is_undone, kind_of, named, of_plan
+from message_lifecycle.app.operations.registry import is_undone, kind_of, named, of_plan, why_not_undone
 from message_lifecycle.app.rendering import ABSENT, Block, Count, Line, Notes, Number, Size, Table, View, each, source
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.views.actions import ActionView, action_blocks, actions_of
@@ -374,7 +374,7 @@ def _successor(s: Services, record: PlanRecord) -> str | None:
 def _undo_until(s: Services, record: PlanRecord) -> Instant | None:
     """Return the end of the time for an undo, or None if no undo is possible (any more)."""
     published_at = s.ledger.published_at(record.plan.plan_id)
-    if published_at is None or kind_of(record.plan).why_not_undone() is not None:
+    if published_at is None or why_not_undone(s, kind_of(record.plan), record.plan.topic) is not None:
         return None
     try:
         policy = of_plan(s, record.plan).settings_now(s, record.plan)
@@ -471,7 +471,7 @@ def _day(times: Sequence[Instant | None], end: Callable[[Sequence[Instant]], Ins
 
 
 def _way_back(s: Services, plan: Plan) -> str:
-    why_not = kind_of(plan).why_not_undone()
+    why_not = why_not_undone(s, kind_of(plan), plan.topic)
     if why_not is not None:
         return f"not possible: {why_not}"
     window_us = Policy.of_values(plan.policy).undo_window_us

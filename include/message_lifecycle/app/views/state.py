@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Literal, assert_never
 
-from message_lifecycle.app.operations.registry import is_undone, named
+from message_lifecycle.app.operations.registry import is_undone, named, why_not_undone
 from message_lifecycle.app.rendering import ABSENT, Block, Count, Line, Notes, Number, Size, Table, View, each, hidden, source
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.wording import ROWS, count, reasons, size, text_of
@@ -57,6 +58,7 @@ class OutcomeView(View):
         at: When the outcome was recorded.
         undone: The plan was undone since.
         things: The name of the counted things (`Plan.things`).
+        undoable: A person may undo the plan, so the result shows the command.
     """
 
     at: Instant | None = None
@@ -84,6 +86,7 @@ class OutcomeView(View):
     warnings: Sequence[str]
     detail: str
     things: str = hidden("messages")
+    undoable: bool = hidden(False)
 
     @property
     def ended(self) -> str:
@@ -110,7 +113,7 @@ class OutcomeView(View):
             yield from how_to_answer(self.plan_id or "", self.operation, self.topic)
         if self.more:
             yield "More is due. The next run continues."
-        if self.outcome == "published" and self.removed_messages and named(self.operation).undoable and self.plan_id:
+        if self.undoable and self.plan_id:
             yield f"Undo: lifecycle undo {short(self.plan_id)} --by NAME --why WHY"
 
     def headline(self) -> Iterator[Block]:
@@ -145,6 +148,13 @@ def outcome_view(outcome: Outcome, at: Instant | None = None, *, undone: bool = 
     counts = named(outcome.operation).counts_messages
     before, kept = (outcome.rows_in, outcome.rows_kept) if counts else (None, None)
     return OutcomeView.of(outcome, at=at, undone=undone, things=things, messages_before=before, messages_kept=kept)
+
+
+def result_view(s: Services, outcome: Outcome, *, things: str = "messages") -> OutcomeView:
+    """Return the result of a run that just ended, with the command for its undo if an undo is possible."""
+    operation = named(outcome.operation)
+    changed = outcome.name == "published" and (outcome.removed_rows > 0 or operation.moves_tables)
+    return replace(outcome_view(outcome, things=things), undoable=changed and why_not_undone(s, operation, outcome.topic) is None)
 
 
 def how_to_answer(plan_id: str, operation: OperationName, topic: TopicName) -> Iterator[Block]:
