@@ -6,11 +6,13 @@ import re
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
 from message_lifecycle.app import pages, steps
 from message_lifecycle.app.erasures import ask
 from message_lifecycle.app.views.overview import erasure_lines, other_runs, overview
 from message_lifecycle.app.views.status import status
+from message_lifecycle.ledger import tables
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
@@ -103,3 +105,28 @@ def test_an_erasure_of_many_topics_is_one_line(lake: Lake) -> None:
     html = pages.overview(base=BASE, status=status(s), runs=other_runs(s, limit=20), erasures=erasure_lines(s))
     assert f"{line.done} of 5 done" in html
     assert html.count(f'<td data-label="Request" class="id">{request.request_id[:12]}</td>') == 1
+
+
+def test_a_line_names_a_plan_that_cannot_be_read(lake: Lake) -> None:
+    s = lake.services
+    request = ask(s, b"key", topics=[], forbid=False, by="ada", why="a letter")
+    name = TopicName.parse("shop/a.fine")
+    plan_id = steps.run(s, name, as_of=s.ledger.now(), work=EraseKey(request_id=request.request_id)).plan_id
+    assert plan_id is not None
+    assert [plan.plan_id for plan in s.ledger.waiting() if plan.operation == "erasure"] == [plan_id]
+    documents = tables.plan_documents
+    with s.ledger._database.writing() as connection:
+        connection.execute(update(documents).where(documents.c.plan_id == plan_id).values(document="{"))
+    (line,) = erasure_lines(s)
+    assert line.waiting == ()
+    assert f"plan {plan_id[:12]} of shop/a.fine: CorruptRecord: " in line.detail
+    assert "CorruptRecord" in pages.overview(base=BASE, status=[], runs=[], erasures=[line])
+
+
+def test_only_the_plans_of_erasures_are_read_and_none_without_a_request(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    s = lake.services
+    assert s.ledger.waiting()
+    monkeypatch.setattr(type(s.ledger), "record", lambda *_: pytest.fail("reads a whole plan"))
+    assert erasure_lines(s) == []
+    ask(s, b"key-1", topics=[], forbid=False, by="ada", why="a letter")
+    assert [line.waiting for line in erasure_lines(s)] == [()]

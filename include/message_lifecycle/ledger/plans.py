@@ -139,13 +139,15 @@ class Plans(Part):
             query = query.where(_plans.c.topic == key_of(topic))
         return [_summary(row) for row in self._rows(query)]
 
-    def waiting(self) -> Sequence[PlanSummary]:
-        """Return plans that wait for a person's answer, the longest waiting first."""
+    def waiting(self, operations: Collection[Operation] | None = None) -> Sequence[PlanSummary]:
+        """Return plans that wait for a person's answer, the longest waiting first. `operations`: None: every operation."""
         query = (
             select(_plans)
             .where(_plans.c.state == "gated", _plans.c.judgement == "needs_approval", _plans.c.approval.is_(None))
             .order_by(_plans.c.reported_at, _plans.c.event)
         )
+        if operations is not None:
+            query = query.where(_plans.c.operation.in_(operations))
         return [_summary(row) for row in self._rows(query)]
 
     def add_plan(self, plan: Plan, *, run: str | None = None, requested_by: str | None = None) -> PlanRecord:

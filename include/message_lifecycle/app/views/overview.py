@@ -12,8 +12,10 @@ from message_lifecycle.app.services import Services
 from message_lifecycle.app.views.state import OutcomeView, outcomes_view
 from message_lifecycle.app.views.status import StatusView, Trouble
 from message_lifecycle.model.erasure import ErasureRequest
+from message_lifecycle.model.errors import LifecycleError, PartlyUnavailable, Unavailable, code_of
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.phrases import short
 
 TROUBLES: tuple[Trouble, ...] = get_args(Trouble)
 _ERASURES_SHOWN = 5
@@ -32,7 +34,7 @@ class ErasureLine(View):
 
     Args:
         topics: The named topics. Empty: every topic.
-        of_topics: The number of topics to search. None: the request has ended, and nobody counts them.
+        of_topics: The number of topics to search. None: the request has ended, or its records cannot be read.
         done: The number of topics that are done. None: as `of_topics`.
         waiting: The plans that wait for a person.
     """
@@ -89,18 +91,39 @@ def _tile(trouble: Trouble, topics: Sequence[StatusView]) -> Tile:
 
 def erasure_lines(s: Services) -> list[ErasureLine]:
     """Return the open requests and the newest others, newest first."""
-    waiting = [s.ledger.record(plan.plan_id).plan for plan in s.ledger.waiting()]
-    return [
-        _line(s, request, tuple(plan.plan_id for plan in waiting if plan.erasure and plan.erasure.request_id == request.request_id))
-        for at, request in enumerate(s.ledger.erasures())
-        if request.state == "requested" or at < _ERASURES_SHOWN
-    ]
+    shown = [one for at, one in enumerate(s.ledger.erasures()) if one.state == "requested" or at < _ERASURES_SHOWN]
+    if not shown:
+        return []
+    waiting, unreadable = dict[str, list[str]](), list[str]()
+    for asked in s.ledger.waiting(ERASURE):
+        try:
+            plan = s.ledger.record(asked.plan_id).plan
+        except LifecycleError as error:
+            unreadable.append(f"plan {short(asked.plan_id)} of {asked.topic}: {_reason(error)}")
+        else:
+            waiting.setdefault(plan.erasure.request_id if plan.erasure else "", []).append(plan.plan_id)
+    return [_line(s, one, tuple(waiting.get(one.request_id, ())), unreadable) for one in shown]
 
 
-def _line(s: Services, request: ErasureRequest, waiting: tuple[str, ...]) -> ErasureLine:
-    is_open = request.state == "requested"
-    done = sum(one.is_done for one in latest(s, request)) if is_open else None
-    return ErasureLine.of(request, of_topics=len(topics_of(s, request)) if is_open else None, done=done, waiting=waiting)
+def _line(s: Services, request: ErasureRequest, waiting: tuple[str, ...], unreadable: Sequence[str]) -> ErasureLine:
+    """Return the line of a request. An unreadable plan may belong to any open request, so the line of each names it."""
+    if request.state != "requested":
+        return ErasureLine.of(request, of_topics=None, done=None, waiting=waiting)
+    of_topics, done, wrong = None, None, list(unreadable)
+    try:
+        found = latest(s, request)
+        of_topics, done = len(topics_of(s, request)), sum(one.is_done for one in found)
+    except LifecycleError as error:
+        wrong.append(_reason(error))
+    detail = "; ".join([*([request.detail] if request.detail else []), *wrong])
+    return ErasureLine.of(request, of_topics=of_topics, done=done, waiting=waiting, detail=detail)
+
+
+def _reason(error: LifecycleError) -> str:
+    """Return the reason why a part of a line cannot be read. An error that all lines share is raised."""
+    if isinstance(error, Unavailable) and not isinstance(error, PartlyUnavailable):
+        raise error
+    return f"{code_of(error)}: {error}"
 
 
 def other_runs(s: Services, *, limit: int) -> list[OutcomeView]:
