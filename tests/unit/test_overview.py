@@ -10,6 +10,7 @@ from sqlalchemy import update
 
 from message_lifecycle.app import pages, steps
 from message_lifecycle.app.erasures import ask
+from message_lifecycle.app.views import overview as overview_views
 from message_lifecycle.app.views.overview import erasure_lines, other_runs, overview
 from message_lifecycle.app.views.status import status
 from message_lifecycle.ledger import tables
@@ -130,3 +131,16 @@ def test_only_the_plans_of_erasures_are_read_and_none_without_a_request(lake: La
     assert erasure_lines(s) == []
     ask(s, b"key-1", topics=[], forbid=False, by="ada", why="a letter")
     assert [line.waiting for line in erasure_lines(s)] == [()]
+
+
+def test_one_query_finds_the_results_of_all_topics_and_requests(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    s = lake.services
+    first, second = (ask(s, key, topics=[], forbid=False, by="ada", why="a letter") for key in (b"key-1", b"key-2"))
+    for request, names in ((first, ("a.fine", "c.overdue")), (second, ("a.fine",))):
+        for name in names:
+            steps.run(s, TopicName.parse(f"shop/{name}"), as_of=s.ledger.now(), work=EraseKey(request_id=request.request_id))
+    asked, history, listed = [], type(s.ledger).history, overview_views.topics_of
+    monkeypatch.setattr(type(s.ledger), "history", lambda *given, **more: asked.append("query") or history(*given, **more))
+    monkeypatch.setattr(overview_views, "topics_of", lambda *given: asked.append("list") or listed(*given))
+    assert {line.request_id: line.done for line in erasure_lines(s)} == {first.request_id: 2, second.request_id: 1}
+    assert sorted(asked) == ["list", "list", "query"]

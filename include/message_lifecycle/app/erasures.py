@@ -19,7 +19,7 @@ from message_lifecycle.app.known import all_topics, of_it_alone, why_absent
 from message_lifecycle.app.operations.erasure import INTAKE, forget_former, writers_waited_for
 from message_lifecycle.app.operations.reclaim import is_gone, lost
 from message_lifecycle.app.operations.topics import uuid_of
-from message_lifecycle.app.receipts import ERASURE, beneath, eraser_of, found_nowhere, gone_at, outcomes
+from message_lifecycle.app.receipts import ERASURE, beneath, eraser_of, found_nowhere, gone_at, newest_outcomes, outcomes
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.steps import Approver
 from message_lifecycle.app.topics import line_of
@@ -160,8 +160,13 @@ def carry_out(s: Services, request_id: str, *, approver: Approver | None = None)
 
 def latest(s: Services, request: ErasureRequest) -> list[Erased]:
     """Return the request's results so far, from the ledger. Topics that no run has searched for it yet are left out."""
-    found = ((name, newest(s, request, name)) for name in topics_of(s, request))
-    return [Erased(topic=name, outcome=outcome[1]) for name, outcome in found if outcome is not None]
+    return results(s, request, topics_of(s, request), s.ledger.history(operations=ERASURE))
+
+
+def results(s: Services, request: ErasureRequest, topics: Sequence[TopicName], erasures: Sequence[tuple[Instant, Outcome]]) -> list[Erased]:
+    """Return the request's results in these topics, as `latest`, from the outcomes of all erasures, newest first."""
+    found = newest_outcomes(s, request, set(topics), erasures)
+    return [Erased(topic=name, outcome=found[name]) for name in topics if name in found]
 
 
 def newest(s: Services, request: ErasureRequest, name: TopicName) -> tuple[Instant, Outcome] | None:

@@ -6,7 +6,7 @@ the key, the receipt lists the searched tables.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from message_lifecycle import __version__
@@ -54,11 +54,35 @@ def eraser_of(s: Services, name: TopicName) -> Eraser:
 def outcomes(s: Services, request: ErasureRequest, name: TopicName) -> Iterator[tuple[Instant, Outcome, PlanRecord]]:
     """Yield the outcomes of the request's plans for the topic, each with its recording time and plan, the newest first."""
     for at, outcome in s.ledger.history(name, operations=ERASURE):
-        if at < request.requested_at:
-            return  # of an older request
-        record = None if outcome.plan_id is None else s.ledger.record(outcome.plan_id)
-        if record is not None and record.plan.erasure is not None and record.plan.erasure.request_id == request.request_id:
+        if (record := _record_of(s, request, at, outcome)) is not None:
             yield at, outcome, record
+
+
+def newest_outcomes(
+    s: Services, request: ErasureRequest, topics: Collection[TopicName], erasures: Sequence[tuple[Instant, Outcome]]
+) -> dict[TopicName, Outcome]:
+    """Return the newest outcome of the request's plans for each of the topics that has one.
+
+    Args:
+        s: The stores, the ledger and the settings.
+        request: The request.
+        topics: The request's topics.
+        erasures: The outcomes of all erasures, newest first.
+    """
+    found = dict[TopicName, Outcome]()
+    for at, outcome in erasures:
+        name = outcome.topic
+        if name in topics and name not in found and _record_of(s, request, at, outcome) is not None:
+            found[name] = outcome
+    return found
+
+
+def _record_of(s: Services, request: ErasureRequest, at: Instant, outcome: Outcome) -> PlanRecord | None:
+    """Return the plan of the outcome if the request made it."""
+    if at < request.requested_at or outcome.plan_id is None:
+        return None
+    record = s.ledger.record(outcome.plan_id)
+    return record if record.plan.erasure is not None and record.plan.erasure.request_id == request.request_id else None
 
 
 def gone_at(s: Services, request: ErasureRequest, name: TopicName) -> Instant | None:

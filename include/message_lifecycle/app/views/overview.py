@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import get_args
 
-from message_lifecycle.app.erasures import latest, topics_of
+from message_lifecycle.app.erasures import results, topics_of
 from message_lifecycle.app.receipts import ERASURE
 from message_lifecycle.app.rendering import Count, View
 from message_lifecycle.app.services import Services
@@ -15,6 +15,7 @@ from message_lifecycle.model.erasure import ErasureRequest
 from message_lifecycle.model.errors import LifecycleError, PartlyUnavailable, Unavailable, code_of
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.phrases import short
 
 TROUBLES: tuple[Trouble, ...] = get_args(Trouble)
@@ -102,17 +103,20 @@ def erasure_lines(s: Services) -> list[ErasureLine]:
             unreadable.append(f"plan {short(asked.plan_id)} of {asked.topic}: {_reason(error)}")
         else:
             waiting.setdefault(plan.erasure.request_id if plan.erasure else "", []).append(plan.plan_id)
-    return [_line(s, one, tuple(waiting.get(one.request_id, ())), unreadable) for one in shown]
+    erasures = s.ledger.history(operations=ERASURE) if any(one.state == "requested" for one in shown) else ()
+    return [_line(s, one, tuple(waiting.get(one.request_id, ())), unreadable, erasures) for one in shown]
 
 
-def _line(s: Services, request: ErasureRequest, waiting: tuple[str, ...], unreadable: Sequence[str]) -> ErasureLine:
+def _line(
+    s: Services, request: ErasureRequest, waiting: tuple[str, ...], unreadable: Sequence[str], erasures: Sequence[tuple[Instant, Outcome]]
+) -> ErasureLine:
     """Return the line of a request. An unreadable plan may belong to any open request, so the line of each names it."""
     if request.state != "requested":
         return ErasureLine.of(request, of_topics=None, done=None, waiting=waiting)
     of_topics, done, wrong = None, None, list(unreadable)
     try:
-        found = latest(s, request)
-        of_topics, done = len(topics_of(s, request)), sum(one.is_done for one in found)
+        topics = topics_of(s, request)
+        of_topics, done = len(topics), sum(one.is_done for one in results(s, request, topics, erasures))
     except LifecycleError as error:
         wrong.append(_reason(error))
     detail = "; ".join([*([request.detail] if request.detail else []), *wrong])
