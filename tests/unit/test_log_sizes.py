@@ -37,10 +37,25 @@ def test_sizes_follow_main_and_leave_out_rows_that_a_deletion_vector_hides() -> 
 
 @pytest.mark.parametrize("key", [PLAN_ID, STAGED_PLAN_ID, PARENT_PLAN_ID])
 def test_messages_that_a_plan_appends_are_not_ingested(key: str) -> None:
-    marker = snapshot(1, total_records=1, added_records=1, **{key: "0" * 32})
+    marker = snapshot(1, total_records=1, total_files_size=1, added_records=1, **{key: "0" * 32})
     assert [one.added for one in log_sizes(document(marker, head=1))] == [0]
 
 
-def test_a_table_without_a_snapshot_and_a_summary_without_figures_have_no_size() -> None:
+@pytest.mark.parametrize(
+    "summary",
+    [
+        {},
+        {"total_records": 9},
+        {"total_files_size": 9},
+        {"total_records": "many", "total_files_size": 9},
+        {"total_records": -1, "total_files_size": 9},
+    ],
+)
+def test_a_snapshot_without_its_totals_or_with_damaged_ones_has_no_size(summary: dict[str, int | str]) -> None:
+    known = snapshot(1, total_records=10, total_files_size=100)
+    unknown = snapshot(2, parent=1, **summary)
+    assert [one.snapshot_id for one in log_sizes(document(known, unknown, head=2))] == [1]
+
+
+def test_a_table_without_a_snapshot_has_no_size() -> None:
     assert log_sizes(document(head=-1)) == []
-    assert [(one.messages, one.bytes, one.added) for one in log_sizes(document(snapshot(1), head=1))] == [(0, 0, 0)]

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from message_lifecycle.model.change import Forget
-from message_lifecycle.model.errors import PlanConflict, SnapshotInUse, UnknownTopic, UnsafePath, storage_refused
+from message_lifecycle.model.errors import PlanConflict, Refused, SnapshotInUse, UnknownTopic, UnsafePath, storage_refused
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
@@ -328,20 +328,29 @@ def hidden_bytes(document: TableDocument) -> int:
 
 
 def log_sizes(document: TableDocument) -> list[LogSize]:
-    """Return the size of a log after each snapshot of main, oldest first, by summaries alone."""
+    """Return the size of a log after each snapshot of main, oldest first, by summaries alone.
+
+    Other engines may write a summary without the totals, or with damaged ones. Such a snapshot is left out, because an unknown size is not
+    0 (CNT-1).
+    """
     found = []
     for snapshot in document.main():
         summary = snapshot.get("summary") or {}
+        if not {"total-records", "total-files-size"} <= summary.keys():
+            continue
         is_ingest = summary.get("operation") == "append" and not {PLAN_ID, STAGED_PLAN_ID, PARENT_PLAN_ID} & summary.keys()
-        found.append(
-            LogSize(
-                snapshot_id=int(snapshot["snapshot-id"]),
-                at=Instant(int(snapshot["timestamp-ms"]) * 1_000),
-                messages=_number(snapshot, "total-records") - _number(snapshot, "total-position-deletes"),
-                bytes=_number(snapshot, "total-files-size"),
-                added=_number(snapshot, "added-records") if is_ingest else 0,
+        try:
+            found.append(
+                LogSize(
+                    snapshot_id=int(snapshot["snapshot-id"]),
+                    at=Instant(int(snapshot["timestamp-ms"]) * 1_000),
+                    messages=_number(snapshot, "total-records") - _number(snapshot, "total-position-deletes"),
+                    bytes=_number(snapshot, "total-files-size"),
+                    added=_number(snapshot, "added-records") if is_ingest else 0,
+                )
             )
-        )
+        except Refused:
+            continue
     return found[::-1]
 
 
