@@ -41,7 +41,6 @@ from message_lifecycle.model.phrases import short
 from message_lifecycle.model.request import EraseKey
 from message_lifecycle.model.tables import Deletion, Remnant
 
-"""Of a plan's id so many characters are enough to type."""
 _TELLING_BYTES = 4
 """A shorter key stands in many texts by chance, and is told by none."""
 
