@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
@@ -87,6 +88,14 @@ def test_the_shorter_of_two_ages_counts_and_without_any_there_is_no_picture() ->
     assert both is not None
     assert [at for at, one in enumerate(both.days) if one.amount.messages] == [2]
     assert expiries([segment(0)], policy(message_expiry=0), now=NOW) is None
+
+
+@pytest.mark.parametrize(("allowed", "overrides", "never"), [(True, True, 6), (True, False, 2), (False, True, 0)])
+def test_a_segment_with_a_message_that_its_own_ttl_keeps_has_no_day(allowed: bool, overrides: bool, never: int) -> None:
+    segments = [segment(0, 1), replace(segment(0, 2), never=True), replace(segment(0, 4), own_ttl=True)]
+    found = expiries(segments, policy(message_expiry=86_400, allow_msg_ttl=allowed, ttl_overrides_age=overrides), now=NOW)
+    assert found is not None
+    assert (found.never.messages, sum(one.amount.messages for one in found.days)) == (never, 7 - never)
 
 
 def test_expiries_are_drawn_with_a_column_and_its_figures_for_each_day() -> None:

@@ -19,6 +19,7 @@ from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.tables import LogSize
 from message_lifecycle.model.topic import RECORD_LOGS
+from message_lifecycle.operations.message_cleaner import may_keep_some
 
 _MINUTE = 60 * MICROS_PER_SECOND
 DAY = 24 * 60 * _MINUTE
@@ -53,7 +54,7 @@ class Expiries(View):
         days: The next days, today first. A day without an expiry has no messages.
         due: Past their age now.
         later: Past their age after the last of the days.
-        never: In segments that no rule of age ends, or whose newest time is unknown.
+        never: In segments that no rule of age ends, whose newest time is unknown, or that may keep messages for longer (`may_keep_some`).
     """
 
     days: tuple[ExpiryDay, ...]
@@ -88,9 +89,9 @@ def expiries(segments: Iterable[Segment], policy: Policy, *, now: Instant) -> Ex
 
 
 def _end(segment: Segment, policy: Policy) -> Instant | None:
-    """Return when every message of the segment is past the first of the topic's rules of age."""
+    """Return when every message of the segment is past the first of the topic's rules of age. None: unknown, or a message may stay."""
     ages = [age for age in (policy.message_expiry_us, policy.max_age_us) if age]
-    if segment.newest_at is None:
+    if segment.newest_at is None or may_keep_some(segment, policy):
         return None
     end = deadline(segment.newest_at, min(ages))
     return None if end == INT64_MAX else end
