@@ -93,6 +93,18 @@ def test_tasks_search_only_files_that_may_hold_the_key(tmp_path: Path, tasks: Ta
     assert found.rows_of.suspects(found.io, every, "quarantine") == set(every)
 
 
+@pytest.mark.parametrize("at_once", [1, rewrite.KEYS_AT_ONCE])
+def test_an_error_of_the_hashing_is_not_taken_for_an_unreadable_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+    def fail(*_: object) -> list[bytes]:
+        raise OSError("no memory for the keys")
+
+    monkeypatch.setattr(rewrite, "KEYS_AT_ONCE", at_once)
+    monkeypatch.setattr(rewrite, "matching", fail)
+    found = looks(None)
+    with pytest.raises(OSError, match=r"^no memory for the keys$"):
+        found.rows_of.suspects(found.io, list(files(tmp_path)), "log")
+
+
 def test_a_file_that_is_gone_is_told_by_whoever_asks_for_it(tmp_path: Path, tasks: Tasks) -> None:
     """Some may be: history names them. The others count."""
     rows = files(tmp_path)

@@ -262,13 +262,12 @@ class RowsWithKey:
         suspects, batch, size = set[str](), list[tuple[str, pa.Array]](), 0
         for path in paths:
             try:
-                with reading(path):
-                    for keys in _distinct_keys(io, path):
-                        batch.append((path, keys))
-                        size += keys.nbytes
-                        if size >= KEYS_AT_ONCE:
-                            suspects |= self._with_match(batch)
-                            batch, size = [], 0
+                for keys in _distinct_keys(io, path):
+                    batch.append((path, keys))
+                    size += keys.nbytes
+                    if size >= KEYS_AT_ONCE:
+                        suspects |= self._with_match(batch)
+                        batch, size = [], 0
             except FileUnreadable:
                 suspects.add(path)
         return frozenset(suspects | self._with_match(batch))
@@ -290,8 +289,8 @@ class RowsWithKey:
 
 
 def _distinct_keys(io: FileIO, path: str) -> Iterator[pa.Array]:
-    """Yield the distinct keys of each row group and key column."""
-    with opened(io, path, dictionaries=_KEYS) as file:
+    """Yield the distinct keys of each row group and key column. Raises FileLost, FileUnreadable."""
+    with reading(path), opened(io, path, dictionaries=_KEYS) as file:
         columns = [name for name in _KEYS if name in file.schema_arrow.names]
         for group in range(file.num_row_groups) if columns else ():
             yield from (distinct_keys(keys).cast(pa.large_binary()) for keys in file.read_row_group(group, columns=columns).columns)
