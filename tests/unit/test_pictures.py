@@ -10,6 +10,7 @@ import pytest
 
 from message_lifecycle.app import pages
 from message_lifecycle.app.pages import pictures
+from message_lifecycle.app.views import over_time
 from message_lifecycle.app.views.over_time import (
     DAY,
     AgePeriod,
@@ -20,6 +21,7 @@ from message_lifecycle.app.views.over_time import (
     ages,
     ages_table,
     expiries,
+    growth,
     growth_of,
 )
 from message_lifecycle.model.facts import Segment
@@ -28,7 +30,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.settings import Policy, resolve
 from message_lifecycle.model.tables import LogSize
-from tests.worlds import HOUR, NOW
+from tests.worlds import HOUR, NOW, make_lake
 
 TOPIC = TopicName(stream="shop", topic="orders")
 TODAY = NOW - NOW % DAY
@@ -145,6 +147,25 @@ def test_an_undo_restores_and_is_drawn_above_the_line() -> None:
     assert (classes(picture, "kept"), classes(picture, "r0"), classes(picture, "back")) == (1, 1, 1)
     assert "0 added; 5 removed by ttl</title>" in picture
     assert "9 messages were added and 5 removed. Now there are 9." in picture
+
+
+def test_growth_of_a_long_history_begins_at_the_oldest_outcome_that_is_read(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = make_lake(capsys)
+    s, name = lake.services, lake.topic(str(TOPIC))
+    for hour in range(4):
+        lake.world.set_now(Instant(NOW + hour * HOUR))
+        s.ledger.record_run_outcome(None, published(NOW, expiry=10)[1])
+    batches = [(Instant(NOW + hour * HOUR - MINUTE), 10) for hour in range(5)]
+    monkeypatch.setattr(type(s.ledger), "ingested", lambda *_: batches)
+    last = SizeAt(at=Instant(NOW + 4 * HOUR), messages=10, bytes=100)
+    for limit, added, removed in ((5, 50, 40), (2, 20, 20)):
+        monkeypatch.setattr(over_time, "_OUTCOMES_READ", limit)
+        found = growth(s, name, last)
+        assert found is not None
+        assert sum(one.added for one in found.periods) == added
+        assert sum(one.removed.get("expiry", 0) for one in found.periods) == removed
 
 
 @pytest.mark.parametrize("days", [0, 3, 30, 400, 9_000])

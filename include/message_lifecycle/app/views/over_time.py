@@ -13,7 +13,7 @@ from message_lifecycle.app.operations.registry import named
 from message_lifecycle.app.rendering import Count, Size, View
 from message_lifecycle.app.services import Services
 from message_lifecycle.model.facts import Segment
-from message_lifecycle.model.instants import INT64_MAX, MICROS_PER_SECOND, Instant, deadline, duration, format_instant
+from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, MICROS_PER_SECOND, Instant, deadline, duration, format_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.settings import Policy
@@ -30,7 +30,7 @@ _PERIODS_MOST = 40
 _BAR = 20
 """The length of the longest bar, in characters."""
 _OUTCOMES_READ = 500
-"""A longer history begins with its newest outcomes."""
+"""The picture of a longer history begins at the oldest of so many outcomes."""
 
 
 class Amount(View):
@@ -288,8 +288,12 @@ def _takes(outcome: Outcome) -> bool:
 def growth(s: Services, name: TopicName, last: SizeAt) -> Growth | None:
     """Return the growth of a topic's log. `last`: its present size. None: nothing is known of its past."""
     sizes = () if s.backend_of(name) in RECORD_LOGS else s.stores.forget.sizes(name)
-    ended = [(at, one) for at, one in s.ledger.history(name, limit=_OUTCOMES_READ) if not one.restored or _restores_messages(s, one)]
-    found = growth_of(sizes, s.ledger.ingested(name), ended, last)
+    history = s.ledger.history(name, limit=_OUTCOMES_READ)
+    # Without the older removals, an older period would show only what it added.
+    begin = history[-1][0] if len(history) == _OUTCOMES_READ else INT64_MIN
+    ended = [(at, one) for at, one in history if not one.restored or _restores_messages(s, one)]
+    ingested = [(at, rows) for at, rows in s.ledger.ingested(name) if at >= begin]
+    found = growth_of([one for one in sizes if one.at >= begin], ingested, ended, last)
     return found if len(found.sizes) > 1 or any(one.changes for one in found.periods) else None
 
 
