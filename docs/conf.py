@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 KINDS = {kind.__name__: kind.exit_code for kind in (errors.LifecycleError, errors.BadInput, errors.Refused, errors.Unavailable)}
+BASES = {name: kind.exit_code for name, kind in getmembers(errors, isclass) if issubclass(kind, errors.LifecycleError)}
 RULE = re.compile(r"^### ([A-Z]+-\d+) · (.*)$", re.MULTILINE)
 
 
@@ -59,9 +60,10 @@ def find_errors() -> dict[str, tuple[int, str]]:
     for path in Path(message_lifecycle.__path__[0]).rglob("*.py"):
         for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             for call in ast.walk(function) if isinstance(function, ast.FunctionDef) else ():
-                if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in KINDS:
+                if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
+                    kind = call.func.id if call.func.id in BASES else getattr(function.returns, "id", "")
                     codes = [word.value.value for word in call.keywords if word.arg == "code" and isinstance(word.value, ast.Constant)]
-                    found |= {code: (KINDS[call.func.id], one_line(ast.get_docstring(function))) for code in codes}
+                    found |= {code: (BASES[kind], one_line(ast.get_docstring(function))) for code in codes if kind in BASES}
     return found
 
 
