@@ -50,7 +50,7 @@ def erase(
     ] = None,
     forbid: Annotated[bool, typer.Option("--forbid", help="What comes in with the key from now on is not taken.")] = False,
     by: ByOption = "",
-    text: Annotated[str, option("--why", "WHY", "Why; kept beside it. Never the key.")] = "",
+    text: Annotated[str, option("--why", "WHY", "Why; kept with it. Never the key.")] = "",
     is_base64: Annotated[bool, typer.Option("--base64", help="The line that is read is base64.")] = False,
     empty_key: Annotated[bool, typer.Option("--empty-key", help="An empty line is the empty key.")] = False,
     in_values: Annotated[bool, IN_VALUES] = False,

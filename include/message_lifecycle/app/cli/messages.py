@@ -97,7 +97,7 @@ def ingest(
         ),
     ] = False,
     by: Annotated[str, option("--by", "NAME", "With --remap: your name, kept in the ledger.")] = "",
-    why: Annotated[str, option("--why", "WHY", "With --remap: why, kept beside it.")] = "",
+    why: Annotated[str, option("--why", "WHY", "With --remap: why, kept with it.")] = "",
     output: OutputOption = Output.text,
 ) -> int:
     """Bring a folder of JSON lines, CSV or Parquet files into a topic, each file exactly once.

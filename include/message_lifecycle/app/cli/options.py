@@ -62,7 +62,7 @@ AsOfOption = Annotated[
 ]
 AtOption = Annotated[str | None, option("--at", "TIME", "When that was; by default the ledger's clock now.")]
 ByOption = Annotated[str, option("--by", "NAME", "Your name, kept in the ledger.")]
-TextOption = Annotated[str, option("--why", "WHY", "Why; kept in the ledger beside your name.")]
+TextOption = Annotated[str, option("--why", "WHY", "Why; kept in the ledger with your name.")]
 YesOption = Annotated[
     str | None,
     option("--why", "WHY", "Approve in advance, with the reason, what the gate leaves to a person; without it such a plan waits."),

@@ -20,10 +20,12 @@ def repair(
     ] = False,
     give_up_tables: Annotated[
         bool,
-        flag("--give-up-tables", "Say that missing tables beside the log were dropped with their files: erasures no longer wait for them."),
+        flag(
+            "--give-up-tables", "Say that missing tables next to the log were dropped with their files: erasures no longer wait for them."
+        ),
     ] = False,
     by: Annotated[str | None, option("--by", "NAME", "Your name, kept in the ledger; without it nothing is changed.")] = None,
-    text: Annotated[str | None, option("--why", "WHY", "Why; kept in the ledger beside your name.")] = None,
+    text: Annotated[str | None, option("--why", "WHY", "Why; kept in the ledger with your name.")] = None,
     output: OutputOption = Output.text,
 ) -> int:
     """Show the remaining state of a topic's log, and repair it with --by and --why.

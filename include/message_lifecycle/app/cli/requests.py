@@ -60,7 +60,7 @@ def delete(
     batch: Annotated[str | None, option("--batch", "BATCH", "In place of them: all messages that this batch of an ingest brought.")] = None,
     output: OutputOption = Output.text,
 ) -> int:
-    """Remove single messages now: planned, gated and recorded like every deletion, with your word as its approval.
+    """Remove single messages now: planned, gated and recorded like every deletion, with your --by and --why as its approval.
 
     If the topic makes markers, a key without a remaining message gets a marker with the reason Remove.
     """
@@ -109,7 +109,7 @@ def truncate(
 ) -> int:
     """Remove every message of a partition below an offset now, like Kafka's DeleteRecords.
 
-    Planned, gated and recorded like every deletion, with your word as its approval. If the topic makes markers, a key without a remaining message gets a marker with the reason Remove.
+    Planned, gated and recorded like every deletion, with your --by and --why as its approval. If the topic makes markers, a key without a remaining message gets a marker with the reason Remove.
     """
     return _carry_out(ctx, topic, lambda s, name: TruncateLog(partition=_partition(s, name, partition), before=before), by, text, output)
 
@@ -137,7 +137,7 @@ def purge(
     in_values: Annotated[bool, IN_VALUES] = False,
     output: OutputOption = Output.text,
 ) -> int:
-    """Remove a key's messages now: planned, gated and recorded like every deletion, with your word as its approval.
+    """Remove a key's messages now: planned, gated and recorded like every deletion, with your --by and --why as its approval.
 
     If the topic makes markers, a key without a remaining message gets a marker with the reason Purge.
     """
@@ -155,7 +155,7 @@ def undo(
 ) -> int:
     """Bring back what a published plan removed, while the topic's undo_window lasts.
 
-    Planned, gated and published like a deletion, with your word as its approval. Messages that arrived since stay. Rules do not remove the messages that came back, until you say --release or request their removal by name.
+    Planned, gated and published like a deletion, with your --by and --why as its approval. Messages that arrived since stay. Rules do not remove the messages that came back, until you say --release or request their removal by name.
     """
     word = word_of(by, text, "an undo")
     s = services(ctx)

@@ -38,7 +38,9 @@ ReclaimedArgument = Annotated[str | None, argument("TOPIC", "The topic: `stream/
 DeletedOption = Annotated[
     str | None,
     option(
-        "--deleted", "PLAN", "In place of a topic: the plan that deleted one (`lifecycle topic list --deleted`), which then goes for good."
+        "--deleted",
+        "PLAN",
+        "In place of a topic: the plan that deleted one (`lifecycle topic list --deleted`), which is then removed for good.",
     ),
 ]
 

@@ -50,7 +50,9 @@ def create(
     ctx: typer.Context,
     topic: Annotated[
         str | None,
-        argument("TOPIC", "The topic: `stream/topic`, or `topic` alone in the stream `default`. Not beside --from-iggy, which names it."),
+        argument(
+            "TOPIC", "The topic: `stream/topic`, or `topic` alone in the stream `default`. Leave it out with --from-iggy, which names it."
+        ),
     ] = None,
     settings: SetOption = [],  # noqa: B006 - typer reads it and makes a new list
     partitions: Annotated[
@@ -190,7 +192,7 @@ def list_(
 
 @app.command()
 def delete(ctx: typer.Context, topic: TopicArgument, by: ByOption, text: TextOption, output: OutputOption = Output.text) -> int:
-    """Delete a topic with all its tables: planned, gated and recorded like every deletion, with your word as its approval.
+    """Delete a topic with all its tables: planned, gated and recorded like every deletion, with your --by and --why as its approval.
 
     `lifecycle undo PLAN_ID` brings the topic back while its undo_window lasts. A legal hold on any part of the topic refuses the deletion.
     """
