@@ -93,13 +93,16 @@ def test_tasks_search_only_files_that_may_hold_the_key(tmp_path: Path, tasks: Ta
     assert found.rows_of.suspects(found.io, every, "quarantine") == set(every)
 
 
-@pytest.mark.parametrize("at_once", [1, rewrite.KEYS_AT_ONCE])
-def test_an_error_of_the_hashing_is_not_taken_for_an_unreadable_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
-    def fail(*_: object) -> list[bytes]:
-        raise OSError("no memory for the keys")
+def test_an_error_of_the_hashing_is_not_taken_for_an_unreadable_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = iter([OSError("no memory for the keys")])
 
-    monkeypatch.setattr(rewrite, "KEYS_AT_ONCE", at_once)
-    monkeypatch.setattr(rewrite, "matching", fail)
+    def fail_once(*_: object) -> list[bytes]:
+        for error in answers:
+            raise error
+        return []
+
+    monkeypatch.setattr(rewrite, "KEYS_AT_ONCE", 1)
+    monkeypatch.setattr(rewrite, "matching", fail_once)
     found = looks(None)
     with pytest.raises(OSError, match=r"^no memory for the keys$"):
         found.rows_of.suspects(found.io, list(files(tmp_path)), "log")
