@@ -145,7 +145,7 @@ def test_a_person_is_asked_and_may_refuse(make: Callable[..., Topic]) -> None:
         return False, "tester", "not now"
 
     assert topic.erase(approver=refuse).name == "refused"
-    assert "time travel" in asked[0][0][0]
+    assert "Time travel" in asked[0][0][0]
     assert asked[0][1] == "needs_approval"
     assert topic.rows() == before
     assert tables().load(topic.name).metadata_location == location, "byte for byte as it was (DEL-3)"

@@ -29,7 +29,7 @@ def test_a_number_that_is_not_the_next_one_stores_nothing(lake: Lake, number: in
     topic = Documents.on(lake)
     topic.add(*typed("one", 1, 2))
     before = topic.heads()
-    with raises("InvalidServerSeq", match="allowed: 3"):
+    with raises("InvalidServerSeq", match="Allowed: 3"):
         topic.add(*typed("two", 1, 1), *typed("one", number, number))
     assert topic.heads() == before
 

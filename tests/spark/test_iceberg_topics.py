@@ -163,7 +163,7 @@ def test_a_look_at_what_is_not_due_loads_nothing_that_reads_data(lake: Lake, tmp
         f"print(said, [name for name in {heavy} if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", look], env=dict(os.environ), capture_output=True, text=True, check=True)
-    assert "removes       nothing of 1 messages" in done.stdout
+    assert "removes       nothing of 1 message" in done.stdout
     assert done.stdout.splitlines()[-1] == "(0, 0) []"
 
 
