@@ -208,7 +208,7 @@ def erased(stack: Stack, asked: Asked) -> Mapping[str, Mapping[str, Any]]:
     told = {"erasure": (PEOPLE, MIRROR), "papers": (PAPERS,)}
     for run, topics in told.items():
         questions = stack.questions(asked.runs[run], len(topics), "erasure")
-        assert all("time travel" in question.body for question in questions), "what cannot be undone is said"
+        assert all("Time travel" in question.body for question in questions), "what cannot be undone is said"
     outcomes = {}
     for run, topics in told.items():
         words = dict.fromkeys(topics, ("Approve", "the letter is in the file"))
