@@ -146,9 +146,9 @@ def test_of_very_many_documents_some_are_shown_and_the_others_counted() -> None:
 
 def test_a_plan_of_documents_shows_what_goes_why_and_who_is_left_out() -> None:
     html = cells(DOCUMENTS["plan of documents"]())
-    for said in ("900 – 1,899", "purged_synced", "synced 1,900", "the first change", "<td>poem</td>", "changes went"):
+    for said in ("900 – 1,899", "purged_synced", "synced 1,900", "the first change", "<td>poem</td>", "changes removed"):
         assert said in html
-    assert "blocked" not in DOCUMENTS["new plan of documents"]().partition("What happens")[0].partition("</style>")[2]
+    assert "blocked" not in DOCUMENTS["new plan of documents"]().partition("<h2>Actions")[0].partition("</style>")[2]
 
 
 def test_a_page_adapts_to_width_and_to_the_dark() -> None:
@@ -254,7 +254,7 @@ def test_checks_that_hold_are_folded_and_the_others_shown() -> None:
     assert "1 of 3 checks hold" in folded
     assert "rows_exact" in folded
     assert "share" not in folded
-    assert "never" in html.partition("What the gate found")[2].partition("<details")[0]
+    assert "never" in html.partition("Findings of the gate")[2].partition("<details")[0]
 
 
 def test_a_plan_says_in_which_state_it_is() -> None:
@@ -326,7 +326,7 @@ def test_single_messages_are_not_told_as_segments_of_no_bytes() -> None:
     removes = {**samples.plan()["removes"], "messages": 5, "bytes": 0, "byte_share": 0.0, "segments": 0, "by_reason": {"ttl": 5}}
     plan = samples.plan(removes=removes | {"files": {"count": 0, "digest": "e" * 64}}, actions=[{**rows, "reason": "ttl"}])
     html = cells(pages.plan(base=BASE, page=plan))
-    assert "<b>0 B</b><span>at once: single messages go, and their files stay" in html
+    assert "<b>0 B</b><span>at once: the files of single messages stay" in html
     assert "whole segments" not in html
     assert "e" * 64 not in html, "the digest of no files"
     row = re.search(r"<tr><td>remove rows</td>.*?</tr>", html)

@@ -76,13 +76,13 @@ def test_search_and_state_choose_topics_and_leave_the_counts(lake: Lake) -> None
 def test_the_tile_of_the_only_question_leads_to_its_plan(lake: Lake) -> None:
     (plan,) = lake.services.ledger.waiting()
     assert (
-        f'<a class="tile" href="/lifecycle/plans/{plan.plan_id}"><b class="wait">1</b><span>waits for a person: see the question</span>'
+        f'<a class="tile" href="/lifecycle/plans/{plan.plan_id}"><b class="wait">1</b><span>approval pending: see the question</span>'
         in page(lake)
     )
     other = lake.topic("shop/other", message_expiry=DAY)
     lake.append(other, 60, 50)
     steps.run(lake.services, other, as_of=Instant(NOW + 25 * HOUR - 1), work="message_cleaner")
-    assert '<a class="tile" href="/lifecycle/?state=asks"><b class="wait">2</b><span>wait for a person</span>' in page(lake)
+    assert '<a class="tile" href="/lifecycle/?state=asks"><b class="wait">2</b><span>approvals pending</span>' in page(lake)
 
 
 def test_a_card_states_the_space_of_its_topic(lake: Lake) -> None:

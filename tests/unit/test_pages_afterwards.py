@@ -70,8 +70,8 @@ def test_an_undo_shows_what_comes_back_and_of_which_plan(lake: Lake, orders: Top
     s = lake.services
     (taken,) = [outcome.plan_id for _, outcome in s.ledger.history(orders) if outcome.name == "published"]
     told = plan_page(s, run(s, orders, UndoPlan(plan_id=taken or "")))
-    assert f"3 messages come back, which {(taken or '')[:12]} took" in told
-    assert "What happens Action" in told
+    assert f"3 messages return, which {(taken or '')[:12]} removed" in told
+    assert "Actions Action" in told
     assert "3 came back" in told.partition("How it ended")[2]
     topic = shown(pages.topic(base=BASE, page=topic_page(s, orders)))
     assert re.search(r"published undo [\d: -]+ 3 came back 7", topic)
@@ -85,8 +85,8 @@ def test_an_undo_of_a_purge_shows_what_comes_back_of_each_document(lake: Lake) -
     documents.sync(s, letters, "note", client="ann", server_seq=8, at=NOW)
     taken = run(s, letters, "snapshot_with_purge").plan_id or ""
     told = plan_page(s, run(s, letters, UndoPlan(plan_id=taken)))
-    assert f"7 changes come back, which {taken[:12]} took" in told
-    assert "What happens Document Changes that come back Snapshots that come back note 1 – 7 none" in told
+    assert f"7 changes return, which {taken[:12]} removed" in told
+    assert "Actions Document Returned changes Returned snapshots note 1 – 7 none" in told
     assert "7 came back" in told.partition("How it ended")[2]
 
 
@@ -105,7 +105,7 @@ def test_an_erasure_shows_where_the_key_was_and_nothing_of_it(lake: Lake, orders
     assert "2 rows of the key in all tables and their history" in told
     assert re.search(r"\d+ snapshots end, and time travel to them", told)
     assert "erase rows of the log 0 5-6 2 erased" in told
-    assert "Files that go" not in told, "no file is named here: which are written again is told by table"
+    assert "Removed files" not in told, "no file is named here: which are written again is told by table"
     assert re.search(r"erase table log main \d+ 0", told)
     shows = {
         "plan": pages.plan(base=BASE, page=page_of_plan(s, record.plan.plan_id)),
@@ -137,7 +137,7 @@ def test_a_compaction_shows_what_its_view_leaves_out_and_takes_nothing_from_the_
     lake.append(topic, 2, 1)
     told = plan_page(lake.services, run(lake.services, topic, "compaction"))
     assert "1 of 2 messages are left out of the compacted view (50.0 %)" in told
-    assert "What happens Action" in told
+    assert "Actions Action" in told
     assert "unknown" not in told
     assert "whole segments" not in told
 
@@ -150,7 +150,7 @@ def test_the_quarantine_shows_rows_files_and_bytes(lake: Lake, orders: TopicName
     later = Instant(NOW + policy["quarantine_max_age"] * 1_000_000)
     plan = lake.services.ledger.add_plan(quarantine.plan(orders, state, policy, None, (), as_of=later)).plan
     told = shown(pages.plan(base=BASE, page=page_of_plan(lake.services, plan.plan_id)))
-    assert "3 of 3 rows of the quarantine go (100.0 %)" in told
+    assert "3 of 3 rows of the quarantine to remove (100.0 %)" in told
     assert "1 whole files of the quarantine" in told
     assert "drop quarantined old.parquet 3 1.7 kB" in told
     assert "segments" not in told
@@ -166,9 +166,9 @@ def test_refused_rows_that_come_back_are_told_as_rows(lake: Lake, orders: TopicN
     emptied = replace(state, snapshot_id=2, files=())
     undo = lake.services.ledger.add_plan(quarantine.plan_undo(emptied, found, policy, plan, as_of=later, heeded=())).plan
     told = shown(pages.plan(base=BASE, page=page_of_plan(lake.services, undo.plan_id)))
-    assert f"3 rows of the quarantine come back, which {plan.plan_id[:8]}" in told
+    assert f"3 rows of the quarantine return, which {plan.plan_id[:8]}" in told
     assert "1 whole files of the quarantine" in told
-    assert "What happens" in told
+    assert "Actions Action" in told
     assert "restore quarantined old.parquet 3 1.7 kB" in told
     assert "segments" not in told
     assert "messages" not in told
@@ -179,7 +179,7 @@ def test_a_question_about_no_message_of_the_log_is_not_told_as_one(lake: Lake, o
     (taken,) = [outcome.plan_id for _, outcome in s.ledger.history(orders) if outcome.name == "published"]
     assert run(s, orders, UndoPlan(plan_id=taken or ""), word=False).name == "needs_approval"
     topic = shown(pages.topic(base=BASE, page=topic_page(s, orders)))
-    assert "A person is asked whether a plan may go on: plan " in topic
+    assert "A person is asked whether a plan may continue: plan " in topic
 
 
 def test_numbers_of_settings_have_their_units(lake: Lake) -> None:
@@ -199,9 +199,9 @@ def test_a_reclaim_shows_files_bytes_and_snapshots(tmp_path: Path, own_catalog: 
     past = aged_past(tmp_path)
     outcome = past.run()
     told = plan_page(past.services, outcome)
-    assert f"{outcome.reclaimed_files} files go for good" in told
+    assert f"{outcome.reclaimed_files} files removed for good" in told
     assert f"{pages.size(outcome.reclaimed_bytes)} of space" in told.partition("How it ended")[2]
     assert re.search(r"3 snapshots end", told)
     assert "expire snapshots log 3 remove files log data 1" in told
-    assert "messages go" not in told
+    assert "messages to remove" not in told and "messages removed" not in told
     assert str(NAME) in told

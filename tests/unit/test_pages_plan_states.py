@@ -42,9 +42,9 @@ def test_a_question_is_told_as_open_only_while_it_is(lake: Lake, audit: TopicNam
     changed = "stricter than the last approved value: message_expiry from 30d (2,592,000 s) to 1d (86,400 s)"
     assert f"A person is asked: {changed}" in shown(asked)
     assert "asks a person" in shown(asked)
-    assert "4 of 5 messages go (80.0 %)" in shown(asked)
+    assert "4 of 5 messages to remove (80.0 %)" in shown(asked)
     answer = f"lifecycle approve {plan_id[:12]} --by NAME --why WHY , or refuse ."
-    assert "Waits for a person until 2026-11-22 12:00:00. Unanswered it lapses, and nothing goes." in shown(asked)
+    assert "Approval pending until 2026-11-22 12:00:00. Without an answer the plan lapses, and nothing is removed." in shown(asked)
     assert f"It is answered under Airflow's Required Actions , or by {answer}" in shown(asked)
     assert 'href="/lifecycle/runs?dag_id=message_cleaner&amp;run_id=scheduled__2026-11-21T12%3A00%3A00%2B00%3A00"' in asked
     steps.approve(s, plan_id, granted=True, by="ada", text="as it should be")
@@ -56,9 +56,9 @@ def test_a_question_is_told_as_open_only_while_it_is(lake: Lake, audit: TopicNam
     assert "is asked" not in published
     assert "asks a person" not in published
     assert "needs approval" not in published
-    assert "4 of 5 messages went (80.0 %)" in published
-    assert "What went" in published
-    assert f"Can be taken back until 2026-11-28 12:00:00: lifecycle undo {plan_id[:12]}" in published
+    assert "4 of 5 messages removed (80.0 %)" in published
+    assert "Removals" in published
+    assert f"Undo until 2026-11-28 12:00:00: lifecycle undo {plan_id[:12]}" in published
 
 
 def test_checks_that_hold_are_counted_of_all(lake: Lake, audit: TopicName) -> None:
@@ -73,19 +73,19 @@ def test_what_came_after_it_is_linked(lake: Lake, audit: TopicName) -> None:
     s = lake.services
     first = steps.run(s, audit, as_of=NOW).plan_id or ""
     assert "Took its place" not in page_of(lake, first)
-    assert "5 messages go (80.0 %)" in shown(page_of(lake, first))
+    assert "5 messages to remove (80.0 %)" in shown(page_of(lake, first))
     s.topics.alter(audit, {"message_expiry": 2 * DAY // 2 + 1})
     second = steps.run(s, audit, as_of=NOW, approver=lambda *_: (True, "ada", "fine")).plan_id or ""
     assert f"Took its place {second[:12]}" in shown(page_of(lake, first))
-    assert "5 messages would have gone (80.0 %)" in shown(page_of(lake, first))
+    assert "5 messages not removed (80.0 %)" in shown(page_of(lake, first))
     undo = steps.run(s, audit, as_of=NOW, approver=lambda *_: (True, "ada", "a slip"), work=UndoPlan(plan_id=second)).plan_id or ""
-    assert f"Taken back by {undo[:12]}" in shown(page_of(lake, second))
-    assert "Can be taken back" not in page_of(lake, second)
-    assert f"Takes back {second[:12]}" in shown(page_of(lake, undo))
+    assert f"Undone by {undo[:12]}" in shown(page_of(lake, second))
+    assert "<dt>Undo</dt>" not in page_of(lake, second)
+    assert f"Undoes {second[:12]}" in shown(page_of(lake, undo))
 
 
 def test_a_window_that_has_passed_offers_nothing(lake: Lake, audit: TopicName) -> None:
     plan_id = steps.run(lake.services, audit, as_of=NOW, approver=lambda *_: (True, "ada", "fine")).plan_id
-    assert "Can be taken back" in page_of(lake, plan_id)
+    assert "<dt>Undo</dt>" in page_of(lake, plan_id)
     lake.world.set_now(Instant(NOW + 7 * DAY * SECOND))
-    assert "Can be taken back" not in page_of(lake, plan_id)
+    assert "<dt>Undo</dt>" not in page_of(lake, plan_id)

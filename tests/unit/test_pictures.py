@@ -28,6 +28,7 @@ from message_lifecycle.model.facts import Segment
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
+from message_lifecycle.model.plan import Operation
 from message_lifecycle.model.settings import Policy, resolve
 from message_lifecycle.model.tables import LogSize
 from tests.worlds import HOUR, NOW, make_lake
@@ -58,7 +59,7 @@ def classes(picture: str, name: str) -> int:
 
 
 def published(
-    at: int, *, operation: str = "message_cleaner", restored: int = 0, snapshot_id: int | None = None, **removed: int
+    at: int, *, operation: Operation = "message_cleaner", restored: int = 0, snapshot_id: int | None = None, **removed: int
 ) -> tuple[Instant, Outcome]:
     outcome = Outcome(
         name="published",
@@ -68,7 +69,7 @@ def published(
         removed=tuple(removed.items()),
         restored=restored,
         snapshot_id=snapshot_id,
-    )  # type: ignore[arg-type]
+    )
     return Instant(at), outcome
 
 
@@ -226,5 +227,5 @@ def test_each_picture_has_a_title_and_a_description_for_those_who_do_not_see_it(
     top = parsed(pictures.expiries(found))
     assert top.get("role") == "img"
     assert [one.get("id") for one in list(top)[:2]] == (top.get("aria-labelledby") or "").split()
-    assert [re.sub(r"\d", "", one.text or "")[:4] for one in list(top)[:2]] == ["What", " mes"]
+    assert [re.sub(r"\d", "", one.text or "")[:4] for one in list(top)[:2]] == ["Expi", " mes"]
     assert "<script" not in pages.HEADERS["Content-Security-Policy"]

@@ -52,7 +52,7 @@ _TONES = {
 # States of a topic, each with its colour and its words: on its card, and on the tile that counts such topics.
 TROUBLES = {
     "failed": ("bad", "failed", "failed"),
-    "asks": ("wait", "waits for a person", "wait for a person"),
+    "asks": ("wait", "approval pending", "approvals pending"),
     "overdue": ("bad", "overdue", "overdue"),
     "held": ("wait", "on hold", "on hold"),
     "fine": ("good", "in order", "in order"),

@@ -42,7 +42,7 @@ def expiries(found: Expiries) -> Markup:
     total = sum(one.amount.messages for one in found.days)
     text = f"{count(total)} messages expire in {len(found.days)} days, at most {count(most)} on one day."
     return _picture(
-        "expiries", "What expires when", text, [*_scale(most, "messages"), *bars, *_labels([one.day for one in found.days], day)]
+        "expiries", "Expiry by day", text, [*_scale(most, "messages"), *bars, *_labels([one.day for one in found.days], day)]
     )
 
 
@@ -56,7 +56,7 @@ def ages(found: Ages) -> Markup:
     leave, stay = sum(one.leaves for one in found.periods), sum(one.stays for one in found.periods)
     text = f"{count(leave)} messages leave, {count(stay)} stay."
     labels = _labels([one.since for one in found.periods], day)
-    return _picture("ages", "What leaves and what stays, by age", text, [*_scale(most, "messages"), *bars, *labels])
+    return _picture("ages", "Messages that leave and stay, by age", text, [*_scale(most, "messages"), *bars, *labels])
 
 
 def growth(found: Growth) -> Markup:
