@@ -231,11 +231,11 @@ _RETENTION: Mapping[Backend, Mapping[str, str]] = {
     ),
     "memory": dict.fromkeys(("max_age_seconds", "max_records", "max_total_bytes"), "one commit"),
     "json_file": dict.fromkeys(
-        ("max_age_seconds", "max_records", "max_total_bytes"), "the file written anew beside the old one, fsync, atomic replace"
+        ("max_age_seconds", "max_records", "max_total_bytes"), "the file is rewritten next to the old one, fsync, atomic replace"
     ),
     "rotating_file": dict.fromkeys(
         ("max_age_seconds", "max_records", "max_total_bytes"),
-        "files that lose all messages dropped, those that lose some written anew; one manifest switches",
+        "files that lose all messages are dropped, other files are rewritten; one manifest switches",
     ),
     "redis_streams": {
         "max_age_seconds": "XTRIM MINID, exact",
@@ -259,7 +259,7 @@ def matrix() -> Iterator[Support]:
     for backend in BACKENDS:
         for limit, how in _RETENTION[backend].items():
             yield Support(backend=backend, limit=limit, logical=True, physical=how)
-        archives = None if backend == "iceberg" else "what goes written to Parquet and compared before it goes"
+        archives = None if backend == "iceberg" else "removed messages are written to Parquet and compared first"
         yield Support(backend=backend, limit="on_remove", logical=False, physical=archives)
         whole = backend not in RECORD_LOGS
         for limit, (logical, does) in _OF_WHOLE_LOGS.items():
