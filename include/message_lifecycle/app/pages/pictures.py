@@ -41,9 +41,7 @@ def expiries(found: Expiries) -> Markup:
         bars.append(_column(at, len(found.days), [("gone", one.amount.messages)], _PLOT / (most or 1), text))
     total = sum(one.amount.messages for one in found.days)
     text = f"{count(total)} messages expire in {len(found.days)} days, at most {count(most)} on one day."
-    return _picture(
-        "expiries", "Expiry by day", text, [*_scale(most, "messages"), *bars, *_labels([one.day for one in found.days], day)]
-    )
+    return _picture("expiries", "Expiry by day", text, [*_scale(most, "messages"), *bars, *_labels([one.day for one in found.days], day)])
 
 
 def ages(found: Ages) -> Markup:
