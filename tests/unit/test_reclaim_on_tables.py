@@ -308,7 +308,7 @@ def test_a_damaged_table_loses_nothing(past: Past) -> None:
     (folder_of(past.log) / kept).unlink()
     before = past.files()
     outcome = past.run()
-    assert outcome.name == "blocked" and "not there" in outcome.detail
+    assert outcome.name == "blocked" and f"needed files that are missing: 1 (data/{Path(kept).name})" in outcome.detail
     assert past.files() == before
 
 
