@@ -32,19 +32,19 @@ from message_lifecycle.model.errors import LifecycleError
 from message_lifecycle.stores.iceberg import java
 
 FAULTS: Mapping[str, str] = {
-    "kill": "SIGKILL of the whole process tree, Java included, before the call is made",
-    "torn": "the same, and of each file that was not brought to disk half is lost, as by a loss of power",
-    "missing": "the same, and each new file whose folder was not brought to disk is gone",
-    "clock": "the same, and the next run's clock, and with it its as-of, stands half a minute behind; those after it have the right time",
-    "older": "the same, and the catalog is put back as it was before the run; ledger and files stay",
+    "kill": "SIGKILL ends the whole process tree, Java included, before the call is made",
+    "torn": "as `kill`, and each file that was not synced to disk loses half, as in a power loss",
+    "missing": "as `kill`, and each new file whose folder was not synced to disk is gone",
+    "clock": "as `kill`, and the next run's clock and as-of are half a minute behind; later runs have the right time",
+    "older": "as `kill`, and the catalog is put back to its state before the run; ledger and files stay",
     "refused": "the connection breaks before the call is made",
-    "lost": "the call is made, and its answer never arrives: the connection breaks",
-    "full": "from this call on the disk is full, to the end of the run",
-    "readonly": "from this call on the lake may be read alone, to the end of the run",
-    "second": "a second runner carries out the same command while the first is held there; after three seconds the first goes on beside it",
-    "writer": "a writer appends to the topic, in the same way",
-    "away": "a file of the lake as it was before the run cannot be found while the command and `status` run; then it is there again",
-    "half": "the same with a file of which half is lost",
+    "lost": "the call is made, but the connection breaks before the answer arrives",
+    "full": "the disk is full from this call to the end of the run",
+    "readonly": "the lake is read-only from this call to the end of the run",
+    "second": "the run waits at the call for at most three seconds while a second runner executes the same command; then both continue",
+    "writer": "the run waits at the call for at most three seconds while a writer appends to the topic; then both continue",
+    "away": "a file that the lake had before the run is missing while the command and `status` run; then it is back",
+    "half": "a file that the lake had before the run has lost half while the command and `status` run; then it is whole again",
 }
 _KILLS = ("kill", "torn", "missing", "clock", "older")
 _DISK_CALLS = ("open", "write", "mkdir", "sync")

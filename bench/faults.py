@@ -38,47 +38,65 @@ HEAD = """# Faults at every boundary
 
 After reading this page you know at which boundaries runs were interrupted, and what these faults have found.
 
-A *point* is an operation, a boundary at which its run writes a file, the catalog or the ledger, or asks something of Java, and a fault there.
-`python -m bench faults` runs them: over the same small lake the run meets the fault, a fresh process goes on by the same command, and rows, refs,
-ledger, leftover files and what `status` says are compared with an undisturbed run. Each point is in `bench/faults.tsv`, with its commit;
-`--write` makes this page from it. A cell has points and differences; empty: that fault has no such boundary, or none was run. A sample is a test
-(`tests/spark/test_faults.py`), and `make hunt` runs a tenth of a whole campaign, other points each time.
+A *boundary* is a call that is about to write a file, the catalog or the ledger, or to ask Java. A *point* is one operation, one of its
+boundaries, and a fault there. `python -m bench faults` runs the points:
 
-Not compared, with the reason: how much a reclaim would take (a figure); after a writer, in how many plans what it appended went, and whether
-it or a marker has the lower offset; after an older catalog, that a removal was published twice, and what was in a table that it has lost; after
-that and a late clock, times that it wrote; where a file was away or half of it lost, that a gate blocked the plan of that run; how many snapshots a plan of documents made that died between its two commits (it is planned again);
-files of a view's metadata (each telling leaves one); the metadata, without any message, of a table whose making died before the catalog had it.
-That the disturbed run itself ends well is not asked, only that its error has a name: a commit of unknown result that is not looked up at once
-is found by the next run.
+1. The run meets the fault. Every point begins with the same small lake.
+2. A fresh process repeats the same command.
+3. The program compares the result with an undisturbed run: rows, refs, ledger, leftover files, and the output of `status`.
+
+`bench/faults.tsv` lists each point with its commit, and `--write` makes this page from it. The tests run a sample
+(`tests/spark/test_faults.py`). `make hunt` runs a tenth of a whole campaign, with other points each time.
+
+The disturbed run may fail, but its error must have a name. The next run finds a commit of unknown result.
+
+These differences do not count:
+
+| Fault or operation | Difference | Reason |
+|---|---|---|
+| any | the number of files that a reclaim in the far future would remove | it is only a figure |
+| any | metadata files of the SQL view | each write of the view leaves one |
+| any | metadata of a table without messages | the run died before the catalog had the table |
+| documents | the number of commits on the table of snapshots | a plan that died between its two commits is planned again |
+| **writer** | the number of plans that handle the new message, and whether the new message or a marker has the lower offset | both orders are correct |
+| **older** | a removal that was published twice, and files of a table that the catalog has lost | the catalog forgot the first commit |
+| **older**, **clock** | times that the run wrote | the run wrote them again, or with a clock that is behind |
+| **away**, **half** | a plan that the gate blocked | the gate noticed the damaged file, and the next run plans again |
 
 ## Findings
 
-Each is mended, and has a test of its own:
+Each of these faults of the program is fixed, and has a test of its own:
 
-- **lost**: py4j sends a call again whose answer was empty, so that a commit could be made twice; it ends an iteration where the line breaks, so
-  that a list of files was a shorter list.
-- **full**, **readonly**, **refused**: publishing a view, an erasure, a reclaim and a deletion named neither a full disk, nor one that may be read
-  alone, nor a Java that has ended.
-- **kill**, **torn**: half a file of an erasure's own stage, which nobody can search, was taken for a writer's, and the erasure waited three days.
-- **half**: a torn file that the question about emptied keys met was a fault of the program.
-- **older**: where a first compaction had died, the topic could not be compacted any more, as its view's table was gone; and asked again for the
-  same time, a run said `published` of what was all there again.
-  After a deletion it had still its views, whose files had gone, and the next run stopped at them. An undo that it had lost was told as done, and
-  of a deleted topic as done and deleted again.
-- **full**, **readonly**: where a compaction writes the SQL view beside it anew, a full disk was a fault of the program.
-- **second**: of two runners of one plan the report of the one could be kept beside what the other had staged, and the plan ended as `blocked`;
-  two undos of one plan at once could both be about to keep it, and one ended in the database's own error. A change that another runner had
-  staged anew was judged before it had its markers, and the plan of both ended as `blocked`.
-- **lost**: a stage whose branch the catalog had made, and refused when it was asked again, ended in Iceberg's own words.
-- **full**, **readonly**: nor had a folder that Java cannot make a name, where a view is written beside a compaction or a topic comes back.
-- **missing**: the name of an archive's own folder was not brought to disk, so that a loss of power could take what was archived after the
-  removal was published.
-- **readonly**: a lock of a log in files that may be read alone was a fault of the program.
-- **half**: a torn list of manifests that Spark met within an ingest was a fault of the program.
-- **refused**: a line to Java that broke while Spark's session was made left it without its catalogs, and an ingest ended in Spark's own words.
+- **lost**: py4j repeated a call that had no answer, so a commit could happen twice. It also ended an iteration where the connection broke,
+  so a list of files was too short.
+- **full**, **readonly**, **refused**: the errors of four operations had no name: publishing a view, an erasure, a reclaim, and a deletion.
+  The causes were a full disk, a read-only disk, and a Java process that had ended.
+- **kill**, **torn**: an erasure took half a file of its own stage for the file of another writer. Nobody can search half a file, so the
+  erasure waited three days.
+- **half**: a search for keys without messages met a torn file, and ended with an internal error.
+- **older**: a first compaction died, and the catalog lost the table of its view. Nobody could compact the topic any more.
+- **older**: a run was repeated for the same time. It reported `published`, although all removed messages were back in the table.
+- **older**: after a deletion, the catalog still had the views of the topic, but their files were gone. The next run stopped at these views.
+- **older**: the catalog lost an undo, and the next run still reported the undo as done. For a deleted topic, it also reported a new deletion.
+- **full**, **readonly**: a compaction writes the SQL view of its topic. A full disk at this point caused an internal error.
+- **full**, **readonly**: Java could not create a folder for a view, or for a topic that came back. The error had no name.
+- **second**: two runners had one plan. The ledger could keep the report of one runner with the stage of the other, and the plan ended as
+  `blocked`.
+- **second**: two undos of one plan could both be about to record it. One of them ended with an error of the database.
+- **second**: one runner staged a change again, and the gate judged the change before it had its markers. For both runners the plan ended as
+  `blocked`.
+- **lost**: the catalog created the branch of a stage, and refused the repeated request. The run ended with Iceberg's own message.
+- **missing**: the name of an archive's folder was not synced to disk. A power loss could remove the archive after the removal was published.
+- **readonly**: the lock of a log in files caused an internal error on a read-only disk.
+- **half**: Spark met a torn list of manifests during an ingest, which caused an internal error.
+- **refused**: the connection to Java broke while the Spark session started. The session had no catalogs, and an ingest ended with Spark's
+  own message.
 
-What it cannot notice are rules that its lakes and commands never come to: of thirteen patches of `tests/breakages`, tried with eight points of one
-operation each, one was noticed (`kill-record-file-renamed-before-synced`); the others are for the tests that [breakages](breakages.md) names.
+The points cannot notice a broken rule that their lakes and commands never use. Thirteen patches of `tests/breakages` were tried, with
+eight points of one operation each. The points noticed one of them (`kill-record-file-renamed-before-synced`). [Breakages](breakages.md)
+names the tests that notice the others.
+"""
+RUNS = """Each cell has the number of points and the number of differences. An empty cell: the operation has no such boundary, or no point was run.
 """
 
 
@@ -135,7 +153,7 @@ def page(ran: Iterable[Ran]) -> str:
     for one in ran:
         if one.found != MISSED:
             rows.setdefault(one.point.operation, []).append(one)
-    lines = [HEAD, "## The faults\n", *(f"- **{fault}**: {says}." for fault, says in FAULTS.items()), "", "## Runs\n"]
+    lines = [HEAD, "## The faults\n", *(f"- **{fault}**: {says}." for fault, says in FAULTS.items()), "", "## Runs\n", RUNS]
     lines += [f"| operation | {' | '.join(FAULTS)} | all | seconds a point | commits |", f"|---|{'---|' * (len(FAULTS) + 3)}"]
     for operation in (name for name in OPERATIONS if name in rows):
         lines.append(_row(operation, rows[operation]))
@@ -232,18 +250,18 @@ def campaign(root: Path, given: argparse.Namespace, layout: Layout) -> int:
 
 def main() -> int:
     asked = argparse.ArgumentParser(prog="python -m bench faults", description="Faults at every boundary of every operation.")
-    asked.add_argument("--operation", nargs="+", choices=OPERATIONS, default=list(OPERATIONS), help="those alone")
-    asked.add_argument("--fault", nargs="+", choices=FAULTS, default=list(FAULTS), help="those alone")
-    asked.add_argument("--tell", action="store_true", help="tell the boundaries of the operations, and run no point")
-    asked.add_argument("--at", nargs="+", metavar="BOUNDARY", help="those alone, as a difference names them; they are run again")
-    asked.add_argument("--each", type=int, help="until so many of each operation are on file")
-    asked.add_argument("--jobs", type=int, default=1, help="so many lakes beside each other")
-    asked.add_argument("--seconds", type=float, default=1e9, help="begin none after so long")
-    asked.add_argument("--seed", type=int, default=1, help="in which order")
-    asked.add_argument("--keep", action="store_true", help="leave the lake and the logs of the last point there")
-    asked.add_argument("--again", action="store_true", help="also what was run before, of the operations named")
-    asked.add_argument("--results", type=Path, default=project_root() / RESULTS, help="where it is kept what was run")
-    asked.add_argument("--write", action="store_true", help=f"write {PAGE} from all that was run, and run nothing")
+    asked.add_argument("--operation", nargs="+", choices=OPERATIONS, default=list(OPERATIONS), help="only these operations")
+    asked.add_argument("--fault", nargs="+", choices=FAULTS, default=list(FAULTS), help="only these faults")
+    asked.add_argument("--tell", action="store_true", help="print the boundaries of the operations, and run no point")
+    asked.add_argument("--at", nargs="+", metavar="BOUNDARY", help="only these boundaries, as a difference names them; they are run again")
+    asked.add_argument("--each", type=int, help="stop when this many points of each operation are on file")
+    asked.add_argument("--jobs", type=int, default=1, help="number of lakes that run at the same time")
+    asked.add_argument("--seconds", type=float, default=1e9, help="begin no point after this time")
+    asked.add_argument("--seed", type=int, default=1, help="seed of the order of the points")
+    asked.add_argument("--keep", action="store_true", help="keep the lake and the logs of the last point")
+    asked.add_argument("--again", action="store_true", help="also run the points of the named operations that are on file")
+    asked.add_argument("--results", type=Path, default=project_root() / RESULTS, help="the file with the results")
+    asked.add_argument("--write", action="store_true", help=f"write {PAGE} from the results on file, and run nothing")
     given, root = asked.parse_args(), project_root()
     if given.write:
         (root / PAGE).write_text(page(results(given.results).values()), encoding="utf-8")
