@@ -37,9 +37,9 @@ HEAD = """# Deliberate breakages
 
 After reading this page you know which mistakes in the code the tests notice, and which tests notice each one.
 
-Each of these breaks one rule of the product as a mistake of a refactoring would, and is a patch in `tests/breakages`. The tests beside it fail under
-it: `python -m bench breakages` applies every patch to a copy of the project, runs the tests that the index names, and writes this page with
-`--write`. Where code has moved, the patch is made anew at the new place from the words here.
+Each breakage is a patch in `tests/breakages`. It breaks one rule of the product, as a mistake in a refactoring would. The tests next to it
+fail with the patch. `python -m bench breakages` applies every patch to a copy of the project, and runs the tests that the index names.
+`--write` writes this page. If code has moved, make the patch again at the new place from its text.
 """
 
 
@@ -57,7 +57,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Breakage:
-    """`promise`: an id of the index. `breaks`: what the product does then, in a sentence about its behaviour."""
+    """`promise`: an id of the index. `breaks`: the wrong behaviour of the product, in one or two sentences."""
 
     name: str
     promise: str
@@ -191,15 +191,15 @@ def tell(breakage: Breakage, ran: Ran, *, against: str = "") -> None:
 def main() -> int:
     root = project_root()
     promises, known = index(root)
-    asked = argparse.ArgumentParser(prog="python -m bench breakages", description="Whether the tests notice deliberate breakages.")
-    asked.add_argument("names", nargs="*", metavar="NAME", help="as in tests/breakages; none: all of them")
+    asked = argparse.ArgumentParser(prog="python -m bench breakages", description="Check that the tests notice every deliberate breakage.")
+    asked.add_argument("names", nargs="*", metavar="NAME", help="a breakage of tests/breakages; default: all")
     asked.add_argument("--write", action="store_true", help=f"write {PAGE}")
     given = asked.parse_args()
     unknown = set(given.names) - {breakage.name for breakage in known}
     if unknown:
-        asked.error(f"there is no breakage {', '.join(sorted(unknown))}")
+        asked.error(f"unknown breakage: {', '.join(sorted(unknown))}")
     if given.write and given.names:
-        asked.error("--write goes with all of them")
+        asked.error("--write needs all breakages; name none")
     chosen = [breakage for breakage in known if not given.names or breakage.name in given.names]
     noticed: dict[Breakage, Sequence[str]] = {}
     with copy_of(root) as sound:
