@@ -8,13 +8,18 @@ _HEAD = """# Settings
 
 On this page you can look up every setting: the place where you set it, the allowed values, the default and the reason for it.
 
-Written by `python -m message_lifecycle.app.settings_reference`; a test holds it equal to the code.
+`python -m message_lifecycle.app.settings_reference` writes this page from the code, and a test compares the two.
 
-A topic's own setting (`lifecycle topic create|alter --set name=value`, kept as the table property `lifecycle.<name>`) wins over
-the server file (`include/lifecycle.toml`, or the file that `LIFECYCLE_CONFIG` names), which wins over what is built in.
-`lifecycle topic describe NAME` shows each effective value with its origin; `lifecycle topic create|alter` says which settings are others
-now, from what to what, and what a run would remove by them. Unknown names and wrong values are errors.
-The first run that would remove something after a setting marked *asks* was tightened waits for a person.
+A setting can have a value in three places. The first place that has one counts:
+
+1. the topic: `lifecycle topic create|alter --set name=value`. The table property `lifecycle.<name>` stores it.
+2. the server file: `include/lifecycle.toml`, or the file that `LIFECYCLE_CONFIG` names
+3. the built-in default
+
+`lifecycle topic describe NAME` shows each effective value with its place. `lifecycle topic create|alter` prints the settings that change,
+their old and new values, and how much a run would remove with the new ones. Unknown names and wrong values are errors.
+
+After you tighten a setting with *asks*, the first run that would remove something needs an approval.
 
 | setting | server file | topic | allowed | default | what it does |
 |---|---|---|---|---|---|
@@ -22,7 +27,7 @@ The first run that would remove something after a setting marked *asks* was tigh
 
 
 def reference() -> str:
-    """The whole page."""
+    """Return the whole page."""
     return _HEAD + "".join(_row(setting) for setting in SETTINGS)
 
 

@@ -167,261 +167,288 @@ def _shorter_history_is_tighter(period: int | str | None) -> float:
 SETTINGS: tuple[Setting, ...] = (
     Setting(
         name="message_expiry", section="system.segment", on_topic=True, kind="int", default=0, maximum=U32_MAX, unit="seconds",
-        help="Age at which a segment's newest message makes the whole segment expire; 0 = never.",
-        reason="nothing goes unless somebody said so", tightness=_shorter_is_tighter,
+        help="Age of a segment's newest message at which the whole segment expires; 0 = never.",
+        reason="no message leaves unless a setting asks for it", tightness=_shorter_is_tighter,
     ),
     Setting(
         name="segment_size_bytes", server_key="size_bytes", section="system.segment", on_topic=True, kind="int", default=1_000_000_000, minimum=1, unit="bytes",
         help="A segment is sealed when the next message would take it past this size.",
-        reason="one segment is then one well-sized data file or a few",
+        reason="a segment is then one data file of a good size, or a few",
     ),
     Setting(
         name="segment_max_seconds", server_key="max_seconds", section="system.segment", on_topic=True, kind="int", default=0, maximum=U32_MAX, unit="seconds", when_made=True,
-        help="A message whose append_time is later than its segment's first known one by more than this opens the next segment; 0 = size alone. "
-        "It acts on messages that come: segments keep what they hold. The server file's value is given to topics when they are made.",
-        reason="topics and scenarios from before it are cut as they were",
+        help="A message opens the next segment if its append_time is later than the segment's first known one by more than this. 0 = only "
+        "size cuts segments. The setting acts on new messages; existing segments keep their messages. A new topic stores the value of "
+        "the server file.",
+        reason="topics from before this setting keep their way of cutting segments",
     ),
     Setting(
         name="enabled", section="message_cleaner", on_topic=False, kind="bool", default=True,
-        help="Whether the message cleaner removes anything at all.", reason="an expiry that is set is meant",
-        tightness=lambda on: float(on),
+        help="If false, the message cleaner removes nothing.",
+        reason="an expiry that is set should take effect", tightness=lambda on: float(on),
     ),
     Setting(
         name="interval", section="message_cleaner", on_topic=False, kind="int", default=60, minimum=1, maximum=U32_MAX, unit="seconds",
-        help="How often the message cleaner looks.", reason="a look at idle topics costs well under a second",
+        help="How often the message cleaner checks the topics.",
+        reason="a check of idle topics takes well under a second",
     ),
     Setting(
         name="max_segments", section="message_cleaner", on_topic=False, kind="int", default=100_000, unit="segments",
-        help="Segments that one pass removes from a topic at the most; 0 = no limit. What is left is reported as `more`.",
-        reason="keeps one plan readable and one commit within a few seconds",
+        help="The most segments that one run removes from a topic; 0 = no limit. The run reports the rest as `more`.",
+        reason="one plan stays readable, and one commit takes a few seconds at most",
     ),
     Setting(
         name="max_rows", section="message_cleaner", on_topic=False, kind="int", default=0, unit="messages",
-        help="Messages that one pass removes from a topic at the most (whole segments; at least one); 0 = no limit.",
-        reason="a segment drop costs the same whatever its rows",
+        help="The most messages that one run removes from a topic (whole segments, at least one); 0 = no limit.",
+        reason="the removal of a segment costs the same for any number of messages",
     ),
     Setting(
         name="max_bytes", section="message_cleaner", on_topic=False, kind="int", default=0, unit="bytes",
-        help="Message bytes that one pass removes from a topic at the most (whole segments; at least one); 0 = no limit.",
-        reason="a segment drop costs the same whatever its bytes",
+        help="The most message bytes that one run removes from a topic (whole segments, at least one); 0 = no limit.",
+        reason="the removal of a segment costs the same for any number of bytes",
     ),
     Setting(
         name="consumer_expiry", section="consumers", on_topic=True, kind="int", default=604_800, minimum=1, maximum=U32_MAX, unit="seconds",
-        help="A consumer silent for longer than this no longer keeps messages.",
-        reason="a week covers an outage over a long weekend; for ever would let one dead consumer fill the disk",
-        tightness=_shorter_is_tighter,
+        help="A consumer that is silent for longer than this no longer keeps messages.",
+        reason="a week covers an outage over a long weekend; with no limit, one dead consumer could fill the disk", tightness=_shorter_is_tighter,
     ),
     Setting(
         name="allow_msg_ttl", section=None, on_topic=True, kind="bool", default=False,
-        help="Whether messages may carry a lifetime of their own (header Nats-TTL). May be turned on later, never off again.",
-        reason="off, the header has no effect at all, as on the server", tightness=lambda on: float(bool(on)),
+        help="If true, messages may have a TTL of their own (header Nats-TTL). You can turn it on later, but never off again.",
+        reason="as on a NATS server; while it is off, the header has no effect", tightness=lambda on: float(bool(on)),
     ),
     Setting(
         name="subject_delete_marker_ttl", section=None, on_topic=True, kind="int", default=None, minimum=1, maximum=U32_MAX, unit="seconds",
-        help="Lifetime of the marker that is left for a key when age or a request took its last message. Unset: no markers. Turns allow_msg_ttl on.",
-        reason="who wants markers says for how long",
+        help="TTL of the marker that a run writes for a key after age or a request removed its last message. Unset: no markers. Turns "
+        "allow_msg_ttl on.",
+        reason="a topic that needs markers sets their TTL",
     ),
     Setting(
         name="zero_ttl", section=None, on_topic=True, kind="text", default="ignore", choices=("ignore", "reject"),
-        help="A TTL of zero: no TTL, or an invalid one that is refused at ingest.", reason="the document says so; newer servers reject it",
+        help="The meaning of a TTL of zero. ignore: the message has no TTL; reject: the TTL is invalid, and the ingest refuses the message.",
+        reason="as in ADR-43; newer NATS servers reject it",
     ),
     Setting(
         name="ttl_overrides_age", section=None, on_topic=True, kind="bool", default=False,
-        help="Whether a message's own TTL, also a longer one, counts instead of message_expiry and max_age_seconds.",
-        reason="the earliest wins, as on the server", tightness=lambda on: -float(bool(on)),
+        help="If true, a message's own TTL counts instead of message_expiry and max_age_seconds, even if it is longer.",
+        reason="the earliest deadline wins, as on a NATS server", tightness=lambda on: -float(bool(on)),
     ),
     Setting(
         name="max_age_seconds", section=None, on_topic=True, kind="float", default=None, unit="seconds",
-        help="Age beyond which single messages go; decimals down to 1 us. Unset: no limit.", reason="nothing goes unless somebody said so",
-        tightness=_less_is_tighter,
+        help="A run removes each message that is older than this; decimals down to 1 us. Unset: no limit.",
+        reason="no message leaves unless a setting asks for it", tightness=_less_is_tighter,
     ),
     Setting(
         name="max_records", section=None, on_topic=True, kind="int", default=None, minimum=1, unit="messages",
-        help="Only the newest messages of each group of retention_scope are kept, this many. Unset: no limit; to keep none, ask for a purge.",
-        reason="nothing goes unless somebody said so", tightness=_less_is_tighter,
+        help="Each group of retention_scope keeps only this many of its newest messages. Unset: no limit. To keep none, request a purge.",
+        reason="no message leaves unless a setting asks for it", tightness=_less_is_tighter,
     ),
     Setting(
         name="max_total_bytes", section=None, on_topic=True, kind="int", default=None, minimum=1, unit="bytes",
-        help="Only the newest messages of each group of retention_scope that together fit are kept (bytes of key, value and headers). "
-        "Unset: no limit; to keep none, ask for a purge.",
-        reason="nothing goes unless somebody said so", tightness=_less_is_tighter,
+        help="Each group of retention_scope keeps only its newest messages that together fit into this size (bytes of key, value and "
+        "headers). Unset: no limit. To keep none, request a purge.",
+        reason="no message leaves unless a setting asks for it", tightness=_less_is_tighter,
     ),
     Setting(
         name="min_keep", section=None, on_topic=True, kind="int", default=0, maximum=1, unit="messages",
-        help="1: the newest message of each group of retention_scope stays, with a warning, also where it alone passes max_total_bytes.",
-        reason="a limit that is set is meant, and a log emptied by it asks a person", tightness=lambda kept: -float(kept),
+        help="1: the newest message of each group of retention_scope stays, with a warning, even if this message alone is larger than "
+        "max_total_bytes.",
+        reason="a limit that is set should take effect; a plan that empties a log needs an approval", tightness=lambda kept: -float(kept),
     ),
     Setting(
         name="retention_scope", section=None, on_topic=True, kind="text", default="topic", choices=SCOPES,
-        help="Within what max_records and max_total_bytes count: the topic, each partition, or each key (messages without a key have then no such limit).",
-        reason="who bounds a topic means all of it", tightness=lambda scope: -float(SCOPES.index(scope)),
+        help="The groups in which max_records and max_total_bytes count: the whole topic, each partition, or each key. With key, messages "
+        "without a key have no such limit.",
+        reason="a limit on a topic usually means the whole topic", tightness=lambda scope: -float(SCOPES.index(scope)),
     ),
     Setting(
         name="on_remove", section=None, on_topic=True, kind="text", default="delete", choices=("delete", "archive"),
-        help="What becomes of messages that expiry, TTL or retention removes; archive: written to archive_to and compared before they go.",
-        reason="what is to be kept is kept by its limits", tightness=lambda deed: float(deed == "delete"),
+        help="The action for messages that expiry, TTL or retention removes. archive: the run first writes them to archive_to and compares the copy.",
+        reason="the limits themselves keep the messages that you need", tightness=lambda deed: float(deed == "delete"),
     ),
     Setting(
         name="archive_to", section=None, on_topic=True, kind="folder", default=None,
-        help="The folder of Parquet files, of a disk or in an object store, that takes what goes, where on_remove is archive.", reason="no place is anybody's archive by chance",
+        help="The folder for Parquet files of removed messages, on a disk or in an object store. It belongs to on_remove = archive.",
+        reason="only you can choose the place of an archive",
     ),
     Setting(
         name="origin", section=None, on_topic=True, kind="name", default=None,
-        help="The topic that this one copies (role source or mirror). Fixed when the topic is made.", reason="a topic is its own unless it says so",
+        help="The topic that this topic copies (role source or mirror). Fixed when the topic is created.",
+        reason="a topic copies no other topic unless a setting asks for it",
     ),
     Setting(
         name="role", section=None, on_topic=True, kind="text", default="local", choices=("local", "source", "mirror"),
-        help="local; source: copies with offsets of its own; mirror: copies with the origin's offsets. Fixed when the topic is made.",
-        reason="a topic is its own unless it says so",
+        help="local: no copy; source: a copy with offsets of its own; mirror: a copy with the origin's offsets. Fixed when the topic is created.",
+        reason="a topic copies no other topic unless a setting asks for it",
     ),
     Setting(
         name="counter", section=None, on_topic=True, kind="bool", default=False,
-        help="The topic's messages are counters: none may vanish by itself, so TTL and markers are refused.", reason="as on the server",
+        help="The topic's messages are counters. No message may disappear by itself, so TTL and markers are refused.",
+        reason="as on a NATS server",
     ),
     Setting(
         name="max_removed_fraction", section="limits", on_topic=True, kind="float", default=0.5, minimum=0, maximum=1,
-        help="Share of a log's messages or bytes that may go in one run without a person's word.",
-        reason="a wrong setting usually takes much, not little",
+        help="The largest share of a log's messages or bytes that one run may remove without an approval.",
+        reason="a wrong setting usually removes much, not little",
     ),
     Setting(
         name="approver_is_not_requester", section="limits", on_topic=True, kind="bool", default=False,
-        help="If a person asks for a plan, another person approves it, however little the plan removes. Names are compared without regard to case, width, invisible characters and look-alike letters.",
-        reason="whoever works alone could approve nothing",
+        help="If a person requests a plan, another person must approve it, even if the plan removes little. The comparison of names ignores "
+        "case, width, invisible characters and look-alike letters.",
+        reason="a person who works alone could not approve any plan",
     ),
     Setting(
         name="approval_ttl", section="limits", on_topic=True, kind="int", default=86_400, minimum=1, maximum=U32_MAX, unit="seconds",
-        help="A plan that waits for a person lapses after this long.", reason="one day: the table has moved on by then",
+        help="A plan that waits for an approval lapses after this time.",
+        reason="one day; the table has changed by then",
     ),
     Setting(
         name="undo_window", section="limits", on_topic=True, kind="int", default=604_800, minimum=1, maximum=U32_MAX, unit="seconds",
-        help="How long a published deletion can be taken back; only then is its space reclaimed.", reason="a week: long enough to notice, short enough to free the disk",
+        help="How long an undo of a published plan is possible. Reclaim frees its space only after this time.",
+        reason="a week is long enough to notice a mistake, and short enough to free the disk",
     ),
     Setting(
         name="reclaim_interval", server_key="interval", section="reclaim", on_topic=False, kind="int", default=86_400, minimum=1, maximum=U32_MAX, unit="seconds",
-        help="How often tables are looked at for space that can come back.", reason="a day: the undo window is counted in days, too",
+        help="How often reclaim checks the tables for space that it can free.",
+        reason="a day, because the undo window is counted in days, too",
     ),
     Setting(
         name="reclaim_max_files", server_key="max_files", section="reclaim", on_topic=False, kind="int", default=100_000, minimum=1, maximum=10_000_000, unit="files",
-        help="How many files one run removes from a topic's tables at the most; the next run goes on.", reason="a plan names each file: this many are some 15 MB of text",
+        help="The most files that one run removes from a topic's tables. The next run continues.",
+        reason="a plan names each file, and this many names are about 15 MB of text",
     ),
     Setting(
         name="orphan_age", section="reclaim", on_topic=False, kind="int", default=259_200, minimum=259_200, maximum=U32_MAX, unit="seconds",
-        help="How long a file that no snapshot names must have been unchanged before it is removed.", reason="three days: longer than any task may take to commit what it has written",
+        help="How long a file that no snapshot names must be unchanged before reclaim removes it.",
+        reason="three days are longer than any task needs to commit the files that it has written",
     ),
     Setting(
         name="clock_skew", section="limits", on_topic=False, kind="int", default=60, maximum=86_400, unit="seconds",
-        help="How far clocks may differ before a time counts as lying in the future.", reason="as NTP allows, with room",
+        help="How far clocks may differ before a time counts as a future time.",
+        reason="NTP keeps clocks well within a minute",
     ),
     Setting(
         name="max_overdue", section="status", on_topic=True, kind="int", default=86_400, maximum=U32_MAX, unit="seconds",
-        help="`lifecycle status` fails when anything that the topic obliges is due for longer, unless a legal hold or an undone plan keeps all of it. At least the cleaner's interval and 300 s; what is looked at less often than that may be due for its own interval and 300 s.",
-        reason="a day: a cleaner that is green and does nothing is then noticed",
+        help="`lifecycle status` fails if an obligation of the topic is due for longer than this, unless a legal hold or an undone plan "
+        "keeps all of it. The value must be at least the cleaner's interval plus 300 s. Work that is checked less often may be due for "
+        "its own interval plus 300 s.",
+        reason="a day; `status` then notices a cleaner that runs but does nothing",
     ),
     Setting(
         name="quarantine_max_age", section="quarantine", on_topic=True, kind="int", default=2_592_000, minimum=1, maximum=U32_MAX, unit="seconds",
-        help="How long refused rows are kept in the topic's quarantine table (QUA-1).", reason="30 days: time to mend the writer and replay",
-        tightness=_shorter_is_tighter,
+        help="How long the topic's quarantine table keeps refused rows (QUA-1).",
+        reason="30 days are enough to fix the writer and replay the rows", tightness=_shorter_is_tighter,
     ),
     Setting(
         name="cleanup_policy", section=None, on_topic=True, kind="text", default="delete", choices=("delete", "compact", "compact,delete"),
-        help="delete: no compaction by itself; compact: keep a view of each key's latest message, and purge what it covers from the log; "
-        "compact,delete: keep the view, the log goes by age alone.",
+        help="delete: no scheduled compaction. compact: keep a view with the latest message of each key, and purge the messages that it "
+        "covers from the log. compact,delete: keep the view, and do not purge the log.",
         reason="compaction is for topics with keys", tightness=lambda policy: float(policy == "compact"),
     ),
     Setting(
         name="compaction_interval", server_key="interval", section="compaction", on_topic=False, kind="int", default=3600, minimum=1, maximum=U32_MAX, unit="seconds",
-        help="How often compaction looks at the topics that ask for it.", reason="a look at topics with nothing new costs well under a second",
+        help="How often compaction checks the topics that ask for it.",
+        reason="a check of topics without new messages takes well under a second",
     ),
     Setting(
         name="compaction_threshold_bytes", section="compaction", on_topic=True, kind="int", default=0, unit="bytes",
-        help="A scheduled run compacts a topic only when more bytes than this lie past its horizon; 0 = whenever there is anything new.",
-        reason="every message is worth its place in the view",
+        help="A scheduled run compacts a topic only if more bytes than this are past its horizon; 0 = any new message is enough.",
+        reason="the view should soon have every message",
     ),
     Setting(
         name="compaction_read_bytes_per_second", section="compaction", on_topic=True, kind="int", default=0, unit="bytes per second",
-        help="How fast compaction reads at the most, all partitions together; 0 = no limit.", reason="short is kinder than slow",
+        help="How fast compaction may read, all partitions together; 0 = no limit.",
+        reason="a short run disturbs others less than a slow one",
     ),
     Setting(
         name="compaction_write_bytes_per_second", section="compaction", on_topic=True, kind="int", default=0, unit="bytes per second",
-        help="How fast compaction writes at the most, all partitions together; 0 = no limit.", reason="short is kinder than slow",
+        help="How fast compaction may write, all partitions together; 0 = no limit.",
+        reason="a short run disturbs others less than a slow one",
     ),
     Setting(
         name="compaction_rewrite_fraction", section="compaction", on_topic=True, kind="float", default=0.3, maximum=1,
-        help="Share of superseded messages in the view's files from which on a run writes the view anew instead of marking more.",
-        reason="reading past a third of dead rows costs about what it saves",
+        help="If the share of superseded messages in the view's files is larger than this, a run rewrites the view. Otherwise it marks more "
+        "messages.",
+        reason="above a third of dead rows, slower reads cost about as much as a rewrite",
     ),
     Setting(
         name="max_compaction_lag", section=None, on_topic=True, kind="int", default=None, minimum=1, maximum=U32_MAX, unit="seconds",
-        help="Once the oldest message past the horizon of a compacted topic is older than this, what is dead past it goes nevertheless, and with "
-        "it what is older of its keys in the view. Unset: the log waits for compaction, however long.",
-        reason="compaction is to be mended, not passed over", tightness=_shorter_is_tighter,
+        help="The greatest allowed age of a message past the horizon of a compacted topic. Beyond it the cleaner also removes dead messages past the "
+        "horizon, and older messages of their keys in the view. Unset: the log waits for compaction without limit.",
+        reason="a compaction that fails should be fixed, not skipped", tightness=_shorter_is_tighter,
     ),
     Setting(
         name="retain_null_key", section=None, on_topic=True, kind="bool", default=True,
-        help="Whether the compacted view keeps messages without a key, all of them.", reason="a message without a key is superseded by none",
-        tightness=lambda on: -float(bool(on)),
+        help="If true, the compacted view keeps all messages without a key.",
+        reason="no newer message replaces a message without a key", tightness=lambda on: -float(bool(on)),
     ),
     Setting(
         name="empty_is_value", section=None, on_topic=True, kind="bool", default=False,
-        help="Whether a message with an empty value is a value to compaction; else it deletes its key, as one without a value does.",
-        reason="the document says so", tightness=lambda on: -float(bool(on)),
+        help="If true, a message with an empty value is a value for compaction. If false, it deletes its key, as a message without a value does.",
+        reason="as in PIP-14", tightness=lambda on: -float(bool(on)),
     ),
     Setting(
         name="delete_retention", section=None, on_topic=True, kind="float", default=0.0, maximum=U32_MAX, unit="seconds",
-        help="How long the compacted view keeps a deletion for those who have not read it; decimals down to 1 us; 0 = not at all.",
-        reason="the document says so", tightness=lambda kept: -float(kept),
+        help="How long the compacted view keeps a deletion for readers that have not read it; decimals down to 1 us; 0 = not at all.",
+        reason="as in PIP-14", tightness=lambda kept: -float(kept),
     ),
     Setting(
         name="winner", section=None, on_topic=True, kind="text", default="offset", choices=("offset", "event_time"),
-        help="Which message of a key is its latest: that of the highest offset, or of the newest event time (then offset).",
-        reason="the order of the log is the one everybody sees",
+        help="Which message of a key is the latest: the one with the highest offset, or the one with the newest event time (then offset).",
+        reason="every reader sees the order of the log",
     ),
     Setting(
         name="fold", section=None, on_topic=True, kind="text", default=None, choices=FOLDS,
-        help="Makes the topic one of documents, and says how their changes are applied. Fixed when the topic is made; any other setting of documents implies json_merge_patch.",
-        reason="a topic holds messages unless it says so",
+        help="Makes the topic a topic of documents, and says how their changes are applied. Fixed when the topic is created. Any other "
+        "setting of documents implies json_merge_patch.",
+        reason="a topic holds messages unless a setting asks for documents",
     ),
     Setting(
         name="yjs_roots", section=None, on_topic=True, kind="object", default=None,
-        help='Names of the roots of a yjs document and their types, as JSON: {"text": "Text"}; types Text, Map, Array. Needed by the fold yjs, and by no other.',
-        reason="an update does not name its roots' types",
+        help='The names of the roots of a yjs document and their types, as JSON: {"text": "Text"}. The types are Text, Map and Array. The '
+        "fold yjs needs this setting, and no other fold allows it.",
+        reason="an update does not name the types of its roots",
     ),
     Setting(
         name="snapshots_interval", server_key="interval", section="documents", on_topic=False, kind="int", default=3600, minimum=1, maximum=U32_MAX, unit="seconds",
-        help="How often documents are looked at for snapshots and purges.", reason="a look at topics with nothing new costs well under a second",
+        help="How often a run checks documents for snapshots and purges.",
+        reason="a check of topics without new changes takes well under a second",
     ),
     Setting(
         name="snapshot_interval", section="documents", on_topic=True, kind="int", default=1000, minimum=1, maximum=U32_MAX, unit="changes",
-        help="A snapshot of a document is made once this many changes came after its last one.", reason="the document says so",
+        help="A document gets a snapshot when it has this many changes since its last snapshot.",
+        reason="as in Yorkie",
     ),
     Setting(
         name="snapshot_threshold", section="documents", on_topic=True, kind="int", default=500, minimum=1, maximum=U32_MAX, unit="changes",
-        help="A client that is this many changes behind gets the snapshot and what came after it, not the changes.", reason="the document says so",
+        help="A client that is this many changes behind gets the snapshot and the changes after it, not all changes.",
+        reason="as in Yorkie",
     ),
     Setting(
         name="snapshot_with_purging_changes", section="documents", on_topic=True, kind="bool", default=False,
-        help="Whether changes that every client has, and that a proved snapshot covers, are removed.",
-        reason="nothing goes unless somebody said so", tightness=lambda on: float(bool(on)),
+        help="If true, a run removes the changes that every client has and that a proved snapshot covers.",
+        reason="no change leaves unless a setting asks for it", tightness=lambda on: float(bool(on)),
     ),
     Setting(
         name="client_deactivate_after", section="documents", on_topic=True, kind="int", default=86_400, minimum=1, maximum=U32_MAX, unit="seconds",
-        help="A client silent for longer than this no longer keeps changes; it attaches again by the snapshot.", reason="a day, as the document's server does",
-        tightness=_shorter_is_tighter,
+        help="A client that is silent for longer than this no longer keeps changes. It attaches again by the snapshot.",
+        reason="a day, as in Yorkie", tightness=_shorter_is_tighter,
     ),
     Setting(
         name="changes_max_age", section="documents", on_topic=True, kind="period", default=None, maximum=U32_MAX, unit="seconds",
-        help="Changes younger than this stay in the history whatever clients have: seconds, or calendar units as in 1 month, or permanent. Unset: age keeps none.",
-        reason="the history is for those who ask for it", tightness=_shorter_history_is_tighter,
+        help="Changes younger than this stay in the history, even if every client has them. Seconds, calendar units such as 1 month, or "
+        "permanent. Unset: age keeps no change.",
+        reason="a topic that needs a history asks for it", tightness=_shorter_history_is_tighter,
     ),
     Setting(
         name="changes_keep_last", section="documents", on_topic=True, kind="int", default=None, minimum=1, maximum=U32_MAX, unit="changes",
-        help="The last changes of a document that stay in the history whatever clients have. Unset: number keeps none.",
-        reason="the history is for those who ask for it", tightness=lambda last: -float(last or 0),
+        help="This many last changes of a document stay in the history, even if every client has them. Unset: their number keeps no change.",
+        reason="a topic that needs a history asks for it", tightness=lambda last: -float(last or 0),
     ),
     Setting(
         name="snapshots_keep", section="documents", on_topic=True, kind="int", default=3, minimum=1, maximum=U32_MAX, unit="snapshots",
-        help="The newest snapshots of a document that are kept, beside those that its history needs.", reason="two earlier ones to look back at",
-        tightness=lambda kept: -float(kept),
+        help="This many newest snapshots of a document stay, together with the snapshots that its history needs.",
+        reason="the newest one, and two earlier ones to compare", tightness=lambda kept: -float(kept),
     ),
 )  # fmt: skip
 
