@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from message_lifecycle.model.instants import Instant, to_second
 from message_lifecycle.model.names import TopicName
-from tests.worlds import Lake, make_lake
+from tests.worlds import NOW, SECOND, Lake, make_lake
 
 DAY = 86_400
 WORD = ("--by", "ada", "--why", "a slip")
@@ -49,6 +50,48 @@ def test_what_went_comes_back_by_the_beginning_of_the_plans_id(lake: Lake, order
         True,
     )
     assert [(action["action"], action["messages"]) for action in shown["actions"]] == [("restore_rows", 1), ("restore_rows", 1)]
+
+
+def test_a_published_plan_shows_until_when_it_can_be_undone(lake: Lake, orders: TopicName) -> None:
+    lake.say("topic", "alter", "shop/orders", "--set", "undo_window=2d")
+    plan_id = cleaned(lake)
+    until = f"Undo until {to_second(Instant(NOW + 2 * DAY * SECOND))}: lifecycle undo {plan_id[:12]} --by NAME --why WHY"
+    assert [lake.say(*command, plan_id).out.splitlines()[-1] for command in (("explain",), ("ledger", "show"))] == [until, until]
+    lake.say("topic", "alter", "shop/orders", "--set", "undo_window=3d")
+    longer = f"Undo until {to_second(Instant(NOW + 3 * DAY * SECOND))}:"
+    assert longer in lake.say("explain", plan_id).out, "the window that counts is the topic's window of now"
+    lake.say("undo", plan_id, *WORD)
+    assert "Undo until" not in lake.say("explain", plan_id).out
+
+
+def test_an_open_plan_has_nothing_to_undo_and_a_refusal_stops_it(lake: Lake, orders: TopicName) -> None:
+    """A person who has approved the wrong plan, and has not published it, stops it."""
+    assert lake.say("topic", "alter", "shop/orders", "--set", "max_removed_fraction=0.1").status == 0
+    asked = lake.say("run", "shop/orders", "-o", "json")
+    plan_id = asked.document["plan_id"]
+    assert (asked.status, lake.say("approve", plan_id, *WORD).status) == (5, 0)
+    undo = lake.say("undo", plan_id, *WORD)
+    assert (undo.status, f"`lifecycle refuse {plan_id[:12]}`" in undo.err) == (3, True), undo.err
+    refused = lake.say("refuse", plan_id, "--by", "bert", "--why", "the wrong one")
+    assert (refused.status, "Nothing was removed" in refused.out) == (0, True), refused.err
+    assert (
+        lake.say("ledger", "list", "shop/orders", "-o", "json").document[0]["detail"]
+        == "bert refused after ada had approved: the wrong one"
+    )
+    assert lake.stored(orders) == [0, 1, 2]
+    lake.world.set_now(Instant(NOW + SECOND))
+    again = lake.say("run", "shop/orders", "-o", "json")
+    assert (again.status, again.document["outcome"], lake.stored(orders)) == (5, "needs_approval", [0, 1, 2]), "a run by hand asks again"
+
+
+def test_a_refusal_after_the_commit_names_the_undo(lake: Lake, orders: TopicName) -> None:
+    assert lake.say("topic", "alter", "shop/orders", "--set", "max_removed_fraction=0.1").status == 0
+    plan_id = lake.say("run", "shop/orders", "-o", "json").document["plan_id"]
+    lake.say("approve", plan_id, *WORD)
+    assert lake.say("publish", plan_id).status == 0
+    late = lake.say("refuse", plan_id, "--by", "bert", "--why", "the wrong one")
+    assert (late.status, "AlreadyAnswered" in late.err, f"`lifecycle undo {plan_id[:12]}`" in late.err) == (3, True, True)
+    assert lake.stored(orders) == [2]
 
 
 def test_what_came_back_is_kept_until_it_is_released(lake: Lake, orders: TopicName) -> None:

@@ -149,6 +149,19 @@ def test_a_forged_report_is_not_approved_and_a_refusal_ends_it(lake: Lake, name:
     assert lake.stored(name) == [0]
 
 
+def test_a_refusal_ends_a_plan_with_a_forged_approval(lake: Lake, name: TopicName) -> None:
+    plan_id = asked(lake, name)
+    steps.approve(lake.services, plan_id, granted=True, by="bob", text="fine")
+
+    def forge(row: Row) -> None:
+        row["approval"] = json.dumps(json.loads(str(row["approval"])) | {"by": "eve"}, sort_keys=True, separators=(",", ":"))
+
+    rewrite(lake, plan_id, forge)
+    assert lake.say("publish", plan_id).status == 3
+    assert lake.say("refuse", plan_id, "--by", "bob", "--why", "forged").status == 0
+    assert (lake.stored(name), lake.services.ledger.open_plan(name)) == ([0], None)
+
+
 def test_another_secret_does_not_pass(lake: Lake, name: TopicName) -> None:
     plan_id = asked(lake, name)
     other = replace(lake.services, key_secret=lambda _make: KeySecret(b"another secret of thirty-two bytes"))

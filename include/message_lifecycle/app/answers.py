@@ -83,6 +83,7 @@ def record_answer(s: Services, plan_id: str, gate_id: str, *, granted: bool, by:
     before = ending_of(s, plan_id, gate_id) if granted else None
     if before is not None and before.approval is None:
         return before
+    earlier = s.ledger.record(plan_id)
     try:
         steps.approve(s, plan_id, granted=granted, by=by, text=text, gate_id=gate_id)
     except Refused:
@@ -90,18 +91,11 @@ def record_answer(s: Services, plan_id: str, gate_id: str, *, granted: bool, by:
         if ending is None:
             raise
         if ending.approval is not None and not granted:
-            return _refused_late(s, plan_id, ending.approval, by, text)
+            return Ending(reason=f"{ending.reason}, and the plan was carried out before {safe(by)} refused it")
         return ending
+    if not granted and earlier.approval is not None and earlier.approval.granted:
+        return Ending(reason=f"{_said(earlier)}, then {safe(by)} refused it; nothing of the plan was removed")
     return None
-
-
-def _refused_late(s: Services, plan_id: str, approval: Approval, by: str, text: str) -> Ending:
-    record = s.ledger.record(plan_id)
-    with s.ledger.lock(record.plan.topic):
-        if s.ledger.record(plan_id).outcome is None and not changes.is_committed(s, record.plan):
-            steps.close(s, record.plan, "refused", f"{by} refused after {approval.by} had approved: {text or 'no reason given'}")
-            return Ending(reason=f"{_said(record)}, then {safe(by)} refused it; nothing of the plan was removed")
-    return Ending(reason=f"{_said(record)}, and the plan was carried out before {safe(by)} refused it")
 
 
 def _said(record: PlanRecord) -> str:

@@ -262,7 +262,9 @@ def gate(s: Services, plan_id: str) -> GateReport:
 
 
 def approve(s: Services, plan_id: str, *, granted: bool, by: str, text: str, gate_id: str | None = None) -> Approval:
-    """Record a person's answer (DEL-3). A refusal closes the plan. A refusal keeps data, so it always counts.
+    """Record a person's answer (DEL-3). A refusal closes the plan. A refusal keeps data, so it counts until the plan is committed.
+
+    A plan takes one answer. Only a refusal may follow an approval.
 
     Args:
         s: The stores, the ledger and the settings.
@@ -274,6 +276,7 @@ def approve(s: Services, plan_id: str, *, granted: bool, by: str, text: str, gat
 
     Raises:
         OwnRequest, UnnamedPerson, MixedScripts: The plan still waits.
+        AlreadyAnswered: The plan has another answer, or it is approved and committed.
         PlanConflict: The question was asked again.
         VoidAnswer: The approval is about an older report, or settings have changed since. The plan is closed.
     """
@@ -290,10 +293,24 @@ def approve(s: Services, plan_id: str, *, granted: bool, by: str, text: str, gat
     if asks:
         seals.require_sealed(s, record)
     approval = Approval(plan_id=record.plan.plan_id, granted=granted, by=by, at=s.ledger.now(), text=text, gate_id=gate_id or standing)
+    if not granted and _stops_approved(s, record, by, text):
+        return approval
     s.ledger.record_approval(seals.sealed_approval(s, approval))
     if not granted:
         close(s, record.plan, "refused", f"{by} refused: {text or 'no reason given'}")
     return approval
+
+
+def _stops_approved(s: Services, record: PlanRecord, by: str, text: str) -> bool:
+    """Close a plan that a person approved, and return True. Return False if the plan is not approved, or nothing can stop it any more."""
+    plan_id, first = record.plan.plan_id, record.approval
+    if first is None or not first.granted:
+        return False
+    with s.ledger.lock(record.plan.topic):  # no run commits the plan meanwhile
+        if s.ledger.record(plan_id).outcome is not None or changes.is_committed(s, record.plan) or changes.is_past_stopping(s, record.plan):
+            return False
+        close(s, record.plan, "refused", f"{by} refused after {first.by} had approved: {text or 'no reason given'}")
+    return True
 
 
 def publish(s: Services, plan_id: str) -> Published | Outcome | None:

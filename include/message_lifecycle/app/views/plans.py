@@ -259,6 +259,9 @@ class PlanView(View):
             yield f"{answer} by {self.approval.by} at {when(self.approval.at)}: {self.approval.text}"
         if self.outcome is not None:
             yield from self.outcome.headline()
+            if self.undo_until is not ABSENT and self.undo_until is not None:
+                yield ""
+                yield f"Undo until {when(self.undo_until)}: lifecycle undo {short(self.plan_id)} --by NAME --why WHY"
         elif self.waits_until is not None:
             yield from how_to_answer(self.plan_id, self.operation, self.topic)
             yield f"Without an answer, the plan lapses at {when(self.waits_until)}."

@@ -35,9 +35,11 @@ class OpenPlan(Refused):
 
 
 def already_answered(plan_id: str, granted: bool, by: str, at: str) -> Refused:
-    """DEL-3: a person answers a plan only once."""
+    """DEL-3: a plan takes one answer. Only a refusal may follow an approval, until the plan is committed."""
+    undo = f"If it is published, bring the messages back: `lifecycle undo {short(plan_id)}`. If it is not, stop it: `lifecycle refuse {short(plan_id)}`."
     return Refused(
-        f"{by} {'approved' if granted else 'refused'} plan {short(plan_id)} at {at}. A plan takes one answer. A new run makes a new plan.",
+        f"{by} {'approved' if granted else 'refused'} plan {short(plan_id)} at {at}. A plan takes one answer. "
+        f"{undo if granted else 'A new run makes a new plan.'}",
         code="AlreadyAnswered",
     )
 
@@ -221,8 +223,11 @@ def _cannot_undo(plan_id: str, reason: str, *, code: str) -> Refused:
 
 
 def not_published(plan_id: str, found: str) -> Refused:
-    """No part of the plan was ever published, so an undo has nothing to restore."""
-    return _cannot_undo(plan_id, f"it is {found}. Only a published plan has removed messages", code="NotPublished")
+    """No part of the plan was ever published, so an undo has nothing to restore. A run may still publish an open plan."""
+    reason = f"it is {found}. Only a published plan has removed messages"
+    if found == "open":
+        reason = f"it is open, so it has removed nothing yet. Stop an approved or pending plan: `lifecycle refuse {short(plan_id)}`"
+    return _cannot_undo(plan_id, reason, code="NotPublished")
 
 
 def not_undoable(plan_id: str, reason: str) -> Refused:
