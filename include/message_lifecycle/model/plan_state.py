@@ -1,7 +1,7 @@
 """The life of a plan as one state machine (DEL-1 to DEL-5).
 
 `LIFE` maps each event and state to the next state. The ledger writes by `LIFE`, and the verbs in `app/steps.py` read it. `PLANNING` decides
-about a topic's open plan when somebody plans again. docs/plan-states.md shows both, and a test compares them.
+about a topic's open plan when a run plans again. docs/plan-states.md shows both, and a test compares them.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ LIFE: Final[Mapping[Event, Mapping[PlanState, PlanState]]] = {
 }
 """The state after each event. An event without an entry for a state is not allowed there. `NEEDS` has the requirement."""
 
-_JUDGE: Final = ("a staged, open plan", "a staged plan that nobody has answered for")
+_JUDGE: Final = ("a staged, open plan", "a staged plan without an answer")
 NEEDS: Final[Mapping[Event, tuple[str, str]]] = {
     Event.STAGE: ("an open plan", "the staged change that was judged"),
     Event.PASS: _JUDGE,
@@ -82,7 +82,7 @@ NEEDS: Final[Mapping[Event, tuple[str, str]]] = {
 
 
 def state_of(word: str, judgement: str | None, granted: bool | None) -> PlanState:
-    """Return the state by the ledger's columns. `granted`: a person's answer; None: nobody has answered."""
+    """Return the state by the ledger's columns. `granted`: a person's answer; None: there is no answer yet."""
     if word != "gated":
         return PlanState(word)
     if judgement == "needs_approval":
@@ -114,18 +114,18 @@ def not_ready(plan_id: str, state: PlanState, event: Event, *, ended: str | None
 
 
 class Standing(StrEnum):
-    """The situation of an open plan when somebody plans for its topic again. The ledger, the clock, the settings and the tables decide it."""
+    """The situation of an open plan when a run plans for its topic again. The ledger, the clock, the settings and the tables decide it."""
 
-    COMMITTED = "all of it is committed, and nobody has verified it"
-    HALF_ANSWERED = "some of its commits are there, by a person's answer"
-    HALF = "some of its commits are there"
-    BEGUN = "some of its files are gone"
+    COMMITTED = "it has all of its commits, but verify has not run"
+    HALF_ANSWERED = "it has some of its commits, and a question or an answer"
+    HALF = "it has some of its commits, and no question"
+    BEGUN = "it has removed some of its files"
     ASKS = "it waits for a person, or has the answer"
-    ASKS_LATELY = "the same, by another run and for less than an hour"
-    VOID = "its question lapsed, or settings were changed"
-    UNDER_WAY = "another run is at work on it"
-    RECENT = "a run of the last hour may be at work on it; a person may take it over"
-    FREE = "nobody is at work on it"
+    ASKS_LATELY = "it waits for a person, or has the answer; another run made it less than an hour ago"
+    VOID = "its question has lapsed, or settings have changed"
+    UNDER_WAY = "another run works on it"
+    RECENT = "a run of the last hour may work on it, but a person plans by hand"
+    FREE = "no run works on it"
 
     @property
     def is_question(self) -> bool:
@@ -139,19 +139,19 @@ class Planner(StrEnum):
     SAME_INTERVAL = "the same work and interval"
     SAME_WORK = "the same work"
     OTHER_WORK = "other work"
-    YIELDING_WORK = "other work that waits for any question"
+    YIELDING_WORK = "other work that waits for open questions"
 
 
 class Decision(StrEnum):
     """The decision about the open plan."""
 
-    KEEP = "the open plan goes on"
-    VERIFY = "it is verified first"
-    FINISH = "it is finished first"
+    KEEP = "the open plan continues"
+    VERIFY = "verify runs first"
+    FINISH = "the run finishes it first"
     REFUSE = "nothing is planned (`OpenPlan`)"
-    BESIDE = "an empty plan closes beside it, any other is refused"
-    REPLACE_OR_BESIDE = "an empty plan closes beside it, any other takes its place"
-    REPLACE = "the new plan takes its place"
+    BESIDE = "an empty new plan closes next to it; any other new plan is refused"
+    REPLACE_OR_BESIDE = "an empty new plan closes next to it; any other new plan replaces it"
+    REPLACE = "the new plan replaces it"
 
 
 def _decisions(*row: Decision) -> dict[Planner, Decision]:
