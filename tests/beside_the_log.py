@@ -6,7 +6,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from secrets import token_hex
 
 from message_lifecycle.app import documents, steps
@@ -31,7 +31,6 @@ from message_lifecycle.stores.iceberg.layout import COMPACTED, KINDS, QUARANTINE
 from message_lifecycle.stores.iceberg.refused_rows import _PROPERTIES as QUARANTINE_PROPERTIES
 from tests.commits_of_others import Other, Pick, Row, append
 from tests.documents import PURGING
-from tests.judges import PlainGateOfTables
 from tests.undone import approved
 
 SECOND = 1_000_000
@@ -123,7 +122,7 @@ def counted(rows: Sequence[Row]) -> Rows:
 
 def _made(world: World, *, of_documents: bool = False, settings: Mapping[str, Value]) -> Scene:
     name = TopicName(stream=f"{world.scratch}.beside", topic=f"t{token_hex(4)}")
-    s = replace(world.services, gate=PlainGateOfTables())
+    s = world.services
     create_topic(s, name, settings={"max_removed_fraction": 1.0, **settings}, **({} if of_documents else {"partitions": 1}))
     made = Scene(world=world, s=s, name=name)
     made.at(AT_S * SECOND)

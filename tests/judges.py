@@ -13,8 +13,10 @@ from message_lifecycle.model.plan import Plan
 
 
 class PlainGateOfTables:
-    """The plain gate over frames of tables. `tests/spark/test_gate_great_expectations.py` holds Great Expectations to its judgement, and the
-    contract suite and the scenarios are judged by Great Expectations; elsewhere that would be half of a test's Python."""
+    """The plain gate over frames of tables.
+
+    `tests/spark/test_gate_great_expectations.py` holds Great Expectations to its judgement, and Great Expectations judges the scenarios on
+    tables. Elsewhere Great Expectations would be half of a test's time."""
 
     def judge(self, plan: Plan, staged: Staged, suite: Suite, evidence: Mapping[str, object]) -> GateReport:
         rows = {name: None if (frame := _local(found)) is None else frame.to_pylist() for name, found in evidence.items()}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,10 @@ from message_lifecycle.app.scenario import MakeWorld as MakeWorld
 from message_lifecycle.app.scenario import World
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.topic import NO_OPTIONS, Backend, StoreOptions
+from message_lifecycle.ports import Gate
 from tests.archives import Archived, archive_of
 from tests.effort import far, hunt
+from tests.judges import PlainGateOfTables
 from tests.lakes import Lake, RestLake, postgres_lake, rest_lake
 
 NEEDS = {"iceberg": (pytest.mark.spark, pytest.mark.postgres), "redis_streams": (pytest.mark.redis,)}
@@ -86,15 +89,23 @@ def archive(request: pytest.FixtureRequest) -> Iterator[Archived]:
         yield made
 
 
-@pytest.fixture
-def make_world(store_kind: Backend) -> Iterator[MakeWorld]:
-    """Makes worlds of the store; what they left is gone after the test."""
+@contextmanager
+def worlds_of(store: Backend, gate: Gate | None = None) -> Iterator[MakeWorld]:
+    """Make worlds of the store, and remove them at the end. `gate`: judges in place of the store's own gate."""
     made: list[World] = []
 
     def make(server: Mapping[str, Value], options: StoreOptions = NO_OPTIONS) -> World:
-        made.append(WORLDS[store_kind](server, options))
+        world = WORLDS[store](server, options)
+        made.append(world if gate is None else replace(world, services=replace(world.services, gate=gate)))
         return made[-1]
 
     yield make
     for world in made:
         world.close()
+
+
+@pytest.fixture
+def make_world(store_kind: Backend) -> Iterator[MakeWorld]:
+    """Makes worlds of the store. The plain gate judges, on tables too: Great Expectations would be half of a test's time there."""
+    with worlds_of(store_kind, PlainGateOfTables() if store_kind == "iceberg" else None) as make:
+        yield make

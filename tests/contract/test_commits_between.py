@@ -6,7 +6,7 @@ The plan is exact, or refused by name, or planned again. No other message is los
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import product
 
 import pytest
@@ -29,7 +29,6 @@ from tests.commits_of_others import ANOTHER, COMMITS, VERBS, Other, bring_back, 
 from tests.contract.conftest import MakeWorld, on
 from tests.contract.test_requests import HEADERS
 from tests.effort import sample
-from tests.judges import PlainGateOfTables
 from tests.undone import approved
 
 SECOND = 1_000_000
@@ -94,7 +93,7 @@ class Log:
     """A topic of three segments, the plan's work on it, and what was ever seen there."""
 
     def __init__(self, world: World, operation: str) -> None:
-        self.world, self.s = world, replace(world.services, gate=PlainGateOfTables())
+        self.world, self.s = world, world.services
         self.operation = OPERATIONS[operation]
         self.name = TopicName(stream=f"{world.scratch}.between", topic=operation)
         create_topic(self.s, self.name, partitions=1, settings={**SETTINGS, **self.operation.settings})

@@ -12,7 +12,7 @@ from lifecycle_local.worlds import WORLDS
 from message_lifecycle.app.scenario.file import Scenario, load
 from message_lifecycle.app.scenario.run import ScenarioRun
 from message_lifecycle.model.topic import Backend
-from tests.contract.conftest import NEEDS, WHOLE_LOGS, MakeWorld
+from tests.contract.conftest import NEEDS, WHOLE_LOGS, MakeWorld, worlds_of
 from tests.effort import hunt
 
 FILES = sorted((Path(__file__).parents[1] / "scenarios").glob("*.jsonl"))
@@ -60,6 +60,13 @@ def cases() -> Iterator[ParameterSet]:
             if "iceberg" in stores:
                 marks = (*NEEDS["iceberg"], hunt)
                 yield pytest.param("rest_s3", path.name, scenario, id=f"rest_s3-{path.stem}-{scenario.id}", marks=marks)
+
+
+@pytest.fixture
+def make_world(store_kind: Backend) -> Iterator[MakeWorld]:
+    """Makes worlds whose own gate judges: Great Expectations on tables, for every operation."""
+    with worlds_of(store_kind) as make:
+        yield make
 
 
 @pytest.mark.parametrize(("store_kind", "file", "scenario"), list(cases()), indirect=["store_kind"])
