@@ -140,6 +140,19 @@ def test_a_plan_of_another_format_is_not_read(format: object) -> None:
         plan_from_json(text, plan_id_of(text))
 
 
+@pytest.mark.parametrize(
+    ("format", "advice"),
+    [
+        (PLAN_FORMAT - 1, "an older program wrote format .*Go back to that program"),
+        (PLAN_FORMAT + 1, "a newer program .*Use the newer program"),
+    ],
+)
+def test_a_plan_of_another_format_says_which_program_to_use(format: int, advice: str) -> None:
+    text = _changed(plan_of(), "format", to=format)
+    with raises("CorruptRecord", match=advice):
+        plan_from_json(text, plan_id_of(text))
+
+
 @pytest.mark.parametrize("text", ["", "[]", "3", '{"format":6', '{"format":6,"format":5}', json.dumps(json.loads(plan_of().to_json()))])
 def test_a_text_that_is_not_written_as_plans_are_is_not_read(text: str) -> None:
     with raises("CorruptRecord"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import fields, make_dataclass
 from functools import cache, lru_cache
@@ -52,9 +53,9 @@ def ledger_too_new(place: str, found: int, known: int) -> Refused:
 
 
 def ledger_too_old(place: str, found: int, known: int) -> Refused:
-    """A version from before the first release made the ledger. No program reads that format now."""
+    """An older program made the ledger. Until the first release, no newer program reads or migrates its tables."""
     return Refused(
-        f"the ledger at {place} is of version {found}, from before the first release; this program reads version {known} alone. "
+        f"the ledger at {place} is of version {found}, made by an older program; this program reads version {known} alone. "
         "Use the program that made it, or a new database: LIFECYCLE_LEDGER_URL names one, and the embedded default makes one in a new folder "
         "(LIFECYCLE_HOME). Tables of the old ledger then ask for `lifecycle ledger accept`.",
         code="LedgerTooOld",
@@ -67,7 +68,7 @@ def corrupt_record(
     *,
     advice: str = "Use the program that wrote it, or restore the newest backup: `lifecycle ledger restore FILE`.",
 ) -> LifecycleError:
-    """A record of the ledger was changed, or a newer program wrote it.
+    """A record of the ledger was changed, or a program of another version wrote it.
 
     Args:
         what: The name of the record.
@@ -75,6 +76,18 @@ def corrupt_record(
         advice: What to do.
     """
     return LifecycleError(f"{what} in the ledger cannot be read: {reason}. Nothing is done with it. {advice}", code="CorruptRecord")
+
+
+def other_format(what: str, document: str) -> LifecycleError:
+    """Return `CorruptRecord` for a plan of a format that this program does not read. The advice depends on which program is older."""
+    reason = f"its format is not {PLAN_FORMAT}, the only one that this program reads"
+    found = re.search(r'"format":(\d+),', document)
+    if found is None:
+        return corrupt_record(what, reason)
+    if int(found[1]) > PLAN_FORMAT:
+        return corrupt_record(what, f"{reason}; a newer program wrote format {found[1]}", advice="Use the newer program.")
+    advice = "Go back to that program to finish, explain or undo the plan: docs/upgrade.md, *The way back*."
+    return corrupt_record(what, f"{reason}; an older program wrote format {found[1]}", advice=advice)
 
 
 def backup_not_written(path: str, reason: str) -> Unavailable:
@@ -178,7 +191,7 @@ def plan_from_json(document: str, plan_id: str, text_id: str | None = None) -> P
         raise corrupt_record(what, "its text was changed after it was recorded")
     # JSON escapes a quote within a text, so only a field can match this.
     if f'"format":{PLAN_FORMAT},' not in document:
-        raise corrupt_record(what, f"its format is not {PLAN_FORMAT}, the only one that this program reads")
+        raise other_format(what, document)
     recorded: Plan = _read(_recorded_plan(), document, what)
     plan = Plan(**{field.name: getattr(recorded, field.name) for field in fields(Plan)})
     if plan.format != PLAN_FORMAT or plan.plan_id != known:

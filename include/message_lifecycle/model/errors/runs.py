@@ -424,5 +424,8 @@ def erasure_unfinished(where: str, reason: str) -> Refused:
 
 
 def invalid_receipt(reason: str) -> Refused:
-    """The stored receipt is invalid."""
-    return Refused(f"not a receipt of an erasure: {reason}.", code="InvalidReceipt")
+    """The ledger's row of a receipt has another format, or somebody changed the row."""
+    return Refused(
+        f"not a receipt of an erasure: {reason}. Use the program that wrote it, or restore the newest backup: `lifecycle ledger restore FILE`.",
+        code="InvalidReceipt",
+    )
