@@ -79,7 +79,7 @@ def corrupt_record(
 
 
 def other_format(what: str, document: str) -> LifecycleError:
-    """Return `CorruptRecord` for a plan of a format that this program does not read. The advice depends on which program is older."""
+    """Return `CorruptRecord` for a plan of a format that this program does not read. The advice names the program to use."""
     reason = f"its format is not {PLAN_FORMAT}, the only one that this program reads"
     found = re.search(r'"format":(\d+),', document)
     if found is None:
