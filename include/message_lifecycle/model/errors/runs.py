@@ -129,9 +129,9 @@ class TopicBusy(Refused):
 
 
 def ledger_mismatch(topic: str, reason: str) -> Refused:
-    """The table was written with another ledger, or with a newer state of this one. The system refuses every deletion."""
+    """The table was written with another ledger, or with a newer state of this one. The topic deletes nothing and takes nothing in."""
     return Refused(
-        f"topic {topic!r}: {reason}. This ledger may lack consumers, holds or approvals, so no deletion runs. "
+        f"topic {topic!r}: {reason}. This ledger may lack consumers, holds or approvals, so the topic deletes nothing and takes nothing in. "
         "Point LIFECYCLE_LEDGER_URL at the right ledger, or restore its newest backup. "
         "To use this ledger anyway: `lifecycle ledger accept TOPIC`.",
         code="LedgerMismatch",
