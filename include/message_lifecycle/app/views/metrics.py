@@ -13,13 +13,13 @@ from message_lifecycle.model.instants import MICROS_PER_SECOND
 
 _OF_ONE = ("topic", "kind")
 METRICS: Final = (
-    ("lifecycle_topic_ok", "1 where the topic is as it should be.", ("topic",)),
-    ("lifecycle_obligation_late", "1 where what the topic obliges is later than max_overdue.", _OF_ONE),
-    ("lifecycle_obligation_due", "How much is due that nothing holds.", (*_OF_ONE, "unit")),
-    ("lifecycle_obligation_held", "How much is due and held.", (*_OF_ONE, "holder")),
-    ("lifecycle_obligation_due_since_seconds", "When the first of it came due, seconds since 1970.", _OF_ONE),
-    ("lifecycle_obligation_last_run_seconds", "When a run last came to an outcome, seconds since 1970.", _OF_ONE),
-    ("lifecycle_topic_refused_rows", "Refused rows in the topic's quarantine.", ("topic",)),
+    ("lifecycle_topic_ok", "1 if the topic is ok, else 0.", ("topic",)),
+    ("lifecycle_obligation_late", "1 if the obligation is due for longer than max_overdue, else 0.", _OF_ONE),
+    ("lifecycle_obligation_due", "The due amount that nothing holds.", (*_OF_ONE, "unit")),
+    ("lifecycle_obligation_held", "The due amount that the holder keeps.", (*_OF_ONE, "holder")),
+    ("lifecycle_obligation_due_since_seconds", "The time since which the work is due, in seconds since 1970.", _OF_ONE),
+    ("lifecycle_obligation_last_run_seconds", "The time of the last run with an outcome, in seconds since 1970.", _OF_ONE),
+    ("lifecycle_topic_refused_rows", "The number of refused rows in the topic's quarantine.", ("topic",)),
 )
 """Name, text and labels of each metric."""
 
