@@ -66,8 +66,8 @@ def _measured(data: Path, repeats: int) -> int:
             s.ledger.accept(name, found)
             before = files_of(name)
             request_id = token_hex(16)
-            digest = s.key_secret(True).digest(key)
-            s.ledger.add_erasure(request_id, digest, topics=[name], forbid=False, requested_by="bench", why="bench")
+            digests = s.key_secret(True).digests([key])
+            s.ledger.add_erasure(request_id, digests, topics=[name], forbid=False, requested_by="bench", why="bench")
             ours.append(cost_of_module("bench.erasure_run", "erase", str(name), request_id))
             after = files_of(name)
             assert len(before.keys() - after.keys()) == holding, "other files were written again than those that hold the key"

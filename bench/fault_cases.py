@@ -233,8 +233,8 @@ def _erasure(m: Maker, name: TopicName) -> Work:
     _append(m, name, 2, ERASED, b"b", ERASED)
     run(m, name, Instant(5 * SECOND), "compaction")
     m.writer.foreign_delete(name, [(0, 0)])
-    digest = SECRET.digest(ERASED)
-    m.s.ledger.add_erasure(f"{name.topic}", digest, topics=[name], forbid=False, requested_by="bert", why="asked by letter")
+    digests = SECRET.digests([ERASED])
+    m.s.ledger.add_erasure(f"{name.topic}", digests, topics=[name], forbid=False, requested_by="bert", why="asked by letter")
     return EraseKey(request_id=name.topic)
 
 

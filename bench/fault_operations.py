@@ -138,7 +138,7 @@ def _erasure_of_records(m: Maker, name: TopicName) -> Work:
     for keys in ((ERASED, b"a"), (ERASED, b"b", ERASED), (b"c",)):
         new = [NewMessage(append_time=Instant(SECOND), key=key, value=b"v") for key in keys]
         m.writer.append(name, new, policy_of(m.s, name))
-    m.s.ledger.add_erasure(name.topic, SECRET.digest(ERASED), topics=[name], forbid=False, requested_by="bert", why="asked by letter")
+    m.s.ledger.add_erasure(name.topic, SECRET.digests([ERASED]), topics=[name], forbid=False, requested_by="bert", why="asked by letter")
     return EraseKey(request_id=name.topic)
 
 

@@ -203,7 +203,7 @@ def erasure_of_a_key(world: World) -> Scene:
 
 
 def _erase(scene: Scene, key: bytes) -> EraseKey:
-    return EraseKey(request_id=ask(scene.s, key, topics=[scene.name], forbid=False, by="ada", why="a letter").request_id)
+    return EraseKey(request_id=ask(scene.s, [key], topics=[scene.name], forbid=False, by="ada", why="a letter").request_id)
 
 
 # Documents: their changes and snapshots.

@@ -97,7 +97,7 @@ STEPS: st.SearchStrategy[Step] = st.one_of(
     UNDO,
     st.one_of(st.builds(_attach, _DOCUMENT, _CLIENT), st.builds(_detach, _DOCUMENT, _CLIENT), _DOCUMENT.map(_history)),
     st.builds(work_of, st.just("reclaim"), st.integers(0, 20)),
-    _DOCUMENT.map(lambda document: erase(document.encode())),
+    st.lists(_DOCUMENT.map(str.encode), min_size=1, max_size=3).map(erase),
     _DOCUMENT.map(lambda document: hold(document.encode())),
     RELEASE,
 )

@@ -119,7 +119,7 @@ STEPS: st.SearchStrategy[Step] = st.one_of(
     st.builds(work_of, st.sampled_from(WORKS), st.integers(0, 40)),
     UNDO,
     UNDO,
-    st.sampled_from([b"a", b"b", b""]).map(erase),
+    st.lists(st.sampled_from([b"a", b"b", b""]), min_size=1, max_size=3).map(erase),
     st.sampled_from([b"a", b""]).map(hold),
     st.builds(_hold_range, _OF, _OFFSET, st.integers(0, 3)),
     RELEASE,

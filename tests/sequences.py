@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
@@ -92,12 +92,12 @@ def undo(at: int) -> Step:
     return Step(f"undo the plan {at} before the last", do)
 
 
-def erase(key: bytes) -> Step:
+def erase(keys: Sequence[bytes]) -> Step:
     def do(run: Run) -> object:
-        request = ask(run.world.services, key, topics=[run.name], forbid=False, by="ada", why="a letter")
+        request = ask(run.world.services, keys, topics=[run.name], forbid=False, by="ada", why="a letter")
         return run.carry_out(EraseKey(request_id=request.request_id), 1)
 
-    return Step(f"erase {key!r}", do)
+    return Step(f"erase {keys!r}", do)
 
 
 def hold(key: bytes) -> Step:

@@ -433,7 +433,7 @@ def _erase_one(s: Services, progress: Progress, topic: TopicName) -> None:
     if key is None:
         raise afterwards_failed(f"{topic}: no message with a key is left that could be erased")
     with progress.step(f"An aircraft is erased from {topic}, from its history and from what an undo would bring back"):
-        request = erasures.ask(s, key, topics=[topic], forbid=True, by=BY, why=WHY)
+        request = erasures.ask(s, [key], topics=[topic], forbid=True, by=BY, why=WHY)
         (found,) = erasures.carry_out(s, request.request_id, approver=lambda _plan, _report: (True, BY, WHY))
     if not found.is_done:
         raise afterwards_failed(f"the erasure was not carried out: {found.reason()}")

@@ -49,7 +49,7 @@ class Removal:
 
 
 def _erase(s: Services, name: TopicName) -> Work:
-    return EraseKey(request_id=ask(s, b"a", topics=[name], forbid=False, by="ada", why="a letter of 3 May").request_id)
+    return EraseKey(request_id=ask(s, [b"a"], topics=[name], forbid=False, by="ada", why="a letter of 3 May").request_id)
 
 
 def _of_key(rows: Rows) -> Iterable[int]:

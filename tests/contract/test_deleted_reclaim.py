@@ -183,7 +183,7 @@ def test_an_erasure_that_waited_for_it_is_done(make_world: MakeWorld) -> None:
     world = make_world({})
     s = world.services
     _, plan_id = gone(world)
-    request = ask(s, b"secret-key", topics=[], forbid=False, by="ada", why="asked for")
+    request = ask(s, [b"secret-key"], topics=[], forbid=False, by="ada", why="asked for")
     settled = settle(s, request, [])
     assert f"reclaim run --deleted {plan_id[:12]}" in settled.detail
     reclaim(world, plan_id)
@@ -194,7 +194,7 @@ def test_an_erasure_that_named_it_is_done_once_it_is_gone(make_world: MakeWorld)
     world = make_world({})
     s = world.services
     name = topic_of(world, undo_window=100)
-    request = ask(s, b"secret-key", topics=[name], forbid=False, by="ada", why="asked for")
+    request = ask(s, [b"secret-key"], topics=[name], forbid=False, by="ada", why="asked for")
     plan_id = deleted(world, name, 5)
     carry_out(s, request.request_id, approver=approved)
     waits = s.ledger.erasure(request.request_id)

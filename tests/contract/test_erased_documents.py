@@ -71,7 +71,7 @@ class Topic:
         return steps.run(self.s, self.name, as_of=AS_OF, approver=approver, work="snapshot_with_purge")
 
     def request(self, *, forbid: bool = False) -> str:
-        return ask(self.s, self.gone.encode(), topics=[self.name], forbid=forbid, by="ada", why="a letter").request_id
+        return ask(self.s, [self.gone.encode()], topics=[self.name], forbid=forbid, by="ada", why="a letter").request_id
 
     def erase(self, request_id: str | None = None, approver: Any = grant) -> Outcome:
         (found,) = carry_out(self.s, request_id or self.request(), approver=approver)
@@ -142,6 +142,25 @@ def test_a_document_is_gone_and_the_others_are_as_they_were(topic: Topic) -> Non
     assert any("write-ahead log" in (table["remains"] or "") for table in of_topic["tables"])
     assert [table["table"] for table in of_topic["tables"]] == ["snapshots", "log"]
     assert topic.erase().name == "no_op"
+
+
+def test_several_documents_go_by_one_request_each_under_its_own_substitute(topic: Topic) -> None:
+    topic.write("third", 1, 2)
+    alter_document(topic.s, topic.name, topic.kept, {"changes_keep_last": 4}, owner="bob")
+    names = (topic.gone.encode(), topic.kept.encode())
+    request = ask(topic.s, names, topics=[topic.name], forbid=True, by="ada", why="a letter")
+    outcome = topic.erase(request.request_id)
+    assert (outcome.name, outcome.removed) == ("published", (("erased", 10),))
+    assert topic.shown(topic.gone) == topic.shown(topic.kept) == ([], [], [])
+    assert list(topic.told()) == []
+    assert not topic.s.ledger.synced(topic.name)
+    assert not topic.s.ledger.own_settings(topic.name).documents
+    plans = [topic.s.ledger.record(summary.plan_id).plan for summary in topic.s.ledger.plans(topic.name)]
+    (purge,) = (plan for plan in plans if plan.operation == "snapshot_with_purge")
+    hashes = (topic.s.key_secret(False).hash(name).hex() for name in names)
+    assert {action.document for action in purge.on_snapshots.documents} == {f"erased:{found[:12]}" for found in hashes}
+    assert receipts.verify(topic.s, request.request_id) == []
+    assert [len(list(topic.s.documents.changes(topic.name, document))) for document in ("third", topic.kept)] == [2, 0]
 
 
 @MEMORY
@@ -237,7 +256,7 @@ def test_the_ledger_forgets_it_where_its_topic_went_for_good(topic: Topic, anew:
     topic.world.set_now(later)
     if anew:
         create_topic(topic.s, topic.name, partitions=1, settings={})
-    request = ask(topic.s, topic.gone.encode(), topics=[], forbid=False, by="ada", why="a letter")
+    request = ask(topic.s, [topic.gone.encode()], topics=[], forbid=False, by="ada", why="a letter")
     carry_out(topic.s, request.request_id, approver=grant)
     assert (topic.s.ledger.erasure(request.request_id).state, bool(list(topic.told()))) == ("requested", True)
     assert reclaim_deleted(topic.s, deletion, as_of=later, approver=grant).name == "published"
@@ -263,7 +282,7 @@ def test_what_is_forbidden_does_not_come_in_again(topic: Topic) -> None:
 
 
 @MEMORY
-@pytest.mark.parametrize("write", ["forget_document", "keep_receipt", "record_outcome"])
+@pytest.mark.parametrize("write", ["forget_documents", "keep_receipt", "record_outcome"])
 def test_a_run_that_dies_after_its_commit_is_finished_by_the_next(topic: Topic, monkeypatch: pytest.MonkeyPatch, write: str) -> None:
     request_id = topic.request()
     with monkeypatch.context() as patched, pytest.raises(Died):

@@ -11,6 +11,7 @@ import pytest
 
 from message_lifecycle.app import receipts, steps
 from message_lifecycle.app.erasures import ask, carry_out
+from message_lifecycle.app.holds import place_hold, release_hold
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import create_topic
@@ -58,8 +59,8 @@ def keys(world: World) -> list[bytes | None]:
     return [message.key for message in stored(world)]
 
 
-def erase(world: World, key: bytes = KEY, *, forbid: bool = False) -> str:
-    request = ask(world.services, key, topics=[NAME], forbid=forbid, by="ada", why="a letter of 3 May")
+def erase(world: World, *keys: bytes, forbid: bool = False) -> str:
+    request = ask(world.services, keys or (KEY,), topics=[NAME], forbid=forbid, by="ada", why="a letter of 3 May")
     (found,) = carry_out(world.services, request.request_id, approver=lambda _plan, _report: YES)
     assert found.is_done, found.reason()
     return request.request_id
@@ -87,6 +88,63 @@ def test_all_of_the_key_goes_and_nothing_else(make_world: MakeWorld) -> None:
     assert erase(world) != request_id
     append(world, b"later")
     assert [message.offset for message in stored(world)] == [0, 2, 4, 5, 1]
+
+
+@EVERY
+def test_every_key_of_a_request_goes_in_one_plan(make_world: MakeWorld) -> None:
+    world, wanted = make(make_world({})), (KEY, ODD, b"", b"nowhere")
+    append(world, b"a", KEY, None, ODD, b"", KEY)
+    append(world, ODD, KEY + b"8", partition=1)
+    before = stored(world)
+    request_id = erase(world, *wanted)
+    assert outcome_of(world, request_id) == ("published", (("erased", 5),))
+    assert stored(world) == [message for message in before if message.key not in wanted]
+    s = world.services
+    assert s.ledger.erasure(request_id).state == "erased", "found nowhere is a request of which no key was found"
+    receipt = Receipt.from_json(s.ledger.receipt(request_id))
+    assert set(receipt.digests) == {s.key_secret(False).hash(key).hex() for key in wanted}
+    (topic,) = receipt.topics
+    assert topic.rows == 5
+    append(world, ODD)
+    assert receipts.verify(s, request_id) != [], "nothing forbade it"
+    assert {key: receipts.verify(s, request_id, key=key) == [] for key in (*wanted, b"a")} == {
+        KEY: True,
+        ODD: False,
+        b"": True,
+        b"nowhere": True,
+        b"a": False,
+    }
+
+
+@EVERY
+def test_a_hold_on_one_key_refuses_the_request_of_all(make_world: MakeWorld) -> None:
+    world = make(make_world({}))
+    append(world, b"a", KEY, b"b", ODD)
+    before, s = stored(world), world.services
+    hold = place_hold(s, NAME, by="bert", why="case 7", key=ODD)
+    request = ask(s, [KEY, ODD], topics=[NAME], forbid=False, by="ada", why="a letter")
+    (found,) = carry_out(s, request.request_id, approver=lambda _plan, _report: YES)
+    assert isinstance(found.error, HeldByLegalHold)
+    assert stored(world) == before
+    release_hold(s, hold.hold_id, by="bert", why="over")
+    (found,) = carry_out(s, request.request_id, approver=lambda _plan, _report: YES)
+    assert found.is_done, found.reason()
+    assert keys(world) == [b"a", b"b"]
+
+
+@EVERY
+def test_what_comes_of_any_key_makes_the_request_plan_again(make_world: MakeWorld) -> None:
+    world = make(make_world({}))
+    append(world, b"a", KEY)
+    request = ask(world.services, [KEY, ODD], topics=[NAME], forbid=False, by="ada", why="a letter")
+
+    def late(_plan: Plan, _report: GateReport) -> tuple[bool, str, str]:
+        if len(stored(world)) == 2:
+            append(world, ODD)
+        return YES
+
+    carry_out(world.services, request.request_id, approver=late)
+    assert keys(world) == [b"a"]
 
 
 @EVERY
@@ -126,14 +184,14 @@ def test_what_comes_behind_the_search_is_not_said_to_be_nowhere(make_world: Make
     append(world, b"a")
     s, work = (
         world.services,
-        EraseKey(request_id=ask(world.services, KEY, topics=[NAME], forbid=False, by="ann", why="a letter").request_id),
+        EraseKey(request_id=ask(world.services, [KEY], topics=[NAME], forbid=False, by="ann", why="a letter").request_id),
     )
     plan_id = steps.plan(s, NAME, as_of=s.ledger.now(), work=work).plan.plan_id
     steps.stage(s, plan_id)
     steps.gate(s, plan_id)
     append(world, KEY)
     outcome = steps.verify(s, plan_id)
-    assert (outcome.name, "still holds the key" in outcome.detail) == ("failed", True)
+    assert (outcome.name, "still holds a requested key" in outcome.detail) == ("failed", True)
     with raises("NoReceipt"):
         s.ledger.receipt(work.request_id)
 
@@ -143,7 +201,7 @@ def test_receipt_and_last_removal_have_the_time_of_the_commit(make_world: MakeWo
     world = make(make_world({}))
     append(world, b"a", KEY)
     s, hour = world.services, 3_600_000_000
-    request = ask(s, KEY, topics=[NAME], forbid=False, by="ada", why="a letter of 3 May")
+    request = ask(s, [KEY], topics=[NAME], forbid=False, by="ada", why="a letter of 3 May")
     plan_id = steps.plan(s, NAME, as_of=AS_OF, work=EraseKey(request_id=request.request_id)).plan.plan_id
     steps.stage(s, plan_id)
     steps.gate(s, plan_id)
@@ -252,7 +310,7 @@ def test_a_receipt_does_not_hold_where_a_damaged_line_that_came_since_tells_the_
 def test_messages_that_come_after_the_plan_stay_but_of_the_key_make_it_plan_again(make_world: MakeWorld) -> None:
     world = make(make_world({}))
     append(world, b"a", KEY)
-    request = ask(world.services, KEY, topics=[NAME], forbid=False, by="ada", why="a letter")
+    request = ask(world.services, [KEY], topics=[NAME], forbid=False, by="ada", why="a letter")
 
     def late(_plan: Plan, _report: GateReport) -> tuple[bool, str, str]:
         if len(stored(world)) == 2:
@@ -267,7 +325,7 @@ def test_messages_that_come_after_the_plan_stay_but_of_the_key_make_it_plan_agai
 def test_messages_that_come_before_it_is_judged_stay_as_well(make_world: MakeWorld) -> None:  # DEL-4
     world = make(make_world({}))
     append(world, b"a", KEY)
-    s, request = world.services, ask(world.services, KEY, topics=[NAME], forbid=False, by="ada", why="a letter")
+    s, request = world.services, ask(world.services, [KEY], topics=[NAME], forbid=False, by="ada", why="a letter")
     plan_id = steps.plan(s, NAME, as_of=AS_OF, work=EraseKey(request_id=request.request_id)).plan.plan_id
     append(world, b"b")
     steps.stage(s, plan_id)
@@ -293,7 +351,7 @@ def test_consumers_do_not_hold_an_erasure(make_world: MakeWorld) -> None:
 def test_what_another_writer_removed_meanwhile_is_planned_again(make_world: MakeWorld) -> None:
     world = make(make_world({}))
     append(world, b"a", KEY, KEY)
-    request = ask(world.services, KEY, topics=[NAME], forbid=False, by="ada", why="a letter")
+    request = ask(world.services, [KEY], topics=[NAME], forbid=False, by="ada", why="a letter")
     s = world.services
     plan_id = steps.plan(s, NAME, as_of=AS_OF, work=EraseKey(request_id=request.request_id)).plan.plan_id
     steps.stage(s, plan_id)
@@ -327,7 +385,7 @@ def test_a_hold_on_the_key_refuses_the_erasure_whole(make_world: MakeWorld, when
     world = make(make_world({}))
     append(world, b"a", KEY, b"b")
     before = stored(world)
-    request = ask(world.services, KEY, topics=[NAME], forbid=False, by="ada", why="a letter")
+    request = ask(world.services, [KEY], topics=[NAME], forbid=False, by="ada", why="a letter")
     work = EraseKey(request_id=request.request_id)
     with pytest.raises(HeldByLegalHold, match="case 7"):
         run_with_hold(world.services, NAME, work, as_of=AS_OF, when=when, place=lambda: held(world.services, NAME, key=KEY))
@@ -355,7 +413,7 @@ def test_a_hold_on_another_key_that_a_damaged_line_tells_as_well_refuses_the_era
     held(world.services, NAME, key=b"customer 5")
     held(world.services, NAME, key=b"customer 4 of the south")
     before = stored(world)
-    request = ask(world.services, KEY, topics=[NAME], forbid=False, by="ada", why="a letter")
+    request = ask(world.services, [KEY], topics=[NAME], forbid=False, by="ada", why="a letter")
     with pytest.raises(HeldByLegalHold, match="1 message"):
         steps.plan(world.services, NAME, as_of=AS_OF, work=EraseKey(request_id=request.request_id))
     assert stored(world) == before
@@ -366,7 +424,7 @@ def test_a_hold_that_may_touch_what_history_alone_has_refuses_the_erasure(make_w
     world = make(make_world({}))
     append(world, b"a", KEY, b"b")
     held(world.services, NAME, offsets=(0, 0))
-    request = ask(world.services, KEY, topics=[NAME], forbid=False, by="ada", why="a letter")
+    request = ask(world.services, [KEY], topics=[NAME], forbid=False, by="ada", why="a letter")
     with pytest.raises(HeldByLegalHold):
         steps.plan(world.services, NAME, as_of=AS_OF, work=EraseKey(request_id=request.request_id))
     assert keys(world) == [b"a", KEY, b"b"]

@@ -54,7 +54,7 @@ def test_an_archive_of_before_that_holds_the_key_is_not_passed_over(make_world: 
     append(world, KEY, b"a", b"b")
     steps.run(world.services, NAME, as_of=AS_OF, work="retention", approver=lambda _plan, _report: YES)
     alter_topic(world.services, NAME, {"archive_to": now.to}, accept=YES[1:])
-    request = ask(world.services, KEY, topics=[NAME], forbid=False, by="ada", why="a letter")
+    request = ask(world.services, [KEY], topics=[NAME], forbid=False, by="ada", why="a letter")
     (found,) = carry_out(world.services, request.request_id, approver=lambda _plan, _report: YES)
     assert code_of(found.error) == "UnsupportedErasure"
     assert before.to in str(found.error)
@@ -80,7 +80,7 @@ def test_an_archive_that_is_not_there_is_no_empty_one(make_world: MakeWorld, tmp
     append(world, KEY, b"c")
     place.rename(away)
     place.mkdir()
-    request = ask(world.services, KEY, topics=[NAME], forbid=False, by="ada", why="a letter")
+    request = ask(world.services, [KEY], topics=[NAME], forbid=False, by="ada", why="a letter")
     (found,) = carry_out(world.services, request.request_id, approver=lambda _plan, _report: YES)
     assert code_of(found.error) == "UnsupportedErasure"
     assert str(place) in str(found.error)
@@ -103,7 +103,7 @@ def test_an_archive_whose_mount_does_not_answer_is_named_too(
     world = make(make_world({}), max_records=1, on_remove="archive", archive_to=str(tmp_path))
     append(world, KEY, b"a", b"b")
     steps.run(world.services, NAME, as_of=AS_OF, work="retention", approver=lambda _plan, _report: YES)
-    request = ask(world.services, KEY, topics=[NAME], forbid=False, by="ada", why="a letter")
+    request = ask(world.services, [KEY], topics=[NAME], forbid=False, by="ada", why="a letter")
     there, look = Path(ParquetArchive(tmp_path).file(NAME, "any")).parent, os.stat
 
     def stale(path: Any, *given: Any, **named: Any) -> os.stat_result:
@@ -174,7 +174,7 @@ def test_an_archived_file_that_cannot_be_read_leaves_the_request_open(make_world
     append(world, KEY, b"a")
     file = ParquetArchive(archive.to).file(NAME, "p1")
     archive.put(file, content)
-    request = ask(world.services, KEY, topics=[NAME], forbid=False, by="ada", why="a letter")
+    request = ask(world.services, [KEY], topics=[NAME], forbid=False, by="ada", why="a letter")
     (found,) = carry_out(world.services, request.request_id, approver=lambda _plan, _report: YES)
     assert code_of(found.error) == "DamagedLog"
     assert file in str(found.error)
@@ -201,7 +201,7 @@ def test_an_archive_that_is_not_reached_is_no_empty_one(make_world: MakeWorld, a
     if of_before:
         alter_topic(world.services, NAME, {"on_remove": None, "archive_to": None}, accept=YES[1:])
     append(world, KEY, b"c")
-    request = ask(world.services, KEY, topics=[NAME], forbid=False, by="ada", why="a letter")
+    request = ask(world.services, [KEY], topics=[NAME], forbid=False, by="ada", why="a letter")
     with archive.away():
         (found,) = carry_out(world.services, request.request_id, approver=lambda _plan, _report: YES)
         assert code_of(found.error) == "UnsupportedErasure"
@@ -231,7 +231,7 @@ def test_what_a_bucket_keeps_of_archived_files_keeps_an_erasure_open(make_world:
         append(world, KEY, b"a", b"b")
         steps.run(world.services, NAME, as_of=now, work="retention", approver=lambda _plan, _report: YES)
         append(world, KEY, b"c")
-        request = ask(world.services, KEY, topics=[NAME], forbid=False, by="ada", why="a letter")
+        request = ask(world.services, [KEY], topics=[NAME], forbid=False, by="ada", why="a letter")
         (found,) = carry_out(world.services, request.request_id, approver=lambda _plan, _report: YES)
         assert found.is_done, found.reason()
         assert not archive.holds(KEY)
@@ -259,7 +259,7 @@ def test_who_may_not_look_for_unfinished_uploads_is_told_which_right_it_takes(ma
     assert isinstance(archive, InStore)
     world = make(make_world({}), max_records=1, on_remove="archive", archive_to=archive.to)
     append(world, KEY, b"a")
-    request = ask(world.services, KEY, topics=[NAME], forbid=False, by="ada", why="a letter")
+    request = ask(world.services, [KEY], topics=[NAME], forbid=False, by="ada", why="a letter")
     with archive.answering(lambda asked, serve: Refused(HTTPStatus.FORBIDDEN, "AccessDenied") if "uploads" in asked.query else serve()):
         (found,) = carry_out(world.services, request.request_id, approver=lambda _plan, _report: YES)
     assert code_of(found.error) == "StorageRefused"

@@ -22,7 +22,7 @@ from tests.contract.test_erasure import AS_OF, EVERY, KEY, MEMORY, NAME, YES, ap
 def test_a_person_is_asked_and_may_refuse(make_world: MakeWorld) -> None:
     world = make(make_world({}))
     append(world, b"a", KEY)
-    request = ask(world.services, KEY, topics=[NAME], forbid=True, by="ada", why="a letter")
+    request = ask(world.services, [KEY], topics=[NAME], forbid=True, by="ada", why="a letter")
     (found,) = carry_out(world.services, request.request_id)
     assert found.outcome is not None
     assert found.outcome.name == "needs_approval"
@@ -43,7 +43,7 @@ def test_an_erasure_that_finds_nothing_leaves_the_open_question_alone(make_world
     s = world.services
     asked = steps.run(s, NAME, as_of=AS_OF, run="request/r", work=RemoveMessages(positions=((0, 0), (0, 1))), requested_by="bob")
     assert asked.name == "needs_approval"
-    request = ask(s, KEY, topics=[NAME], forbid=False, by="ada", why="a letter")
+    request = ask(s, [KEY], topics=[NAME], forbid=False, by="ada", why="a letter")
     outcome = steps.run(s, NAME, as_of=AS_OF, run=run, work=EraseKey(request_id=request.request_id))
     assert (outcome.name, outcome.plan_id == asked.plan_id) == ("no_op", False), outcome.detail
     again = steps.run(s, NAME, as_of=AS_OF, run=run, work=EraseKey(request_id=request.request_id))
@@ -67,7 +67,7 @@ def test_an_erasure_that_finds_the_key_ends_the_open_question_and_says_so(make_w
     append(world, b"a", KEY)
     s = world.services
     asked = steps.run(s, NAME, as_of=AS_OF, work=RemoveMessages(positions=((0, 0), (0, 1))), requested_by="bob")
-    request = ask(s, KEY, topics=[NAME], forbid=False, by="ada", why="a letter")
+    request = ask(s, [KEY], topics=[NAME], forbid=False, by="ada", why="a letter")
     outcome = steps.run(s, NAME, as_of=AS_OF, work=EraseKey(request_id=request.request_id))
     ended = s.ledger.record(asked.plan_id or "").outcome
     assert ended is not None
@@ -79,7 +79,7 @@ def test_a_key_that_is_nowhere_ends_as_not_found(make_world: MakeWorld) -> None:
     world = make(make_world({}))
     append(world, b"a")
     s = world.services
-    request = ask(s, KEY, topics=[NAME], forbid=True, by="ada", why="a letter")
+    request = ask(s, [KEY], topics=[NAME], forbid=True, by="ada", why="a letter")
     (found,) = carry_out(s, request.request_id)
     assert found.is_done
     asked = s.ledger.erasure(request.request_id)
@@ -99,7 +99,7 @@ def test_a_request_of_which_something_went_is_not_refused_later(make_world: Make
     create_topic(s, other, settings={})
     append(world, KEY, b"a")
     append(world, KEY, name=other)
-    request = ask(s, KEY, topics=[NAME, other], forbid=True, by="ada", why="a letter")
+    request = ask(s, [KEY], topics=[NAME, other], forbid=True, by="ada", why="a letter")
     carry_out(s, request.request_id, approver=lambda plan, _report: YES if plan.topic == NAME else None)
     found = carry_out(s, request.request_id, approver=lambda *_: (False, "bob", "not now"))
     assert {one.topic: one.outcome and one.outcome.name for one in found} == {NAME: "no_op", other: "refused"}
@@ -111,7 +111,7 @@ def test_a_request_of_which_something_went_is_not_refused_later(make_world: Make
 def test_a_run_that_died_before_anybody_was_asked_keeps_nobody_from_refusing(make_world: MakeWorld) -> None:
     world = make(make_world({}))
     append(world, KEY)
-    request = ask(world.services, KEY, topics=[NAME], forbid=True, by="ada", why="a letter")
+    request = ask(world.services, [KEY], topics=[NAME], forbid=True, by="ada", why="a letter")
     died = steps.plan(world.services, NAME, as_of=AS_OF, work=EraseKey(request_id=request.request_id)).plan
     steps.close(world.services, died, "failed", "its run ended")
     world.set_now(Instant(AS_OF + 1))
@@ -124,7 +124,7 @@ def test_an_erasure_waits_for_somebody_else_than_who_asked(make_world: MakeWorld
     """The ledger's request says who asked, whoever plans it: a DAG's task knows the request alone."""
     world = make(make_world({}), approver_is_not_requester=True)
     append(world, b"a", KEY)
-    request = ask(world.services, KEY, topics=[NAME], forbid=False, by="Ada", why="a letter of 3 May")
+    request = ask(world.services, [KEY], topics=[NAME], forbid=False, by="Ada", why="a letter of 3 May")
     (waits,) = carry_out(world.services, request.request_id, approver=lambda _plan, _report: YES)
     assert waits.outcome is not None
     assert (waits.outcome.name, keys(world)) == ("needs_approval", [b"a", KEY]), waits.reason()
@@ -142,7 +142,7 @@ def test_a_copy_that_was_erased_before_its_origin_is_looked_at_again(make_world:
     create_topic(s, origin, partitions=2, settings={})
     create_topic(s, mirror, settings={"role": "mirror", "origin": str(origin)})
     append(world, KEY, b"a", name=origin)
-    request = ask(s, KEY, topics=[origin, mirror], forbid=False, by="ada", why="a letter")
+    request = ask(s, [KEY], topics=[origin, mirror], forbid=False, by="ada", why="a letter")
 
     def erased(name: TopicName) -> str:
         outcome = steps.run(s, name, as_of=AS_OF, approver=lambda *_: YES, work=EraseKey(request_id=request.request_id))
@@ -154,7 +154,7 @@ def test_a_copy_that_was_erased_before_its_origin_is_looked_at_again(make_world:
     copy_topic(s, mirror)
     assert KEY in [message.key for message in s.reader.messages(mirror)]
     assert erased(origin) == "requested"
-    assert f"{mirror}: the key came from its origin again" in s.ledger.erasure(request.request_id).detail
+    assert f"{mirror}: a requested key came from its origin again" in s.ledger.erasure(request.request_id).detail
     monkeypatch.setattr(operation, "_WAIT_SECONDS", 0.0)
     with s.ledger.lock(mirror, wait_seconds=0, purpose="copy"), pytest.raises(TopicBusy):
         settle_latest(s, request)
@@ -171,7 +171,7 @@ def test_a_copy_under_way_is_waited_for_where_nothing_is_found(make_world: MakeW
     create_topic(s, mirror, settings={"role": "mirror", "origin": str(NAME)})
     copy_topic(s, mirror)
     append(world, KEY)
-    request_id = ask(s, KEY, topics=[NAME, mirror], forbid=False, by="ada", why="a letter").request_id
+    request_id = ask(s, [KEY], topics=[NAME, mirror], forbid=False, by="ada", why="a letter").request_id
     with s.ledger.lock(mirror, wait_seconds=0, purpose="copy"):
         of_origin, of_mirror = carry_out(s, request_id, approver=lambda *_: YES)
     assert (of_origin.is_done, type(of_mirror.error)) == (True, TopicBusy)
@@ -186,7 +186,7 @@ def test_what_lies_beneath_the_tables_keeps_a_request_open(make_world: MakeWorld
     s, kept = world.services, ["the bucket keeps 3 earlier versions"]
     append(world, b"a", KEY)
     monkeypatch.setattr(s.stores.rewrite, "kept_beneath", lambda *_: kept)
-    request = ask(s, KEY, topics=[NAME], forbid=True, by="ada", why="a letter")
+    request = ask(s, [KEY], topics=[NAME], forbid=True, by="ada", why="a letter")
     (found,) = carry_out(s, request.request_id, approver=lambda *_: YES)
     assert found.is_done and keys(world) == [b"a"]
     asked = s.ledger.erasure(request.request_id)
@@ -207,7 +207,7 @@ def test_what_lies_beneath_and_cannot_be_told_keeps_it_open_too(make_world: Make
         raise storage_refused("s3://lake", "not now")
 
     monkeypatch.setattr(s.stores.rewrite, "kept_beneath", refused)
-    request = ask(s, KEY, topics=[NAME], forbid=True, by="ada", why="a letter")
+    request = ask(s, [KEY], topics=[NAME], forbid=True, by="ada", why="a letter")
     carry_out(s, request.request_id)
     asked = s.ledger.erasure(request.request_id)
     assert asked.state == "requested" and asked.detail.startswith(f"{NAME}: StorageRefused: ")
@@ -223,7 +223,7 @@ def test_files_that_came_later_count_unless_the_key_could_not_come_with_them(
     s, asked = world.services, list[Instant]()
     append(world, KEY, b"a")
     monkeypatch.setattr(s.stores.rewrite, "kept_beneath", lambda _, until: asked.append(until) or ["kept"])
-    request = ask(s, KEY, topics=[NAME], forbid=forbid, by="ada", why="a letter")
+    request = ask(s, [KEY], topics=[NAME], forbid=forbid, by="ada", why="a letter")
     for later in range(3):
         world.set_now(Instant(AS_OF + later))
         carry_out(s, request.request_id, approver=lambda *_: YES)

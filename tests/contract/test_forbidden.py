@@ -46,11 +46,24 @@ def test_a_forbidden_key_gets_no_offset_and_its_neighbours_do(make_world: MakeWo
     world = make_world({})
     name = topic(world)
     assert append(world, name, KEY, b"b") == [(0, 0), (0, 1)]
-    request = ask(world.services, KEY, topics=[name], forbid=True, by="ada", why="a letter")
+    request = ask(world.services, [KEY], topics=[name], forbid=True, by="ada", why="a letter")
     assert append(world, name, b"a", KEY, None, b"", KEY + b"8") == [(0, 2), ERASED, (0, 3), (0, 4), (0, 5)]
     assert [message.key for message in stored(world, name)] == [KEY, b"b", b"a", None, b"", KEY + b"8"]
     world.services.ledger.allow_again(request.request_id, by="bob", why="a new contract")
     assert append(world, name, KEY) == [(0, 6)]
+
+
+@EVERY
+def test_a_request_forbids_and_allows_all_its_keys(make_world: MakeWorld) -> None:
+    world = make_world({})
+    name = topic(world)
+    request = ask(world.services, [KEY, b"b"], topics=[name], forbid=True, by="ada", why="a letter")
+    other = ask(world.services, [b"c"], topics=[name], forbid=True, by="ada", why="a letter")
+    assert append(world, name, b"a", KEY, b"b", b"c") == [(0, 0), ERASED, ERASED, ERASED]
+    allow_again(world.services, request.request_id, by="bob", why="a new contract")
+    assert append(world, name, KEY, b"b", b"c") == [(0, 1), (0, 2), ERASED]
+    allow_again(world.services, other.request_id, by="bob", why="a new contract")
+    assert append(world, name, b"c") == [(0, 3)]
 
 
 @EVERY
@@ -74,10 +87,10 @@ def test_a_key_that_is_forbidden_in_every_topic_leaves_a_mark_on_each(make_world
 
 def _from_before(world: World, name: TopicName, folder: Path, *, every: bool, lifted: bool) -> Services:
     s, topics = world.services, [] if every else [name]
-    request = ask(s, KEY, topics=topics, forbid=True, by="ada", why="a letter") if lifted else None
+    request = ask(s, [KEY], topics=topics, forbid=True, by="ada", why="a letter") if lifted else None
     s.ledger.backup(folder / "backup.gz")
     if request is None:
-        ask(s, KEY, topics=topics, forbid=True, by="ada", why="a letter")
+        ask(s, [KEY], topics=topics, forbid=True, by="ada", why="a letter")
     else:
         allow_again(s, request.request_id, by="bob", why="a new contract")
     address = f"sqlite:///{folder}/older.sqlite"
@@ -95,7 +108,7 @@ def test_a_copy_leaves_a_forbidden_key_out_and_passes_it(make_world: MakeWorld, 
     origin = topic(world)
     replica = topic(world, f"the {role}", role=role, origin=str(origin))
     append(world, origin, b"a", KEY, b"b")
-    ask(world.services, KEY, topics=[replica], forbid=True, by="ada", why="a letter")
+    ask(world.services, [KEY], topics=[replica], forbid=True, by="ada", why="a letter")
     done = copy_topic(world.services, replica)
     assert (done.messages, done.erased, done.copied) == (2, 1, {0: 2})
     assert [(m.key, m.origin_offset) for m in stored(world, replica)] == [(b"a", 0), (b"b", 2)]

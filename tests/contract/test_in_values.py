@@ -36,7 +36,7 @@ def make(world: World, **settings: Value) -> tuple[World, TopicName]:
 
 
 def erase(world: World, name: TopicName) -> None:
-    request = ask(world.services, KEY, topics=[name], forbid=False, by="ada", why="a letter of 3 May")
+    request = ask(world.services, [KEY], topics=[name], forbid=False, by="ada", why="a letter of 3 May")
     (found,) = carry_out(world.services, request.request_id, approver=lambda _plan, _report: YES)
     assert found.is_done, found.reason()
 
@@ -53,8 +53,8 @@ def put(
     world.writer.append(name, new, policy_of(world.services, name))
 
 
-def searched(world: World, name: TopicName, key: bytes = KEY) -> TopicValues:
-    (found,) = find_in_values(world.services, key, [name]).topics
+def searched(world: World, name: TopicName, *keys: bytes) -> TopicValues:
+    (found,) = find_in_values(world.services, keys or (KEY,), [name]).topics
     assert found.error == ""
     return found
 
@@ -77,6 +77,14 @@ def test_every_form_of_the_key_is_found_in_values_and_headers(make_world: MakeWo
     erase(world, name)
     assert places(searched(world, name)) == [("log", 0, "1,3-5", 4, 4), ("log", 1, "0", 1, 1)], "an erasure is of a key, not of values"
     assert places(searched(world, name, b"found nowhere")) == []
+
+
+@EVERY
+def test_several_keys_are_searched_together_and_a_message_of_one_is_not_named_for_another(make_world: MakeWorld) -> None:
+    world, name = make(make_world({}))
+    put(world, name, b"none", b"of " + KEY, b"of the other", b"17 and the other", b"170")
+    put(world, name, b"of the other", key=KEY)
+    assert places(searched(world, name, KEY, b"the other", b"17")) == [("log", 0, "1-3", 3, 3)]
 
 
 @EVERY

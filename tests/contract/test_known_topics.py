@@ -115,7 +115,7 @@ def test_one_that_another_program_dropped_is_missed_by_status_due_and_erasures(m
     assert told(world) == {str(here): (True, ""), str(gone): (False, "TopicMissing")}
     judged = {one.topic: code_of(one.error) for one in due(s, known(world), as_of=NOW) if one.error}
     assert judged == {gone: "TopicMissing"}
-    request = ask(s, KEY, topics=[], forbid=False, by="ada", why="a letter")
+    request = ask(s, [KEY], topics=[], forbid=False, by="ada", why="a letter")
     ended = {one.topic: one.is_done for one in carry_out(s, request.request_id, approver=yes) if one.topic in (here, gone)}
     assert ended == {here: True, gone: False}
     after = s.ledger.erasure(request.request_id)
@@ -127,7 +127,7 @@ def test_one_that_another_program_dropped_is_missed_by_status_due_and_erasures(m
 def test_one_that_cannot_be_read_hides_no_other_and_an_erasure_waits_for_it(make_world: MakeWorld) -> None:
     world, (away, here) = make(make_world, "away", "here")
     s = world.services
-    request = ask(s, KEY, topics=[away, here], forbid=False, by="ada", why="a letter")
+    request = ask(s, [KEY], topics=[away, here], forbid=False, by="ada", why="a letter")
     metadata = Stored.metadata(away)
     unmounted = metadata.take_away()
     assert told(world) == {str(away): (False, "TableUnreada"), str(here): (True, "")}
@@ -172,7 +172,7 @@ def test_an_erasure_goes_on_past_a_topic_of_which_a_data_file_is_lost(make_world
     world, (torn, whole) = make(make_world, "torn", "whole")
     (task,) = Tables().load(torn).scan().plan_files()
     Stored.of(torn, task.file.file_path).take_away()
-    request = ask(world.services, KEY, topics=[torn, whole], forbid=False, by="ada", why="a letter")
+    request = ask(world.services, [KEY], topics=[torn, whole], forbid=False, by="ada", why="a letter")
     found = {one.topic: one for one in carry_out(world.services, request.request_id, approver=yes)}
     assert (found[whole].is_done, code_of(found[torn].error)) == (True, "FileLost")
     assert "FileLost" in world.services.ledger.erasure(request.request_id).detail
@@ -223,7 +223,7 @@ def test_what_is_not_found_beside_a_topic_that_stands_is_not_the_topic(make_worl
 def test_the_receipt_of_one_that_another_program_dropped_does_not_hold(make_world: MakeWorld) -> None:
     """A catalog that drops a table may leave its files, and nobody looks into them."""
     world, (name,) = make(make_world, "dropped")
-    request = ask(world.services, KEY, topics=[name], forbid=False, by="ada", why="a letter")
+    request = ask(world.services, [KEY], topics=[name], forbid=False, by="ada", why="a letter")
     carry_out(world.services, request.request_id, approver=yes)
     assert verify(world.services, request.request_id) == []
     drop_unseen(world, name)

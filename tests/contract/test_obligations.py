@@ -74,7 +74,7 @@ def test_compaction_purge_and_an_erasure_that_nobody_runs_are_late(make_world: M
         "reclaim": ("idle", 0, None, []),
     }
     steps.run(world.services, name, as_of=Instant(NOW + 2 * DAY), work="compaction")
-    ask(world.services, b"k", topics=[name], forbid=False, by="ada", why="a letter")
+    ask(world.services, [b"k"], topics=[name], forbid=False, by="ada", why="a letter")
     world.set_now(Instant(NOW + 4 * DAY))
     assert told(world, name) == {
         "compaction": ("late", 0, None, []),

@@ -28,7 +28,7 @@ def _life(world: World) -> list[Plan]:
     append(world, name, 61, b"a", b"f")
     ids = [published(world, name, 70), published(world, name, 71, PurgeKey(key=b"c"))]
     ids += [published(world, name, 120), published(world, name, 121, UndoPlan(plan_id=ids[-1]))]
-    request = ask(s, b"f", topics=[name], forbid=False, by="ada", why="a letter")
+    request = ask(s, [b"f"], topics=[name], forbid=False, by="ada", why="a letter")
     ids.append(published(world, name, 130, EraseKey(request_id=request.request_id)))
     ids.append(published(world, name, 140, "topic_delete"))
     view = topic_of(world, cleanup_policy="compact")

@@ -90,7 +90,7 @@ def erasure(world: World) -> Deed:
 
     def do() -> object:
         world.set_now(Instant(9 * SECOND))
-        request = ask(world.services, b"a", topics=[name], forbid=False, by="ada", why="a letter").request_id
+        request = ask(world.services, [b"a"], topics=[name], forbid=False, by="ada", why="a letter").request_id
         return carry_out(world.services, request, approver=approved)
 
     return Deed(do, lambda: stored(world, name))

@@ -280,7 +280,7 @@ def test_an_erasure_is_not_done_while_a_deleted_topic_may_hold_the_key(make_worl
     s, name = world.services, topic_of(world)
     append(world, name, 1, b"secret-key", b"b")
     plan_id = deleted(world, name, 2)
-    request = ask(s, b"secret-key", topics=[], forbid=False, by="ada", why="asked for")
+    request = ask(s, [b"secret-key"], topics=[], forbid=False, by="ada", why="asked for")
     assert settle(s, request, []).state == "requested"
     assert plan_id[:12] in s.ledger.erasure(request.request_id).detail
     made = preview(s, name, as_of=Instant(0), work=UndoPlan(plan_id=plan_id))

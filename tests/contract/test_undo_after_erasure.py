@@ -24,7 +24,7 @@ from tests.undone import approved, published, run, stored, undone
 
 def erased(world: World, name: TopicName, at_s: int, key: bytes) -> None:
     world.set_now(Instant(at_s * SECOND))
-    request = ask(world.services, key, topics=[name], forbid=False, by="ada", why="a letter").request_id
+    request = ask(world.services, [key], topics=[name], forbid=False, by="ada", why="a letter").request_id
     (found,) = carry_out(world.services, request, approver=approved)
     assert found.error is None, found.reason()
 

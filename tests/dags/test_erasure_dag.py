@@ -80,7 +80,7 @@ def test_topics_of_a_request_are_the_runs(monkeypatch: pytest.MonkeyPatch) -> No
     lake = Lake(world=memory_world({}), capsys=None)  # type: ignore[arg-type]  # no command runs here
     one, two = lake.topic("one"), lake.topic("two")
     monkeypatch.setattr(tasks, "lake", lambda: lake.services)
-    request = ask(lake.services, KEY.encode(), topics=(), forbid=False, by="ada", why="a letter")
+    request = ask(lake.services, [KEY.encode()], topics=(), forbid=False, by="ada", why="a letter")
     found = tasks.requested_erasure(run="erasure/r", request_id=request.request_id[:8])
     assert (found["request_id"], found["topics"]) == (request.request_id, [str(one), str(two)])
     assert {entry.topic for entry in lake.services.ledger.run_entries("erasure/r")} == {one, two}
@@ -111,7 +111,7 @@ def asked(lake: Any, *names: str) -> str:
 
     for topic in map(lake.topic, names):
         lake.world.writer.append(topic, [NewMessage(append_time=NOW, key=KEY.encode(), value=b"v")], policy_of(lake.services, topic))
-    return ask(lake.services, KEY.encode(), topics=(), forbid=False, by="ada", why="a letter").request_id
+    return ask(lake.services, [KEY.encode()], topics=(), forbid=False, by="ada", why="a letter").request_id
 
 
 def questions_of(request_id: str) -> list[dict[str, Any]]:
@@ -156,7 +156,7 @@ def test_a_request_of_which_nothing_is_left_to_do_is_settled(lake: Any) -> None:
     from tests.worlds import NOW, SECOND
 
     s, name = lake.services, lake.topic("one")
-    request = ask(s, KEY.encode(), topics=[name], forbid=False, by="ada", why="a letter")
+    request = ask(s, [KEY.encode()], topics=[name], forbid=False, by="ada", why="a letter")
     deletion = delete_topic(s, name, by="ada", text="not needed")
     assert tasks.requested_erasure(run="erasure/r", request_id=request.request_id)["topics"] == [str(name)], "it could come back"
     later = Instant(NOW + 8 * 86_400 * SECOND)

@@ -23,7 +23,7 @@ from message_lifecycle.ledger import Ledger, migrate_ledger, open_ledger, restor
 from message_lifecycle.ledger.backup import BackupWriter
 from message_lifecycle.ledger.schema import SCHEMA_VERSION
 from message_lifecycle.model.document import OwnChanges, OwnSettings, Synced
-from message_lifecycle.model.erasure import KeyDigest
+from message_lifecycle.model.erasure import KeyDigest, KeyDigests
 from message_lifecycle.model.errors import InvalidSetting, LifecycleError, OpenPlan, TopicBusy, code_of
 from message_lifecycle.model.outcome import SourceFile
 from tests.errors import raises
@@ -303,7 +303,9 @@ def test_of_requests_at_once_that_have_seen_the_same_row_one_replaces_it(ledger:
 
 
 def test_topics_that_are_erased_at_once_are_all_in_the_receipt(ledger: Ledger) -> None:
-    ledger.add_erasure("e1", KeyDigest(digest="d", secret="s", mark="abc"), topics=(), forbid=False, requested_by="ada", why="a letter")
+    ledger.add_erasure(
+        "e1", KeyDigests(secret="s", each=(KeyDigest(digest="d", mark="abc"),)), topics=(), forbid=False, requested_by="ada", why="a letter"
+    )
 
     def adding(topic: int) -> Callable[[str | None], str]:
         return lambda kept: json.dumps(sorted([*json.loads(kept or "[]"), topic]))

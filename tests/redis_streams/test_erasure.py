@@ -65,7 +65,7 @@ def filled(streams: Streams, number: int) -> Topic:
 
 
 def asked(topic: Topic) -> str:
-    return ask(topic.services, KEY, topics=[topic.name], forbid=False, by="ada", why="a letter").request_id
+    return ask(topic.services, [KEY], topics=[topic.name], forbid=False, by="ada", why="a letter").request_id
 
 
 def erase(s: Services, request_id: str) -> Erased:

@@ -108,7 +108,7 @@ class Topic(Landing):
 
     def ask(self) -> str:
         """Ask that key a be erased. Return the id of the request."""
-        return ask(self.secret_services, b"a", topics=[self.name], forbid=False, by="ada", why="a letter").request_id
+        return ask(self.secret_services, [b"a"], topics=[self.name], forbid=False, by="ada", why="a letter").request_id
 
     def published(self, work: str) -> str:
         """Publish a plan of an erasure of key a, or of this work, and do not verify it. Return the plan's id."""

@@ -178,7 +178,7 @@ def test_single_messages_are_found_by_a_job_that_names_it(world: World, lake: Re
 def test_a_key_is_looked_for_by_a_job_that_names_it(world: World, lake: RestLake) -> None:
     name = topic_of(world)
     append(world, name, 1, b"a", b"b")
-    request = ask(world.services, b"a", topics=[name], forbid=False, by="ada", why="a letter")
+    request = ask(world.services, [b"a"], topics=[name], forbid=False, by="ada", why="a letter")
     (found,) = carry_out(world.services, request.request_id, approver=lambda _plan, _report: (True, "ada", "as asked"))
     assert found.is_done, found.reason()
     assert [m.key for m in world.services.reader.messages(name)] == [b"b"]

@@ -85,7 +85,7 @@ def test_each_operation_has_a_job_that_names_it(stream: str, tmp_path: Path, mon
     s.documents.add(documents, typed("one", 1, 12), ledger=s.ledger.next_identity(documents))
     synced = Synced(document="one", client="a", server_seq=8, at=Instant(1))
     assert s.ledger.replace_synced(documents, "one", "a", seen=None, to=synced)
-    s.ledger.add_erasure("request", s.key_secret(True).digest(b"k1"), topics=[erased], forbid=False, requested_by="tester", why="test")
+    s.ledger.add_erasure("request", s.key_secret(True).digests([b"k1"]), topics=[erased], forbid=False, requested_by="tester", why="test")
 
     works = [(str(view), "compaction"), (str(ttl), "message_cleaner"), (str(documents), "snapshot_with_purge"), (str(erased), "request")]
     (tmp_path / "program.py").write_text(PROGRAM.format(works=works, topic=str(taken), folder=str(tmp_path / "files")))

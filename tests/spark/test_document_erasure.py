@@ -56,8 +56,8 @@ class Topic(Documents):
 
     def request(self) -> str:
         request_id = token_hex(8)
-        digest = self.s.key_secret(True).digest(self.gone.encode())
-        self.s.ledger.add_erasure(request_id, digest, topics=[self.name], forbid=False, requested_by="tester", why="test")
+        digests = self.s.key_secret(True).digests([self.gone.encode()])
+        self.s.ledger.add_erasure(request_id, digests, topics=[self.name], forbid=False, requested_by="tester", why="test")
         return request_id
 
     def erase(self, request_id: str | None = None) -> Outcome:

@@ -52,8 +52,8 @@ class Topic(Documents):
         self.purge_id = purge.plan_id
         assert self.rows_with(GONE)
         self.request_id = token_hex(8)
-        digest = self.s.key_secret(True).digest(GONE.encode())
-        self.s.ledger.add_erasure(self.request_id, digest, topics=[self.name], forbid=False, requested_by="tester", why="test")
+        digests = self.s.key_secret(True).digests([GONE.encode()])
+        self.s.ledger.add_erasure(self.request_id, digests, topics=[self.name], forbid=False, requested_by="tester", why="test")
 
     def start(self, last_step: str) -> Run:
         return start_dying(self.name, AS_OF, last_step, "erasure", self.request_id, ledger_url=self.ledger_url)

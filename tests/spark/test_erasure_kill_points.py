@@ -60,8 +60,8 @@ class Topic:
         steps.run(self.s, self.name, as_of=AS_OF, approver=lambda _plan, _report: (True, "tester", "yes"), work="compaction")
         self.writer.foreign_delete(self.name, [(0, 0)])
         self.request_id = token_hex(8)
-        digest = self.s.key_secret(True).digest(self.key)
-        self.s.ledger.add_erasure(self.request_id, digest, topics=[self.name], forbid=False, requested_by="tester", why="test")
+        digests = self.s.key_secret(True).digests([self.key])
+        self.s.ledger.add_erasure(self.request_id, digests, topics=[self.name], forbid=False, requested_by="tester", why="test")
 
     def append(self, *keys: bytes) -> None:
         messages = [NewMessage(append_time=Instant(10 * SECOND), key=key, value=b"v") for key in keys]

@@ -40,7 +40,7 @@ def landing(lake: Lake, tmp_path: Path) -> Landing:
 
 
 def forbid(landing: Landing, *topics: TopicName, secret: KeySecret = SECRET) -> None:
-    landing.ledger.add_erasure("e1", secret.digest(KEY.encode()), topics=topics, forbid=True, requested_by="ada", why="a letter")
+    landing.ledger.add_erasure("e1", secret.digests([KEY.encode()]), topics=topics, forbid=True, requested_by="ada", why="a letter")
 
 
 def services(landing: Landing) -> Services:
@@ -103,7 +103,7 @@ def test_a_file_that_comes_once_more_does_not_bring_an_erased_key_back(landing: 
     assert landing.take(topic, folder).rows == 4
     assert places_of(topic, key) == {"log", "quarantine"}
     s = services(landing)
-    request = ask(s, key.encode(), topics=[topic], forbid=True, by="ada", why="a letter")
+    request = ask(s, [key.encode()], topics=[topic], forbid=True, by="ada", why="a letter")
     (done,) = carry_out(s, request.request_id, approver=grant)
     assert done.outcome is not None
     assert (done.outcome.name, done.outcome.removed) == ("published", (("erased", 1),))
@@ -125,7 +125,7 @@ def test_a_batch_that_died_before_the_erasure_is_ended_first_and_without_the_key
     died = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert died.returncode == -signal.SIGKILL, died.stderr[-2000:]
     s = services(landing)
-    request = ask(s, key.encode(), topics=[topic], forbid=True, by="ada", why="a letter")
+    request = ask(s, [key.encode()], topics=[topic], forbid=True, by="ada", why="a letter")
     before = landing.messages(topic)
     (held_up,) = carry_out(s, request.request_id, approver=grant)
     # Files that no snapshot names are a writer's, until the batch is ended.

@@ -184,7 +184,7 @@ def test_after_main_was_rolled_back_to_what_was_staged_it_comes_back(lake: Lake,
         run(s, name, UndoPlan(plan_id=plan_id))
     witness.repair(s, name, by="ada", text="what was staged may stay", accept_rollback=True)
     if erased:
-        gone = s.ledger.add_erasure("r", s.key_secret(True).digest(b"k2"), topics=[name], forbid=False, requested_by="ada", why="asked")
+        gone = s.ledger.add_erasure("r", s.key_secret(True).digests([b"k2"]), topics=[name], forbid=False, requested_by="ada", why="asked")
         assert run(s, name, EraseKey(request_id=gone.request_id)).name == "published"
     come_back = [message for message in was if not erased or message.key != b"k2"]
     assert back(s, name, plan_id).restored == len(come_back) - 1

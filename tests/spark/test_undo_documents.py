@@ -221,7 +221,7 @@ def test_after_an_erasure_the_others_come_back_and_the_erased_is_in_no_byte(lake
     topic.made()
     request_id = token_hex(8)
     topic.s.ledger.add_erasure(
-        request_id, secret.digest(gone.encode()), topics=[topic.name], forbid=False, requested_by="tester", why="test"
+        request_id, secret.digests([gone.encode()]), topics=[topic.name], forbid=False, requested_by="tester", why="test"
     )
     assert topic.work(EraseKey(request_id=request_id)).name == "published"
     assert {undo_ref(plan_id) for plan_id in topic.ids} | {"main"} == topic.branches()

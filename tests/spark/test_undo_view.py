@@ -154,7 +154,7 @@ def test_a_window_that_was_lengthened_is_the_view_s_too(whose: str) -> None:
         world = replace(world, services=replace(world.services, server={"undo_window": 1000}))
     plan_id = published(world, name, now_s, PurgeKey(key=b"a"))
     world.set_now(Instant((now_s + 100) * SECOND))
-    request = ask(world.services, b"z", topics=[name], forbid=False, by="ada", why="a letter").request_id
+    request = ask(world.services, [b"z"], topics=[name], forbid=False, by="ada", why="a letter").request_id
     (found,) = carry_out(world.services, request, approver=approved)
     assert found.error is None, found.reason()
     undone(world, name, now_s + 101, plan_id)
@@ -172,7 +172,7 @@ def test_an_outcome_that_came_late_keeps_the_undo_open_through_an_erasure() -> N
     rows = view(world, name)
     plan_id = published(world, name, late_s, PurgeKey(key=b"a"))
     world.set_now(Instant((late_s + 50) * SECOND))
-    request = ask(world.services, b"z", topics=[name], forbid=False, by="ada", why="a letter").request_id
+    request = ask(world.services, [b"z"], topics=[name], forbid=False, by="ada", why="a letter").request_id
     (found,) = carry_out(world.services, request, approver=approved)
     assert found.error is None, found.reason()
     undone(world, name, late_s + 60, plan_id)

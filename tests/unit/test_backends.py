@@ -238,7 +238,7 @@ def test_an_erasure_of_all_topics_is_not_done_while_a_backend_holds_one_that_is_
         return ConfiguredBackend(name="audit", kind="json_file", place=Folder(root=tmp_path), topics=topics)
 
     def state(s: Services, *topics: TopicName) -> tuple[str, str]:
-        request = ask(s, key, topics=topics, forbid=False, by="ada", why="a letter")
+        request = ask(s, [key], topics=topics, forbid=False, by="ada", why="a letter")
         carry_out(s, request.request_id, approver=lambda _plan, _report: (True, "ada", "a letter"))
         found = s.ledger.erasure(request.request_id)
         return found.state, found.detail

@@ -120,7 +120,7 @@ def test_what_is_copied_while_its_origin_waits_is_found_in_the_copy(lake: Lake) 
     origin = lake.topic("shop/orders")
     replica = lake.topic("archive/orders", role="source", origin="shop/orders")
     append(lake, origin, KEY.encode(), b"other")
-    request = ask(lake.services, KEY.encode(), topics=(), forbid=False, by="ada", why="a letter")
+    request = ask(lake.services, [KEY.encode()], topics=(), forbid=False, by="ada", why="a letter")
 
     def copying(_plan: object, _report: object) -> tuple[bool, str, str]:
         copy_topic(lake.services, replica)
@@ -191,7 +191,10 @@ def refused(told: Told) -> str:
     [
         (b"", (), "UnusableKey"),
         (b"\n", (), "UnusableKey"),
-        (b"one\ntwo\n", (), "UnusableKey"),
+        (b"one\n\ntwo\n", (), "UnusableKey"),
+        (b"one\ntwo\n\n", (), "UnusableKey"),
+        (b"one\ntwo\r\n", (), "UnusableKey"),
+        (b"".join(b"%d\n" % number for number in range(1_001)), (), "TooManyKeys"),
         (b"not base64!", ("--base64",), "UnusableKey"),
         (b"x" * ((1 << 20) + 1), (), "UnusableKey"),
         (b"customer-17", ("--topic", "nowhere"), "UnknownTopic"),
@@ -254,6 +257,55 @@ def test_a_line_with_a_carriage_return_at_its_end_is_refused_and_not_looked_for(
     assert not lake.services.ledger.erasures()
 
 
+def test_each_line_is_a_key_of_one_request_and_counts_once(lake: Lake, give: Any, caplog: pytest.LogCaptureFixture) -> None:
+    topic = lake.topic("one")
+    append(lake, topic, KEY.encode(), b"a", b"b\n", b"", b"c")
+    lines = [base64.b64encode(key) for key in (KEY.encode(), b"b\n", b"", KEY.encode())]
+    give(b"\n".join(lines))
+    told = lake.say("erase", *WORD, "--base64", "--empty-key", "--forbid", "-o", "json")
+    assert told.status == 0, told.err
+    assert keys(lake, topic) == [b"a", b"c"]
+    assert (told.document["state"], len(told.document["digests"])) == ("erased", 3)
+    request_id = told.document["request_id"]
+    shown = [" ".join(line.split()) for line in lake.say("erase", "show", request_id).out.splitlines()]
+    assert "keys 3, forbidden: new messages with them are rejected" in shown
+    assert any(" 3 forbidden " in f"{' '.join(line.split())} " for line in lake.say("erase", "list").out.splitlines())
+    receipt = lake.say("receipt", "show", request_id).out
+    assert all(f"key digest {number}" in receipt for number in (1, 2, 3))
+    said = [told.out, told.err, receipt, caplog.text, ledger_text(lake)]
+    assert not any(one in text for one in spelled(KEY) for text in said)
+
+
+def test_a_line_that_is_no_key_is_named_by_its_number(lake: Lake, give: Any) -> None:
+    give(KEY.encode() + b"\n\nother\n")
+    told = lake.say("erase", *WORD)
+    assert "line 2 is empty" in told.err
+    assert KEY not in told.err
+
+
+def test_a_receipt_proves_each_key_of_its_request_alone(lake: Lake, give: Any) -> None:
+    topic = lake.topic("one")
+    append(lake, topic, KEY.encode(), b"other")
+    give(KEY.encode() + b"\nother\nnowhere\n")
+    request_id = lake.say("erase", *WORD, "--output", "json").document["request_id"]
+    append(lake, topic, b"other")
+
+    def verified(*arguments: str, key: bytes = b"") -> bool:
+        give(key)
+        told = lake.say("receipt", "verify", request_id, *arguments, "--output", "json")
+        assert told.status == (0 if told.document["holds"] else 1), told.err
+        return bool(told.document["holds"])
+
+    assert not verified(), "a message of one key came again"
+    assert verified("--key-stdin", key=KEY.encode() + b"\n")
+    assert verified("--key-stdin", "--base64", key=base64.b64encode(KEY.encode()))
+    assert verified("--key-stdin", key=b"nowhere")
+    assert not verified("--key-stdin", key=b"other")
+    assert not verified("--key-stdin", key=b"another"), "the request did not name it"
+    give(b"other\nnowhere\n")
+    assert refused(lake.say("receipt", "verify", request_id, "--key-stdin", "--output", "json")) == "UnusableKey"
+
+
 def test_on_a_terminal_it_is_asked_for_without_echo(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     topic = lake.topic("one")
     append(lake, topic, KEY.encode())
@@ -281,7 +333,7 @@ def test_a_receipt_reads_as_a_person_reads_it_and_its_json_is_what_is_kept(lake:
     shown = lake.say("receipt", "show", request["request_id"][:8])
     words = [" ".join(line.split()) for line in shown.out.splitlines()]
     assert (shown.status, "\\n" in shown.out, str(NOW) in shown.out) == (0, False, False)
-    assert words[:2] == [f"Receipt of erasure request {request['request_id']}", f"key digest {request['digest']}"]
+    assert words[:2] == [f"Receipt of erasure request {request['request_id']}", f"key digest {request['digests'][0]}"]
     for line in ("shop/orders", "messages erased 1", *(f"{what} 2026-11-21T12:00:00Z" for what in ("hidden", "rewritten", "unreachable"))):
         assert line in words
     told = lake.say("receipt", "show", request["request_id"], "--output", "json")
@@ -349,7 +401,7 @@ def test_a_key_inside_values_is_named_and_recorded_without_the_key(lake: Lake, g
     for words in (("erase", "show", request_id), ("receipt", "show", request_id)):
         assert lake.say(*words, "-o", "json").document["in_values"] == told.document["in_values"]
         said = " ".join(lake.say(*words).out.split())
-        assert "The key inside other messages" in said
+        assert "Keys inside other messages" in said
         assert "default/one log 0 1 1 1" in said
     assert not any(form in text for form in spelled(KEY) for text in (told.out, told.err, caplog.text, ledger_text(lake)))
     give(KEY.encode() + b"\n")

@@ -91,7 +91,15 @@ def test_json_is_one_object_a_step(lake: Lake, tmp_path: Path) -> None:
         ({**HOLDS, "steps": [{"apend": []}]}, "steps[0].apend"),
         ({**HOLDS, "steps": [{"run": {"operation": "shred", "as_of": 1}}]}, "steps[0].run.operation"),
         ({**HOLDS, "steps": [{"run": {"as_of": 1}}]}, "steps[0].run.operation"),
-        ({**HOLDS, "steps": [{"run": {"operation": "erasure", "as_of": 1}}]}, "steps[0].run.key"),
+        *(
+            ({**HOLDS, "steps": [{"run": {"operation": "erasure", "as_of": 1, **given}}]}, place)
+            for given, place in (
+                ({}, "Allowed: either `key`, or `keys`"),
+                ({"key": "a", "keys": ["b"]}, "Allowed: either `key`, or `keys`"),
+                ({"keys": []}, "Allowed: either `key`, or `keys`"),
+                ({"keys": ["a", None]}, "steps[0].run.keys[1]"),
+            )
+        ),
         ({**HOLDS, "steps": [{"run": {"operation": "compaction", "as_of": 1, "step": 0}}]}, "steps[0].run.step"),
         ({**HOLDS, "steps": [{"append": [], "seal": {}}]}, "steps[0]"),
         ({**HOLDS, "steps": [{"append": [{"append_time": "noon"}]}]}, "steps[0].append[0].append_time"),

@@ -17,7 +17,7 @@ from message_lifecycle.app.operations import registry
 from message_lifecycle.app.operations.reclaim import end_lost, lost
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.ledger import migrate_ledger
-from message_lifecycle.model.erasure import ErasureRequest, KeyDigest
+from message_lifecycle.model.erasure import ErasureRequest, KeyDigest, KeyDigests
 from message_lifecycle.model.errors import UnsafePath
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.stores.iceberg.deleted_reclaim import IcebergDeletedReclaimer, words
@@ -36,7 +36,7 @@ AFTER_COMMIT = ["after_commit", "while_deleting", "after_delete"]
 STEPS = ["before_commit", "inside_commit", "inside_commit 2", *AFTER_COMMIT]
 EVERYWHERE = ErasureRequest(
     request_id="r",
-    key=KeyDigest(digest="d", secret="s", mark="abc"),
+    keys=KeyDigests(secret="s", each=(KeyDigest(digest="d", mark="abc"),)),
     topics=(),
     forbid=False,
     requested_by="ada",

@@ -14,7 +14,7 @@ from message_lifecycle.app.erasures import settle, unreached
 from message_lifecycle.app.operations import registry
 from message_lifecycle.app.operations.registry import preview
 from message_lifecycle.app.requests import deleted_topics
-from message_lifecycle.model.erasure import KeyDigest
+from message_lifecycle.model.erasure import KeyDigest, KeyDigests
 from message_lifecycle.model.errors import NothingDeleted, PlanConflict, UnsafePath
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import GateReport
@@ -296,8 +296,8 @@ def test_an_erasure_does_not_pass_over_what_is_left_of_a_topic_whose_log_somebod
     log, view = (place_of(str(past.made[kind].metadata.table_uuid)) for kind in ("", COMPACTED))
     past.catalog.drop_table(log)
     assert deleted_topics(past.services) == []
-    key = KeyDigest(digest="d", secret="s", mark="abc")
-    request = past.ledger.add_erasure("r", key, topics=[], forbid=False, requested_by="ada", why="asked")
+    keys = KeyDigests(secret="s", each=(KeyDigest(digest="d", mark="abc"),))
+    request = past.ledger.add_erasure("r", keys, topics=[], forbid=False, requested_by="ada", why="asked")
     settled = settle(past.services, request, [])
     assert settled.state == "requested"
     assert (short(plan_id) in settled.detail, ".".join(view) in settled.detail) == (True, True)

@@ -28,7 +28,7 @@ SHARE = Resources(spill_folder="/unused")
 
 
 def looks(engine: Callable[[], Any] | None, key: bytes = KEY) -> Looks:
-    rows_of = RowsWithKey(KeyMatch.of(SECRET, [SECRET.digest(key)]))
+    rows_of = RowsWithKey(KeyMatch.of(SECRET, [SECRET.digests([key])]))
     return Looks(io=LakeFileIO(), store=HERE, kind="log", rows_of=rows_of, engine=engine)
 
 

@@ -178,7 +178,7 @@ def test_a_defect_that_one_topic_meets_is_logged_with_its_trace_and_hides_no_oth
     assert answers[GOOD].error is None
     assert answers[BAD].error is not None
     assert answers[BAD].error.code == "InternalError"
-    request = ask(s, b"customer 17", topics=[], forbid=False, by="ada", why="a letter").request_id
+    request = ask(s, [b"customer 17"], topics=[], forbid=False, by="ada", why="a letter").request_id
     ended = {one.topic: one.is_done for one in carry_out(s, request, approver=lambda *_: (True, "ada", "a letter"))}
     assert ended == {BAD: False, GOOD: True}
     assert s.ledger.erasure(request).state == "requested"

@@ -29,7 +29,7 @@ def run(s: Services) -> object:
 
 
 def forbid(s: Services) -> str:
-    return ask(s, b"key", topics=[TOPIC], forbid=True, by="ada", why="a letter").request_id
+    return ask(s, [b"key"], topics=[TOPIC], forbid=True, by="ada", why="a letter").request_id
 
 
 DEEDS: dict[str, Callable[[Services], object]] = {

@@ -13,7 +13,7 @@ from message_lifecycle.ledger import Ledger, migrate_ledger, open_ledger, restor
 from message_lifecycle.ledger.database import Database
 from message_lifecycle.ledger.schema import SCHEMA_VERSION
 from message_lifecycle.model.document import Synced
-from message_lifecycle.model.erasure import KeyDigest
+from message_lifecycle.model.erasure import KeyDigest, KeyDigests
 from message_lifecycle.model.facts import LogWitness
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.outcome import DueState, SourceFile
@@ -53,7 +53,9 @@ def fill(ledger: Ledger) -> None:
     ledger.begin_batch(TOPIC, "b0", [SourceFile(path="refused", size_bytes=1, sha256="x")])
     ledger.finish_batch("b0", snapshot_id=None, rows=0, quarantined=2, refused={"refused": 2})
     ledger.begin_batch(TOPIC, "b1", [SourceFile(path="a", size_bytes=1, sha256="x")])
-    ledger.add_erasure("e1", KeyDigest(digest="ab", secret="s", mark="abc"), topics=[TOPIC], forbid=True, requested_by="ada", why="law")
+    ledger.add_erasure(
+        "e1", KeyDigests(secret="s", each=(KeyDigest(digest="ab", mark="abc"),)), topics=[TOPIC], forbid=True, requested_by="ada", why="law"
+    )
     ledger.allow_again("e1", by="bob", why="mistaken")
     ledger.keep_receipt("e1", lambda _: "{}")
     ledger.accept(OTHER, ("other", 3))

@@ -5,23 +5,23 @@ from __future__ import annotations
 import pytest
 
 from message_lifecycle.ledger import Ledger
-from message_lifecycle.model.erasure import ErasureRequest, KeyDigest, Lifted
+from message_lifecycle.model.erasure import ErasureRequest, KeyDigest, KeyDigests, Lifted
 from message_lifecycle.model.names import TopicName
 from tests.errors import raises
 from tests.ledgers import AS_OF, OTHER, TOPIC
 
-KEY = KeyDigest(digest="ab" * 32, secret="f" * 16, mark="abc")
+KEYS = KeyDigests(secret="f" * 16, each=(KeyDigest(digest="ab" * 32, mark="abc"), KeyDigest(digest="cd" * 32, mark="def")))
 
 
 def ask(ledger: Ledger, name: str = "e1", *, topics: tuple[TopicName, ...] = (), forbid: bool = True) -> ErasureRequest:
-    return ledger.add_erasure(name, KEY, topics=topics, forbid=forbid, requested_by=" ada ", why=" a letter of 3 May ")
+    return ledger.add_erasure(name, KEYS, topics=topics, forbid=forbid, requested_by=" ada ", why=" a letter of 3 May ")
 
 
 def test_a_request_is_kept_as_it_was_made(ledger: Ledger) -> None:
     made = ask(ledger, topics=(TOPIC, OTHER, TOPIC))
     assert made == ErasureRequest(
         request_id="e1",
-        key=KEY,
+        keys=KEYS,
         topics=(TOPIC, OTHER),
         forbid=True,
         requested_by="ada",
@@ -49,7 +49,7 @@ def test_requests_are_found_by_a_beginning_and_listed_newest_first(ledger: Ledge
 @pytest.mark.parametrize(("by", "why"), [(" ", "law"), ("ada", "\n")])
 def test_who_and_why_are_asked_for(ledger: Ledger, by: str, why: str) -> None:
     with raises("UnnamedPerson", "UnexplainedErasure"):
-        ledger.add_erasure("e1", KEY, topics=(), forbid=False, requested_by=by, why=why)
+        ledger.add_erasure("e1", KEYS, topics=(), forbid=False, requested_by=by, why=why)
     assert not ledger.erasures()
 
 

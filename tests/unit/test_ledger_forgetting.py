@@ -21,10 +21,7 @@ from tests.ledgers import AS_OF, OTHER, TOPIC, alter, place, plan_of
 
 GONE = "über.den-\u05e9\u05b8\u05dc\u05d5\u05dd_1"
 WORD = "erased:0123"
-
-
-def is_gone(name: bytes) -> bool:
-    return name == GONE.encode()
+SUBSTITUTE = {GONE.encode(): WORD}.get
 
 
 def plan() -> Plan:
@@ -94,7 +91,7 @@ def rows_with(ledger: Ledger) -> list[str]:
 
 
 def test_no_row_of_the_topic_tells_the_name(full: Ledger) -> None:
-    full.forget_document(TOPIC, is_gone, word=WORD)
+    full.forget_documents(TOPIC, SUBSTITUTE)
     # Of the other topic, and of the user who is called so.
     assert sorted(rows_with(full)) == sorted(
         ["lifecycle_synced_seqs", "lifecycle_document_owners", *["lifecycle_document_settings"] * 2, "lifecycle_document_settings"]
@@ -110,7 +107,7 @@ def test_no_row_of_the_topic_tells_the_name(full: Ledger) -> None:
 
 
 def test_what_was_recorded_is_read_under_its_id_with_the_word_in_the_names_place(full: Ledger) -> None:
-    full.forget_document(TOPIC, is_gone, word=WORD)
+    full.forget_documents(TOPIC, SUBSTITUTE)
     record = full.record(plan().plan_id)
     assert record.plan.plan_id == plan().plan_id
     assert [action.document for action in record.plan.on_snapshots.documents] == [WORD, "kept"]
@@ -130,22 +127,22 @@ def test_what_was_recorded_is_read_under_its_id_with_the_word_in_the_names_place
 
 
 def test_again_it_changes_nothing(full: Ledger) -> None:
-    full.forget_document(TOPIC, is_gone, word=WORD)
+    full.forget_documents(TOPIC, SUBSTITUTE)
     first = full.record(plan().plan_id)
-    full.forget_document(TOPIC, is_gone, word="erased:another")
+    full.forget_documents(TOPIC, {GONE.encode(): "erased:another"}.get)
     assert full.record(plan().plan_id) == first
 
 
 def test_a_plan_without_the_name_keeps_its_text(ledger: Ledger) -> None:
     other = replace(plan(), changes=named(*plan().on_snapshots.documents[1:]), held=(), warnings=(), asks=())
     ledger.add_plan(other)
-    ledger.forget_document(TOPIC, is_gone, word=WORD)
+    ledger.forget_documents(TOPIC, SUBSTITUTE)
     with ledger._database.reading() as connection:
         assert connection.execute(text("select document, text_id from lifecycle_plan_documents")).all() == [(other.to_json(), None)]
 
 
 def test_a_text_that_was_changed_after_the_name_went_is_corrupt(full: Ledger) -> None:
-    full.forget_document(TOPIC, is_gone, word=WORD)
+    full.forget_documents(TOPIC, SUBSTITUTE)
     with full._database.writing() as connection:
         told = connection.execute(text("select document from lifecycle_plan_documents")).scalar_one()
         connection.execute(update(tables.plan_documents).values(document=told.replace('"seq":9', '"seq":8')))

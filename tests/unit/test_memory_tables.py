@@ -82,7 +82,7 @@ def test_an_erasure_that_the_ledger_does_not_answer_has_erased_nothing(monkeypat
     s, key = world.services, b"customer 17 of the north"
     create_topic(s, NAME, partitions=1, settings={})
     world.writer.append(NAME, [NewMessage(append_time=Instant(1), key=key, value=b"v")], Policy.of_values(()))
-    request = ask(s, key, topics=[NAME], forbid=False, by="ada", why="a letter")
+    request = ask(s, [key], topics=[NAME], forbid=False, by="ada", why="a letter")
     before, ledger = versions(s.stores.log), s.topics.describe(NAME).ledger  # type: ignore[arg-type]  # the memory store
 
     def away(_: TopicName) -> tuple[str, int]:

@@ -139,7 +139,7 @@ def test_one_log_that_is_away_is_missing_and_an_erasure_waits_for_it(place: Plac
     assert {one.topic: code_of(one.error) for one in due(s, [GONE, HERE], as_of=s.ledger.now(), work="retention") if one.error} == {
         GONE: "TopicMissing"
     }
-    request = ask(s, KEY, topics=[], forbid=False, by="ada", why="a letter").request_id
+    request = ask(s, [KEY], topics=[], forbid=False, by="ada", why="a letter").request_id
     assert {one.topic: one.is_done for one in carry_out(s, request, approver=yes)} == {GONE: False, HERE: True}
     kept = s.ledger.erasure(request)
     assert (kept.state, "web/gone: TopicMissing" in kept.detail) == ("requested", True)
@@ -167,7 +167,7 @@ def test_a_place_that_is_away_gets_no_topic_and_every_log_in_it_is_missing(place
         str(NEW): "BackendUnavailable",
     }
     assert "web/gone, web/here" in found[str(NEW)]
-    request = ask(s, KEY, topics=[], forbid=False, by="ada", why="a letter").request_id
+    request = ask(s, [KEY], topics=[], forbid=False, by="ada", why="a letter").request_id
     assert not any(one.is_done for one in carry_out(s, request, approver=yes))
     put_back()
     s = place.services(GONE, HERE, NEW)

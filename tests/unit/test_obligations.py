@@ -209,12 +209,12 @@ def markers_owed(lake: Lake) -> None:
 
 def erasure_never_ran(lake: Lake) -> None:
     lake.topic(NAME)
-    ask(lake.services, b"customer-17", topics=(), forbid=False, by="ada", why="a letter")
+    ask(lake.services, [b"customer-17"], topics=(), forbid=False, by="ada", why="a letter")
     later(lake, 2)
 
 
 def erasure_of_one_topic(lake: Lake) -> None:
-    ask(lake.services, b"customer-17", topics=(lake.topic(NAME),), forbid=True, by="ada", why="a letter")
+    ask(lake.services, [b"customer-17"], topics=(lake.topic(NAME),), forbid=True, by="ada", why="a letter")
     later(lake, 2)
 
 
@@ -501,7 +501,7 @@ def test_looks_begin_anew_with_a_topic_that_takes_the_name_of_one_that_went(lake
 def test_an_erasure_is_obliged_until_it_is_done_here(lake: Lake) -> None:
     topic = lake.topic(NAME)
     write(lake, topic, "customer-17")
-    request = ask(lake.services, b"customer-17", topics=(), forbid=False, by="ada", why="a letter")
+    request = ask(lake.services, [b"customer-17"], topics=(), forbid=False, by="ada", why="a letter")
     assert (told(lake).status, obliged(lake, "erasure")["state"]) == (0, "due")
     carry_out(lake.services, request.request_id, approver=lambda _plan, _report: (True, "ada", "meant"))
     assert all(one["kind"] != "erasure" for one in told(lake).document[0]["obligations"])
@@ -598,7 +598,7 @@ def test_a_look_while_the_cleaner_is_disabled_settles_nothing(capsys: pytest.Cap
 
 def test_an_erasure_that_is_not_done_elsewhere_is_told_where_it_is_done(lake: Lake) -> None:
     topic = lake.topic(NAME)
-    request = ask(lake.services, b"customer-17", topics=(), forbid=False, by="ada", why="a letter")
+    request = ask(lake.services, [b"customer-17"], topics=(), forbid=False, by="ada", why="a letter")
     carry_out(lake.services, request.request_id, approver=lambda _plan, _report: (True, "ada", "meant"))
     lake.services.ledger.set_erasure_state(request.request_id, "requested", detail="shop/old: deleted, not looked into")
     assert told(lake).status == 0
@@ -644,7 +644,7 @@ def test_old_data_in_a_new_topic_is_due_and_not_yet_late(lake: Lake) -> None:
 
 
 def test_an_erasure_asked_before_the_topic_was_made_is_late_by_the_topics_time(lake: Lake) -> None:
-    ask(lake.services, b"customer-17", topics=(), forbid=True, by="ada", why="a letter")
+    ask(lake.services, [b"customer-17"], topics=(), forbid=True, by="ada", why="a letter")
     later(lake, 10)
     lake.topic(NAME)
     assert (told(lake).status, obliged(lake, "erasure")["due_since"]) == (0, "2026-12-01T12:00:00Z")

@@ -94,7 +94,7 @@ def test_a_card_states_the_space_of_its_topic(lake: Lake) -> None:
 
 def test_an_erasure_of_many_topics_is_one_line(lake: Lake) -> None:
     s = lake.services
-    request = ask(s, b"customer seventeen of the shop", topics=[], forbid=False, by="ada", why="a letter")
+    request = ask(s, [b"customer seventeen of the shop"], topics=[], forbid=False, by="ada", why="a letter")
     (line,) = erasure_lines(s)
     assert (line.state, line.of_topics, line.done, line.waiting) == ("requested", 5, 0, ())
     name = TopicName.parse("shop/a.fine")
@@ -110,7 +110,7 @@ def test_an_erasure_of_many_topics_is_one_line(lake: Lake) -> None:
 
 def test_a_line_names_a_plan_that_cannot_be_read(lake: Lake) -> None:
     s = lake.services
-    request = ask(s, b"key", topics=[], forbid=False, by="ada", why="a letter")
+    request = ask(s, [b"key"], topics=[], forbid=False, by="ada", why="a letter")
     name = TopicName.parse("shop/a.fine")
     plan_id = steps.run(s, name, as_of=s.ledger.now(), work=EraseKey(request_id=request.request_id)).plan_id
     assert plan_id is not None
@@ -129,13 +129,13 @@ def test_only_the_plans_of_erasures_are_read_and_none_without_a_request(lake: La
     assert s.ledger.waiting()
     monkeypatch.setattr(type(s.ledger), "record", lambda *_: pytest.fail("reads a whole plan"))
     assert erasure_lines(s) == []
-    ask(s, b"key-1", topics=[], forbid=False, by="ada", why="a letter")
+    ask(s, [b"key-1"], topics=[], forbid=False, by="ada", why="a letter")
     assert [line.waiting for line in erasure_lines(s)] == [()]
 
 
 def test_one_query_finds_the_results_of_all_topics_and_requests(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     s = lake.services
-    first, second = (ask(s, key, topics=[], forbid=False, by="ada", why="a letter") for key in (b"key-1", b"key-2"))
+    first, second = (ask(s, [key], topics=[], forbid=False, by="ada", why="a letter") for key in (b"key-1", b"key-2"))
     for request, names in ((first, ("a.fine", "c.overdue")), (second, ("a.fine",))):
         for name in names:
             steps.run(s, TopicName.parse(f"shop/{name}"), as_of=s.ledger.now(), work=EraseKey(request_id=request.request_id))

@@ -93,16 +93,16 @@ def test_an_undo_of_a_purge_shows_what_comes_back_of_each_document(lake: Lake) -
 @pytest.mark.parametrize("word", [False, True])
 def test_an_erasure_shows_where_the_key_was_and_nothing_of_it(lake: Lake, orders: TopicName, tmp_path: Path, word: bool) -> None:
     s = lake.services
-    request = ask(s, KEY, topics=[orders], forbid=False, by="ada", why="a letter")
+    request = ask(s, [KEY], topics=[orders], forbid=False, by="ada", why="a letter")
     outcome = run(s, orders, EraseKey(request_id=request.request_id), word=word)
     record = s.ledger.record(outcome.plan_id or "")
-    assert question_of(record) == "erase a key for good, with 2 of 4 messages?"
+    assert question_of(record) == "erase 1 key for good, with 2 of 4 messages?"
     text = approval_text(s, record)
     assert "removes 2 of 4 messages (50 %)" in text
-    assert ", with every row of one key in the topic's tables and their history, as of" in text
+    assert ", with every row of the key in the topic's tables and their history, as of" in text
     assert "* undo: not possible: " in text
     told = plan_page(s, outcome)
-    assert "2 rows of the key in all tables and their history" in told
+    assert "2 erased rows in all tables and their history" in told
     assert re.search(r"\d+ snapshots end, and time travel to them", told)
     assert "erase rows of the log 0 5-6 2 erased" in told
     assert "Removed files" not in told, "no file is named here: which are written again is told by table"

@@ -135,7 +135,7 @@ def test_a_document_that_is_erased_is_erased_here_too(lake: Lake, topic: str, do
     changes = [Change(document=document, server_seq=seq, client="a", at=NOW, payload=b"1") for seq in range(1, 11)]
     add_changes(lake.services, name, changes)
     assert document in kept(work="snapshot_with_purge")
-    lake.services.ledger.forget_document(name, lambda key: key == document.encode(), word="erased:0123")
+    lake.services.ledger.forget_documents(name, {document.encode(): "erased:0123"}.get)
     printed = str(tasks.preview_page(run=RUN)["printed"])
     assert document not in printed
     assert "erased:0123" in printed

@@ -169,7 +169,7 @@ def test_an_erasure_is_searched_again(log: Log) -> None:
     log.append(10)
     put_back = log.keep()
     log.append(1, key=KEY)
-    request = ask(log.world.services, KEY, topics=[NAME], forbid=False, by="ada", why="a letter").request_id
+    request = ask(log.world.services, [KEY], topics=[NAME], forbid=False, by="ada", why="a letter").request_id
     plan_id = log.judged(EraseKey(request_id=request))
     put_back()
     log.append(3, value=b"other")

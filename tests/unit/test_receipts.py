@@ -33,7 +33,7 @@ def test_a_deleted_topic_is_not_said_to_hold_unseen(capsys: pytest.CaptureFixtur
     lake = make_lake(capsys)
     s, name = lake.services, lake.topic("shop/orders")
     lake.world.writer.append(name, [NewMessage(append_time=NOW, key=KEY, value=b"v")], policy_of(s, name))
-    request = ask(s, KEY, topics=[name], forbid=False, by="ada", why="a letter")
+    request = ask(s, [KEY], topics=[name], forbid=False, by="ada", why="a letter")
     carry_out(s, request.request_id, approver=lambda *_: YES)
     assert receipts.verify(s, request.request_id) == []
     deletion = delete_topic(s, name, by="ada", text="not needed")
@@ -54,7 +54,7 @@ def test_a_view_that_was_dropped_keeps_nobody_from_looking_into_the_log(tmp_path
     required = Requirements(
         table_uuid=found[0].table_uuid, snapshot_id=found[0].snapshot_id, end_offsets=(), policy_hash=policy.hash, code_version="1"
     )
-    plan = erasure.plan(NAME, required, policy, ErasureOf(request_id="r", digest="d", secret="s"), found, as_of=PAST_NOW)
+    plan = erasure.plan(NAME, required, policy, ErasureOf(request_id="r", digests=("d",), secret="s"), found, as_of=PAST_NOW)
     assert [table.table for table in eraser.erased_tables(plan, lambda _key: False)] == ["view", "log"]
     past.catalog.drop_table((NAME.namespace, NAME.table(COMPACTED)))
     assert [table.table for table in eraser.erased_tables(plan, lambda _key: False)] == ["log"]

@@ -65,7 +65,7 @@ def over(world: World, kind: str, root: Path, disk: Disk) -> Services:
 
 
 def asked(world: World, key: bytes = KEY) -> str:
-    return ask(world.services, key, topics=[NAME], forbid=False, by="ada", why="a letter of 3 May").request_id
+    return ask(world.services, [key], topics=[NAME], forbid=False, by="ada", why="a letter of 3 May").request_id
 
 
 def erase(s: Services, request_id: str) -> None:

@@ -75,7 +75,7 @@ class Log:
     def work(self, name: str) -> Work:
         if name == "retention":
             return "retention"
-        asked = ask(self.world.services, KEY, topics=[NAME], forbid=False, by="ada", why="a letter of 3 May")
+        asked = ask(self.world.services, [KEY], topics=[NAME], forbid=False, by="ada", why="a letter of 3 May")
         return EraseKey(request_id=asked.request_id)
 
     def look(self) -> None:

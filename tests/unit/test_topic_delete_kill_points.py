@@ -15,7 +15,7 @@ from message_lifecycle.app.erasures import unreached
 from message_lifecycle.app.holds import place_hold
 from message_lifecycle.app.requests import deleted_topics
 from message_lifecycle.ledger import migrate_ledger
-from message_lifecycle.model.erasure import KeyDigest
+from message_lifecycle.model.erasure import KeyDigest, KeyDigests
 from message_lifecycle.model.errors import CommitUnknown, HeldByLegalHold, PlanConflict, UnknownTopic
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.request import DeleteTopic
@@ -159,8 +159,8 @@ def test_half_a_deletion_that_cannot_be_taken_back_yet_is_not_closed(tmp_path: P
 
 
 def _unreached(past: Past) -> str:
-    key = KeyDigest(digest="d", secret="s", mark="abc")
-    return " ".join(unreached(past.services, past.ledger.add_erasure("r", key, topics=[], forbid=False, requested_by="ada", why="asked")))
+    keys = KeyDigests(secret="s", each=(KeyDigest(digest="d", mark="abc"),))
+    return " ".join(unreached(past.services, past.ledger.add_erasure("r", keys, topics=[], forbid=False, requested_by="ada", why="asked")))
 
 
 @pytest.mark.parametrize("make", sample([view_table.create, document_tables.create], view_table.create), ids=["a view", "snapshots"])

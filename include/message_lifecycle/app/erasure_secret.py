@@ -1,4 +1,4 @@
-"""The place of the secret for keyed hashes, and the match that finds a request's key with it.
+"""The place of the secret for keyed hashes, and the match that finds a request's keys with it.
 
 On one machine, the secret is a file in the state folder (LIFECYCLE_HOME), and is created at its first use. On a cluster, it is the file
 that LIFECYCLE_ERASURE_SECRET_FILE names. Every process that ingests, copies or erases needs the same file, and no code here creates it.
@@ -61,14 +61,14 @@ def secret_for_request(s: Services) -> KeySecret:
     Raises:
         ErasureSecretMissing, ErasureSecretChanged: With another secret, forbidden keys would come in again.
     """
-    needed = [request.key for request in s.ledger.erasures() if needs_secret(request)]
+    needed = [request.keys for request in s.ledger.erasures() if needs_secret(request)]
     secret = s.key_secret(not needed)
     KeyMatch.of(secret, needed)
     return secret
 
 
 def needs_secret(request: ErasureRequest) -> bool:
-    """Return whether ingests must compare the request's digest, until a person lifts it.
+    """Return whether ingests must compare the request's digests, until a person lifts it.
 
     A request that only waits for its erasure does not count: with another secret, its erasure is refused by name, and never counts as done.
     """
@@ -77,10 +77,10 @@ def needs_secret(request: ErasureRequest) -> bool:
 
 def match_of(s: Services, requests: Iterable[ErasureRequest]) -> KeyMatch:
     """Finds the requests' keys again. Raises ErasureSecretMissing, ErasureSecretChanged."""
-    return KeyMatch.of(s.key_secret(False), (request.key for request in requests))
+    return KeyMatch.of(s.key_secret(False), (request.keys for request in requests))
 
 
 def forbidden_keys(ledger: Ledger, key_secret: Callable[[bool], KeySecret], topic: TopicName) -> KeyMatch | None:
     """Return a match for the keys that the topic must refuse. None if it refuses no key, which is the usual case: no secret is read then."""
     found = ledger.forbidden(topic)
-    return KeyMatch.of(key_secret(False), (request.key for request in found)) if found else None
+    return KeyMatch.of(key_secret(False), (request.keys for request in found)) if found else None

@@ -1,4 +1,4 @@
-"""Erasure requests: a person asks to erase a key everywhere. Only `ask` sees the key; the ledger and all other code use its keyed hash.
+"""Erasure requests: a person asks to erase keys everywhere. Only `ask` sees the keys; the ledger and all other code use their keyed hashes.
 
 A forbidden key is refused from the moment the request is recorded. Messages of running ingests still come in, and the erasure finds them.
 An erasure waits for running ingests before it searches, and is published only while no ingest runs.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from secrets import token_hex
 
@@ -45,35 +45,38 @@ _TELLING_BYTES = 4
 """A shorter key stands in many texts by chance, and is told by none."""
 
 
-def ask(s: Services, key: bytes, *, topics: Sequence[TopicName], forbid: bool, by: str, why: str) -> ErasureRequest:
+def ask(s: Services, keys: Collection[bytes], *, topics: Sequence[TopicName], forbid: bool, by: str, why: str) -> ErasureRequest:
     """Record the request.
 
     Args:
         s: The stores, the ledger and the settings.
-        key: The key to erase.
-        topics: Erase the key from these topics. Empty: every topic, with `forbid` also every future topic.
-        forbid: Also refuse new messages with the key.
+        keys: The keys to erase. A key that is given twice counts once.
+        topics: Erase the keys from these topics. Empty: every topic, with `forbid` also every future topic.
+        forbid: Also refuse new messages with one of the keys.
         by: The person who asks.
         why: The person's reason.
 
     Raises:
-        UnusableKey: `by` or `why` contains the key, and the ledger keeps both.
+        UnusableKey: No key is given. Or `by` or `why` contains a key, and the ledger keeps both.
+        TooManyKeys: One request cannot name so many keys.
         UnknownTopic, UnexplainedErasure, UnnamedPerson, MixedScripts: The request is incomplete or wrong.
-        ErasureSecretMissing, ErasureSecretChanged: The key cannot be hashed.
+        ErasureSecretMissing, ErasureSecretChanged: The keys cannot be hashed.
     """
+    if not keys:
+        raise unusable_key("none is given")
     for name in topics:
         s.topics.describe(name)
     by = person_of(by)
-    if tells(key, by) or tells(key, why):
+    if any(tells(key, by) or tells(key, why) for key in keys):
         raise unusable_key("the name or the text that is kept beside the request holds it")
-    digest = secret_for_request(s).digest(key)
+    digests = secret_for_request(s).digests(keys)
     if forbid:
         _record_ledger(s, topics)
-    return s.ledger.add_erasure(token_hex(16), digest, topics=topics, forbid=forbid, requested_by=by, why=why)
+    return s.ledger.add_erasure(token_hex(16), digests, topics=topics, forbid=forbid, requested_by=by, why=why)
 
 
 def allow_again(s: Services, request_id: str, *, by: str, why: str) -> ErasureRequest:
-    """Let the forbidden key come in again. Raises UnknownErasure, NothingForbidden, ClockSkewed."""
+    """Let the forbidden keys come in again. Raises UnknownErasure, NothingForbidden, ClockSkewed."""
     s.ledger.check_host_clock()
     lifted = s.ledger.allow_again(request_id, by=by, why=why)
     _record_ledger(s, lifted.topics)
@@ -81,7 +84,7 @@ def allow_again(s: Services, request_id: str, *, by: str, why: str) -> ErasureRe
 
 
 def _record_ledger(s: Services, topics: Sequence[TopicName]) -> None:
-    """Record the ledger's new number in the topics, so that an older backup of the ledger cannot let the key in (DEL-8).
+    """Record the ledger's new number in the topics, so that an older backup of the ledger cannot let a key in (DEL-8).
 
     Without named topics, record it in all topics. A missing or damaged topic takes no messages, and stops no other topic.
     """
@@ -132,7 +135,7 @@ class Erased:
 
 
 def carry_out(s: Services, request_id: str, *, approver: Approver | None = None) -> list[Erased]:
-    """Erase the request's key from each of its topics in turn, with one plan for each topic.
+    """Erase the request's keys from each of its topics in turn, with one plan for each topic.
 
     A topic that fails stops no other topic. Work of an earlier run is found, not repeated.
 
@@ -189,7 +192,7 @@ def settle(s: Services, request: ErasureRequest, found: Sequence[Erased]) -> Era
     """Record the state of the request (DEL-7).
 
     * `erased`: every topic is done, also deleted topics, and no store keeps an old copy of their files.
-    * `not_found`: as `erased`, and no search found the key.
+    * `not_found`: as `erased`, and no search found a requested key.
     * `refused`: a person refused, and nothing was removed.
     * `requested`: otherwise.
 
@@ -221,7 +224,7 @@ def _not_looked_at(s: Services, name: TopicName) -> str:
 
 
 def unreached(s: Services, request: ErasureRequest) -> list[str]:
-    """Describe the places that may still hold the key but were not searched.
+    """Describe the places that may still hold a key but were not searched.
 
     An erasure searches only the tables of existing topics. Tables of deleted topics, missing tables and returned tables are listed here. If
     the request is about every topic, topics in a backend that are not configured are listed, too.
@@ -281,7 +284,7 @@ def _told_of_remnant(s: Services, left: Remnant) -> str:
         record = None
     if record is None or uuid_of(s, left.topic) != record.plan.requirements.table_uuid:
         return (
-            f"{left.topic}: plan {short(left.plan_id)} deleted it, and someone dropped its log since. The rest may hold the key. Drop it with its "
+            f"{left.topic}: plan {short(left.plan_id)} deleted it, and someone dropped its log since. The rest may hold a requested key. Drop it with its "
             f"files ({tables})"
         )
     if record.outcome is None:
@@ -298,12 +301,12 @@ def _told_of_remnant(s: Services, left: Remnant) -> str:
     did = "was undone" if record.outcome.name == "published" else "did not delete it"
     return (
         f"{of} {did}, and what it had taken away could not be put back, as another table has the name; the topic stands, and what is away "
-        f"may hold the key: save what is needed of it, then drop it with its files ({tables})"
+        f"may hold a requested key: save what is needed of it, then drop it with its files ({tables})"
     )
 
 
 def copied_again(s: Services, request: ErasureRequest) -> list[str]:
-    """Describe copies that were erased before their origin and took the key from the origin again.
+    """Describe copies that were erased before their origin and took a key from the origin again.
 
     A person may approve the erasure of the copy first, so the order of `topics_of` does not prevent this.
     """
@@ -311,7 +314,7 @@ def copied_again(s: Services, request: ErasureRequest) -> list[str]:
     pairs = ((replica, origin) for origin, replica in s.ledger.replicas() if origin in done and replica in done)
     early = sorted(replica for replica, origin in pairs if done[replica] <= done[origin])
     return [
-        f"{name}: the key came from its origin again, which was erased later: carry the request out once more"
+        f"{name}: a requested key came from its origin again, which was erased later: carry the request out once more"
         for name in early
         if not _is_clean(s, request, name)
     ]

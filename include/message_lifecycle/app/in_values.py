@@ -1,8 +1,8 @@
-"""A search for a key inside the values and headers of messages with other keys. The search only reads; a person acts on its findings."""
+"""A search for keys inside the values and headers of messages with other keys. The search only reads; a person acts on its findings."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from message_lifecycle.app import archiving
 from message_lifecycle.app.known import of_it_alone
@@ -15,20 +15,20 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 
 
-def check_searchable(key: bytes) -> None:
+def check_searchable(keys: Collection[bytes]) -> None:
     """Raises UnusableKey for the empty key, which every value holds."""
-    if not key:
+    if b"" in keys:
         raise unusable_key("the empty key stands inside every value, so --in-values finds nothing of use")
 
 
-def find_in_values(s: Services, key: bytes, topics: Iterable[TopicName]) -> InValues:
+def find_in_values(s: Services, keys: Collection[bytes], topics: Iterable[TopicName]) -> InValues:
     """Search the topics and their copies, with all tables, archives and quarantines. A topic that cannot be searched is named, and stops no other.
 
     Raises:
-        UnusableKey: The key is empty.
+        UnusableKey: A key is empty.
     """
-    check_searchable(key)
-    needle = Needle(key)
+    check_searchable(keys)
+    needle = Needle(frozenset(keys))
     return InValues(searched_at=s.ledger.now(), topics=tuple(_search(s, name, needle) for name in with_copies(s, topics)))
 
 

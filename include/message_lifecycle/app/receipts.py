@@ -1,7 +1,7 @@
 """Receipts of erasures.
 
 The ledger adds a topic's verified erasure to the receipt of its request. Later checks compare the receipt with the tables. If no table had
-the key, the receipt lists the searched tables.
+a requested key, the receipt lists the searched tables.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ ERASURE: tuple[Operation, ...] = ("erasure",)
 
 
 def search(s: Services, plan: Plan, matches: KeyMatch, went: Mapping[str, Sequence[str]] = MappingProxyType({})) -> Sequence[ErasedTable]:
-    """Search the tables that the plan has erased the key from. If the plan found the key nowhere, search all tables of the topic.
+    """Search the tables that the plan has erased the keys from. If the plan found no key, search all tables of the topic.
 
     Args:
         s: The stores, the ledger and the settings.
         plan: The erasure's plan.
-        matches: Returns True for the key.
+        matches: Returns True for the keys.
         went: See `ports.Eraser`.
 
     Raises:
@@ -86,7 +86,7 @@ def _record_of(s: Services, request: ErasureRequest, at: Instant, outcome: Outco
 
 
 def gone_at(s: Services, request: ErasureRequest, name: TopicName) -> Instant | None:
-    """Return the time after which no written file contains the key, or None.
+    """Return the time after which no written file contains a requested key, or None.
 
     A forbidden key cannot come in again, so the last erasure that removed it counts. If no erasure removed it, the first search that found
     nothing counts. Any other key may have come in again, so the last finished erasure counts.
@@ -139,12 +139,12 @@ def keep(s: Services, plan: Plan, found: Sequence[ErasedTable]) -> None:
         found_nowhere=not plan.changes,
     )
     of = plan.erasure
-    first = Receipt(request_id=of.request_id, digest=of.digest, secret=of.secret, topics=())
+    first = Receipt(request_id=of.request_id, digests=of.digests, secret=of.secret, topics=())
     s.ledger.keep_receipt(of.request_id, lambda kept: (first if kept is None else Receipt.from_json(kept)).with_topic(topic).to_json())
 
 
 def found_nowhere(s: Services, request_id: str) -> bool:
-    """True if the request has a receipt, and none of its topics held the key. Without a receipt nothing was searched."""
+    """True if the request has a receipt, and none of its topics held a key. Without a receipt nothing was searched."""
     try:
         receipt = Receipt.from_json(s.ledger.receipt(request_id))
     except LifecycleError as error:
@@ -155,12 +155,17 @@ def found_nowhere(s: Services, request_id: str) -> bool:
 
 
 def rows_erased(plan: Plan, table: str) -> int:
-    """Return how many rows of the key the plan removes from the files of one table that it writes again."""
+    """Return how many rows of the keys the plan removes from the files of one table that it writes again."""
     return sum(rows.rows for action in plan.rewrites if action.table == table for rows in action.rows)
 
 
-def verify(s: Services, request_id: str) -> list[str]:
-    """Return the differences between the receipt and the files now: a removed file that exists, or a file that holds the key.
+def verify(s: Services, request_id: str, *, key: bytes | None = None) -> list[str]:
+    """Return the differences between the receipt and the files now: a removed file that exists, or a file that holds a key.
+
+    Args:
+        s: The stores, the ledger and the settings.
+        request_id: The id of the request.
+        key: Search for this key of the request alone. None: search for all its keys.
 
     Returns:
         The differences in words. Empty: the receipt is still true.
@@ -171,6 +176,10 @@ def verify(s: Services, request_id: str) -> list[str]:
     receipt = Receipt.from_json(s.ledger.receipt(request_id))
     request = s.ledger.erasure(receipt.request_id)
     matches = match_of(s, [request])
+    if key is not None:
+        if not matches(key):
+            return ["the receipt does not list this key; keys are compared byte by byte"]
+        matches = matches.of_key(key)
     wrong: list[str] = []
     for topic in receipt.topics:
         plan = s.ledger.record(topic.plan_id).plan
@@ -187,7 +196,7 @@ def verify(s: Services, request_id: str) -> list[str]:
         at = gone_at(s, request, plan.topic) or topic.unreachable_at
         wrong += [f"{topic.topic}: {told}" for told in beneath(s, plan.topic, at)]
         former = archiving.former_holders(s, plan.topic, policy_of(s, plan.topic), matches)
-        wrong += [f"{topic.topic}: the archive {folder}, which it used before, holds the key" for folder in former]
+        wrong += [f"{topic.topic}: the archive {folder}, which it used before, holds a requested key" for folder in former]
         searched = {table.table for table in topic.tables}
         wrong += [_holds(topic, table) for table in found.values() if table.table not in searched and table.files_found]
         for table in topic.tables:
@@ -205,7 +214,7 @@ def verify(s: Services, request_id: str) -> list[str]:
 
 
 def _holds(topic: TopicReceipt, table: ErasedTable) -> str:
-    return f"{topic.topic}: {table.files_found} of {table.files_searched} data files of the {table.table} hold the key"
+    return f"{topic.topic}: {table.files_found} of {table.files_searched} data files of the {table.table} hold a requested key"
 
 
 def _not_looked_into(s: Services, plan: Plan) -> list[str]:

@@ -31,7 +31,7 @@ from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.quarantine import files_before_their_age
 
 _NONE_OF_TABLE = (
-    ("found", "No file of a branch, tag or open undo holds the key.", "files with the key"),
+    ("found", "No file of a branch, tag or open undo holds a requested key.", "files with a requested key"),
     ("files_differ", "Only the rewritten files change.", "files that differ"),
     ("marks_differ", "Exactly the rows that were marked as removed are marked.", "files with other marks"),
     ("refs_differ", "Every branch and tag exists, and one for each open undo.", "branches and tags that differ"),

@@ -16,7 +16,7 @@ from message_lifecycle.ledger.database import Part, add_if_absent, add_rows, cla
 from message_lifecycle.ledger.tables import FoundRow, Query
 from message_lifecycle.model.change import Range, Undone
 from message_lifecycle.model.document import ACCEPTED_OWN
-from message_lifecycle.model.erasure import ErasureRequest, ErasureState, KeyDigest, Lifted, Matches
+from message_lifecycle.model.erasure import ErasureRequest, ErasureState, KeyDigest, KeyDigests, Lifted
 from message_lifecycle.model.errors import (
     ambiguous_erasure,
     hold_released,
@@ -258,9 +258,9 @@ def _read(connection: Connection, row: FoundRow, at: tuple[int, int] | None = No
     )
 
 
-# Requests of erasure, forbidden keys and receipts. Also the removal of an erased document's name from the ledger's records.
+# Requests of erasure, forbidden keys and receipts. Also the removal of erased documents' names from the ledger's records.
 #
-# The ledger stores only the keyed hash of a key, and does not know the document's name. A caller finds either by its hash.
+# The ledger stores only the keyed hashes of keys, and does not know a document's name. A caller finds either by its hash.
 
 
 _erasures = tables.erasures
@@ -279,11 +279,12 @@ _STATE: tuple[tuple[Column[str], ColumnElement[bool] | None], ...] = (
 class Erasures(Part):
     """Requests of erasure. Only the state of a request changes, and repeating a request changes nothing.
 
-    An erasure of a document removes its clients, settings and owner from the ledger. Other records stay, with a substitute for the name.
+    An erasure of documents removes their clients, settings and owners from the ledger. Other records
+    stay, with a substitute for each name.
     """
 
     def add_erasure(
-        self, request_id: str, key: KeyDigest, *, topics: Sequence[TopicName], forbid: bool, requested_by: str, why: str
+        self, request_id: str, keys: KeyDigests, *, topics: Sequence[TopicName], forbid: bool, requested_by: str, why: str
     ) -> ErasureRequest:
         """Record the request at the ledger's own time. Raises UnexplainedErasure, UnnamedPerson, MixedScripts."""
         requested_by = _person_who_asks(requested_by, why)
@@ -294,9 +295,8 @@ class Erasures(Part):
                     insert(_erasures).values(
                         request_id=request_id,
                         event=next_event(connection),
-                        digest=key.digest,
-                        secret=key.secret,
-                        mark=key.mark,
+                        keys=canonical([[one.digest, one.mark] for one in keys.each]),
+                        secret=keys.secret,
                         topics=canonical(sorted({key_of(topic) for topic in topics})),
                         forbid=int(forbid),
                         requested_by=requested_by,
@@ -325,7 +325,7 @@ class Erasures(Part):
             connection.execute(update(_erasures).where(_erasures.c.request_id == found.request_id).values(state=state, detail=detail))
 
     def record_in_values(self, request_id: str, found: InValues) -> ErasureRequest:
-        """Record where the key was found inside values, without names of documents and files. Raises UnknownErasure, AmbiguousErasure."""
+        """Record where a key was found inside values, without names of documents and files. Raises UnknownErasure, AmbiguousErasure."""
         with self._database.writing() as connection:
             request = _find(connection, request_id)
             kept = update(_erasures).where(_erasures.c.request_id == request.request_id).values(in_values=found.without_names().to_json())
@@ -333,13 +333,13 @@ class Erasures(Part):
             return _find(connection, request.request_id)
 
     def forbidden(self, topic: TopicName) -> Sequence[ErasureRequest]:
-        """Return the requests that forbid a key in the topic, oldest first. Most topics have none."""
+        """Return the requests that forbid keys in the topic, oldest first. Most topics have none."""
         query = select(_erasures).where(_erasures.c.forbid == 1, _erasures.c.lifted.is_(None)).order_by(_erasures.c.event)
         found = [_request(row) for row in self._rows(query)]
         return [request for request in found if request.forbids(topic)]
 
     def allow_again(self, request_id: str, *, by: str, why: str) -> ErasureRequest:
-        """Allow the request's key again. Raises UnknownErasure, NothingForbidden, UnexplainedErasure, UnnamedPerson, MixedScripts."""
+        """Allow the request's keys again. Raises UnknownErasure, NothingForbidden, UnexplainedErasure, UnnamedPerson, MixedScripts."""
         by = _person_who_asks(by, why)
         with self._database.writing() as connection:
             found = _find(connection, request_id)
@@ -356,7 +356,7 @@ class Erasures(Part):
 
         Args:
             request_id: The request's id, or a unique beginning of the id.
-            made: Makes the new receipt from the present one, or from None. JSON, without the key.
+            made: Makes the new receipt from the present one, or from None. JSON, without a key.
 
         Raises UnknownErasure, AmbiguousErasure.
         """
@@ -390,15 +390,14 @@ class Erasures(Part):
         with self._database.reading() as connection:
             return [topic_of(key) for key in sorted(connection.execute(union(*of_documents)).scalars())]
 
-    def forget_document(self, topic: TopicName, matches: Matches, *, word: str) -> None:
-        """Remove a document's name from the records of a topic, in one transaction. Repeating the call changes nothing.
+    def forget_documents(self, topic: TopicName, substitute: Callable[[bytes], str | None]) -> None:
+        """Remove documents' names from the records of a topic, in one transaction. Repeating the call changes nothing.
 
         Args:
-            topic: The topic that had the document.
-            matches: Returns True for the name to remove.
-            word: The substitute for the name, which must not be a name itself.
+            topic: The topic that had the documents.
+            substitute: Returns the text to record in place of a name, which must not be a name itself. None: the name stays.
         """
-        names = _Names(matches, word)
+        names = _Names(substitute)
         with self._database.writing() as connection:
             claim_topic(connection, topic)
             _forget_state(connection, topic, names)
@@ -448,7 +447,7 @@ def _request(row: FoundRow) -> ErasureRequest:
     lifted = None if row.lifted is None else json.loads(row.lifted)
     return ErasureRequest(
         request_id=row.request_id,
-        key=KeyDigest(digest=row.digest, secret=row.secret, mark=row.mark),
+        keys=KeyDigests(secret=row.secret, each=tuple(KeyDigest(digest=digest, mark=mark) for digest, mark in json.loads(row.keys))),
         topics=tuple(topic_of(key) for key in json.loads(row.topics)),
         forbid=bool(row.forbid),
         requested_by=row.requested_by,
@@ -462,15 +461,15 @@ def _request(row: FoundRow) -> ErasureRequest:
 
 
 class _Names:
-    """Finds the name by its hash. Tests each part of a text once, because many plans may name the same 100,000 documents."""
+    """Finds the names by their hash. Tests each part of a text once, because many plans may name the same 100,000 documents."""
 
-    def __init__(self, matches: Matches, word: str) -> None:
-        self._matches, self._word = matches, word
-        self._known: dict[str, bool] = {}
+    def __init__(self, substitute: Callable[[bytes], str | None]) -> None:
+        self._substitute = substitute
+        self._known: dict[str, str | None] = {}
 
-    def is_it(self, name: str) -> bool:
+    def substitute(self, name: str) -> str | None:
         if name not in self._known:
-            self._known[name] = self._matches(name.encode())
+            self._known[name] = self._substitute(name.encode())
         return self._known[name]
 
     def in_text(self, text: str) -> str:
@@ -479,8 +478,8 @@ class _Names:
     def _said(self, part: str) -> str:
         """Replace the name. A point after it may be the end of a sentence."""
         for name in (part, part.rstrip(".")):
-            if self.is_it(name):
-                return self._word + part[len(name) :]
+            if (word := self.substitute(name)) is not None:
+                return word + part[len(name) :]
         return part
 
     def in_json(self, text: str) -> str:
@@ -502,7 +501,7 @@ def _forget_state(connection: Connection, topic: TopicName, names: _Names) -> No
     for column, among in _STATE:
         of_topic = [column.table.c.topic == key_of(topic), *(() if among is None else (among,))]
         for name in connection.execute(select(column).where(*of_topic).distinct()).scalars().all():
-            if names.is_it(name):
+            if names.substitute(name) is not None:
                 connection.execute(delete(column.table).where(*of_topic, column == name))
     # The last due state also has a digest of names. The next check makes a new one.
     connection.execute(delete(tables.due_states).where(tables.due_states.c.topic == key_of(topic)))
@@ -513,12 +512,12 @@ def _forget_state(connection: Connection, topic: TopicName, names: _Names) -> No
 
 
 def _accepted(text: str, names: _Names) -> str:
-    """Return the accepted settings without the document's own settings and its owner."""
+    """Return the accepted settings without the documents' own settings and their owners."""
     settings = json.loads(text)
     if ACCEPTED_OWN in settings:
         own = json.loads(settings[ACCEPTED_OWN])
         for level in ("documents", "owners"):
-            own[level] = {name: one for name, one in own[level].items() if not names.is_it(name)}
+            own[level] = {name: one for name, one in own[level].items() if names.substitute(name) is None}
         settings[ACCEPTED_OWN] = json.dumps(own, sort_keys=True)
     return canonical(settings)
 

@@ -13,7 +13,7 @@ from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.codec import ledger_not_migrated, ledger_too_new, ledger_too_old
 from message_lifecycle.ledger.database import Database
 
-SCHEMA_VERSION = 25
+SCHEMA_VERSION = 26
 """Every change of `tables` raises this number. From the first release on, each change brings a migration. Before it, the program reads no
 other version.
 """

@@ -308,9 +308,8 @@ erasures = Table(
     metadata,
     _key("request_id"),
     _number("event"),
-    _text("digest"),
+    _text("keys"),
     _text("secret"),
-    _text("mark"),
     _text("topics"),
     _number("forbid"),
     _text("requested_by"),
@@ -321,8 +320,8 @@ erasures = Table(
     _text("lifted", null=True),
     _text("in_values", null=True),
 )
-"""Requests of erasure. `in_values`: JSON, where a search found the key inside values. `digest`: the key's keyed hash. `secret`: the
-fingerprint of its secret. `mark`: see `KeyDigest`. `topics`: JSON list, empty: all topics. `forbid`: 1 or 0.
+"""Requests of erasure. `in_values`: JSON, where a search found a key inside values. `keys`: JSON list, each key's keyed hash and mark (see
+`KeyDigest`). `secret`: the fingerprint of their secret. `topics`: JSON list, empty: all topics. `forbid`: 1 or 0.
 """
 
 erasure_receipts = Table("lifecycle_erasure_receipts", metadata, _key("request_id"), _text("receipt"), _number("at"))

@@ -1,6 +1,6 @@
-"""Erasure of a key everywhere: the request, the files that hold the key, the evidence, and the receipt.
+"""Erasure of keys everywhere: the request, the files that hold a key, the evidence, and the receipt.
 
-The request stores only a keyed hash of the key. No value in this module holds a key. A plain hash would reveal keys, because keys are often
+A request names one key or several, which share each search. The request stores only a keyed hash of each key. No value in this module holds a key. A plain hash would reveal keys, because keys are often
 numbers or addresses: anyone can hash all of them and compare.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from message_lifecycle.model.errors import erasure_secret_changed, invalid_erasure_secret, invalid_receipt
+from message_lifecycle.model.errors import erasure_secret_changed, invalid_erasure_secret, invalid_receipt, too_many_keys
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from message_lifecycle.model.in_values import InValues
 
 MIN_SECRET_BYTES = 32
+MOST_KEYS = 1_000
+"""The most keys of one request: each plan and each receipt of the request lists their keyed hashes."""
 _FINGERPRINT = b"message_lifecycle erasure secret\x00"
 _MARK_SALT = b"message_lifecycle erasure mark\x00"
 MARK_DIGITS = 3
@@ -31,8 +33,8 @@ BASE64 = "base64:"
 ErasureState = Literal["requested", "erased", "not_found", "refused"]
 """The state of an erasure request.
 
-`requested`: not finished. `not_found`: the search covered every topic, and no topic held the key (DEL-7). `refused`: a hold or a person
-refused; nothing was removed, and the key is not forbidden."""
+`requested`: not finished. `not_found`: the search covered every topic, and no topic held a key of the request (DEL-7). `refused`: a hold or
+a person refused; nothing was removed, and no key is forbidden."""
 Matches = Callable[[bytes], bool]
 """Returns True for a key that somebody searches for."""
 TableKind = Literal["log", "view", "snapshots", "quarantine", "archive"]
@@ -55,7 +57,7 @@ class Traits:
     of_log: bool = False
     """The table is derived from the log. A plan that changes the table names the snapshot that it builds on."""
     remains: str | None = None
-    """The place that keeps bytes of the key where no search can find them."""
+    """The place that keeps bytes of a key where no search can find them."""
 
 
 _LEDGER_FILES = "the ledger's database keeps deleted rows with the document's name in its files until VACUUM, and in its write-ahead log"
@@ -68,12 +70,12 @@ _KINDS = (
 )
 TABLE_KINDS: Mapping[TableKind, Traits] = {traits.kind: traits for traits in _KINDS}
 """The traits of each kind of table. No other module compares the names of kinds."""
-RECEIPT_FORMAT = 1
+RECEIPT_FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyDigest:
-    """A key's keyed hash (HMAC-SHA256, hex), and the fingerprint of the secret that made it.
+    """A key's keyed hash (HMAC-SHA256, hex).
 
     Attributes:
         mark: Three hex digits of another hash, which is quicker (`KeySecret.mark`). One key in 4,096 has the same mark, so a search compares
@@ -81,17 +83,32 @@ class KeyDigest:
     """
 
     digest: str
-    secret: str
     mark: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeyDigests:
+    """The keyed hashes of a request's keys, each key once, and the fingerprint of the secret that made them."""
+
+    secret: str
+    each: tuple[KeyDigest, ...]
+
+    def __len__(self) -> int:
+        return len(self.each)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ErasureOf:
-    """The request that an erasure carries out: its id in the ledger and the key's keyed hash. Never the key."""
+    """The request that an erasure carries out: its id in the ledger and the keyed hashes of its keys. Never a key."""
 
     request_id: str
-    digest: str
+    digests: tuple[str, ...]
     secret: str
+
+
+def the_keys(number: int) -> str:
+    """Return the words for a request's keys: `the key` or `the 3 keys`."""
+    return "the key" if number == 1 else f"the {number:,} keys"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +131,13 @@ class KeySecret:
         """The prefix of a key when its mark is made. Only a holder of the secret can make marks."""
         return hashlib.sha256(_MARK_SALT + self.value).digest()[:16]
 
-    def digest(self, key: bytes) -> KeyDigest:
-        return KeyDigest(digest=self.hash(key).hex(), secret=self.fingerprint, mark=self.mark(key))
+    def digests(self, keys: Iterable[bytes]) -> KeyDigests:
+        """Raises TooManyKeys. A key that is given twice counts once. The order of the result reveals nothing of the given order."""
+        distinct = set(keys)
+        if len(distinct) > MOST_KEYS:
+            raise too_many_keys(len(distinct), MOST_KEYS)
+        each = (KeyDigest(digest=self.hash(key).hex(), mark=self.mark(key)) for key in distinct)
+        return KeyDigests(secret=self.fingerprint, each=tuple(sorted(each, key=lambda one: one.digest)))
 
     def hash(self, key: bytes) -> bytes:
         return hmac.digest(self.value, key, "sha256")
@@ -134,18 +156,22 @@ class KeyMatch:
     marks: frozenset[str]
 
     @classmethod
-    def of(cls, secret: KeySecret, digests: Iterable[KeyDigest]) -> KeyMatch:
-        """Raises ErasureSecretChanged if another secret made a digest: such a digest would silently match nothing."""
-        found = tuple(digests)
-        for one in found:
-            if one.secret != secret.fingerprint:
-                raise erasure_secret_changed(found=secret.fingerprint, needed=one.secret)
+    def of(cls, secret: KeySecret, requested: Iterable[KeyDigests]) -> KeyMatch:
+        """Return a match of all keys of all requests.
+
+        Raises ErasureSecretChanged if another secret made a digest: such a digest would silently match nothing.
+        """
+        found: list[KeyDigest] = []
+        for keys in requested:
+            if keys.secret != secret.fingerprint:
+                raise erasure_secret_changed(found=secret.fingerprint, needed=keys.secret)
+            found += keys.each
         hashes = frozenset(bytes.fromhex(one.digest) for one in found)
         return cls(secret=secret, digests=hashes, marks=frozenset(one.mark for one in found))
 
     def of_key(self, key: bytes) -> KeyMatch:
         """Return a match of this key alone, by the same secret."""
-        return KeyMatch.of(self.secret, [self.secret.digest(key)])
+        return KeyMatch.of(self.secret, [self.secret.digests([key])])
 
     def __call__(self, key: bytes | None) -> bool:
         """Return True if the key has one of the digests. A null key never matches."""
@@ -167,14 +193,14 @@ class Lifted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErasureRequest:
-    """A person's request to erase a key everywhere."""
+    """A person's request to erase keys everywhere."""
 
     request_id: str
-    key: KeyDigest
+    keys: KeyDigests
     topics: tuple[TopicName, ...]
     """Empty: all topics."""
     forbid: bool
-    """Ingest refuses messages with the key from now on."""
+    """Ingest refuses messages with one of the keys from now on."""
     requested_by: str
     why: str
     requested_at: Instant
@@ -183,7 +209,7 @@ class ErasureRequest:
     """Why the request was refused, or which work is missing."""
     lifted: Lifted | None = None
     in_values: InValues | None = None
-    """Where a search found the key inside values, without names. None: nobody searched."""
+    """Where a search found a key inside values, without names. None: nobody searched."""
 
     def covers(self, topic: TopicName) -> bool:
         return not self.topics or topic in self.topics
@@ -195,16 +221,16 @@ class ErasureRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldFile:
-    """A data file whose bytes hold the key."""
+    """A data file whose bytes hold a key."""
 
     name: str
     partition: int
     base_offset: int
     offsets: str
-    """Offsets of all its rows of the key as `ranges_text`, removed rows included."""
+    """Offsets of all its rows of the keys as `ranges_text`, removed rows included."""
     rows: int
     live: int
-    """Rows of the key that readers of main still see."""
+    """Rows of the keys that readers of main still see."""
     size_bytes: int
     needed: bool
     """A ref or an open undo reads the file, so it is rewritten. Otherwise it leaves with the history that names it."""
@@ -229,7 +255,7 @@ class KeyInTable:
     searched: int
     """Data files that the search has read."""
     clean: bool
-    """Neither a data file nor the metadata hold the key."""
+    """Neither a data file nor the metadata hold a key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,9 +302,9 @@ class TableReceipt:
     gone: tuple[str, ...]
     """Names of all removed files, relative to the table's location."""
     rows: int | None = None
-    """Removed rows of the key, refused rows of the quarantine included. None: the erasure only searched the table."""
+    """Removed rows of the keys, refused rows of the quarantine included. None: the erasure only searched the table."""
     remains: str | None = None
-    """The place that may still keep bytes of the key, and how to remove them. None: no such place is known, or nothing was removed."""
+    """The place that may still keep bytes of a key, and how to remove them. None: no such place is known, or nothing was removed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,14 +317,14 @@ class TopicReceipt:
     """Removed messages that readers could see before."""
     tables: tuple[TableReceipt, ...]
     hidden_at: Instant
-    """From now on no reader of main sees the key."""
+    """From now on no reader of main sees a key."""
     rewritten_at: Instant
-    """From now on no branch, tag or open undo reaches the key. Equal to `hidden_at` if one commit does both."""
+    """From now on no branch, tag or open undo reaches a key. Equal to `hidden_at` if one commit does both."""
     unreachable_at: Instant
     """The files are gone, and a second search has found nothing."""
     code_version: str
     found_nowhere: bool = False
-    """The topic did not hold the key, so nothing was removed. `tables` lists the searched tables."""
+    """The topic held no key, so nothing was removed. `tables` lists the searched tables."""
 
     def tells_more(self, later: TopicReceipt) -> bool:
         """Return True if this receipt lists removed files of a table that the later one only searched."""
@@ -312,7 +338,7 @@ class Receipt:
     """The record of an erasure's results, by topic."""
 
     request_id: str
-    digest: str
+    digests: tuple[str, ...]
     secret: str
     topics: tuple[TopicReceipt, ...]
     format: int = RECEIPT_FORMAT
@@ -343,7 +369,7 @@ class Receipt:
             topics = tuple(
                 TopicReceipt(**{**topic, "tables": tuple(_table_receipt(table) for table in topic["tables"])}) for topic in told["topics"]
             )
-            return cls(**{**told, "topics": topics})
+            return cls(**{**told, "digests": tuple(told["digests"]), "topics": topics})
         except (KeyError, TypeError, ValueError) as error:
             raise invalid_receipt(f"it cannot be read ({type(error).__name__})") from error
 

@@ -1,6 +1,6 @@
-"""Search for an erased key inside the values and headers of other messages.
+"""Search for erased keys inside the values and headers of other messages.
 
-An erasure removes the messages of a key. A search in values removes nothing and names the places, so that a person can act.
+An erasure removes the messages of its keys. A search in values removes nothing and names the places, so that a person can act.
 """
 
 from __future__ import annotations
@@ -8,8 +8,9 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 
 from message_lifecycle.model.erasure import BASE64, TableKind
 from message_lifecycle.model.instants import Instant
@@ -24,33 +25,26 @@ MOST_NAMES = 20
 _WORD = rb"[0-9A-Za-z_\x80-\xff]"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Needle:
-    """A key to search for inside values: its bytes, and its text in JSON, hex and base64."""
+    """Keys to search for inside values: their bytes, and their text in JSON, hex and base64."""
 
-    key: bytes = field(repr=False)
+    keys: frozenset[bytes] = field(repr=False)
 
-    @property
-    def forms(self) -> tuple[bytes, ...]:
-        """The byte strings that count as the key, the key first."""
-        found = [self.key, self.key.hex().encode(), self.key.hex().upper().encode()]
-        found += [encode(self.key).rstrip(b"=") for encode in (base64.b64encode, base64.urlsafe_b64encode)]
-        try:
-            text = self.key.decode()
-        except UnicodeDecodeError:
-            pass
-        else:
-            found += [json.dumps(text, ensure_ascii=ascii_only)[1:-1].encode() for ascii_only in (True, False)]
-        return tuple(dict.fromkeys(found))
+    @cached_property
+    def forms(self) -> Mapping[bytes, bool]:
+        """The byte strings that count as a key. True: only as a separate word, because all keys with this form are short."""
+        found: dict[bytes, bool] = {}
+        for key in sorted(self.keys):
+            for form in _forms(key):
+                found[form] = found.get(form, True) and len(key) < SHORT_BYTES
+        return found
 
     def is_in(self, content: bytes | None) -> bool:
-        """True if the content holds the key in one of its forms."""
+        """True if the content holds a key in one of its forms."""
         if content is None:
             return False
-        forms = [form for form in self.forms if form in content]
-        if len(self.key) >= SHORT_BYTES:
-            return bool(forms)
-        return any(re.search(rb"(?<!" + _WORD + rb")" + re.escape(form) + rb"(?!" + _WORD + rb")", content) for form in forms)
+        return any(form in content and (not as_word or _is_word(form, content)) for form, as_word in self.forms.items())
 
     def is_in_text(self, text: str | None) -> bool:
         """Do as `is_in` for a text of the quarantine, which may be bytes in base64."""
@@ -64,20 +58,35 @@ class Needle:
             return False
 
     def is_in_message(self, message: Message) -> bool:
-        """Return True if the value or a header of the message holds the key. A message with this key never counts."""
-        if message.key == self.key:
+        """Return True if the value or a header of the message holds a key. A message under one of the keys never counts."""
+        if message.key in self.keys:
             return False
         return self.is_in(message.value) or any(self.is_in(name.encode()) or self.is_in(content) for name, content in message.headers)
 
 
+def _forms(key: bytes) -> Iterator[bytes]:
+    """Yield the byte strings that count as the key, the key first."""
+    yield from (key, key.hex().encode(), key.hex().upper().encode())
+    yield from (encode(key).rstrip(b"=") for encode in (base64.b64encode, base64.urlsafe_b64encode))
+    try:
+        text = key.decode()
+    except UnicodeDecodeError:
+        return
+    yield from (json.dumps(text, ensure_ascii=ascii_only)[1:-1].encode() for ascii_only in (True, False))
+
+
+def _is_word(form: bytes, content: bytes) -> bool:
+    return re.search(rb"(?<!" + _WORD + rb")" + re.escape(form) + rb"(?!" + _WORD + rb")", content) is not None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValuePlace:
-    """A place of a key in values: one table and partition, or one file next to the log.
+    """A place of keys in values: one table and partition, or one file next to the log.
 
     Attributes:
         partition: None: the table's rows have no partition of a log.
         file: A file of an archive. Empty otherwise.
-        rows: Rows whose value or headers hold the key.
+        rows: Rows whose value or headers hold a key.
         live: Rows among them that readers see. The other rows are removed, but the table's files or history still hold them.
         offsets: The first ranges, as `ranges_text`. Empty if rows have no offsets.
         is_cut: The search found more rows than `offsets` and `names` list.
@@ -115,7 +124,7 @@ class TopicValues:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InValues:
-    """A search of values for the key of an erasure request."""
+    """A search of values for the keys of a request."""
 
     searched_at: Instant
     topics: tuple[TopicValues, ...]

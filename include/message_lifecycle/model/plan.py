@@ -39,7 +39,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.reasons import RemovalReason
 from message_lifecycle.model.setting_list import Value, of_documents
 
-PLAN_FORMAT = 9
+PLAN_FORMAT = 10
 """The format of a plan's text. From the first release on, a change of the format raises this number and keeps the older ones readable."""
 
 Operation = Literal[

@@ -1,7 +1,7 @@
-"""The erasure of a key from a topic's tables, as a plan (DEL-7, DEL-8, CMP-8).
+"""The erasure of a request's keys from a topic's tables, as a plan (DEL-7, DEL-8, CMP-8).
 
-The erasure removes every byte of the key: rows that readers see, rows that are marked as removed, and rows that only history names. The
-history therefore ends. The plan names rows by (partition, offset) and files; it does not contain the key.
+The erasure removes every byte of the keys: rows that readers see, rows that are marked as removed, and rows that only history names. The
+history therefore ends. The plan names rows by (partition, offset) and files; it contains no key.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import replace
 from itertools import chain
 
 from message_lifecycle.model.change import EraseRows, Rewrite
-from message_lifecycle.model.erasure import BASE64, TABLE_KINDS, ErasureOf, KeyInTable, Matches
+from message_lifecycle.model.erasure import BASE64, TABLE_KINDS, ErasureOf, KeyInTable, Matches, the_keys
 from message_lifecycle.model.in_values import Needle
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
@@ -35,14 +35,14 @@ def plan(
     *,
     as_of: Instant,
 ) -> Plan:
-    """Plan the erasure. The plan is empty if no table holds the key, and then history stays.
+    """Plan the erasure. The plan is empty if no table holds a key, and then history stays.
 
     Args:
-        topic: The topic to erase the key from.
+        topic: The topic to erase the keys from.
         requirements: The conditions that must still hold at the commit.
         policy: The topic's policy.
-        request: The id of the request, and the key's keyed hash.
-        found: The files with the key in every table of the topic, the log first.
+        request: The id of the request, and the keyed hashes of its keys.
+        found: The files with a key in every table of the topic, the log first.
         as_of: The instant of the plan.
     """
     log = found[0]
@@ -50,7 +50,7 @@ def plan(
     concerned = [table for table in found if not table.clean]
     # The log's commit carries the plan, also where the key is left in the view alone.
     chosen = [table for table in found if table is log or table in concerned] if concerned else []
-    live = sum(file.live for file in log.files)
+    live, keys = sum(file.live for file in log.files), the_keys(len(request.digests))
     return replace(
         empty_plan("erasure", topic, policy, requirements, as_of=as_of),
         # In the order of their commits: the view first (PRG-1).
@@ -62,8 +62,8 @@ def plan(
             bytes_in=log.size_bytes,
             segments=0,
         ),
-        warnings=() if concerned else ("no file of the topic's tables holds the key; keys are compared byte by byte",),
-        asks=tuple(_question(table) for table in chosen),
+        warnings=() if concerned else ("no file of the topic's tables holds a requested key; keys are compared byte by byte",),
+        asks=tuple(_question(table, keys) for table in chosen),
         view=None if view is None or view not in chosen else on_view(view),
         erasure=request,
     )
@@ -87,18 +87,18 @@ def _change(table: KeyInTable) -> Rewrite:
     )
 
 
-def _question(table: KeyInTable) -> str:
+def _question(table: KeyInTable, keys: str) -> str:
     rewritten, rows = sum(file.needed for file in table.files), sum(file.rows for file in table.files)
     return (
-        f"erases the key from {TABLE_KINDS[table.table].words}: {amount(rows, 'rows')} in {amount(len(table.files), 'files')}, {rewritten:,} "
+        f"erases {keys} from {TABLE_KINDS[table.table].words}: {amount(rows, 'rows')} in {amount(len(table.files), 'files')}, {rewritten:,} "
         f"rewritten. Time travel to {amount(len(table.snapshots), 'snapshots')} ends, also for current readers. Earlier removals keep their "
         "undo, without these rows"
     )
 
 
-# The search for an erased key in a record that is not a message: a damaged line, or the raw text of a refused row.
+# The search for erased keys in a record that is not a message: a damaged line, or the raw text of a refused row.
 #
-# Only the keyed hash of the key is known, so the search hashes every part of the record that can be a key: the parts of a JSON record;
+# Only the keyed hashes of the keys are known, so the search hashes every part of the record that can be a key: the parts of a JSON record;
 # otherwise each string, field and word, and every part of a short record.
 
 
@@ -113,8 +113,8 @@ _WORD = re.compile(rb"[^\s\"'`,;:|=\[\](){}<>]+")
 
 
 def is_only_inside(record: bytes, needle: Needle) -> bool:
-    """Return True if the record holds the key only inside a larger part. An erasure removes records that hold it as a whole part."""
-    return needle.is_in_text(record.decode("utf-8", "surrogateescape")) and not tells_key(record, needle.key.__eq__)
+    """Return True if the record holds a key only inside a larger part. An erasure removes records that hold a key as a whole part."""
+    return needle.is_in_text(record.decode("utf-8", "surrogateescape")) and not tells_key(record, needle.keys.__contains__)
 
 
 def tells_key(record: bytes, matches: Matches) -> bool:

@@ -26,24 +26,24 @@ from message_lifecycle.model.tables import (
 )
 from message_lifecycle.ports.change import ChangeStore
 
-# Erasure of a key from all tables of a topic.
+# Erasure of keys from all tables of a topic.
 
 
 class Eraser(ChangeStore, Protocol):
-    """Erases a key: one commit on each table, the log last, and files are deleted at once.
+    """Erases the keys of a request: one commit on each table, the log last, and files are deleted at once.
 
     The search reads the bytes of every file, so removed rows and rows in old snapshots count. `publish` raises PlanConflict, also if
-    messages of the key arrived after the plan.
+    messages of a requested key arrived after the plan.
     """
 
     def find_key(
         self, name: TopicName, matches: KeyMatch, policy: Policy, *, as_of: Instant, undoable: Collection[str] = ()
     ) -> Sequence[KeyInTable]:
-        """Return the places of the key in every table of the topic, the log first.
+        """Return the places of the requested keys in every table of the topic, the log first.
 
         Args:
             name: The topic.
-            matches: Returns True for the key.
+            matches: Returns True for each of the keys.
             policy: Its undo window says which snapshots an undo still needs.
             as_of: Judge the undo window at this instant.
             undoable: Plans that the ledger can still undo, even if the window has passed.
@@ -54,7 +54,7 @@ class Eraser(ChangeStore, Protocol):
     def find_in_values(
         self, name: TopicName, needle: Needle, policy: Policy, *, as_of: Instant, undoable: Collection[str] = ()
     ) -> Sequence[ValuePlace]:
-        """Return the messages that hold the key in their values or headers, in every table of the topic, the log first. Changes no table.
+        """Return the messages with a requested key in their values or headers, in every table of the topic, the log first. Changes no table.
 
         Raises UnsupportedErasure if a part of the topic cannot be searched.
         """
@@ -66,7 +66,7 @@ class Eraser(ChangeStore, Protocol):
 
         Args:
             plan: The erasure's plan.
-            matches: Returns True for the key.
+            matches: Returns True for each of the keys.
             went: Files by table, relative to its location, that must not exist.
         """
 

@@ -1,4 +1,4 @@
-"""`lifecycle erase` and `lifecycle receipt`: erase a key everywhere, and prove the erasure (DEL-7)."""
+"""`lifecycle erase` and `lifecycle receipt`: erase keys everywhere, and prove the erasure (DEL-7)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,23 @@ import typer
 from typer.core import TyperGroup
 
 from message_lifecycle.app.cli.context import DIFFERENT, of_outcome, services, worst
-from message_lifecycle.app.cli.options import ByOption, LimitOption, OutputOption, TextOption, argument, option, read_key, word_of
+from message_lifecycle.app.cli.options import (
+    ByOption,
+    LimitOption,
+    OutputOption,
+    TextOption,
+    argument,
+    option,
+    read_key,
+    read_keys,
+    word_of,
+)
 from message_lifecycle.app.cli.screen import Output, emit, working
 from message_lifecycle.model.names import TopicName
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from message_lifecycle.app.services import Services
     from message_lifecycle.model.in_values import InValues
 
@@ -33,11 +45,11 @@ class _NoKeyAsArgument(TyperGroup):
 app = typer.Typer(
     cls=_NoKeyAsArgument,
     invoke_without_command=True,
-    help="Erase a key everywhere. The key is read from standard input, one line, and kept nowhere but as a keyed hash.",
+    help="Erase keys everywhere. The keys are read from standard input, one a line, and kept nowhere but as keyed hashes.",
 )
 receipts = typer.Typer(no_args_is_help=True, help="What was seen to be gone after an erasure.")
 IN_VALUES = typer.Option(
-    "--in-values", help="Look for the key in the values and headers of other messages, too, and name the places. Nothing there is changed."
+    "--in-values", help="Look for the keys in the values and headers of other messages, too, and name the places. Nothing there is changed."
 )
 RequestArgument = Annotated[str, argument("REQUEST", "The request's id, or a unique beginning of it.")]
 
@@ -48,10 +60,10 @@ def erase(
     topic: Annotated[
         list[str] | None, typer.Option("--topic", metavar="TOPIC", help="Only here; may be given again. By default everywhere.")
     ] = None,
-    forbid: Annotated[bool, typer.Option("--forbid", help="What comes in with the key from now on is not taken.")] = False,
+    forbid: Annotated[bool, typer.Option("--forbid", help="What comes in with one of the keys from now on is not taken.")] = False,
     by: ByOption = "",
-    text: Annotated[str, option("--why", "WHY", "Why; kept with it. Never the key.")] = "",
-    is_base64: Annotated[bool, typer.Option("--base64", help="The line that is read is base64.")] = False,
+    text: Annotated[str, option("--why", "WHY", "Why; kept with it. Never a key.")] = "",
+    is_base64: Annotated[bool, typer.Option("--base64", help="Each line that is read is base64.")] = False,
     empty_key: Annotated[bool, typer.Option("--empty-key", help="An empty line is the empty key.")] = False,
     in_values: Annotated[bool, IN_VALUES] = False,
     later: Annotated[
@@ -59,7 +71,7 @@ def erase(
     ] = False,
     output: OutputOption = Output.text,
 ) -> int | None:
-    """Erase a key: `lifecycle erase --by NAME --why WHY < FILE`, or asked for without echo on a terminal."""
+    """Erase keys: `lifecycle erase --by NAME --why WHY < FILE`, one key a line. A terminal asks for one key without echo."""
     if ctx.invoked_subcommand is not None:
         return None
     from message_lifecycle.app.erasures import ask
@@ -68,12 +80,12 @@ def erase(
     word_of(by, text, "an erasure")
     s = services(ctx)
     topics = [TopicName.parse(name) for name in topic or ()]
-    key = read_key(is_base64=is_base64, empty_is_a_key=empty_key)
+    keys = read_keys(is_base64=is_base64, empty_is_a_key=empty_key)
     if in_values:
-        check_searchable(key)
-    request = ask(s, key, topics=topics, forbid=forbid, by=by, why=text)
-    sought = key if in_values else None
-    del key
+        check_searchable(keys)
+    request = ask(s, keys, topics=topics, forbid=forbid, by=by, why=text)
+    sought = keys if in_values else ()
+    del keys
     if later:
         return _show_request(ctx, request.request_id, output, sought=sought)
     return _carry_out(ctx, request.request_id, by, text, output, sought=sought)
@@ -105,7 +117,7 @@ def show(ctx: typer.Context, request: RequestArgument, output: OutputOption = Ou
 
 @app.command()
 def allow(ctx: typer.Context, request: RequestArgument, by: ByOption, text: TextOption, output: OutputOption = Output.text) -> int:
-    """Let the key of a --forbid request come in again; erased messages stay erased."""
+    """Let the keys of a --forbid request come in again; erased messages stay erased."""
     from message_lifecycle.app.erasures import allow_again
 
     lifted = allow_again(services(ctx), request, by=by, why=text)
@@ -122,7 +134,7 @@ def list_receipts(ctx: typer.Context, limit: LimitOption = 20, output: OutputOpt
 
 @receipts.command("show")
 def show_receipt(ctx: typer.Context, request: RequestArgument, output: OutputOption = Output.text) -> None:
-    """Show the receipt of an erasure: a digest of the key, the searched tables and the removed files. The JSON has every name."""
+    """Show the receipt of an erasure: a digest of each key, the searched tables and the removed files. The JSON has every name."""
     from message_lifecycle.app.views.erasures import receipt_blocks
     from message_lifecycle.model.erasure import Receipt
 
@@ -134,21 +146,31 @@ def show_receipt(ctx: typer.Context, request: RequestArgument, output: OutputOpt
 
 
 @receipts.command("verify")
-def verify_receipt(ctx: typer.Context, request: RequestArgument, output: OutputOption = Output.text) -> int:
+def verify_receipt(
+    ctx: typer.Context,
+    request: RequestArgument,
+    key_stdin: Annotated[
+        bool, typer.Option("--key-stdin", help="Prove one key of the request alone: it is read from standard input, as for `erase`.")
+    ] = False,
+    is_base64: Annotated[bool, typer.Option("--base64", help="The line of --key-stdin is base64.")] = False,
+    empty_key: Annotated[bool, typer.Option("--empty-key", help="An empty line of --key-stdin is the empty key.")] = False,
+    output: OutputOption = Output.text,
+) -> int:
     """Search the topics again, and compare them with the receipt. Exit status 1: they differ."""
     from message_lifecycle.app.receipts import verify
     from message_lifecycle.app.views.erasures import VerifiedReceipt
 
     s = services(ctx)
     request_id = s.ledger.erasure(request).request_id
+    key = read_key(is_base64=is_base64, empty_is_a_key=empty_key) if key_stdin else None
     with working("searching"):
-        wrong = verify(s, request_id)
+        wrong = verify(s, request_id, key=key)
     emit(output, VerifiedReceipt(request_id=request_id, holds=not wrong, wrong=wrong))
     return DIFFERENT if wrong else 0
 
 
-def _carry_out(ctx: typer.Context, request_id: str, by: str, text: str, output: Output, *, sought: bytes | None = None) -> int:
-    """Erase the request's key and print the result. Afterwards, search values for the key `sought`, if given."""
+def _carry_out(ctx: typer.Context, request_id: str, by: str, text: str, output: Output, *, sought: Collection[bytes] = ()) -> int:
+    """Erase the request's keys and print the result. Afterwards, search values for the keys `sought`, if given."""
     from message_lifecycle.app.erasures import carry_out
     from message_lifecycle.app.views.erasures import TopicError, erasure_view
     from message_lifecycle.app.views.state import outcome_view
@@ -165,12 +187,12 @@ def _carry_out(ctx: typer.Context, request_id: str, by: str, text: str, output: 
     return worst([*statuses, *(one.error.exit_code for one in found if one.error is not None)])
 
 
-def _search(s: Services, request_id: str, sought: bytes | None) -> InValues | None:
-    """Search values for the key, and record the places with the request. None: no search."""
+def _search(s: Services, request_id: str, sought: Collection[bytes]) -> InValues | None:
+    """Search values for the keys, and record the places with the request. None: no search."""
     from message_lifecycle.app.erasures import topics_of
     from message_lifecycle.app.in_values import find_in_values
 
-    if sought is None:
+    if not sought:
         return None
     with working("searching values"):
         found = find_in_values(s, sought, topics_of(s, s.ledger.erasure(request_id)))
@@ -178,7 +200,7 @@ def _search(s: Services, request_id: str, sought: bytes | None) -> InValues | No
     return found
 
 
-def _show_request(ctx: typer.Context, request: str, output: Output, *, sought: bytes | None = None) -> int:
+def _show_request(ctx: typer.Context, request: str, output: Output, *, sought: Collection[bytes] = ()) -> int:
     from message_lifecycle.app.views.erasures import erasure_view
 
     s = services(ctx)

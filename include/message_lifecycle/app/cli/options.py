@@ -141,36 +141,45 @@ def key_of(text: str, *, is_base64: bool, where: str) -> bytes:
 
 
 def read_key(*, is_base64: bool, empty_is_a_key: bool) -> bytes:
-    """Read a key from standard input, or ask for it without echo on a terminal.
+    """Read one key, as `read_keys`. Raises UnusableKey also for more than one line."""
+    keys = read_keys(is_base64=is_base64, empty_is_a_key=empty_is_a_key)
+    if len(keys) > 1:
+        raise unusable_key("standard input holds more than one line; a key with a newline in it is given with --base64")
+    return keys[0]
+
+
+def read_keys(*, is_base64: bool, empty_is_a_key: bool) -> tuple[bytes, ...]:
+    """Read keys from standard input, one a line, or ask for one without echo on a terminal.
 
     A key is never an argument, because the shell's history, the process list and command records show arguments.
 
     Returns:
-        The bytes of one line without its newline, decoded if `is_base64`.
+        The bytes of each line without its newline, decoded if `is_base64`. One key or more, as often as given.
 
     Raises:
-        UnusableKey: The line is no key. The error does not show the line.
+        UnusableKey: A line is no key. The error names the line's number and does not show the line.
     """
-    line = _line()
+    if sys.stdin.isatty():
+        lines = [getpass.getpass("Key (not shown): ").encode("utf-8", "surrogateescape")]
+    else:
+        content = sys.stdin.buffer.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            raise unusable_key(f"standard input holds more than {MOST_BYTES:,} bytes")
+        lines = content.removesuffix(b"\n").split(b"\n")
+    return tuple(
+        _key_of_line(line, "it" if len(lines) == 1 else f"line {number}", is_base64=is_base64, empty_is_a_key=empty_is_a_key)
+        for number, line in enumerate(lines, 1)
+    )
+
+
+def _key_of_line(line: bytes, name: str, *, is_base64: bool, empty_is_a_key: bool) -> bytes:
+    if line.endswith(b"\r"):
+        # Some systems end a line with "\r\n". A search for the key with "\r" would find nothing, and that would look like success.
+        raise unusable_key(f"{name} ends with a carriage return; end it without one, or give a key that has one with --base64")
     try:
         key = base64.b64decode(line, validate=True) if is_base64 else line
     except binascii.Error:
-        raise unusable_key("it is not base64") from None
+        raise unusable_key(f"{name} is not base64") from None
     if not key and not empty_is_a_key:
-        raise unusable_key("it is empty; if the empty key is meant, say so by --empty-key")
+        raise unusable_key(f"{name} is empty; if the empty key is meant, say so by --empty-key")
     return key
-
-
-def _line() -> bytes:
-    if sys.stdin.isatty():
-        return getpass.getpass("Key (not shown): ").encode("utf-8", "surrogateescape")
-    content = sys.stdin.buffer.read(MOST_BYTES + 1)
-    if len(content) > MOST_BYTES:
-        raise unusable_key(f"standard input holds more than {MOST_BYTES:,} bytes")
-    line = content.removesuffix(b"\n")
-    if b"\n" in line:
-        raise unusable_key("standard input holds more than one line; a key with a newline in it is given with --base64")
-    if line.endswith(b"\r"):
-        # Some systems end a line with "\r\n". A search for the key with "\r" would find nothing, and that would look like success.
-        raise unusable_key("its line ends with a carriage return; end it without one, or give a key that has one with --base64")
-    return line

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -142,7 +142,7 @@ def purge(
     If the topic makes markers, a key without a remaining message gets a marker with the reason Purge.
     """
     request = PurgeKey(key=key_of(key, is_base64=is_base64, where="KEY"), before=before, keep=keep)
-    return _carry_out(ctx, topic, lambda _s, _name: request, by, text, output, sought=request.key if in_values else None)
+    return _carry_out(ctx, topic, lambda _s, _name: request, by, text, output, sought=(request.key,) if in_values else ())
 
 
 def undo(
@@ -198,7 +198,7 @@ def _carry_out(
     text: str,
     output: Output,
     *,
-    sought: bytes | None = None,
+    sought: Collection[bytes] = (),
 ) -> int:
     word = word_of(by, text)
     s, name = find_topic(ctx, topic)
@@ -213,18 +213,18 @@ def _run(
     output: Output,
     things: str = "messages",
     *,
-    sought: bytes | None = None,
+    sought: Collection[bytes] = (),
 ) -> int:
-    """Make all steps of the request and print the result. Afterwards, search values for the key `sought`, if given."""
+    """Make all steps of the request and print the result. Afterwards, search values for the keys `sought`, if given."""
     from message_lifecycle.app import steps
     from message_lifecycle.app.in_values import check_searchable, find_in_values
     from message_lifecycle.app.views.erasures import in_values_blocks
 
-    if sought is not None:
+    if sought:
         check_searchable(sought)
     with working(f"{name}: plan, stage, gate, publish, verify"):
         outcome = steps.run(s, name, as_of=s.ledger.now(), approver=lambda _plan, _report: word, work=request, requested_by=word[1])
-    if sought is None:
+    if not sought:
         return ended(s, output, outcome, things)
     with working(f"{name}: searching values"):
         found = find_in_values(s, sought, [name])

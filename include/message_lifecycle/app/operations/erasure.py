@@ -1,8 +1,8 @@
-"""The erasure of a key from one topic (DEL-7, DEL-8). The code knows only the digest of the key, from the request."""
+"""The erasure of a request's keys from one topic (DEL-7, DEL-8). The code knows only the digests of the keys, from the request."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
@@ -15,7 +15,7 @@ from message_lifecycle.app.receipts import eraser_of, keep, rows_erased, search
 from message_lifecycle.app.services import find_topic
 from message_lifecycle.app.witness import note_searched
 from message_lifecycle.gates.tables import erasure_suite
-from message_lifecycle.model.erasure import TABLE_KINDS, ErasedTable, ErasureOf, ErasureRequest, HeldFile, KeyInTable, KeyMatch
+from message_lifecycle.model.erasure import TABLE_KINDS, ErasedTable, ErasureOf, ErasureRequest, HeldFile, KeyInTable, KeyMatch, the_keys
 from message_lifecycle.model.errors import HeldByLegalHold, erasure_unfinished, unsupported_erasure
 from message_lifecycle.model.hold import HeldKey, Hold
 from message_lifecycle.model.instants import Instant
@@ -45,7 +45,7 @@ _SHOWN_OF_DIGEST = 12
 
 
 class Erasure(Operation):
-    """Erases the key of a person's request from one topic."""
+    """Erases the keys of a person's request from one topic."""
 
     name = "erasure"
     judged = "rewrite"
@@ -56,7 +56,7 @@ class Erasure(Operation):
         return isinstance(work, EraseKey) and plan.erasure is not None and plan.erasure.request_id == work.request_id
 
     def wait(self, s: Services, name: TopicName) -> None:
-        # If the search finds nothing, no commit locks out writers. A writer that began earlier could then bring the key in after the
+        # If the search finds nothing, no commit locks out writers. A writer that began earlier could then bring a key in after the
         # search:
         # an ingest that read the forbidden keys before the request, or a copy that read its origin before the origin's erasure.
         with writers_waited_for(s, name, purposes=INTAKE):
@@ -66,7 +66,8 @@ class Erasure(Operation):
         """Plan the erasure. Raises UnknownErasure, ErasureSecretMissing, ErasureSecretChanged, UnsupportedErasure, HeldByLegalHold."""
         request = s.ledger.erasure(cast(EraseKey, work).request_id)
         requirements = self.required(s, name, policy)
-        of = ErasureOf(request_id=request.request_id, digest=request.key.digest, secret=request.key.secret)
+        digests = tuple(key.digest for key in request.keys.each)
+        of = ErasureOf(request_id=request.request_id, digests=digests, secret=request.keys.secret)
         matches = match_of(s, [request])
         _refuse_lost_archives(s, name)
         open_undo = s.ledger.published_since(name, undoable(), published_after=Instant(s.ledger.now() - policy.undo_window_us))
@@ -100,10 +101,10 @@ class Erasure(Operation):
             raise erasure_unfinished(f"topic {name}", f"ingest batch {batches[0].batch_id} of a run that died is open; ingest first")
 
     def question(self, plan: Plan, going: int) -> str:
-        return f"erase a key for good, with {going:,} of {plan.expected.rows_in:,} {plan.things}?"
+        return f"erase {amount(_number(plan), 'keys')} for good, with {going:,} of {plan.expected.rows_in:,} {plan.things}?"
 
     def where(self, plan: Plan) -> str:
-        return "with every row of one key in the topic's tables and their history"
+        return f"with every row of {the_keys(_number(plan))} in the topic's tables and their history"
 
     def touched(self, s: Services, plan: Plan, staged: Staged, holds: Sequence[Hold]) -> int:
         return sparing.touched_messages(s, plan, staged, holds)
@@ -122,10 +123,10 @@ class Erasure(Operation):
 
     def detail_text(self, plan: Plan) -> str:
         refused = rows_erased(plan, "quarantine")
-        return f"erased {amount(refused, 'refused rows')} of the key from the quarantine" if refused else ""
+        return f"erased {amount(refused, 'refused rows')} of {the_keys(_number(plan))} from the quarantine" if refused else ""
 
     def look_again(self, s: Services, plan: Plan) -> tuple[Plan | None, list[str]]:
-        """Search again if the key was found nowhere, and record the search as the receipt. Raises TopicBusy."""
+        """Search again if no key was found, and record the search as the receipt. Raises TopicBusy."""
         if plan.changes:
             return None, []
         with writers_waited_for(s, plan.topic, purposes=INTAKE):  # their uncommitted files belong to no table, so a search would miss them
@@ -137,7 +138,7 @@ class Erasure(Operation):
 
 
 class ErasureOfDocument(Erasure):
-    """The key is a document's name, and the document goes with it."""
+    """The keys are documents' names, and the documents go with them."""
 
     def required(self, s: Services, name: TopicName, policy: Policy) -> Requirements:
         return required_of_documents(s.documents.tables(name), policy, ids_of(holds_of(s, name)))
@@ -146,9 +147,8 @@ class ErasureOfDocument(Erasure):
         return sparing.touched_tables(plan, holds)
 
     def record_effects(self, s: Services, plan: Plan, staged: Staged | None) -> None:
-        """Remove the document from the ledger, because the tables have no rows of it any more, or never had any."""
-        assert plan.erasure is not None, "an erasure's plan names its request"
-        s.ledger.forget_document(plan.topic, matches_of(s, plan), word=_word_of(plan.erasure.digest))
+        """Remove the documents from the ledger, because the tables have no rows of them any more, or never had any."""
+        s.ledger.forget_documents(plan.topic, _substitute(matches_of(s, plan)))
 
 
 def _refuse_held(
@@ -161,10 +161,10 @@ def _refuse_held(
     as_of: Instant,
     undoable: Collection[str],
 ) -> None:
-    """Refuse the erasure if a hold may cover a row of the key, or a row that only the history still has (DEL-8).
+    """Refuse the erasure if a hold may cover a row of a key, or a row that only the history still has (DEL-8).
 
     An erasure ends the table's history. For a hold on another key, a search finds the rows that only the history has, and the refused rows
-    and damaged lines that contain both keys. For other holds there is no such search, so they always refuse.
+    and damaged lines that contain such keys, too. For other holds there is no such search, so they always refuse.
     """
     for hold in holds_of(s, name):
         key = hold.what.key if isinstance(hold.what, HeldKey) else None
@@ -205,11 +205,11 @@ def _refuse_lost_archives(s: Services, name: TopicName) -> None:
 
 
 def _refuse_former_archives(s: Services, name: TopicName, policy: Policy, matches: KeyMatch) -> None:
-    """Raise UnsupportedErasure for a former archive with the key, because the erasure would not remove the key there."""
+    """Raise UnsupportedErasure for a former archive with a key, because the erasure would not remove the key there."""
     for folder in archiving.former_holders(s, name, policy, matches):
         raise unsupported_erasure(
             f"topic {name}",
-            f"the archive {folder}, which it used before, holds the key; set archive_to back to it, erase, and set it as it was",
+            f"the archive {folder}, which it used before, holds a requested key; set archive_to back to it, erase, and set it as it was",
         )
 
 
@@ -229,7 +229,7 @@ def writers_waited_for(s: Services, name: TopicName, *, purposes: Sequence[str] 
 
 def _left(found: Sequence[ErasedTable]) -> list[str]:
     return [
-        f"the {table.table} still holds the key, in {table.files_found} of {table.files_searched} data files"
+        f"the {table.table} still holds a requested key, in {table.files_found} of {table.files_searched} data files"
         for table in found
         if table.files_found
     ]
@@ -249,12 +249,18 @@ def _otherwise(plan: Plan, published: Published, found: Sequence[ErasedTable]) -
 
 
 def forget_former(s: Services, request: ErasureRequest) -> None:
-    """Remove the document from the ledger for topics that are gone for good, or that now hold messages: no plan covers these topics."""
+    """Remove the documents from the ledger for topics that are gone for good, or that now hold messages: no plan covers these topics."""
     for name in s.ledger.document_topics(names_of(lambda one: one.of_documents and not one.gives_back)):
         topic = find_topic(s, name)
         if (not request.topics or name in request.topics) and (topic is None or not topic.of_documents):
-            s.ledger.forget_document(name, match_of(s, [request]), word=_word_of(request.key.digest))
+            s.ledger.forget_documents(name, _substitute(match_of(s, [request])))
 
 
-def _word_of(digest: str) -> str:
-    return f"erased:{digest[:_SHOWN_OF_DIGEST]}"
+def _substitute(matches: KeyMatch) -> Callable[[bytes], str | None]:
+    """Return a function that replaces the name of an erased document by a part of its keyed hash, and returns None for other names."""
+    return lambda name: f"erased:{matches.secret.hash(name).hex()[:_SHOWN_OF_DIGEST]}" if matches(name) else None
+
+
+def _number(plan: Plan) -> int:
+    assert plan.erasure is not None, "an erasure's plan names its request"
+    return len(plan.erasure.digests)

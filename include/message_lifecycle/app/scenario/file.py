@@ -38,6 +38,7 @@ def _instant(value: object) -> object:
 
 
 Bytes = Annotated[bytes | None, BeforeValidator(_bytes)]
+Key = Annotated[bytes, BeforeValidator(_bytes)]
 At = Annotated[int | None, BeforeValidator(_instant)]
 Offsets = list[int | str]
 
@@ -129,11 +130,22 @@ class ScheduledRun(_RunStep):
 
 
 class ErasureRun(_RunStep):
-    """An erasure of one key."""
+    """An erasure of one key or of several."""
 
     operation: Literal["erasure"]
-    key: Annotated[bytes, BeforeValidator(_bytes)]
+    key: Bytes = None
+    keys: list[Key] = []
     forbid: bool = False
+
+    @model_validator(mode="after")
+    def _key_or_keys(self) -> ErasureRun:
+        if (self.key is None) != bool(self.keys):
+            raise ValueError("either `key`, or `keys` with one key or more")
+        return self
+
+    @property
+    def every_key(self) -> list[bytes]:
+        return self.keys if self.key is None else [self.key]
 
 
 class UndoRun(_RunStep):

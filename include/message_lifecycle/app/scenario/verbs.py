@@ -59,7 +59,7 @@ def position_of(entry: int | str) -> tuple[int, int]:
 
 
 def work_of(s: Services, name: TopicName, step: RunStep, plans: Mapping[int, str]) -> Work:
-    """Return the work of a `run` step: an operation, an erasure of the key in the file, or an undo of an earlier step's plan.
+    """Return the work of a `run` step: an operation, an erasure of the keys in the file, or an undo of an earlier step's plan.
 
     Args:
         s: The stores, the ledger and the settings.
@@ -71,7 +71,7 @@ def work_of(s: Services, name: TopicName, step: RunStep, plans: Mapping[int, str
         InvalidScenario: The step to undo made no plan.
     """
     if isinstance(step, ErasureRun):
-        request = ask(s, step.key, topics=[name], forbid=step.forbid, by="scenario", why="scenario")
+        request = ask(s, step.every_key, topics=[name], forbid=step.forbid, by="scenario", why="scenario")
         return EraseKey(request_id=request.request_id)
     if not isinstance(step, UndoRun):
         return step.operation

@@ -1,4 +1,4 @@
-"""Requests to erase a key, places of a key inside values, and receipts."""
+"""Requests to erase keys, places of keys inside values, and receipts."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from message_lifecycle.model.instants import Instant, to_second
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.phrases import amount, short
 
-NOT_FOUND = "Warning: key not found. Nothing was erased. Keys are compared byte by byte. Check upper and lower case, spaces, and --base64."
+NOT_FOUND = "Warning: {} not found. Nothing was erased. Keys are compared byte by byte. Check upper and lower case, spaces, and --base64."
 _NOT_DONE = "not done because"
 """Beside the reason that a person gave: what stands against the request."""
 
 
 class LiftedView(View):
-    """Who allowed an erased key to come in again."""
+    """Who allowed erased keys to come in again."""
 
     by: str
     why: str
@@ -39,10 +39,11 @@ class TopicError(View):
 
 
 class ErasureView(View):
-    """A request to erase a key.
+    """A request to erase keys.
 
     Args:
         topics: Empty: all.
+        digests: The keyed hash of each key.
         outcomes: How the topics ended that a call carried out just now.
     """
 
@@ -55,7 +56,7 @@ class ErasureView(View):
     requested_by: str
     why: str
     requested_at: Instant
-    digest: str
+    digests: tuple[str, ...]
     secret: str
     lifted: LiftedView | None = source(make=LiftedView.of)
     in_values: InValues | None
@@ -76,20 +77,20 @@ class ErasureView(View):
 
     table = Table(
         columns={
-            "request": "short_id", "state": "state", "topics": "where", "key": lambda one: "forbidden" if one.forbids else "",
+            "request": "short_id", "state": "state", "topics": "where", "keys": lambda one: f"{count(len(one.digests))}{' forbidden' if one.forbids else ''}",
             "requested": "requested_at", "by": "requested_by", "why": "why", _NOT_DONE: "detail",
         },
-        wrap=("topics", "why", _NOT_DONE), wide=("key", "by"), none="no erasure requests",
+        wrap=("topics", "why", _NOT_DONE), wide=("keys", "by"), none="no erasure requests",
     )  # fmt: skip
 
     def shown(self) -> Iterator[Block]:
         if self.is_carried_out and self.state == "not_found":
-            yield Line(NOT_FOUND, style="yellow")
+            yield Line(NOT_FOUND.format(amount(len(self.digests), "keys")), style="yellow")
         yield Line(f"Erasure request {self.request_id}: {self.state}", style="bold")
         yield {
             "topics": self.where,
             "requested by": f"{self.requested_by}: {self.why}",
-            "key": "forbidden: new messages with it are rejected" if self.forbids else "",
+            "keys": f"{count(len(self.digests))}{', forbidden: new messages with them are rejected' if self.forbids else ''}",
             "allowed again": "" if self.lifted is None else f"{self.lifted.by}: {self.lifted.why}",
             _NOT_DONE: self.detail,
         }
@@ -114,7 +115,8 @@ class ErasureView(View):
 def erasure_view(request: ErasureRequest, found: InValues | None = None, **given: object) -> ErasureView:
     """`found`: a search in values just now, which says more than the ledger keeps of it."""
     forbids = request.forbid and request.state != "refused" and request.lifted is None
-    given |= {"forbids": forbids, "digest": request.key.digest, "secret": request.key.secret, "in_values": found or request.in_values}
+    digests = tuple(key.digest for key in request.keys.each)
+    given |= {"forbids": forbids, "digests": digests, "secret": request.keys.secret, "in_values": found or request.in_values}
     return ErasureView.of(request, **given)
 
 
@@ -138,10 +140,10 @@ def _where(place: ValuePlace) -> str:
 
 
 def in_values_blocks(found: InValues | None) -> Iterator[Block]:
-    """Yield the places of a key inside values, and nothing without a search. `live` counts the rows of `rows` that readers see."""
+    """Yield the places of keys inside values, and nothing without a search. `live` counts the rows of `rows` that readers see."""
     if not found:
         return
-    yield Heading(f"The key inside other messages, searched at {to_second(found.searched_at)}")
+    yield Heading(f"Keys inside other messages, searched at {to_second(found.searched_at)}")
     yield _PLACES.of((topic.topic, place) for topic in found.topics for place in topic.places)
     yield Notes([f"{topic.topic}: {amount(topic.more, 'more places')}" for topic in found.topics if topic.more])
     for topic in found.topics:
@@ -196,7 +198,8 @@ _SEARCHED = Table(
 def receipt_blocks(receipt: Receipt, in_values: InValues | None) -> Iterator[Block]:
     """Yield a receipt as a person reads it. Programs get its own JSON document, as it is kept."""
     yield Line(f"Receipt of erasure request {receipt.request_id}", style="bold")
-    yield {"key digest": receipt.digest, "secret": receipt.secret}
+    keys = {f"key digest {number}" if len(receipt.digests) > 1 else "key digest": one for number, one in enumerate(receipt.digests, 1)}
+    yield {**keys, "secret": receipt.secret}
     for topic in receipt.topics:
         yield Heading(topic.topic)
         unreachable = to_second(topic.unreachable_at)
@@ -209,7 +212,7 @@ def receipt_blocks(receipt: Receipt, in_values: InValues | None) -> Iterator[Blo
         }
         yield _SEARCHED.of(topic.tables)
         remains = [table.remains for table in topic.tables if table.remains is not None]
-        yield Notes(remains, title="May still hold bytes of the key, unseen by readers and searches")
+        yield Notes(remains, title="May still hold bytes of a key, unseen by readers and searches")
     yield from in_values_blocks(in_values)
     yield ""
     yield f"Verify: lifecycle receipt verify {short(receipt.request_id)}"

@@ -382,6 +382,14 @@ def unusable_key(reason: str) -> BadInput:
     )
 
 
+def too_many_keys(given: int, most: int) -> BadInput:
+    """One request names more keys than a plan and a receipt can list."""
+    return BadInput(
+        f"the request names {given:,} keys. Allowed: up to {most:,} keys in one request. Divide the keys among several requests.",
+        code="TooManyKeys",
+    )
+
+
 def unexplained_erasure() -> BadInput:
     """The ledger records the reason for an erasure."""
     return BadInput("the request has no reason. Give one: --why WHY.", code="UnexplainedErasure")

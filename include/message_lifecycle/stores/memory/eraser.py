@@ -223,7 +223,7 @@ class MemoryEraser(ChangeStore):
         tables.main.require(plan)
         tables.main.refuse_removals(plan)
         if _came_since(tables, plan, matches):
-            raise PlanConflict(plan.plan_id, "rows of the key came since it was planned")
+            raise PlanConflict(plan.plan_id, "rows of a requested key came since it was planned")
         archive = self._archive(tables)
         if archive is not None and plan.rewrites_of("archive"):
             erase_archive(archive, plan.topic, matches)
@@ -303,7 +303,7 @@ def _rows_ever(table: Table[Mapping[str, tuple[Row, ...]]]) -> set[tuple[str, Ro
 def _in_documents(
     kind: TableKind, rows: Mapping[tuple[str, int], bytes | None], head: Changes | Snapshots, needle: Needle
 ) -> list[ValuePlace]:
-    found = sorted(at for at, content in rows.items() if at[0].encode() != needle.key and needle.is_in(content))
+    found = sorted(at for at, content in rows.items() if at[0].encode() not in needle.keys and needle.is_in(content))
     now = {(document, row.server_seq) for document, of in head.items() for row in of}
     names = tuple(f"{document}:{seq}" for document, seq in found[:MOST_NAMES])
     place = ValuePlace(table=kind, rows=len(found), live=len(now.intersection(found)), names=names, is_cut=len(found) > MOST_NAMES)

@@ -178,7 +178,7 @@ class RecordLogEraser(ChangeStore):
     def _none_came(plan: Plan, log: RecordLog, head: Head, matches: Matches) -> None:
         messages = version_of(log.scan()[1], head.end_offsets, head.segments).messages
         if of_key(messages, matches).keys() - named(plan, "log"):
-            raise PlanConflict(plan.plan_id, "messages of the key came since it was planned")
+            raise PlanConflict(plan.plan_id, "messages of a requested key came since it was planned")
 
     def _archive(self, head: Head) -> ParquetArchive | None:
         return archive_of(head.settings, self._server)

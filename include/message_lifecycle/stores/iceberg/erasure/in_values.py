@@ -1,4 +1,4 @@
-"""Find rows that hold a key inside their values, headers or documents, one batch at a time, and report their places."""
+"""Find rows that hold keys inside their values, headers or documents, one batch at a time, and report their places."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _ROWS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class RowsInValues:
-    """Find the rows of one file that hold the key in their contents.
+    """Find the rows of one file that hold a key in their contents.
 
-    Tasks receive this object, like the search of an erasure. Its text never shows the key.
+    Tasks receive this object, like the search of an erasure. Its text never shows a key.
     """
 
     needle: Needle = field(repr=False)
@@ -51,7 +51,7 @@ class RowsInValues:
         return np.concatenate(found) if found else np.empty(0, np.int64)
 
     def suspects(self, _io: FileIO, paths: Sequence[str], _kind: TableKind) -> frozenset[str]:
-        """Return all files: only reading their contents shows whether they hold the key."""
+        """Return all files: only reading their contents shows whether they hold a key."""
         return frozenset(paths)
 
     def _rows(self, batch: pa.RecordBatch, *, of_text: bool) -> list[int]:
@@ -80,7 +80,7 @@ class RowsInValues:
         return sorted(row for row in hits if row not in own)
 
     def _holding(self, column: pa.Array) -> list[int]:
-        """Return the positions of the contents that hold the key. A fast search of the whole column for each form of the key comes first."""
+        """Return the positions of the contents that hold a key. A fast search of the whole column for each form of each key comes first."""
         contents = column.cast(pa.binary())
         rows = set[int]()
         for form in self.needle.forms:
@@ -93,12 +93,12 @@ class RowsInValues:
         return any(pc.any(pc.match_substring(contents, pattern)).as_py() for pattern in patterns)
 
     def _own(self, batch: pa.RecordBatch) -> set[int]:
-        """Return the rows whose own key is the key: an erasure removes these rows anyway."""
+        """Return the rows whose own key is one of the keys: an erasure removes these rows anyway."""
         name = next((name for name in _KEYS if name in batch.schema.names), None)
         if name is None:
             return set()
         keys = batch.column(name).cast(pa.binary())
-        return set(pc.indices_nonzero(pc.fill_null(pc.equal(keys, self.needle.key), False)).to_pylist())
+        return set(pc.indices_nonzero(pc.is_in(keys, value_set=pa.array(sorted(self.needle.keys), pa.binary()))).to_pylist())
 
 
 def places_of(io: FileIO, document: Metadata, kind: TableKind, found: Found) -> list[ValuePlace]:

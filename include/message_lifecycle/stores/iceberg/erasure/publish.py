@@ -175,7 +175,7 @@ class TableErasure:
                             continue
                         known.add(entry.path)
                         if not old and len(rows_of(self.io, entry.path, self.action.table)):
-                            raise PlanConflict(self.plan_id, "messages of the key were appended since it was planned")
+                            raise PlanConflict(self.plan_id, "messages of a requested key were appended since it was planned")
 
     def finish(self) -> Deleted:
         """Delete the files that the commit made unreachable. A file that is already missing counts as success."""
@@ -321,7 +321,7 @@ def stage_table(catalog: Catalog, place: Place, io: FileIO, plan: Plan, action: 
     found = search(looks, document, window, among=named)
     planned = {row.file: (row.offsets, row.rows, row.live) for row in action.rows}
     if {file.name: (file.offsets, file.rows, file.live) for file in found.summary.files if file.needed} != planned:
-        raise PlanConflict(plan.plan_id, "the key lies elsewhere than when it was planned")
+        raise PlanConflict(plan.plan_id, "the requested keys lie elsewhere than when it was planned")
     files, memories = [], 0
     for number, row in enumerate(action.rows):
         old = absolute(prefix, row.file)
