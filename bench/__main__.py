@@ -1,7 +1,8 @@
 """Every figure that the documents state. A process of its own runs each benchmark. Exit status 1 if a figure misses its limit.
 
-The command starts the database if it does not run, and then stops it again. One benchmark: `python -m bench compaction --only log`. Three
-long benchmarks run by name only: `python -m bench breakages`, `python -m bench faults`, `python -m bench large`.
+The command starts the database if it does not run, and then stops it again. One benchmark: `python -m bench compaction --only log`. Four
+long benchmarks run by name only: `python -m bench breakages`, `python -m bench dag_run`, `python -m bench faults`,
+`python -m bench large`.
 
 `python -m bench smoke` runs every benchmark at a twentieth of its size (`bench.smoke`).
 """
@@ -31,7 +32,7 @@ BENCHMARKS = (
     "erasure",
     "reclaim",
 )
-BY_NAME = ("breakages", "faults", "large")
+BY_NAME = ("breakages", "dag_run", "faults", "large")
 """What takes long, and starts itself what it needs."""
 
 
