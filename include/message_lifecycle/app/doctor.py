@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _AIRFLOW_SECONDS = 120
 _CONNECTION = "spark_default"
 _NO_CONNECTION = "Connection not found"
-_WHERE_IT_STANDS = "docs/clusters.md says what stands where."
+_WHERE_IT_STANDS = "docs/clusters.md has the settings of both files."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,7 @@ def examine(make_world: MakeWorld) -> Iterator[Finding]:
 
 
 def _after(part: str, first: str) -> Finding:
-    return Finding(part=part, ok=None, found=f"not looked at: mend {first} first")
+    return Finding(part=part, ok=None, found=f"not checked: correct {first} first")
 
 
 def _looked_at(part: str, look: Callable[[], str]) -> Finding:
@@ -123,8 +123,8 @@ def _catalog() -> str:
     if not one_catalog(Tables()):
         told = "Java (spark-defaults.conf) made a namespace that Python (.pyiceberg.yaml) does not find: they name two catalogs"
         raise _NotWell(f"{told}. {_WHERE_IT_STANDS}")
-    several = ", and commits several tables at once, by its configuration" if at_once() else ""
-    return f"Java and Python name the same: one finds what the other makes{several}"
+    several = ", which commits several tables at once, by its configuration" if at_once() else ""
+    return f"Java and Python use the same catalog{several}"
 
 
 class _Trial:
@@ -152,12 +152,12 @@ class _Trial:
         was = list(world.services.reader.messages(name))
         taken = self._published(world, RemoveMessages(positions=((0, 0),)))
         if [message.offset for message in world.services.reader.messages(name)] != [1]:
-            raise _NotWell("one message was to go, and the table shows others")
+            raise _NotWell("the run should remove one message, but the table has other messages")
         self._published(world, UndoPlan(plan_id=taken))
         if list(world.services.reader.messages(name)) != was:
-            raise _NotWell("a removal was taken back, and the table does not show what it did before")
+            raise _NotWell("after the undo of a removal, the table does not have the same messages as before")
         (self._file, *_) = world.services.reader.log(name).segments[0].files
-        return f"a topic was made at {self._table.location()}, a message removed from it and brought back"
+        return f"created a topic at {self._table.location()}, removed a message, and brought it back"
 
     def _now(self) -> Instant:
         self._at_s += 1
@@ -177,7 +177,7 @@ class _Trial:
 
         own, at_once = reach.this_machine(), reach.runs_tasks_here()
         if at_once is not None:
-            return f"{at_once} at once, by this process (spark.master)"
+            return f"this process runs {at_once} tasks at once (spark.master)"
         assert self._table is not None
         try:
             found, there = reach.machines(Store.of(self._table), f"{self._table.location()}/{self._file}")
@@ -189,7 +189,7 @@ class _Trial:
         if wrong:
             raise _NotWell("; ".join(wrong))
         if len(found) < there:
-            raise _NotWell(f"{len(found)} of {there} executors answered: run it again while nothing else runs there")
+            raise _NotWell(f"{len(found)} of {there} executors answered: repeat the command when nothing else runs there")
         return f"{len(found)} executors have this package, Python {own.python} and its packages, and read the store"
 
     def nothing_left(self) -> str:
@@ -197,12 +197,12 @@ class _Trial:
 
         self._ending.close()
         if self._table is None and self._is_made:
-            raise _NotWell("a topic was made and dropped that Python could not read, so nobody has looked for its files")
+            raise _NotWell("Python could not read the topic that was created and dropped, so its files were not checked")
         if self._table is None:
-            raise _Absent("no topic was made")
+            raise _Absent("no topic was created")
         if left := [file.name for file in listed(self._table.io, self._table.location())]:
-            raise _NotWell(f"{len(left)} files are left below {self._table.location()}, such as {left[0]}: its keys may not delete")
-        return "the topic and all its files are gone"
+            raise _NotWell(f"{len(left)} files are left below {self._table.location()}, for example {left[0]}: the keys may not delete")
+        return "the topic and all its files are removed"
 
 
 def _differs(own: Machine, other: Machine) -> str:
@@ -235,21 +235,23 @@ def _airflow() -> str:
     from message_lifecycle.stores.iceberg.reach import master
 
     if "AIRFLOW_HOME" not in os.environ:
-        raise _Absent("AIRFLOW_HOME names none; ask on the machine of its workers")
+        raise _Absent("AIRFLOW_HOME is not set; run the command on the machine of Airflow's workers")
     asked = [sys.executable, "-m", "airflow", "connections", "get", _CONNECTION, "--output", "json"]
     try:
         answer = subprocess.run(asked, capture_output=True, text=True, timeout=_AIRFLOW_SECONDS, check=False)
     except subprocess.TimeoutExpired:
-        raise _NotWell(f"it did not tell its connection {_CONNECTION} within {_AIRFLOW_SECONDS} s") from None
+        raise _NotWell(f"it did not return its connection {_CONNECTION} within {_AIRFLOW_SECONDS} s") from None
     if answer.returncode:
-        said = [line for line in (answer.stderr or answer.stdout).splitlines() if line.strip()] or ["it said nothing"]
+        said = [line for line in (answer.stderr or answer.stdout).splitlines() if line.strip()] or ["it printed nothing"]
         if _NO_CONNECTION in answer.stderr + answer.stdout:
             raise _NotWell(f"it has no connection {_CONNECTION}: make one of type Spark")
         raise _NotWell(f"Airflow of {os.environ['AIRFLOW_HOME']} did not answer: {said[-1]}")
     (told,) = json.loads(answer.stdout[answer.stdout.index("[") :])
     named = _master_of(told)
     if master() not in (None, named):
-        raise _NotWell(f"its connection {_CONNECTION} names {named}, the command line's spark.master is {master()}: make them one")
+        raise _NotWell(
+            f"its connection {_CONNECTION} names {named}, the command line's spark.master is {master()}: use the same master in both"
+        )
     return f"its connection {_CONNECTION} names {named}"
 
 
