@@ -27,7 +27,7 @@ from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import COMPACTED, LATEST, LIVE, LogSummary
 from message_lifecycle.stores.iceberg.session import sql_table
-from message_lifecycle.stores.iceberg.table_files import delete_files, listed
+from message_lifecycle.stores.iceberg.table_files import delete_files, list_files
 from message_lifecycle.stores.iceberg.table_folder import is_local, local_path
 from message_lifecycle.stores.iceberg.tasks import Store
 
@@ -170,7 +170,7 @@ class Measured:
             folder = str(table.content["location"])
             io = tables.catalog.load_table(place).io
             tables.catalog.drop_table(place)
-            delete_files(io, folder, [file.name for file in listed(io, folder)])
+            delete_files(io, folder, [file.name for file in list_files(io, folder)])
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from message_lifecycle.ports import MessageWriter
 from message_lifecycle.sources.mapping import FieldMapping
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.engine import engine_of_process
-from message_lifecycle.stores.iceberg.log_repair import IcebergWitnesses
+from message_lifecycle.stores.iceberg.log_repair import IcebergLogIntegrity
 from message_lifecycle.stores.iceberg.read import newest_state
 from message_lifecycle.stores.iceberg.session import spark_session
 from message_lifecycle.stores.iceberg.writer import IcebergWriter
@@ -126,7 +126,7 @@ def ingest(s: Services, landing: Path) -> str:
     intake = Intake(
         topics=s.topics, ledger=s.ledger, server={}, engine=engine_of_process,
         end_offsets=lambda name: newest_state(Tables().load(name)).end_offsets,
-        witnesses=IcebergWitnesses(Tables(), engine_of_process),
+        witnesses=IcebergLogIntegrity(Tables(), engine_of_process),
     )  # fmt: skip
     mapping = FieldMapping(key="key", value="value", append_time="at", append_time_unit="s")
     options = IngestOptions(mapping=mapping, allow_implausible_times=True)

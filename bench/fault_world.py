@@ -284,7 +284,7 @@ def _tables(name: TopicName, of_lake: Tables) -> dict[str, Any]:
             document = (
                 of_lake.document(name, kind=kind)
                 if not kind
-                else of_lake.at((name.namespace, name.table(kind)), of_lake.location(name, kind=kind))
+                else of_lake.at((name.namespace, name.table(kind)), of_lake.metadata_location(name, kind=kind))
             )
             refs = sorted(_NAMED_ANEW.sub("*", ref) for ref in document.content.get("refs") or {})
             main = [summary.get("operation") for summary in document.summaries()]

@@ -16,7 +16,7 @@ import boto3
 import pytest
 
 from lifecycle_local.cluster import REGION, store_settings
-from lifecycle_local.s3_server import Asked, Refused, S3Server, Serve
+from lifecycle_local.s3_server import Refused, S3Request, S3Server, Serve
 
 BUCKET = "lake"
 
@@ -138,7 +138,7 @@ class InStore(Archived):
             yield
 
     @contextmanager
-    def answering(self, around: Callable[[Asked, Serve], Any]) -> Iterator[None]:
+    def answering(self, around: Callable[[S3Request, Serve], Any]) -> Iterator[None]:
         before = self.store.around
         self.store.around = around
         try:

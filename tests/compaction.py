@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
 from message_lifecycle.model.rules import holds
-from message_lifecycle.operations.compaction import FoldRules
+from message_lifecycle.operations.compaction import CompactionRules
 from message_lifecycle.stores.iceberg.columns import SCHEMA as TOPIC_SCHEMA
 from message_lifecycle.stores.iceberg.compaction import PartitionJob, PartitionResult
 from message_lifecycle.stores.iceberg.compaction.kernel import compact
@@ -37,17 +37,17 @@ class Times:
     never: bool
 
 
-def why_dead(row: Row, rules: FoldRules) -> str | None:
+def why_dead(row: Row, rules: CompactionRules) -> str | None:
     times = Times(row["append_time"], row["expires_at"], bool(row["never"]))
     return next((reason for reason, rule in rules.ages if holds(rule, times, rules.as_of)), None)
 
 
-def is_tombstone(row: Row, rules: FoldRules) -> bool:
+def is_tombstone(row: Row, rules: CompactionRules) -> bool:
     marker = any(header["name"] == "Nats-Marker-Reason" for header in row["headers"] or ())
     return row["value"] is None or (not rules.empty_is_value and (row["value"] == b"" or marker))
 
 
-def compacted(view: Sequence[Row], tail: Sequence[Row], rules: FoldRules) -> tuple[list[Row], Counter[str]]:
+def compacted(view: Sequence[Row], tail: Sequence[Row], rules: CompactionRules) -> tuple[list[Row], Counter[str]]:
     """The new view in the order of offsets, and what was removed by reason."""
     rows = sorted([*view, *({**row, "delete_horizon": None, "remembered": None, "new": True} for row in tail)], key=lambda r: r["offset"])
     latest = {row["key"]: row["offset"] for row in rows}
@@ -118,7 +118,7 @@ class Table:
 def run(
     table: Table,
     tail: Sequence[InputFile],
-    rules: FoldRules,
+    rules: CompactionRules,
     *,
     after: int = -1,
     through: int = 1 << 40,

@@ -27,7 +27,7 @@ from message_lifecycle.app.services import Services
 from message_lifecycle.app.topics import alter_topic, create_topic
 from message_lifecycle.app.views.explanation import explain_message
 from message_lifecycle.app.views.state import OutcomeView
-from message_lifecycle.app.wording import ends, reasons, size
+from message_lifecycle.app.wording import end_offsets_text, reasons, size
 from message_lifecycle.model.erasure import Receipt
 from message_lifecycle.model.errors import EpochMismatch, LifecycleError
 from message_lifecycle.model.instants import format_instant
@@ -284,10 +284,12 @@ def _report(progress: Progress, outcomes: list[OutcomeView], landed: dict[TopicN
             progress.say(f"{name}: nothing was due, nothing was removed; {plans}")
         left = sum(segment.rows for segment in log.segments)
         made = f"; {_markers(s, name, markers[name])}" if markers.get(name) else ""
-        progress.say(f"{name}: {left:,} messages are left; end offsets {ends(log.end_offsets)}{made}")
+        progress.say(f"{name}: {left:,} messages are left; end offsets {end_offsets_text(log.end_offsets)}{made}")
         moved = sum(log.end_offsets.values()) - sum(before.values())
         if moved != markers.get(name, 0):
-            raise demo_failed(f"{name}: the end offsets moved from {ends(before)} to {ends(log.end_offsets)}, by other than the markers")
+            raise demo_failed(
+                f"{name}: the end offsets moved from {end_offsets_text(before)} to {end_offsets_text(log.end_offsets)}, by other than the markers"
+            )
 
 
 def _removed(s: Services, outcome: OutcomeView) -> str:

@@ -84,7 +84,7 @@ def fetch_suites(folder: Path) -> str | None:
     return None if ran.returncode == 0 else f"npm ended with status {ran.returncode}"
 
 
-def packages(lock: str) -> int:
+def count_packages(lock: str) -> int:
     """Count the packages in a compiled lock."""
     return len(re.findall(r"^[A-Za-z0-9][\w.-]*(?:\[[^]]*\])?==", lock, re.MULTILINE))
 
@@ -116,7 +116,7 @@ def main() -> int:
     for step, what, command in (
         (
             2,
-            f"uv brings up to {packages(lock)} packages and compiles them; this takes longest",
+            f"uv brings up to {count_packages(lock)} packages and compiles them; this takes longest",
             ["sync", *quiet, "--compile-bytecode", "--require-hashes", "--no-build-isolation", str(REQUIREMENTS)],
         ),
         (3, "the project itself", ["install", "--quiet", "--no-build-isolation", "--no-deps", "--editable", "."]),

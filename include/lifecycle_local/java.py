@@ -173,7 +173,7 @@ def _bundles(environ: Mapping[str, str]) -> Iterator[Path]:
     yield from map(Path, ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem"))
 
 
-def trusted_here(environ: Mapping[str, str] = os.environ) -> tuple[bytes, ...]:
+def trusted_certificates(environ: Mapping[str, str] = os.environ) -> tuple[bytes, ...]:
     """The certificates (DER) that this machine trusts; empty when it keeps them in no bundle."""
     bundle = next((path for path in _bundles(environ) if path.is_file()), None)
     if bundle is None:
@@ -186,7 +186,7 @@ def _text(value: str) -> bytes:
     return struct.pack(">H", len(value)) + value.encode("ascii")
 
 
-def key_store(certificates: Iterable[bytes]) -> bytes:
+def build_trust_store(certificates: Iterable[bytes]) -> bytes:
     """The certificates as a file that `javax.net.ssl.trustStore` can name."""
     entries = [
         struct.pack(">I", TRUSTED) + _text(f"trusted-{number}") + struct.pack(">Q", 0) + _text("X.509") + struct.pack(">I", len(der)) + der
@@ -198,11 +198,11 @@ def key_store(certificates: Iterable[bytes]) -> bytes:
 
 def trust_options(folder: Path, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     """Options that make Java trust whom the machine trusts; none when that is not known."""
-    certificates = trusted_here(environ)
+    certificates = trusted_certificates(environ)
     if not certificates:
         return ()
     store = folder / "trusted.jks"
-    store.write_bytes(key_store(certificates))
+    store.write_bytes(build_trust_store(certificates))
     return (f'"-Djavax.net.ssl.trustStore={store}"', "-Djavax.net.ssl.trustStoreType=JKS", f"-Djavax.net.ssl.trustStorePassword={PASSWORD}")
 
 

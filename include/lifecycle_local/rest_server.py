@@ -76,7 +76,7 @@ _SWAP = """
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RestRequest:
     """`path`: its parts below `/v1`, decoded."""
 
     method: str
@@ -93,8 +93,8 @@ class Answer:
     text: str = ""
 
 
-Serve = Callable[[Asked], Answer]
-Around = Callable[[Asked, Serve], Answer | None]
+Serve = Callable[[RestRequest], Answer]
+Around = Callable[[RestRequest, Serve], Answer | None]
 """What is done instead of serving at once; None: the line breaks without an answer."""
 
 
@@ -117,7 +117,7 @@ class RestCatalog:
         self.between: Callable[[], None] = lambda: None
         self._handlers: Java = jvm.jvm.org.apache.iceberg.rest.CatalogHandlers
 
-    def serve(self, asked: Asked) -> Answer:
+    def serve(self, asked: RestRequest) -> Answer:
         try:
             return self._serve(asked)
         except CameFirst as error:
@@ -129,7 +129,7 @@ class RestCatalog:
                 raise
             return told(_STATUS.get(java_class(of_java), HTTPStatus.INTERNAL_SERVER_ERROR), java_message(of_java), java_class(of_java))
 
-    def _serve(self, asked: Asked) -> Answer:
+    def _serve(self, asked: RestRequest) -> Answer:
         match asked.method, *asked.path:
             case "GET", "config":
                 offered = () if self.at_once is None else (f"POST /v1/{{prefix}}/{TRANSACTION}",)
@@ -154,7 +154,7 @@ class RestCatalog:
             case _:
                 return _unknown(asked)
 
-    def _in_namespace(self, asked: Asked, namespace: Java, rest: list[str]) -> Answer:
+    def _in_namespace(self, asked: RestRequest, namespace: Java, rest: list[str]) -> Answer:
         match asked.method, *rest:
             case (("GET" | "HEAD"),):
                 return self._told(self._handlers.loadNamespace(self._catalog, namespace))
@@ -182,7 +182,7 @@ class RestCatalog:
             case _:
                 return _unknown(asked)
 
-    def _of_table(self, asked: Asked, name: Java, more: list[str]) -> Answer:
+    def _of_table(self, asked: RestRequest, name: Java, more: list[str]) -> Answer:
         match asked.method, *more:
             case (("GET" | "HEAD"),):
                 return self._told(self._handlers.loadTable(self._catalog, name, self._iceberg.rest.RESTCatalogProperties.SnapshotMode.ALL))
@@ -196,7 +196,7 @@ class RestCatalog:
             case _:
                 return _unknown(asked)
 
-    def _of_view(self, asked: Asked, name: Java) -> Answer:
+    def _of_view(self, asked: RestRequest, name: Java) -> Answer:
         match asked.method:
             case "GET" | "HEAD":
                 return self._told(self._handlers.loadView(self._catalog, name))
@@ -266,7 +266,7 @@ class RestCatalog:
         self._iceberg.rest.RESTSerializers.registerAll(mapper)
         return mapper
 
-    def _read(self, asked: Asked, of: str) -> Java:
+    def _read(self, asked: RestRequest, of: str) -> Java:
         return self._mapper.readValue(asked.body, self._jvm.jvm.java.lang.Class.forName(f"org.apache.iceberg.rest.requests.{of}"))
 
     def _told(self, response: Java) -> Answer:
@@ -289,7 +289,7 @@ def told(status: HTTPStatus, message: str, kind: str) -> Answer:
     return Answer(status, json.dumps({"error": {"message": message, "type": kind, "code": status.value}}))
 
 
-def _unknown(asked: Asked) -> Answer:
+def _unknown(asked: RestRequest) -> Answer:
     return told(HTTPStatus.NOT_FOUND, f"no such endpoint: {asked.method} /v1/{'/'.join(asked.path)}", "NotFound")
 
 
@@ -306,7 +306,7 @@ def serving(catalog: RestCatalog, *, port: int = 0) -> Iterator[str]:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
             version, *path = (unquote(part) for part in split.path.strip("/").split("/"))
             query = {key: values[-1] for key, values in parse_qs(split.query).items()}
-            asked = Asked(self.command, tuple(path), query, body)
+            asked = RestRequest(self.command, tuple(path), query, body)
             if not catalog.knows(self.headers.get("Authorization")):
                 answer: Answer | None = told(HTTPStatus.UNAUTHORIZED, "the token is another", "NotAuthorizedException")
             elif version != "v1":

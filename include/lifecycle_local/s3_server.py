@@ -44,7 +44,7 @@ _PROTOCOL = "HTTP/1.1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class S3Request:
     """A request to the server.
 
     `path` is the bucket and the object, decoded. `source` is the object to copy there, or None. `given` is True for a key that a catalog
@@ -59,7 +59,7 @@ class Asked:
     source: str | None = None
 
     @property
-    def touches(self) -> tuple[str, ...]:
+    def affected_paths(self) -> tuple[str, ...]:
         """Paths of the objects that it is about; of a listing, of what their names begin with."""
         if self.method == "POST" and "delete" in self.query:
             named = (node.text or "" for node in ElementTree.fromstring(self.body).iter() if node.tag.rpartition("}")[2] == "Key")
@@ -71,7 +71,7 @@ class Asked:
 
 Start = Callable[..., Any]
 Serve = Callable[[], Iterable[bytes]]
-Around = Callable[[Asked, Serve], "Iterable[bytes] | Refused | None"]
+Around = Callable[[S3Request, Serve], "Iterable[bytes] | Refused | None"]
 """What is done instead of serving at once; None: the line breaks without an answer."""
 
 
@@ -91,7 +91,7 @@ class S3Server:
         self.root = root
         self.keys = {key.name: key for key in (root, *others)}
         self.around: Around = lambda _, serve: serve()
-        self.asked: list[Asked] = []
+        self.asked: list[S3Request] = []
         self._moto = create_backend_app("s3")
         self.uri = ""
 
@@ -118,7 +118,7 @@ class S3Server:
         given = key is not None and key.token is not None
         copied = environ.get("HTTP_X_AMZ_COPY_SOURCE")
         source = None if copied is None else f"/{unquote(urlsplit(copied).path).removeprefix('/')}"
-        asked = Asked(given=given, method=environ["REQUEST_METHOD"], path=unquote(split.path), query=query, body=body, source=source)
+        asked = S3Request(given=given, method=environ["REQUEST_METHOD"], path=unquote(split.path), query=query, body=body, source=source)
         answer = self._refuses(asked, signed, environ, raw) or self._answer(asked, environ, start)
         if answer is None:
             environ["werkzeug.socket"].shutdown(SHUT_RDWR)
@@ -131,12 +131,12 @@ class S3Server:
             return [told]
         return answer
 
-    def _answer(self, asked: Asked, environ: dict[str, Any], start: Start) -> Iterable[bytes] | Refused | None:
+    def _answer(self, asked: S3Request, environ: dict[str, Any], start: Start) -> Iterable[bytes] | Refused | None:
         if self._remembers:
             self.asked.append(asked)
         return self.around(asked, lambda: self._part(asked, environ, start) or self._moto(environ, start))
 
-    def _part(self, asked: Asked, environ: Mapping[str, str], start: Start) -> Iterable[bytes] | None:
+    def _part(self, asked: S3Request, environ: Mapping[str, str], start: Start) -> Iterable[bytes] | None:
         """Return a range of an object, because moto copies the whole object twice for each range. None: no such request or object."""
         wanted = _RANGE.fullmatch(environ.get("HTTP_RANGE", ""))
         bucket, _, name = asked.path.removeprefix("/").partition("/")
@@ -165,7 +165,7 @@ class S3Server:
     def _has(self, bucket: str) -> bool:
         return bucket in s3_backends[DEFAULT_ACCOUNT_ID]["aws"].buckets
 
-    def _refuses(self, asked: Asked, found: re.Match[str] | None, environ: Mapping[str, Any], raw: str) -> Refused | None:
+    def _refuses(self, asked: S3Request, found: re.Match[str] | None, environ: Mapping[str, Any], raw: str) -> Refused | None:
         key = None if found is None else self.keys.get(found["key"])
         if found is None or key is None:
             return Refused(HTTPStatus.FORBIDDEN, "InvalidAccessKeyId")
@@ -183,7 +183,7 @@ class S3Server:
         signed = signer.signature(signer.string_to_sign(request, signer.canonical_request(request)), request)
         if not hmac.compare_digest(signed, found["signature"]):
             return Refused(HTTPStatus.FORBIDDEN, "SignatureDoesNotMatch")
-        if not all(path.startswith(key.below) for path in asked.touches):
+        if not all(path.startswith(key.below) for path in asked.affected_paths):
             return Refused(HTTPStatus.FORBIDDEN, "AccessDenied")
         return None
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lifecycle_local.s3_server import Asked, Refused, Serve
+from lifecycle_local.s3_server import Refused, S3Request, Serve
 from message_lifecycle.app import steps
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import policy_of
@@ -196,16 +196,16 @@ def _message(offset: int, *, value: bytes = b"v") -> Message:
     return Message(partition=0, offset=offset, append_time=Instant(1), key=b"k", value=value, segment=0)
 
 
-def _refuses(asked: Asked) -> bool:
+def _refuses(asked: S3Request) -> bool:
     """A part of an upload."""
     return asked.method == "PUT" and "partNumber" in asked.query
 
 
-def _completes(asked: Asked) -> bool:
+def _completes(asked: S3Request) -> bool:
     return asked.method == "POST" and "uploadId" in asked.query
 
 
-FAULTS: dict[str, Callable[[Asked, Serve], Any]] = {
+FAULTS: dict[str, Callable[[S3Request, Serve], Any]] = {
     "the store fails": lambda asked, serve: Refused(HTTPStatus.INTERNAL_SERVER_ERROR, "InternalError") if _refuses(asked) else serve(),
     "the second part is refused": lambda asked, serve: (
         Refused(HTTPStatus.BAD_REQUEST, "InvalidPart") if asked.query.get("partNumber") == "2" else serve()
@@ -276,7 +276,7 @@ def test_an_archive_that_does_not_answer_stops_the_plan_and_not_for_good(make_wo
     name, before = filled(world, archive.to)
     plan_id = judged(world, name)
 
-    def around(asked: Asked, serve: Serve) -> Any:
+    def around(asked: S3Request, serve: Serve) -> Any:
         if asked.method != "GET" or not asked.path.endswith(".parquet"):
             return serve()
         return Refused(HTTPStatus.FORBIDDEN, "AccessDenied") if fault == "refused" else None

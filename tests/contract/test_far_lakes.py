@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from lifecycle_local.lake_server import GivesKeys
-from lifecycle_local.rest_server import Answer, Asked, Serve, told
-from lifecycle_local.s3_server import Asked as S3Asked
+from lifecycle_local.rest_server import Answer, RestRequest, Serve, told
 from lifecycle_local.s3_server import Refused, S3Server
+from lifecycle_local.s3_server import S3Request as S3Asked
 from lifecycle_local.s3_server import Serve as S3Serve
 from lifecycle_local.worlds import WORLDS
 from message_lifecycle.app import receipts, steps, wiring
@@ -27,7 +27,7 @@ from message_lifecycle.app.parts import with_parts
 from message_lifecycle.app.reading import read_compacted
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import policy_of
-from message_lifecycle.app.topics import alter_topic, keep_view
+from message_lifecycle.app.topics import alter_topic, update_views
 from message_lifecycle.app.views.status import status
 from message_lifecycle.ledger import migrate_ledger
 from message_lifecycle.model.erasure import MIN_SECRET_BYTES, ErasureRequest, KeySecret
@@ -221,7 +221,7 @@ def test_documents_are_folded_purged_and_come_back(world: World) -> None:
 def test_a_catalog_that_makes_tables_of_an_older_version_is_refused(world: World, lake: RestLake, when: str) -> None:
     """As Nessie does, where version 3 is asked for and nothing is said."""
 
-    def older(asked: Asked, serve: Serve) -> Answer:
+    def older(asked: RestRequest, serve: Serve) -> Answer:
         if when == "it begins":
             return serve(replace(asked, body=asked.body.replace('"format-version":"3"', '"format-version":"2"')))
         found = serve(asked)
@@ -360,7 +360,7 @@ def test_a_compaction_asks_the_store_once_for_a_small_file(rest_s3: RestLake) ->
 def test_a_catalog_is_asked_once_for_each_table_however_many_files_it_has(world: World, lake: RestLake) -> None:
     asked: list[str] = []
 
-    def noted(one: Asked, serve: Serve) -> Answer:
+    def noted(one: RestRequest, serve: Serve) -> Answer:
         asked.append(one.path[-1])
         return serve(one)
 
@@ -377,16 +377,16 @@ def test_a_catalog_is_asked_once_for_each_table_however_many_files_it_has(world:
 def test_who_keeps_a_topics_views_asks_for_each_table_once(world: World, lake: RestLake) -> None:
     """Every plan begins with it."""
     name = topic_of(world)
-    keep_view(world.services, name)  # they are as the settings say
+    update_views(world.services, name)  # they are as the settings say
     asked: list[tuple[str, ...]] = []
 
-    def noted(one: Asked, serve: Serve) -> Answer:
+    def noted(one: RestRequest, serve: Serve) -> Answer:
         asked.append(one.path)
         return serve(one)
 
     lake.catalog.around = noted
     try:
-        keep_view(world.services, name)
+        update_views(world.services, name)
     finally:
         lake.catalog.around = lambda one, serve: serve(one)
     assert [path[-1] for path in asked].count(name.table()) == 1, asked

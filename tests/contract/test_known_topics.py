@@ -66,7 +66,7 @@ class Stored:
 
     @classmethod
     def metadata(cls, name: TopicName) -> Stored:
-        return cls.of(name, Tables().location(name))
+        return cls.of(name, Tables().metadata_location(name))
 
     @property
     def name(self) -> str:

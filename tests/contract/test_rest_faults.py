@@ -141,8 +141,8 @@ def _status(status: HTTPStatus, kind: str = "Fault") -> rest_server.Answer:
     return rest_server.told(status, "by the test", kind)
 
 
-def _served(answer: rest_server.Answer | None) -> Callable[[rest_server.Asked, rest_server.Serve], rest_server.Answer | None]:
-    def fault(asked: rest_server.Asked, serve: rest_server.Serve) -> rest_server.Answer | None:
+def _served(answer: rest_server.Answer | None) -> Callable[[rest_server.RestRequest, rest_server.Serve], rest_server.Answer | None]:
+    def fault(asked: rest_server.RestRequest, serve: rest_server.Serve) -> rest_server.Answer | None:
         serve(asked)
         return answer
 
@@ -163,7 +163,7 @@ _OF_A_QUESTION = ("line breaks before", "500 before")
 _ON_AND_ON, _KEYS_END = 60, "keys end"
 
 
-def _breaks_after(_: s3_server.Asked, serve: s3_server.Serve) -> None:
+def _breaks_after(_: s3_server.S3Request, serve: s3_server.Serve) -> None:
     for _part in serve():
         pass
 
@@ -213,7 +213,7 @@ class Harness:
         """All that an undisturbed run has."""
         asked: list[bool] = []
 
-        def noted(one: rest_server.Asked, serve: rest_server.Serve) -> rest_server.Answer:
+        def noted(one: rest_server.RestRequest, serve: rest_server.Serve) -> rest_server.Answer:
             asked.append(one.method in ("GET", "HEAD"))
             return serve(one)
 
@@ -230,7 +230,7 @@ class Harness:
         if point.of == "catalog":
             fault = OF_CATALOG[point.fault]
 
-            def catalog(asked: rest_server.Asked, serve: rest_server.Serve) -> rest_server.Answer | None:
+            def catalog(asked: rest_server.RestRequest, serve: rest_server.Serve) -> rest_server.Answer | None:
                 if next(numbers) != point.at:
                     return serve(asked)
                 self.met += 1
@@ -240,7 +240,7 @@ class Harness:
         else:
             times, of_store = OF_STORE[point.fault]
 
-            def around(asked: s3_server.Asked, serve: s3_server.Serve) -> Iterable[bytes] | s3_server.Refused | None:
+            def around(asked: s3_server.S3Request, serve: s3_server.Serve) -> Iterable[bytes] | s3_server.Refused | None:
                 if not asked.given or not point.at <= next(numbers) < point.at + times:
                     return serve()
                 self.met += 1

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from lifecycle_local.rest_server import TRANSACTION, Answer, Around, Asked, CameFirst, Serve
+from lifecycle_local.rest_server import TRANSACTION, Answer, Around, CameFirst, RestRequest, Serve
 from lifecycle_local.worlds import WORLDS
 from message_lifecycle.app import doctor
 from message_lifecycle.model.errors import LifecycleError
@@ -69,11 +69,11 @@ def topic(lake: RestLake) -> Iterator[Topic]:
     opened.close()
 
 
-def commits(lake: RestLake, at: Mapping[int, Around] | None = None) -> list[Asked]:
+def commits(lake: RestLake, at: Mapping[int, Around] | None = None) -> list[RestRequest]:
     """Each request that commits several tables, from now on. `at`: how the one of that number ends."""
-    seen: list[Asked] = []
+    seen: list[RestRequest] = []
 
-    def around(asked: Asked, serve: Serve) -> Answer | None:
+    def around(asked: RestRequest, serve: Serve) -> Answer | None:
         if "/".join(asked.path) != TRANSACTION:
             return serve(asked)
         seen.append(asked)
@@ -130,7 +130,7 @@ def test_all_of_it_is_there_or_none_however_the_commit_ends(topic: Topic, lake: 
 
 
 def _dies(lake: RestLake) -> Around:
-    def around(asked: Asked, serve: Serve) -> Answer | None:
+    def around(asked: RestRequest, serve: Serve) -> Answer | None:
         def die() -> None:
             raise Died
 

@@ -149,7 +149,7 @@ def test_a_run_removes_what_is_beyond_the_limits_and_the_next_one_finds_nothing(
     )
     report = lake().ledger.record(outcome.plan_id or "").report
     assert report is not None
-    assert (report.judgement, report.evaluated) == ("passed", report.declared)
+    assert (report.judgement, report.evaluated_count) == ("passed", report.declared)
     state, states = run()
     assert (state, set(states.values())) == ("success", {"skipped"})
 

@@ -35,7 +35,7 @@ from message_lifecycle.stores.iceberg.columns import APPEND_TIME
 from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.session import spark_session, sql_table
-from message_lifecycle.stores.iceberg.table_files import listed
+from message_lifecycle.stores.iceberg.table_files import list_files
 from tests.spark.lake import Lake, Rows
 
 
@@ -159,7 +159,7 @@ class Agent:
     def files(self, topic: str) -> dict[str, int]:
         """All that its table has, and their bytes."""
         table = Tables().load(TopicName.parse(topic))
-        return {file.name: file.size_bytes for file in listed(table.io, table.location())}
+        return {file.name: file.size_bytes for file in list_files(table.io, table.location())}
 
     def history(self, topic: str) -> list[dict[str, Any]]:
         return [run for run in tasks.runs(limit=200) if str(run.topic) == topic]

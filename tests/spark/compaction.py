@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from secrets import token_hex
 
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.operations.compaction import FoldRules
+from message_lifecycle.operations.compaction import CompactionRules
 from message_lifecycle.stores.iceberg import new_table
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.compaction import CompactionJob, PartitionResult, kernel
@@ -23,7 +23,7 @@ def create_view(name: TopicName) -> None:
 
 
 def job_of(
-    name: TopicName, rules: FoldRules, *, after: Mapping[int, int], through: Mapping[int, int], rewrite: bool = False
+    name: TopicName, rules: CompactionRules, *, after: Mapping[int, int], through: Mapping[int, int], rewrite: bool = False
 ) -> CompactionJob:
     """The work of every partition in `through`, on the newest snapshots."""
     tables = Tables()

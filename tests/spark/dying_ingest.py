@@ -18,7 +18,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg import append
 from message_lifecycle.stores.iceberg.catalog import IcebergTopics, Tables
 from message_lifecycle.stores.iceberg.engine import engine_of_process
-from message_lifecycle.stores.iceberg.log_repair import IcebergWitnesses
+from message_lifecycle.stores.iceberg.log_repair import IcebergLogIntegrity
 
 FILE_LIMIT = 1_000_000
 
@@ -49,7 +49,7 @@ def main(point: str, ledger: str, topic: str, folder: str) -> None:
         server={},
         engine=engine_of_process,
         end_offsets=lambda _: {},
-        witnesses=IcebergWitnesses(Tables(), engine_of_process),
+        witnesses=IcebergLogIntegrity(Tables(), engine_of_process),
     )
     try:
         intaking.take_files(intake, TopicName.parse(topic), folder, intaking.IngestOptions(mapping=KEYED))

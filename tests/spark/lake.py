@@ -38,7 +38,7 @@ from message_lifecycle.stores.iceberg.erasure.store import IcebergEraser
 from message_lifecycle.stores.iceberg.fence import Walk, fenced_commit
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import LogSummary
-from message_lifecycle.stores.iceberg.log_repair import IcebergWitnesses
+from message_lifecycle.stores.iceberg.log_repair import IcebergLogIntegrity
 from message_lifecycle.stores.iceberg.read import IcebergReader, newest_state
 from message_lifecycle.stores.iceberg.reclaiming import IcebergReclaimer
 from message_lifecycle.stores.iceberg.session import sql_table
@@ -106,7 +106,7 @@ class Lake:
                 forget=IcebergReclaimer(tables()),
             ),
             copier=self.copier(),
-            witnesses=IcebergWitnesses(tables(), engine_of_process),
+            witnesses=IcebergLogIntegrity(tables(), engine_of_process),
             documents=documents,
             gate=PlainGateOfTables(),
             ledger=open_ledger("sqlite://", clock=clock) if clock else open_ledger("sqlite://"),

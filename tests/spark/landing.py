@@ -23,7 +23,7 @@ from message_lifecycle.sources.selection import EVERY_FILE, Patterns
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.engine import Engine, engine_of_process
 from message_lifecycle.stores.iceberg.layout import LogSummary
-from message_lifecycle.stores.iceberg.log_repair import IcebergWitnesses
+from message_lifecycle.stores.iceberg.log_repair import IcebergLogIntegrity
 from message_lifecycle.stores.iceberg.read import newest_state
 from message_lifecycle.stores.iceberg.session import sql_table
 
@@ -46,7 +46,7 @@ class Landing:
             server=server or {},
             engine=engine,
             end_offsets=lambda name: newest_state(Tables().load(name)).end_offsets,
-            witnesses=IcebergWitnesses(Tables(), engine_of_process),
+            witnesses=IcebergLogIntegrity(Tables(), engine_of_process),
         )
 
     def topic(self, *, partitions: int = 1, **settings: Value) -> TopicName:
@@ -111,7 +111,7 @@ def json_lines(*rows: tuple[str | None, str, object]) -> str:
 
 
 def by_the_rule(messages: list[Message], *, limit_bytes: int, expiry_us: int, max_us: int = 0) -> tuple[list[int], LogSummary]:
-    """Segments and final state as `ActiveSegment.take` gives them, message by message."""
+    """Segments and final state as `ActiveSegment.add_message` gives them, message by message."""
     ends: dict[int, int] = {}
     active: dict[int, ActiveSegment] = {}
     segments = []
@@ -119,6 +119,8 @@ def by_the_rule(messages: list[Message], *, limit_bytes: int, expiry_us: int, ma
         state = active.setdefault(message.partition, ActiveSegment(base_offset=0))
         time = None if message.append_time is None else Instant(message.append_time)
         offset, size = message.offset, message.size_bytes
-        segments.append(state.take(offset=offset, size=size, append_time=time, limit_bytes=limit_bytes, expiry_us=expiry_us, max_us=max_us))
+        segments.append(
+            state.add_message(offset=offset, size=size, append_time=time, limit_bytes=limit_bytes, expiry_us=expiry_us, max_us=max_us)
+        )
         ends[message.partition] = offset + 1
     return segments, LogSummary(end_offsets=ends, active={p: replace(state) for p, state in active.items()})

@@ -22,7 +22,7 @@ from message_lifecycle.app.operations.registry import Scheduled, preview
 from message_lifecycle.app.reading import read_compacted
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.sparing import horizons_of
-from message_lifecycle.app.topics import alter_topic, create_topic, latest_view
+from message_lifecycle.app.topics import alter_topic, create_topic, update_latest_view
 from message_lifecycle.app.wiring import lake as configured_lake
 from message_lifecycle.ledger import open_ledger
 from message_lifecycle.model.errors import CommitUnknown, CompactionRunning, PlanConflict
@@ -224,7 +224,7 @@ def test_behind_its_lag_a_killed_cleaner_never_shows_an_older_value(behind: Topi
 
 
 def test_behind_its_lag_a_topic_shows_the_same_to_sql(behind: Topic) -> None:  # CMP-6, CMP-9
-    view = latest_view(behind.s, behind.name)
+    view = update_latest_view(behind.s, behind.name)
     plan = behind.judged(PAST_LAG, "message_cleaner")
     behind.append(message(b"b", b"2", time=500))
     steps.publish(behind.s, plan.plan_id)

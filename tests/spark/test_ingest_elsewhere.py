@@ -22,7 +22,7 @@ from tests.spark.landing import KEYED, Landing
 from tests.spark.test_ingest import ROWS, as_csv, as_json, as_parquet
 
 from lifecycle_local.cluster import store_settings
-from lifecycle_local.s3_server import Asked, Refused, S3Server, Serve, s3_server
+from lifecycle_local.s3_server import Refused, S3Request, S3Server, Serve, s3_server
 from message_lifecycle.app import intake_tasks
 from message_lifecycle.sources.mapping import FieldMapping
 from message_lifecycle.stores.iceberg.tasks import Store
@@ -167,7 +167,7 @@ def test_a_store_that_hands_a_file_out_no_more_is_no_bad_file(
     topic = landing.topic()
     place = up(store, landing.source(a_jsonl=as_json(ROWS)))
 
-    def refuse(asked: Asked, serve: Serve) -> Any:
+    def refuse(asked: S3Request, serve: Serve) -> Any:
         return Refused(HTTPStatus.FORBIDDEN, "AccessDenied") if asked.method == "GET" and asked.path.endswith(".jsonl") else serve()
 
     checked = intake_tasks.check_heads

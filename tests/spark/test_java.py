@@ -175,7 +175,7 @@ def test_an_application_has_spark(no_spark: Engine, monkeypatch: pytest.MonkeyPa
 def test_views_are_written_without_spark(lake: Lake, no_spark: Engine) -> None:
     name, settings = lake.topic(), {"max_age_seconds": 60.0}
     for at, policy in enumerate((lake.policy(name), resolve(topic=settings, server={}))):
-        assert lake.topics.live_view(name, policy) == f"lake.{name.namespace}.{name.table('live')}"
+        assert lake.topics.update_live_view(name, policy) == f"lake.{name.namespace}.{name.table('live')}"
         lake.append(name, Rows(base=at, times=(1,)))
         assert lake.session.sql(f"SELECT * FROM {sql_table(name, kind='live')}").count() == 0
     view_file.drop((name.namespace, name.table("live")))
@@ -186,7 +186,7 @@ def test_a_view_that_cannot_be_told_to_the_catalog_says_so(lake: Lake, no_spark:
     name = lake.topic()
     monkeypatch.setenv("SPARK_CONF_DIR", "/nowhere")
     with pytest.raises(CatalogUnavailable, match="SPARK_CONF_DIR"):
-        lake.topics.live_view(name, lake.policy(name))
+        lake.topics.update_live_view(name, lake.policy(name))
 
 
 class Catalog:

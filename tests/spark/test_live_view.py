@@ -13,7 +13,7 @@ from tests.spark.lake import SECOND, Lake, Rows
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.services import Services, policy_of
-from message_lifecycle.app.topics import alter_topic, create_topic, live_view
+from message_lifecycle.app.topics import alter_topic, create_topic, update_live_view
 from message_lifecycle.model.errors import ForeignTable
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.names import TopicName
@@ -114,7 +114,7 @@ def test_a_view_is_written_again_only_where_it_says_something_else(lake: Lake, s
     place = name.namespace, name.table("live")
     first = Tables().pointers.one(place)
     alter_topic(s, name, {"undo_window": 60})
-    full = live_view(s, name)
+    full = update_live_view(s, name)
     assert Tables().pointers.one(place) == first
     assert s.topics.describe(name).live_view == full == f"lake.{name.namespace}.{name.table('live')}"
     alter_topic(s, name, {"message_expiry": 61})
@@ -167,7 +167,7 @@ def test_somebody_elses_table_in_the_views_place_stays_and_the_topic_works(lake:
     lake.session.sql(f"CREATE TABLE {sql_table(name, kind='live')} (a int)")
     create_topic(s, name, partitions=1, settings={})
     with pytest.raises(ForeignTable):
-        live_view(s, name)
+        update_live_view(s, name)
     assert lake.session.table(sql_table(name, kind="live")).columns == ["a"]
     assert {first, name} <= set(lake.topics.list(lake.stream))
     lake.session.sql(f"DROP TABLE {sql_table(name, kind='live')} PURGE")
@@ -178,9 +178,9 @@ def test_spark_replaces_and_drops_the_view_as_its_own(lake: Lake, s: Services) -
     view = sql_table(name, kind="live")
     lake.session.sql(f"CREATE OR REPLACE VIEW {view} AS SELECT offset FROM {sql_table(name)}")
     assert lake.session.table(view).columns == ["offset"]
-    live_view(s, name)
+    update_live_view(s, name)
     lake.session.catalog.refreshTable(view)
     assert len(lake.session.table(view).columns) == 12
     lake.session.sql(f"DROP VIEW {view}")
-    live_view(s, name)
+    update_live_view(s, name)
     assert _shown(lake, name) == []

@@ -60,7 +60,7 @@ def test_old_batches_go_young_ones_stay_and_the_log_is_as_it_was(topic: Topic) -
     assert (outcome.operation, outcome.removed, outcome.rows_in, outcome.rows_kept) == ("quarantine", (("quarantine_age", 4),), 6, 2)
     report = topic.s.ledger.record(outcome.plan_id or "").report
     assert report is not None
-    assert (report.judgement, report.evaluated) == ("passed", report.declared)
+    assert (report.judgement, report.evaluated_count) == ("passed", report.declared)
     (due,) = judge(topic.s, [topic.name], as_of=AS_OF, work="quarantine")
     assert (due.due, due.reason) == (False, "no quarantine row has reached its age; the next rows go at 1970-01-01T00:01:45Z")
     assert topic.run().name == "no_op"

@@ -13,7 +13,7 @@ from message_lifecycle.model.errors import invalid_append
 from message_lifecycle.stores.iceberg import engine as engine_module
 from message_lifecycle.stores.iceberg import shares
 from message_lifecycle.stores.iceberg.engine import Bare, Engine, Spark, engine_of_process
-from message_lifecycle.stores.iceberg.shares import Failed, Rates, Resources, local_cores
+from message_lifecycle.stores.iceberg.shares import Failed, ResourceLimits, Resources, local_cores
 
 pytestmark = pytest.mark.spark
 
@@ -50,7 +50,7 @@ def test_each_item_is_done_within_its_share_and_failures_keep_their_place(engine
             raise invalid_append("the item is not done")
         return item * item, share.memory_bytes, share.read_bytes_per_second, share.write_bytes_per_second, os.getpid() == driver
 
-    found = engine.run([1, 2, 3], work, description="a test", rates=Rates(memory_bytes=1000, read_bytes_per_second=3))
+    found = engine.run([1, 2, 3], work, description="a test", rates=ResourceLimits(memory_bytes=1000, read_bytes_per_second=3))
 
     here = isinstance(engine, Bare)
     assert found[0] == (1, 500, 2, 0, here)
@@ -74,7 +74,7 @@ def test_memory_and_threads_are_those_of_the_largest_executor(
     def work(_item: int, share: Resources) -> tuple[int, int, int]:
         return share.threads, share.memory_bytes, share.read_bytes_per_second
 
-    assert set(engine.run([1, 2, 3, 4], work, description="a test", rates=Rates(memory_bytes=1000, read_bytes_per_second=6))) == {
+    assert set(engine.run([1, 2, 3, 4], work, description="a test", rates=ResourceLimits(memory_bytes=1000, read_bytes_per_second=6))) == {
         (threads, memory, rate)
     }
 
@@ -109,7 +109,7 @@ def test_what_settings_say_of_executors_counts_before_one_has_come(
     def work(_item: int, share: Resources) -> tuple[int, int, int]:
         return share.threads, share.memory_bytes, share.read_bytes_per_second
 
-    assert set(engine.run([1, 2, 3, 4], work, description="a test", rates=Rates(memory_bytes=1000, read_bytes_per_second=6))) == {
+    assert set(engine.run([1, 2, 3, 4], work, description="a test", rates=ResourceLimits(memory_bytes=1000, read_bytes_per_second=6))) == {
         (threads, memory, rate)
     }
 

@@ -17,7 +17,7 @@ from message_lifecycle.app import steps
 from message_lifecycle.app.operations.registry import Work
 from message_lifecycle.app.reading import read_compacted
 from message_lifecycle.app.services import policy_of
-from message_lifecycle.app.topics import create_topic, latest_view
+from message_lifecycle.app.topics import create_topic, update_latest_view
 from message_lifecycle.app.wiring import lake as configured_lake
 from message_lifecycle.ledger import open_ledger
 from message_lifecycle.model.instants import Instant
@@ -80,7 +80,7 @@ class Topic:
     def is_as_after_one_run(self) -> None:
         assert list(self.s.reader.messages(self.name)) == self.was
         assert (self.view(), self.shown()) == (self.rows, SHOWN)
-        by_sql = spark_session("tests").table(str(latest_view(self.s, self.name))).select("offset", "key").collect()
+        by_sql = spark_session("tests").table(str(update_latest_view(self.s, self.name))).select("offset", "key").collect()
         assert sorted((row.offset, bytes(row.key)) for row in by_sql) == SHOWN
         log, view = Tables().load(self.name), Tables().load(self.name, kind=COMPACTED)
         (known,) = self.s.ledger.undone(self.name)

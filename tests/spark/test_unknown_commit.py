@@ -229,14 +229,14 @@ REFUSES = pytest.mark.parametrize("word", sample([UNKNOWN, LOST, REFUSED], REFUS
 @contextmanager
 def losing_stages(*, made: bool, by: str) -> Iterator[None]:
     """The answers to commits on branches are lost."""
-    commit, asked = branches.commit_metadata, list[str]()
+    commit, asked = branches.commit_metadata_change, list[str]()
 
     def lost(operations: Java, change: Callable[[Java, Java], None], *, what: str) -> None:
         asked.append(what)
         commit(unheard_operations(operations, made=made, by=by), change, what=what)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(branches, "commit_metadata", lost)
+        patched.setattr(branches, "commit_metadata_change", lost)
         yield
         assert asked, "Iceberg's own `commit()` asks the catalog itself"
 

@@ -17,7 +17,7 @@ from message_lifecycle.app.erasures import ask, carry_out
 from message_lifecycle.app.operations.registry import Scheduled, on_records
 from message_lifecycle.app.parts import Later, with_parts
 from message_lifecycle.app.services import Services, policy_of
-from message_lifecycle.app.topics import create_topic, latest_view
+from message_lifecycle.app.topics import create_topic, update_latest_view
 from message_lifecycle.app.views.plans import approval_text, plan_page
 from message_lifecycle.app.views.state import result_view
 from message_lifecycle.app.wiring import json_file_world, memory_world
@@ -157,7 +157,7 @@ def test_every_store_that_a_backend_has_is_asked_for_its_topics(tmp_path: Path) 
     found = beside(memory_world({}).services, (backend,))
     plan = plan_of(name)
     assert [found.stores.of(key).published(plan) for key in ("log", "rewrite")] == [None, None]
-    assert (found.view_of(name), found.view_commit(plan), latest_view(found, name)) == (None, None, None)
+    assert (found.view_of(name), found.view_commit(plan), update_latest_view(found, name)) == (None, None, None)
     scheduled: set[Scheduled] = set(get_args(Scheduled))
     for work in scheduled - {"retention"}:
         with raises("UnsupportedLimit", match=f"topic web/clicks: the backend json_file does not support the operation {work}"):
@@ -184,11 +184,11 @@ def test_nothing_offers_an_undo_of_a_removal_from_a_log_of_single_records(tmp_pa
 @pytest.mark.parametrize(
     ("routed", "port"),
     [
-        (routing.RoutedTopics, Topics),
-        (routing.RoutedReader, MessageReader),
-        (routing.RoutedLogs, MessageStore),
-        (routing.RoutedEraser, Eraser),
-        (routing.RoutedGroups, Groups),
+        (routing.RoutingTopics, Topics),
+        (routing.RoutingReader, MessageReader),
+        (routing.RoutingLogs, MessageStore),
+        (routing.RoutingEraser, Eraser),
+        (routing.RoutingGroups, Groups),
     ],
     ids=lambda found: found.__name__,
 )

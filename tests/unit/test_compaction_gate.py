@@ -14,7 +14,7 @@ from message_lifecycle.model.errors import CompactedTableMissing
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage, ViewRow
 from message_lifecycle.stores.memory import MemoryStore
-from message_lifecycle.stores.memory.tables import Made, Table, ViewVersion
+from message_lifecycle.stores.memory.tables import StagedVersion, Table, ViewVersion
 from tests.compacted import Log, Topic
 from tests.errors import raises
 from tests.logs import AS_OF, SECOND
@@ -85,7 +85,7 @@ DAMAGES: dict[str, tuple[Damage, set[str]]] = {
 }
 
 
-def staged_by(topic: Topic) -> tuple[str, Made[ViewVersion]]:
+def staged_by(topic: Topic) -> tuple[str, StagedVersion[ViewVersion]]:
     store = topic.world.services.stores.log
     assert isinstance(store, MemoryStore)
     topic.world.set_now(LATER)
@@ -222,7 +222,7 @@ def test_a_cleaner_that_would_bring_an_older_value_back_is_blocked(
 ) -> None:  # CMP-9, P3
     s = behind.world.services
     behind.world.set_now(AS_OF)
-    right = s.stores.view.outlived
+    right = s.stores.view.find_older_rows
     monkeypatch.setattr(s.stores.view, "outlived", lambda view, plan: replace(right(view, plan), **forgotten))
     plan = steps.plan(s, behind.name, as_of=AS_OF).plan
     steps.stage(s, plan.plan_id)

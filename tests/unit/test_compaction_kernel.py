@@ -18,7 +18,7 @@ from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
 from message_lifecycle.model.message import Message, ViewRow
 from message_lifecycle.model.reasons import ViewReason
 from message_lifecycle.model.rules import After, Both, Either, Known, Never, Not, Rule
-from message_lifecycle.operations.compaction import FoldRules, fold
+from message_lifecycle.operations.compaction import CompactionRules, fold
 from message_lifecycle.stores.iceberg import lake_io, relations
 from message_lifecycle.stores.iceberg.compaction import PartitionJob, PartitionResult, evidence, kernel
 from message_lifecycle.stores.iceberg.compaction.kernel import compact
@@ -38,8 +38,8 @@ AGE: tuple[tuple[ViewReason, Rule], ...] = (
 DEAD = ((), TTL, TTL + AGE, (("expiry", Both((After("append_time", 5), Not(Never())))), *TTL, *AGE))
 
 
-def rules_of(chance: random.Random) -> FoldRules:
-    return FoldRules(
+def rules_of(chance: random.Random) -> CompactionRules:
+    return CompactionRules(
         as_of=AS_OF,
         ages=chance.choice(DEAD),
         empty_is_value=chance.random() < 0.5,
@@ -138,7 +138,7 @@ def test_by_event_time_the_kernel_comes_to_what_the_fold_comes_to(seed: int, tmp
 @pytest.mark.parametrize("times", [(INT64_MAX, 5), (-INT64_MAX, None), (None, -INT64_MAX), (INT64_MAX - 1, INT64_MAX)])
 def test_the_gate_chooses_by_event_times_that_duckdb_has_no_number_for(times: tuple[int | None, ...], tmp_path: Path) -> None:  # CMP-12
     """DuckDB takes the ends of all times for infinities."""
-    rules = FoldRules(as_of=AS_OF, tombstones_until=Instant(50), remember_until=Instant(50))
+    rules = CompactionRules(as_of=AS_OF, tombstones_until=Instant(50), remember_until=Instant(50))
     rows = [row | {"event_time": at} for row, at in zip(rows_of((b"k", b"1"), (b"k", b"2")), times, strict=True)]
     log, table = log_file(tmp_path, rows), Table(tmp_path)
     run(table, [log], rules, rewrite=True)
@@ -157,8 +157,8 @@ def rows_of(*pairs: tuple[bytes | None, bytes | None]) -> list[dict[str, object]
 def test_a_dead_winner_takes_its_key_away(tmp_path: Path) -> None:
     old, new = rows_of((b"k", b"old"), (b"k", b"new"))
     table = Table(tmp_path)
-    run(table, [log_file(tmp_path, [old])], FoldRules(as_of=AS_OF, ages=TTL), through=0)
-    result = run(table, [log_file(tmp_path, [new | {"expires_at": 20}])], FoldRules(as_of=AS_OF, ages=TTL), after=0)
+    run(table, [log_file(tmp_path, [old])], CompactionRules(as_of=AS_OF, ages=TTL), through=0)
+    result = run(table, [log_file(tmp_path, [new | {"expires_at": 20}])], CompactionRules(as_of=AS_OF, ages=TTL), after=0)
     assert table.rows() == []
     assert result.removed == {"superseded": 1, "ttl": 1}
 
@@ -167,8 +167,8 @@ def test_a_row_of_the_view_goes_at_its_instant(tmp_path: Path) -> None:
     rows = [row | {"expires_at": 20} for row in rows_of((b"k", b"v"))]
     for as_of, left in ((19, 1), (20, 0), (21, 0)):
         table = Table(tmp_path / str(as_of))
-        run(table, [log_file(tmp_path, rows)], FoldRules(as_of=Instant(0), ages=TTL))
-        result = run(table, [], FoldRules(as_of=Instant(as_of), ages=TTL), after=0)
+        run(table, [log_file(tmp_path, rows)], CompactionRules(as_of=Instant(0), ages=TTL))
+        result = run(table, [], CompactionRules(as_of=Instant(as_of), ages=TTL), after=0)
         assert len(table.rows()) == left
         assert result.removed == ({} if left else {"ttl": 1})
         assert bool(result.dropped) is not bool(left)
@@ -177,26 +177,26 @@ def test_a_row_of_the_view_goes_at_its_instant(tmp_path: Path) -> None:
 def test_a_tombstone_stays_until_its_horizon(tmp_path: Path) -> None:
     for as_of, left in ((49, 1), (50, 0)):
         table = Table(tmp_path / str(as_of))
-        run(table, [log_file(tmp_path, rows_of((b"k", b"v"), (b"k", None)))], FoldRules(as_of=AS_OF, tombstones_until=Instant(50)))
+        run(table, [log_file(tmp_path, rows_of((b"k", b"v"), (b"k", None)))], CompactionRules(as_of=AS_OF, tombstones_until=Instant(50)))
         assert [row["delete_horizon"] for row in table.rows()] == [50]
-        result = run(table, [], FoldRules(as_of=Instant(as_of), tombstones_until=Instant(as_of + 30)), after=1)
+        result = run(table, [], CompactionRules(as_of=Instant(as_of), tombstones_until=Instant(as_of + 30)), after=1)
         assert [row["delete_horizon"] for row in table.rows()] == [50] * left
         assert result.removed == ({} if left else {"tombstoned": 1})
 
 
 def test_nothing_new_and_nothing_due_leaves_everything(tmp_path: Path) -> None:
     table = Table(tmp_path)
-    run(table, [log_file(tmp_path, rows_of((b"k", b"v")))], FoldRules(as_of=AS_OF))
-    result = run(table, [], FoldRules(as_of=AS_OF, ages=TTL), after=0)
+    run(table, [log_file(tmp_path, rows_of((b"k", b"v")))], CompactionRules(as_of=AS_OF))
+    result = run(table, [], CompactionRules(as_of=AS_OF, ages=TTL), after=0)
     assert (result.files, result.vectors, result.dropped, result.removed) == ((), (), (), {})
 
 
 def test_new_marks_keep_the_earlier_ones(tmp_path: Path) -> None:
     table = Table(tmp_path)
-    run(table, [log_file(tmp_path, rows_of((b"a", b"1"), (b"b", b"1"), (b"c", b"1")))], FoldRules(as_of=AS_OF))
+    run(table, [log_file(tmp_path, rows_of((b"a", b"1"), (b"b", b"1"), (b"c", b"1")))], CompactionRules(as_of=AS_OF))
     (file,) = table.files
     for offset, (key, left) in enumerate(((b"b", [b"a", b"c", b"b"]), (b"a", [b"c", b"b", b"a"])), start=3):
-        run(table, [log_file(tmp_path, [rows_of((key, b"2"))[0] | {"offset": offset}])], FoldRules(as_of=AS_OF), after=offset - 1)
+        run(table, [log_file(tmp_path, [rows_of((key, b"2"))[0] | {"offset": offset}])], CompactionRules(as_of=AS_OF), after=offset - 1)
         assert [row["key"] for row in table.rows()] == left
     assert table.files[0].path == file.path
     assert [row["key"] for row in rows_in(table.files[0])] == [b"c"]
@@ -207,8 +207,8 @@ def test_files_out_of_order_are_sorted(tmp_path: Path) -> None:
     ordered = [log_file(tmp_path, rows[:4]), log_file(tmp_path, rows[4:])]
     for name, files in (("in order", ordered), ("files", ordered[::-1]), ("rows", [log_file(tmp_path, rows[::-1])])):
         table = Table(tmp_path / name)
-        run(table, files, FoldRules(as_of=AS_OF))
-        assert table.rows() == compacted([], rows, FoldRules(as_of=AS_OF))[0]
+        run(table, files, CompactionRules(as_of=AS_OF))
+        assert table.rows() == compacted([], rows, CompactionRules(as_of=AS_OF))[0]
 
 
 @pytest.mark.parametrize("sampled", [1_000_000, 5_000], ids=["by all offsets", "by some"])
@@ -222,7 +222,7 @@ def test_files_are_bounded_and_follow_each_other(threads: int, sampled: int, tmp
     pq.write_table(table, tmp_path / "log.parquet", row_group_size=12_500)
     job = PartitionJob(partition=0, after=-1, through=count, view=(), tail=(InputFile(path=str(tmp_path / "log.parquet")),), rewrite=True)
     resources = Resources(spill_folder=str(tmp_path), threads=threads, file_bytes=25_000, sampled_offsets=sampled)
-    rules = FoldRules(as_of=AS_OF, tombstones_until=Instant(50))
+    rules = CompactionRules(as_of=AS_OF, tombstones_until=Instant(50))
     result = kernel.compact(job, rules, resources, data_folder=str(tmp_path / "data"), run="run")
     offsets = [pq.read_table(file.path)["offset"].to_pylist() for file in result.files]
     assert len(offsets) > 1
@@ -245,7 +245,7 @@ def test_more_offsets_than_fit_into_memory_are_cut(tmp_path: Path) -> None:
     job = PartitionJob(partition=0, after=-1, through=rows, view=(), tail=(source,), rewrite=True)
     with relations.opened(resources) as (connection, names):
         connection.execute(f'CREATE TEMP TABLE winners AS SELECT range AS "offset" FROM range({rows})')
-        worker = kernel._Kernel(connection, names, job, FoldRules(as_of=AS_OF), resources, str(tmp_path), "run", HERE)
+        worker = kernel._Kernel(connection, names, job, CompactionRules(as_of=AS_OF), resources, str(tmp_path), "run", HERE)
         spans = worker._spans("winners", [source], rows)
         counts = [connection.execute(f"SELECT count(*) FROM winners WHERE {span}").fetchall()[0][0] for span in spans]
     assert len(counts) == 10
@@ -255,7 +255,7 @@ def test_more_offsets_than_fit_into_memory_are_cut(tmp_path: Path) -> None:
 
 def test_field_ids_are_the_tables(tmp_path: Path) -> None:
     table = Table(tmp_path)
-    run(table, [log_file(tmp_path, rows_of((b"k", b"v")))], FoldRules(as_of=AS_OF))
+    run(table, [log_file(tmp_path, rows_of((b"k", b"v")))], CompactionRules(as_of=AS_OF))
     from pyiceberg.io.pyarrow import pyarrow_to_schema
 
     assert pyarrow_to_schema(pq.read_schema(table.files[0].path)).find_field("headers.element.value").field_id == 15
@@ -268,7 +268,7 @@ def test_a_vector_that_is_not_there_is_refused(tmp_path: Path) -> None:
     assert log.vector is not None
     for wrong in (replace(log.vector, offset=5), replace(log.vector, length=log.vector.length - 1), replace(log.vector, length=9999)):
         with raises("CorruptVector", match="restore"):
-            run(Table(tmp_path), [replace(log, vector=wrong)], FoldRules(as_of=AS_OF))
+            run(Table(tmp_path), [replace(log, vector=wrong)], CompactionRules(as_of=AS_OF))
 
 
 def test_marks_beyond_32_bits_are_read(tmp_path: Path) -> None:
@@ -306,7 +306,7 @@ def test_files_of_any_store_are_compacted_as_those_of_a_disk(tmp_path: Path, mon
     monkeypatch.setattr(lake_io, "load_file_io", lambda _settings, _location: mapped)
     store = Store(settings=(("s3.endpoint", str(tmp_path)),))
     share = Resources(spill_folder=str(tmp_path), read_bytes_per_second=rate, write_bytes_per_second=rate)
-    rules, here, there = FoldRules(as_of=AS_OF, ages=TTL), Table(tmp_path / "here"), Table(tmp_path / "there")
+    rules, here, there = CompactionRules(as_of=AS_OF, ages=TTL), Table(tmp_path / "here"), Table(tmp_path / "there")
 
     def far(file: InputFile) -> InputFile:
         def moved(path: str) -> str:

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.operations.compaction import FoldRules
+from message_lifecycle.operations.compaction import CompactionRules
 from message_lifecycle.stores.iceberg import lake_files
 from message_lifecycle.stores.iceberg.columns import SCHEMA
 from message_lifecycle.stores.iceberg.compaction import PartitionJob
@@ -71,7 +71,7 @@ def a_log(folder: Path) -> PartitionJob:
 
 @pytest.mark.parametrize("which", ["read_bytes_per_second", "write_bytes_per_second"])
 def test_the_kernel_keeps_to_its_rates(tmp_path: Path, clock: Clock, which: str) -> None:
-    job, rules, free = a_log(tmp_path), FoldRules(as_of=Instant(0)), Resources(spill_folder=str(tmp_path))
+    job, rules, free = a_log(tmp_path), CompactionRules(as_of=Instant(0)), Resources(spill_folder=str(tmp_path))
     quick = compact(job, rules, free, data_folder=str(tmp_path), run="quick")
     assert clock.now == 0.0, "without rates no clock is looked at"
     paced = compact(job, rules, replace(free, **{which: 1_000}), data_folder=str(tmp_path), run="paced")

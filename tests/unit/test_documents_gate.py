@@ -13,7 +13,7 @@ from message_lifecycle.model.document import Change
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.stores.memory.documents import MemoryDocuments
-from message_lifecycle.stores.memory.tables import Made, SnapshotRow, Snapshots
+from message_lifecycle.stores.memory.tables import SnapshotRow, Snapshots, StagedVersion
 from tests.damaged_documents import Damage, changes, damaged, snapshots, state
 from tests.documents import NAME, Drafts, drafts, text_at
 
@@ -51,7 +51,7 @@ DAMAGES: dict[str, tuple[Damage, set[str]]] = {
 }  # fmt: skip
 
 
-def staged_by(topic: Drafts) -> tuple[str, Made[Snapshots]]:
+def staged_by(topic: Drafts) -> tuple[str, StagedVersion[Snapshots]]:
     plan_id = topic.planned()
     steps.stage(topic.s, plan_id)
     return plan_id, topic.log.snapshots.staged[plan_id]

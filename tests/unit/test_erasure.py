@@ -24,8 +24,8 @@ from message_lifecycle.model.change import CompactPartition, CompactView, Rewrit
 from message_lifecycle.model.erasure import (
     ErasureOf,
     HeldFile,
-    KeyInTable,
     KeyMatch,
+    KeySearchResult,
     KeySecret,
     Receipt,
     TableKind,
@@ -46,7 +46,7 @@ from message_lifecycle.stores.iceberg.erasure import publish
 from message_lifecycle.stores.iceberg.erasure.looking import Looks
 from message_lifecycle.stores.iceberg.erasure.metadata import read_going, snapshot_id_of
 from message_lifecycle.stores.iceberg.erasure.publish import load_with_going
-from message_lifecycle.stores.iceberg.erasure.rewrite import RowsWithKey, rewrite
+from message_lifecycle.stores.iceberg.erasure.rewrite import KeyRowFinder, rewrite
 from message_lifecycle.stores.iceberg.erasure.search import MAIN, Heads, UndoWindow, search
 from message_lifecycle.stores.iceberg.lake_io import LakeFileIO
 from message_lifecycle.stores.iceberg.layout import ERASING, OPERATION, PLAN_ID
@@ -67,8 +67,8 @@ def held(name: str, *, live: int = 1, needed: bool = True) -> HeldFile:
     return HeldFile(name=name, partition=0, base_offset=0, offsets="3,5", rows=2, live=live, size_bytes=10, needed=needed)
 
 
-def table(kind: TableKind, *files: HeldFile, clean: bool | None = None) -> KeyInTable:
-    return KeyInTable(
+def table(kind: TableKind, *files: HeldFile, clean: bool | None = None) -> KeySearchResult:
+    return KeySearchResult(
         table=kind,
         table_uuid=f"uuid-{kind}",
         snapshot_id=7,
@@ -83,7 +83,7 @@ def table(kind: TableKind, *files: HeldFile, clean: bool | None = None) -> KeyIn
     )
 
 
-def planned(*tables: KeyInTable) -> Plan:
+def planned(*tables: KeySearchResult) -> Plan:
     log = LogState(topic=NAME, table_uuid="uuid-log", snapshot_id=7, segments=(), end_offsets={0: 10})
     return erasure.plan(NAME, required(log, POLICY), POLICY, OF, tables, as_of=AS_OF)
 
@@ -329,7 +329,7 @@ SECRET = KeySecret(b"s" * 32)
 
 
 def looks(key: bytes) -> Looks:
-    return Looks(io=LakeFileIO(), store=HERE, kind="log", rows_of=RowsWithKey(KeyMatch.of(SECRET, [SECRET.digests([key])])))
+    return Looks(io=LakeFileIO(), store=HERE, kind="log", rows_of=KeyRowFinder(KeyMatch.of(SECRET, [SECRET.digests([key])])))
 
 
 @pytest.mark.postgres

@@ -16,7 +16,7 @@ from message_lifecycle.model.erasure import KeyMatch, KeySecret
 from message_lifecycle.model.errors import FileUnreadable
 from message_lifecycle.stores.iceberg.erasure import evidence, looking, rewrite
 from message_lifecycle.stores.iceberg.erasure.looking import Looks
-from message_lifecycle.stores.iceberg.erasure.rewrite import RowsWithKey
+from message_lifecycle.stores.iceberg.erasure.rewrite import KeyRowFinder
 from message_lifecycle.stores.iceberg.lake_io import LakeFileIO
 from message_lifecycle.stores.iceberg.shares import Failed, Resources, done
 from message_lifecycle.stores.iceberg.tasks import HERE
@@ -28,7 +28,7 @@ SHARE = Resources(spill_folder="/unused")
 
 
 def looks(engine: Callable[[], Any] | None, key: bytes = KEY) -> Looks:
-    rows_of = RowsWithKey(KeyMatch.of(SECRET, [SECRET.digests([key])]))
+    rows_of = KeyRowFinder(KeyMatch.of(SECRET, [SECRET.digests([key])]))
     return Looks(io=LakeFileIO(), store=HERE, kind="log", rows_of=rows_of, engine=engine)
 
 

@@ -161,7 +161,7 @@ def test_a_context_whose_executors_cannot_have_the_package_is_no_context(monkeyp
     monkeypatch.setattr(SparkSession.Builder, "getOrCreate", lambda _: half)
     monkeypatch.setattr(executors, "give_package", full)
     with raises("SparkUnavailable", match="cannot be given this package: .*No space left"):
-        session._started("tests")
+        session._start_session("tests")
     assert stopped
 
 

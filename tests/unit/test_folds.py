@@ -349,11 +349,11 @@ def test_a_state_is_the_same_however_it_is_written(name: str) -> None:
 
 def test_a_replay_takes_nothing_but_the_next_change() -> None:
     replay = Replay(fold("last_write"), "a", after=3, stored=b"0")
-    replay.take(4, b"1")
+    replay.apply_change(4, b"1")
     for seq in (4, 6):
         with pytest.raises(InvalidChange, match="does not follow 4"):
-            replay.take(seq, b"2")
+            replay.apply_change(seq, b"2")
     with pytest.raises(InvalidChange, match="server_seq 5"):
-        replay.take(5, b"x")
+        replay.apply_change(5, b"x")
     with pytest.raises(InvalidChange, match="cannot be read"):
         Replay(fold("last_write"), "a", after=3, stored=b"x")

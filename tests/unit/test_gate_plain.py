@@ -62,7 +62,7 @@ def unevaluated(report: GateReport) -> set[str]:
 
 def test_good_evidence_passes_every_check() -> None:
     report = judge(good())
-    assert (failed(report), report.judgement, report.evaluated) == (set(), "passed", report.declared)
+    assert (failed(report), report.judgement, report.evaluated_count) == (set(), "passed", report.declared)
 
 
 @pytest.mark.parametrize("breakage", BREAKAGES, ids=lambda breakage: breakage.name)
@@ -313,7 +313,7 @@ def test_the_report_tells_all_checks_and_can_be_json_without_a_nan() -> None:
     case = cell("figures", "fraction_bytes", float("nan"))(good())
     report = judge(case)
     assert report.judgement == "blocked"
-    assert (report.evaluated, len(report.checks)) == (report.declared,) * 2
+    assert (report.evaluated_count, len(report.checks)) == (report.declared,) * 2
     told = json.loads(json.dumps(asdict(report), allow_nan=False))
     assert dict(told["figures"])["fraction_bytes"] is None
     assert dict(told["figures"])["rows_removed"] == 38

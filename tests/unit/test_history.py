@@ -20,7 +20,7 @@ from message_lifecycle.stores.iceberg import table_metadata
 from message_lifecycle.stores.iceberg.history import NamedFile, all_named, inventory, reachable, snapshot_ids
 from message_lifecycle.stores.iceberg.lake_io import LakeFileIO
 from message_lifecycle.stores.iceberg.reclaiming import expire
-from message_lifecycle.stores.iceberg.table_files import Deleted, ListedFile, delete_files, listed, owner_of, with_checksums
+from message_lifecycle.stores.iceberg.table_files import Deleted, ListedFile, delete_files, list_files, owner_of, with_checksums
 from message_lifecycle.stores.iceberg.table_folder import Within, normalised
 from message_lifecycle.stores.iceberg.table_metadata import change_metadata
 from tests.errors import raises
@@ -256,7 +256,7 @@ def test_a_link_is_an_error_and_not_followed(tmp_path: Path, link: str) -> None:
     with pytest.raises(UnsafePath):
         delete_files(IO, str(inside), ["f" if link == "file" else "d/f"])
     with pytest.raises(UnsafePath):
-        list(listed(IO, str(inside)))
+        list(list_files(IO, str(inside)))
     assert (outside / "f").exists()
 
 
@@ -274,8 +274,8 @@ def test_what_lies_there_is_listed_with_its_size_and_age(tmp_path: Path) -> None
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "f").write_text("four")
     os.utime(tmp_path / "data" / "f", ns=(0, 7_000_000_000))
-    assert list(listed(IO, tmp_path.as_uri())) == [ListedFile("data/f", 4, 7_000)]
-    assert list(listed(IO, str(tmp_path / "nowhere"))) == []
+    assert list(list_files(IO, tmp_path.as_uri())) == [ListedFile("data/f", 4, 7_000)]
+    assert list(list_files(IO, str(tmp_path / "nowhere"))) == []
 
 
 def test_the_store_of_objects_is_asked_through_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,7 +285,7 @@ def test_the_store_of_objects_is_asked_through_pyarrow(tmp_path: Path, monkeypat
     (tmp_path / "data" / "f").write_text("four")
     monkeypatch.setattr(table_folder, "is_local", lambda _: False)
     io = load_file_io({"py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO"}, str(tmp_path))
-    (found,) = listed(io, f"file://{tmp_path}")
+    (found,) = list_files(io, f"file://{tmp_path}")
     assert (found.name, found.size_bytes) == ("data/f", 4)
     assert delete_files(io, f"file://{tmp_path}", ["data/f", "data/g"]) == Deleted(files=1, missing=1, size_bytes=4)
     assert names_below(tmp_path) == set()

@@ -17,7 +17,7 @@ from message_lifecycle.app.services import policy_of
 from message_lifecycle.model.in_values import MOST_PLACES, MOST_RANGES, InValues, Needle, ValuePlace, of_topic, place_of
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
-from message_lifecycle.stores.iceberg.erasure.in_values import RowsInValues
+from message_lifecycle.stores.iceberg.erasure.in_values import ValueRowFinder
 from message_lifecycle.stores.iceberg.lake_io import LakeFileIO
 from tests.errors import raises
 from tests.worlds import NOW, Lake, make_lake
@@ -49,7 +49,7 @@ def test_a_key_is_found_in_the_text_of_json(key: str) -> None:
 
 def test_no_text_of_the_needle_tells_the_key() -> None:
     needle = Needle(frozenset([KEY]))
-    assert KEY.decode() not in f"{needle!r} {needle.is_in!r} {RowsInValues(needle)!r}"
+    assert KEY.decode() not in f"{needle!r} {needle.is_in!r} {ValueRowFinder(needle)!r}"
 
 
 def test_many_places_are_cut_and_counted() -> None:
@@ -69,7 +69,7 @@ def test_a_task_finds_what_this_process_finds(tmp_path: Path) -> None:
     rows = [None if some is None else [{"name": name, "value": value} for name, value in some] for some in headers]
     table = pa.table({"offset": [5, 6, 7, 8, 9], "key": keys, "value": pa.array(values, pa.binary()), "headers": pa.array(rows, pairs)})
     pq.write_table(table, tmp_path / "a.parquet", row_group_size=2)
-    search = pickle.loads(pickle.dumps(RowsInValues(Needle(frozenset([KEY])))))
+    search = pickle.loads(pickle.dumps(ValueRowFinder(Needle(frozenset([KEY])))))
     assert search(LakeFileIO(), str(tmp_path / "a.parquet"), "log").tolist() == [1, 3]
 
 
@@ -78,7 +78,7 @@ def test_refused_rows_are_found_where_an_erasure_leaves_them(tmp_path: Path) -> 
     raws = ['{"k":"a","v":"mycustomer-17s"' + "x" * 300, "customer-17 torn", None, "base64:/2N1c3RvbWVyLTE3eA==", "base64:AAAA"]
     reasons = pa.nulls(len(raws), pa.string())
     pq.write_table(pa.table({"file": ["a"] * 5, "position": range(5), "reason": reasons, "raw": raws}), tmp_path / "a.parquet")
-    found = RowsInValues(Needle(frozenset([KEY])))(LakeFileIO(), str(tmp_path / "a.parquet"), "quarantine")
+    found = ValueRowFinder(Needle(frozenset([KEY])))(LakeFileIO(), str(tmp_path / "a.parquet"), "quarantine")
     assert found.tolist() == [0], "the others tell the key as a part of their own, and an erasure takes them"
 
 

@@ -209,7 +209,7 @@ def test_an_io_that_refuses_to_delete_is_a_store_that_refuses(monkeypatch: pytes
     java.settings_of = dict
     java.file_io().__enter__().deleteFiles.side_effect = error
     monkeypatch.setattr(table_files, "engine_of_process", lambda: java)
-    monkeypatch.setattr(table_files, "_listed_there", lambda *_: iter([table_files.ListedFile("a.parquet", 1, 1)]))
+    monkeypatch.setattr(table_files, "_list_remote_files", lambda *_: iter([table_files.ListedFile("a.parquet", 1, 1)]))
     io: Any = SimpleNamespace(properties={})
     with raises("StorageRefused", match="s3://lake/t: IllegalArgumentException: in its words"):
         table_files.delete_files(io, "s3://lake/t", ["a.parquet"])

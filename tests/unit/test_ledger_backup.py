@@ -37,7 +37,7 @@ def fill(ledger: Ledger) -> None:
     ledger.register_replica(TOPIC, OTHER, 1)
     ledger.set_accepted(TOPIC, {"message_expiry": 1})
     ledger.set_due_state(TOPIC, DueState(marker="m", policy_hash="p", next_due_at=None, holders=()))
-    ledger.set_swept(TOPIC, 2**62)
+    ledger.set_last_swept_snapshot(TOPIC, 2**62)
     ledger.set_looks("compaction", {TOPIC: True}, as_of=Instant(3))
     ledger.set_undone(TOPIC, "p1", "u1", ((0, 0, 2**62),))
     witness = LogWitness(table_uuid="u", kind="", snapshot_id=2**62, sequence_number=3, offsets={0: 2**62}, state={"key": "value"})

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.message import Beyond, Message, Reason, RowAnswer, RowQuestion, offsets_of
+from message_lifecycle.model.message import LimitQuestion, Message, Reason, RowAnswer, RowQuestion, offsets_of
 from message_lifecycle.model.rules import After, Limits
 from message_lifecycle.stores.iceberg import due_rows, limit_rows
 from message_lifecycle.stores.iceberg.data_rows import FileRows
@@ -116,7 +116,7 @@ def tables(draw: st.DrawFn) -> list[File]:
 
 QUESTIONS = st.builds(
     lambda limits, lapsed, dead, below, reasons: RowQuestion(
-        as_of=AS_OF, reasons=reasons, beyond=Beyond(limits=limits, lapsed=lapsed, dead=dead, below=below)
+        as_of=AS_OF, reasons=reasons, beyond=LimitQuestion(limits=limits, lapsed=lapsed, dead=dead, below=below)
     ),
     st.builds(
         Limits,
@@ -155,7 +155,7 @@ def of_table(files: Sequence[File], question: RowQuestion) -> RowAnswer:
         patch.setattr(due_rows, "Vectors", NoVectors)
         for module in (due_rows, limit_rows):
             patch.setattr(module, "read_rows", read_rows)
-        patch.setattr(limit_rows, "keys_at", keys_at)
+        patch.setattr(limit_rows, "read_keys", keys_at)
         table: Any = Snapshot()
         return due_rows.due_rows(table, 1, question)
 
@@ -222,7 +222,9 @@ def test_only_the_files_in_which_a_cut_falls_are_read() -> None:
     for partitions, records, read_at_most in ((1, 35, {"p0-6"}), (1, 40, set()), (2, 35, neighbours)):
         read.clear()
         files = [file(partition, at) for partition in range(partitions) for at in range(10)]
-        question = RowQuestion(as_of=Instant(10_000), reasons=(), beyond=Beyond(limits=Limits(max_records=records, max_total_bytes=None)))
+        question = RowQuestion(
+            as_of=Instant(10_000), reasons=(), beyond=LimitQuestion(limits=Limits(max_records=records, max_total_bytes=None))
+        )
         answer = of_table(files, question)
         assert set(read) <= read_at_most
         assert found(answer) == found(of_memory(files, question))
@@ -234,5 +236,5 @@ def test_a_message_without_bytes_fits_where_the_newer_ones_fit_exactly() -> None
         return File(f"f{offset}", [message], frozenset())
 
     files = [file(0, 1), file(1, 0), file(2, 10)]
-    question = RowQuestion(as_of=AS_OF, reasons=(), beyond=Beyond(limits=Limits(max_records=None, max_total_bytes=10)))
+    question = RowQuestion(as_of=AS_OF, reasons=(), beyond=LimitQuestion(limits=Limits(max_records=None, max_total_bytes=10)))
     assert found(of_table(files, question))["taken"] == {(0, 0): "retention_bytes"}

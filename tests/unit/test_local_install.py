@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lifecycle_local import install
-from lifecycle_local.install import fetch_suites, packages, pinned, pip_settings, uv_environment
+from lifecycle_local.install import count_packages, fetch_suites, pinned, pip_settings, uv_environment
 
 LOCK = """\
 # made by a program
@@ -92,10 +92,10 @@ def test_each_step_is_said_before_it_begins(monkeypatch: pytest.MonkeyPatch, cap
     assert install.main() == 0
     said = dict(begun)
     assert said["-m pip install --quiet"] == "1/4  pip brings uv and setuptools ..."
-    assert said["-m uv pip sync"].startswith(f"2/4  uv brings up to {packages(Path('requirements.txt').read_text())} packages")
+    assert said["-m uv pip sync"].startswith(f"2/4  uv brings up to {count_packages(Path('requirements.txt').read_text())} packages")
     assert said["-m uv pip install"] == "3/4  the project itself ..."
     assert capsys.readouterr().out.strip().startswith("4/4  npm")
 
 
 def test_packages_are_counted_by_their_pins() -> None:
-    assert packages(LOCK) == 3
+    assert count_packages(LOCK) == 3

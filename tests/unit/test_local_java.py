@@ -14,14 +14,14 @@ from lifecycle_local.java import (
     PASSWORD,
     SALT,
     SPARK_MODULE_OPTION,
+    build_trust_store,
     find_java,
-    key_store,
     parse_major,
     parse_version,
     proxy_options,
     shim_script,
     trust_options,
-    trusted_here,
+    trusted_certificates,
 )
 from lifecycle_local.layout import Layout
 from tests.errors import raises
@@ -156,11 +156,11 @@ def bundle(folder: Path, *certificates: bytes) -> Path:
 
 def test_every_certificate_of_the_machine_is_found(tmp_path: Path) -> None:
     certificates = (b"first" * 40, b"second" * 40)
-    assert trusted_here({"SSL_CERT_FILE": str(bundle(tmp_path, *certificates))}) == certificates
+    assert trusted_certificates({"SSL_CERT_FILE": str(bundle(tmp_path, *certificates))}) == certificates
 
 
 def test_the_store_holds_them_in_javas_format() -> None:
-    store = key_store((b"one", b"three"))
+    store = build_trust_store((b"one", b"three"))
     assert struct.unpack(">III", store[:12]) == (0xFEEDFEED, 2, 2)
     assert b"\0\x05X.509" + struct.pack(">I", 3) + b"one" in store
     assert store[-20:] == hashlib.sha1(PASSWORD.encode("utf-16-be") + SALT + store[:-20]).digest()

@@ -37,7 +37,7 @@ def test_a_first_look_owes_nothing_and_a_later_removal_by_others_does(lake: Lake
 def test_a_topic_without_markers_is_left_alone(lake: Lake) -> None:
     name = lake.topic("shop/orders")
     assert judged(lake, name).reason == "the topic makes no markers"
-    assert lake.services.ledger.swept(name) is None
+    assert lake.services.ledger.last_swept_snapshot(name) is None
 
 
 def test_a_sweep_that_finds_nothing_owed_is_done_with_what_it_saw(lake: Lake) -> None:

@@ -33,7 +33,7 @@ def reference(rows: Sequence[Row], base: LogSummary, rules: CutRules) -> tuple[l
     for row in rows:
         offset = ends.get(row.partition, 0)
         state = active.setdefault(row.partition, ActiveSegment(base_offset=offset))
-        segment = state.take(
+        segment = state.add_message(
             offset=offset,
             size=row.size_bytes,
             append_time=None if row.append_time is None else Instant(row.append_time),

@@ -765,9 +765,9 @@ def test_markers_that_are_owed_stay_owed_while_the_cleaner_is_disabled(capsys: p
     lake = make_lake(capsys, enabled=False)
     markers_owed(lake)
     topic = TopicName.parse(NAME)
-    swept = lake.services.ledger.swept(topic)
+    swept = lake.services.ledger.last_swept_snapshot(topic)
     look(lake, topic, "marker_generation")
-    assert lake.services.ledger.swept(topic) == swept
+    assert lake.services.ledger.last_swept_snapshot(topic) == swept
     assert obliged(lake, "markers")["amount"] == 1
 
 

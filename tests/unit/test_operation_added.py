@@ -54,7 +54,7 @@ class DropKeyless(OfMessages):
 
     def plan_of_log(self, s: Services, log: LogState, policy: Policy, work: object, *, as_of: Instant) -> Plan:
         request = RemoveNullKeys(partition=0, first=0, last=log.end_offsets[0] - 1)
-        found = s.reader.requested(log, request, as_of=as_of)
+        found = s.reader.find_requested_rows(log, request, as_of=as_of)
         return replace(requests.plan(facts_of(s, log), policy, request, found, as_of=as_of), operation=WORK)
 
     def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:

@@ -18,7 +18,7 @@ from message_lifecycle.model.errors import CatalogUnavailable, ForeignTable, Pla
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.settings import resolve
 from message_lifecycle.stores.iceberg.engine import engine_of_process
-from message_lifecycle.stores.iceberg.erasure.rewrite import RowsWithKey
+from message_lifecycle.stores.iceberg.erasure.rewrite import KeyRowFinder
 from message_lifecycle.stores.iceberg.erasure.search import loose_with
 from message_lifecycle.stores.iceberg.erasure.store import IcebergEraser
 from message_lifecycle.stores.iceberg.java import PROPERTIES
@@ -254,7 +254,7 @@ def test_a_torn_file_that_no_snapshot_names_cannot_be_searched_and_counts_as_hel
     for name, content in (("empty", b""), ("torn", b"PAR1 and then it died")):
         (root / "data" / f"{name}.parquet").write_bytes(content)
     secret = KeySecret(b"s" * 32)
-    found = loose_with(LakeFileIO(), document_of(past.log), named, RowsWithKey(KeyMatch.of(secret, [secret.digests([b"k"])])), "log")
+    found = loose_with(LakeFileIO(), document_of(past.log), named, KeyRowFinder(KeyMatch.of(secret, [secret.digests([b"k"])])), "log")
     assert sorted((one.file.name, one.file.rows) for one in found) == [("data/empty.parquet", 0), ("data/torn.parquet", 0)]
 
 

@@ -85,7 +85,7 @@ def test_a_walk_in_blocks_cuts_where_the_rows_do(sizes: list[int], lengths: list
         block = sizes[max(0, end - length) : end]
         if not block:
             break
-        verdict = walk.take(len(block), sum(block) if told or walk.needs_sizes else None)
+        verdict = walk.judge_block(len(block), sum(block) if told or walk.needs_sizes else None)
         found = (_split(walk, block) if verdict is None else [verdict] * len(block)) + found
         end -= len(block)
     assert found == wanted

@@ -13,7 +13,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from lifecycle_local.cluster import store_settings
-from lifecycle_local.s3_server import Asked, Refused, S3Server, Start, s3_server
+from lifecycle_local.s3_server import Refused, S3Request, S3Server, Start, s3_server
 from message_lifecycle.stores.iceberg.s3_files import files_of_s3
 
 BUCKET = "lake"
@@ -103,7 +103,7 @@ def test_no_sums_are_asked_for_that_parts_of_objects_do_not_have(
     heard: set[str] = set()
     answer = S3Server._answer
 
-    def listening(store: S3Server, given: Asked, environ: dict[str, Any], start: Start) -> Iterable[bytes] | Refused | None:
+    def listening(store: S3Server, given: S3Request, environ: dict[str, Any], start: Start) -> Iterable[bytes] | Refused | None:
         heard.update(filter(None, [environ.get("HTTP_X_AMZ_CHECKSUM_MODE")]))
         return answer(store, given, environ, start)
 

@@ -20,17 +20,17 @@ from message_lifecycle.model.change import CompactPartition, SnapshotDocument
 from message_lifecycle.model.document import Change
 from message_lifecycle.model.erasure import KeyMatch, KeySecret
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.message import Beyond
+from message_lifecycle.model.message import LimitQuestion
 from message_lifecycle.model.rules import Limits
-from message_lifecycle.operations.compaction import FoldRules
+from message_lifecycle.operations.compaction import CompactionRules
 from message_lifecycle.stores.iceberg.columns import SCHEMA
 from message_lifecycle.stores.iceberg.compaction import PartitionJob, evidence, kernel
 from message_lifecycle.stores.iceberg.documents import DocumentFile, FoldBucket, Folder, FoldJob
 from message_lifecycle.stores.iceberg.documents.fold import fold_bucket
 from message_lifecycle.stores.iceberg.documents.store import write_changes
-from message_lifecycle.stores.iceberg.erasure.rewrite import RowsWithKey, rewrite
+from message_lifecycle.stores.iceberg.erasure.rewrite import KeyRowFinder, rewrite
 from message_lifecycle.stores.iceberg.lake_io import LakeFileIO
-from message_lifecycle.stores.iceberg.limit_rows import Files, Left
+from message_lifecycle.stores.iceberg.limit_rows import Files, RemainingFile
 from message_lifecycle.stores.iceberg.limited import beyond_of_keys, offsets_of
 from message_lifecycle.stores.iceberg.segments import FileMetrics
 from message_lifecycle.stores.iceberg.shares import MEBIBYTE, Resources
@@ -80,7 +80,7 @@ def test_kernel_writes_offsets_in_order_beyond_its_memory(threads: int, distinct
         sampled_offsets=ROWS // 10,
     )
     job = PartitionJob(partition=0, after=-1, through=ROWS, view=(), tail=tuple(tail), rewrite=True, whole_tail=True)
-    result = kernel.compact(job, FoldRules(as_of=Instant(1)), resources, data_folder=str(tmp_path / "data"), run="run")
+    result = kernel.compact(job, CompactionRules(as_of=Instant(1)), resources, data_folder=str(tmp_path / "data"), run="run")
     winners = np.sort(np.array(list(rows_of_keys.values())))
     expected = winners[np.array([values[at] is not None for at in winners])]
     found = [pq.read_table(file.path, columns=["offset", "value"]) for file in result.files]
@@ -100,7 +100,7 @@ def test_kernel_chooses_by_event_time_beyond_its_memory(threads: int, tmp_path: 
     keys, times = chance.permutation(ROWS) % (ROWS // 2), chance.permutation(ROWS)
     files = large_files(tmp_path, keys, chance, times)
     resources = Resources(spill_folder=str(tmp_path), threads=threads, memory_bytes=MEMORY_BYTES)
-    rules = FoldRules(as_of=Instant(1), tombstones_until=Instant(5), remember_until=Instant(5))
+    rules = CompactionRules(as_of=Instant(1), tombstones_until=Instant(5), remember_until=Instant(5))
     view: tuple[InputFile, ...] = ()
     for number, file in enumerate(files):
         half = ROWS // FILES
@@ -115,7 +115,7 @@ def test_kernel_chooses_by_event_time_beyond_its_memory(threads: int, tmp_path: 
     assert np.array_equal(found["event_time"].cast(pa.int64()).to_numpy(), times[np.sort(latest)])
 
 
-RULES = FoldRules(as_of=Instant(1))
+RULES = CompactionRules(as_of=Instant(1))
 
 
 def judged(log: list[InputFile], view: list[InputFile], resources: Resources) -> evidence.Answer:
@@ -137,7 +137,7 @@ def test_gate_judges_more_rows_than_its_memory(tmp_path: Path) -> None:
     tail = large_files(tmp_path, keys, chance)
     resources = Resources(spill_folder=str(tmp_path), threads=1, memory_bytes=2 * MEMORY_BYTES)
     job = PartitionJob(partition=0, after=-1, through=ROWS, view=(), tail=tuple(tail), rewrite=True, whole_tail=True)
-    result = kernel.compact(job, FoldRules(as_of=Instant(1)), resources, data_folder=str(tmp_path / "data"), run="run")
+    result = kernel.compact(job, CompactionRules(as_of=Instant(1)), resources, data_folder=str(tmp_path / "data"), run="run")
     view = [InputFile(path=file.path, size_bytes=file.bytes) for file in result.files]
     found = judged(tail, view, resources)
     assert found.fresh == {"unwanted": 0, "missing": 0, "null_keys_missing": 0, "changed": 0}
@@ -162,7 +162,8 @@ def test_limits_by_key_rank_more_rows_than_their_memory(tmp_path: Path) -> None:
     keys = chance.permutation(ROWS) % (ROWS // 5)
     files = large_files(tmp_path, keys, chance)
     left = [
-        Left(file=metrics(number, Path(file.path).name), rows=ROWS // FILES, lapsed=False, all=True) for number, file in enumerate(files)
+        RemainingFile(file=metrics(number, Path(file.path).name), rows=ROWS // FILES, lapsed=False, all=True)
+        for number, file in enumerate(files)
     ]
     limits = Limits(max_records=keep, max_total_bytes=None, scope="key")
     reads = Files(
@@ -170,7 +171,7 @@ def test_limits_by_key_rank_more_rows_than_their_memory(tmp_path: Path) -> None:
         vectors=cast(Any, defaultdict(lambda: np.empty(0, np.int64))),
         prefix=f"{tmp_path}/",
         as_of=Instant(1),
-        beyond=Beyond(limits=limits),
+        beyond=LimitQuestion(limits=limits),
         memory="64MB",
     )
     found = beyond_of_keys(reads, left, limits)
@@ -255,7 +256,7 @@ def test_erasure_reads_and_writes_a_row_group_at_a_time(tmp_path: Path) -> None:
     whole, pool = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
     pa.set_memory_pool(pool)
     try:
-        gone = RowsWithKey(match)(io, file.path, "log")
+        gone = KeyRowFinder(match)(io, file.path, "log")
         made = rewrite(io, file.path, gone, new, (), new_puffin=str(tmp_path / "vector"), within="topic")
     finally:
         pa.set_memory_pool(whole)

@@ -23,7 +23,7 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg.catalog import IcebergTopics
 from message_lifecycle.stores.iceberg.lake_io import LakeFileIO
-from message_lifecycle.stores.iceberg.log_repair import IcebergWitnesses
+from message_lifecycle.stores.iceberg.log_repair import IcebergLogIntegrity
 from tests.foreign_states import NOW, lake_in, no_engine
 from tests.ledgers import StandingClock
 
@@ -79,7 +79,7 @@ def test_a_topic_costs_a_fixed_number_of_questions(tmp_path: Path) -> None:
         lake = lake_in(tmp_path, ledger)
         tables = lake.services.topics
         assert isinstance(tables, IcebergTopics)
-        lake.services = replace(lake.services, witnesses=IcebergWitnesses(tables._tables, no_engine))
+        lake.services = replace(lake.services, witnesses=IcebergLogIntegrity(tables._tables, no_engine))
         counts = []
         for start, stop in ((0, FEW), (FEW, MANY)):
             for at in range(start, stop):

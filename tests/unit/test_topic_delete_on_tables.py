@@ -14,7 +14,7 @@ from sqlalchemy import text, update
 from sqlalchemy.orm import Session
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.topics import keep_view
+from message_lifecycle.app.topics import update_views
 from message_lifecycle.model.errors import CommitUnknown, NotReady, PlanConflict, TableUnreadable, UnknownTopic
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.request import DeleteTopic, UndoPlan
@@ -73,7 +73,7 @@ def with_views(past: Past) -> set[str]:
         set_properties((NAME.namespace, NAME.table(kind)), properties)
     object.__setattr__(past.services, "topics", IcebergTopics(past.tables))
     object.__setattr__(past.services.stores, "delete_tables", IcebergDeleter(past.tables))
-    keep_view(past.services, NAME)
+    update_views(past.services, NAME)
     found = names_in(past, NAME.namespace)
     assert found == OWN | {NAME.table(LIVE), NAME.table(LATEST)}
     return found
@@ -95,7 +95,7 @@ def test_views_whose_files_went_with_a_deletion_that_the_catalog_has_lost_are_ma
     names = with_views(past)
     with catalog_put_back(past):
         past.delete_whole()
-    keep_view(past.services, NAME)
+    update_views(past.services, NAME)
     assert names_in(past, NAME.namespace) == names
     assert all(past.tables.pointers.one((NAME.namespace, NAME.table(kind))) for kind in (LIVE, LATEST))
 
@@ -136,7 +136,7 @@ def test_a_view_whose_file_is_damaged_stays(tmp_path: Path) -> None:
     local_path(location).write_bytes(b"{")
     past.tables._documents.clear()
     with pytest.raises(TableUnreadable):
-        keep_view(past.services, NAME)
+        update_views(past.services, NAME)
     assert past.tables.pointers.one((NAME.namespace, NAME.table(LIVE))) == location
 
 

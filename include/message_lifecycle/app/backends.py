@@ -13,7 +13,7 @@ from message_lifecycle.app.known import is_missing
 from message_lifecycle.app.operations.registry import on_records
 from message_lifecycle.app.parts import with_parts
 from message_lifecycle.app.receipts import eraser_of
-from message_lifecycle.app.routing import RoutedEraser, RoutedGroups, RoutedLogs, RoutedReader, RoutedTopics
+from message_lifecycle.app.routing import RoutingEraser, RoutingGroups, RoutingLogs, RoutingReader, RoutingTopics
 from message_lifecycle.app.services import Services, Stores, find_topic
 from message_lifecycle.app.topics import alter_topic, create_topic
 from message_lifecycle.model.errors import BackendUnavailable, CatalogUnavailable, InvalidSetting, LifecycleError, UnknownTopic
@@ -46,14 +46,14 @@ def beside(lake: Services, backends: tuple[ConfiguredBackend, ...]) -> Services:
 
     return with_parts(
         lake,
-        topics=RoutedTopics(lake.topics, services_of),
-        reader=RoutedReader(services_of),
+        topics=RoutingTopics(lake.topics, services_of),
+        reader=RoutingReader(services_of),
         stores=with_parts(
             lake.stores,
-            log=RoutedLogs(lambda name: services_of(name).stores.log),
-            rewrite=RoutedEraser(lambda name: eraser_of(services_of(name), name)),
+            log=RoutingLogs(lambda name: services_of(name).stores.log),
+            rewrite=RoutingEraser(lambda name: eraser_of(services_of(name), name)),
         ),
-        groups=RoutedGroups(services_of),
+        groups=RoutingGroups(services_of),
         backends={name: backend.kind for backend in backends for name in backend.topics},
         strays=partial(_strays, backends, opened_backends),
     )

@@ -13,7 +13,7 @@ from dataclasses import replace
 from message_lifecycle.app import archiving
 from message_lifecycle.app.operations.registry import Operation, of_plan, stores
 from message_lifecycle.app.services import Services
-from message_lifecycle.app.topics import latest_view
+from message_lifecycle.app.topics import update_latest_view
 from message_lifecycle.app.witness import note
 from message_lifecycle.model.errors import PlanConflict, TopicBusy, UnknownTopic, code_of
 from message_lifecycle.model.instants import Instant, seconds
@@ -56,7 +56,7 @@ def commit(s: Services, verdict: Verdict) -> Published:
                 operation.check_before_commit(s, verdict, store)
             done.append(store.publish(verdict, operation.given(s, plan, verdict.staged)))
         if plan.to_view.back:
-            latest_view(s, plan.topic)  # it still names the compacted view of before
+            update_latest_view(s, plan.topic)  # it still names the compacted view of before
     s.ledger.record_committed(plan.plan_id)
     note(s, plan.topic)
     return operation.published(plan, done)

@@ -193,14 +193,14 @@ class _Trial:
         return f"{len(found)} executors have this package, Python {own.python} and its packages, and read the store"
 
     def nothing_left(self) -> str:
-        from message_lifecycle.stores.iceberg.table_files import listed
+        from message_lifecycle.stores.iceberg.table_files import list_files
 
         self._ending.close()
         if self._table is None and self._is_made:
             raise _NotWell("Python could not read the topic that was created and dropped, so its files were not checked")
         if self._table is None:
             raise _Absent("no topic was created")
-        if left := [file.name for file in listed(self._table.io, self._table.location())]:
+        if left := [file.name for file in list_files(self._table.io, self._table.location())]:
             raise _NotWell(f"{len(left)} files are left below {self._table.location()}, for example {left[0]}: the keys may not delete")
         return "the topic and all its files are removed"
 

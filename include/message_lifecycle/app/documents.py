@@ -217,7 +217,7 @@ def sync(
     def may_sync(*, has_row: bool) -> DocumentState:
         state = _state(s, name, wanted)
         check_epoch(state, who, server_seq, state.epoch if epoch is None else epoch, has_row=has_row)
-        document_reading.check_sync(state, who, server_seq, policy)
+        document_reading.check_client_seq(state, who, server_seq, policy)
         return state
 
     for _ in range(_TRIES):
@@ -313,7 +313,7 @@ def _replayed(replay: Replay, changes: Iterable[Change], document: str, *, first
     if replay.seq == first:
         yield replay.seq, replay.folding.shown()
     for change in changes:
-        replay.take(change.server_seq, change.payload)
+        replay.apply_change(change.server_seq, change.payload)
         if replay.seq >= first:
             yield replay.seq, replay.folding.shown()
     if replay.seq != last:

@@ -151,7 +151,7 @@ def _under_way(s: Services, name: TopicName, run: str | None) -> str | None:
     return None
 
 
-def not_before(next_due_at: Instant | None) -> str:
+def nothing_due_text(next_due_at: Instant | None) -> str:
     """Return why nothing is due."""
     if next_due_at is None:
         return "nothing due until something changes"

@@ -112,7 +112,7 @@ def lake_intake(ledger: Ledger, server: Mapping[str, Value]) -> Intake:
     """The Iceberg lake of this configuration."""
     from message_lifecycle.stores.iceberg.catalog import IcebergTopics, Tables
     from message_lifecycle.stores.iceberg.engine import engine_of_process
-    from message_lifecycle.stores.iceberg.log_repair import IcebergWitnesses
+    from message_lifecycle.stores.iceberg.log_repair import IcebergLogIntegrity
     from message_lifecycle.stores.iceberg.read import newest_state
 
     tables = Tables()
@@ -122,7 +122,7 @@ def lake_intake(ledger: Ledger, server: Mapping[str, Value]) -> Intake:
         server=server,
         engine=engine_of_process,
         end_offsets=lambda name: newest_state(tables.load(name)).end_offsets,
-        witnesses=IcebergWitnesses(tables, engine_of_process),
+        witnesses=IcebergLogIntegrity(tables, engine_of_process),
     )
 
 

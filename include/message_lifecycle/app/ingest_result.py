@@ -7,7 +7,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING
 
 from message_lifecycle.app.rendering import ABSENT, Block, Heading, Line, Notes, View, source
-from message_lifecycle.app.wording import count, ends, reasons
+from message_lifecycle.app.wording import count, end_offsets_text, reasons
 from message_lifecycle.model.names import TopicName, safe
 from message_lifecycle.model.phrases import amount, short
 from message_lifecycle.operations.admission import span_doubled
@@ -90,7 +90,7 @@ class IngestResult(View):
         yield Line(f"{self.topic}: ingested {amount(self.rows, 'messages')} from {amount(len(self.files), 'files')}", style="green")
         yield {
             "segments": count(self.segments),
-            "end offsets": ends(self.end_offsets),
+            "end offsets": end_offsets_text(self.end_offsets),
             "quarantined": reasons(self.quarantined),
             "refused files": _shortened(self.refused_whole),
             "rejected": f"{amount(self.erased, 'messages')} of forbidden keys" if self.erased else "",

@@ -29,7 +29,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import SourceFile
 from message_lifecycle.model.setting_list import Value, check_messages
 from message_lifecycle.model.settings import Policy, resolve
-from message_lifecycle.ports import Topic, Topics, Witnesses
+from message_lifecycle.ports import LogIntegrity, Topic, Topics
 from message_lifecycle.sources.selection import EVERY_FILE, PassedOver, Patterns, natural_order
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Intake:
     server: Mapping[str, Value]
     engine: Callable[[], Engine]
     end_offsets: Callable[[TopicName], Mapping[int, int]]
-    witnesses: Witnesses
+    witnesses: LogIntegrity
     key_secret: Callable[[bool], KeySecret] = secret_of_place
 
 

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 from message_lifecycle.app.services import Services
 from message_lifecycle.model.change import Effect, Range, Returning
-from message_lifecycle.model.erasure import ErasedTable, KeyInTable, KeyMatch
+from message_lifecycle.model.erasure import ErasedTable, KeyMatch, KeySearchResult
 from message_lifecycle.model.facts import LogState, Progress
 from message_lifecycle.model.in_values import Needle, ValuePlace
 from message_lifecycle.model.instants import Instant
@@ -41,7 +41,7 @@ ServicesOf = Callable[[TopicName], Services]
 
 
 @dataclass(frozen=True, slots=True)
-class RoutedTopics(Topics):
+class RoutingTopics(Topics):
     """Topics of the lake and of the backends. `list` and `look` ask the lake alone: one backend that is away must not stop all topics."""
 
     lake: Topics
@@ -65,12 +65,12 @@ class RoutedTopics(Topics):
     def look(self) -> AbstractContextManager[None]:
         return self.lake.look()
 
-    def live_view(self, name: TopicName, policy: Policy) -> str | None:
-        return self.services_of(name).topics.live_view(name, policy)
+    def update_live_view(self, name: TopicName, policy: Policy) -> str | None:
+        return self.services_of(name).topics.update_live_view(name, policy)
 
 
 @dataclass(frozen=True, slots=True)
-class RoutedReader(MessageReader):
+class RoutingReader(MessageReader):
     """Reads logs of the lake and of the backends."""
 
     services_of: ServicesOf
@@ -90,8 +90,8 @@ class RoutedReader(MessageReader):
     def rows(self, log: LogState, question: RowQuestion) -> RowAnswer:
         return self.services_of(log.topic).reader.rows(log, question)
 
-    def requested(self, log: LogState, request: Request, *, as_of: Instant) -> RowAnswer:
-        return self.services_of(log.topic).reader.requested(log, request, as_of=as_of)
+    def find_requested_rows(self, log: LogState, request: Request, *, as_of: Instant) -> RowAnswer:
+        return self.services_of(log.topic).reader.find_requested_rows(log, request, as_of=as_of)
 
     def removed_by_others(self, log: LogState, since: int) -> tuple[int, ...] | None:
         return self.services_of(log.topic).reader.removed_by_others(log, since)
@@ -115,7 +115,7 @@ class RoutedReader(MessageReader):
 
 
 @dataclass(frozen=True, slots=True)
-class _RoutedChanges(ChangeStore, Generic[Store]):
+class _RoutingChanges(ChangeStore, Generic[Store]):
     store_of: Callable[[TopicName], Store]
 
     def stage(self, plan: Plan, given: Given = NOTHING_GIVEN, /) -> Staged:
@@ -150,7 +150,7 @@ class _RoutedChanges(ChangeStore, Generic[Store]):
 
 
 @dataclass(frozen=True, slots=True)
-class RoutedLogs(_RoutedChanges[MessageStore], MessageStore):
+class RoutingLogs(_RoutingChanges[MessageStore], MessageStore):
     """Changes logs of the lake and of the backends."""
 
     def mark(self, plan: Plan, staged: Staged, policy: Policy) -> Staged:
@@ -158,12 +158,12 @@ class RoutedLogs(_RoutedChanges[MessageStore], MessageStore):
 
 
 @dataclass(frozen=True, slots=True)
-class RoutedEraser(_RoutedChanges[Eraser], Eraser):
+class RoutingEraser(_RoutingChanges[Eraser], Eraser):
     """Erases keys from topics of the lake and of the backends."""
 
     def find_key(
         self, name: TopicName, matches: KeyMatch, policy: Policy, *, as_of: Instant, undoable: Collection[str] = ()
-    ) -> Sequence[KeyInTable]:
+    ) -> Sequence[KeySearchResult]:
         return self.store_of(name).find_key(name, matches, policy, as_of=as_of, undoable=undoable)
 
     def find_in_values(
@@ -181,7 +181,7 @@ class RoutedEraser(_RoutedChanges[Eraser], Eraser):
 
 
 @dataclass(frozen=True, slots=True)
-class RoutedGroups(Groups):
+class RoutingGroups(Groups):
     """Consumer groups that the backends know. The lake knows none."""
 
     services_of: ServicesOf

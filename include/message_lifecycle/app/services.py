@@ -26,6 +26,7 @@ from message_lifecycle.ports import (
     Eraser,
     Gate,
     Groups,
+    LogIntegrity,
     MessageReader,
     MessageStore,
     QuarantineStore,
@@ -34,7 +35,6 @@ from message_lifecycle.ports import (
     TopicDeleter,
     Topics,
     ViewStore,
-    Witnesses,
 )
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class Services:
     gate: Part[Gate] = Part()
     ledger: Ledger
     server: Mapping[str, Value]
-    witnesses: OptionalPart[Witnesses] = OptionalPart()
+    witnesses: OptionalPart[LogIntegrity] = OptionalPart()
     """None: no other engine can change the logs of this store."""
     groups: Groups | None = None
     """The readers that the store itself knows. None: only the ledger knows readers."""

@@ -115,7 +115,7 @@ def _of_log(s: Services, log: LogState, hold: Hold) -> Iterator[Spared]:
             yield _spared(hold, partition, first, last)
         case HeldKey(key=key):
             assert key is not None, "the ledger keeps the key for as long as its hold stands"
-            for entry in s.reader.requested(log, PurgeKey(key=key), as_of=Instant(0)).due:
+            for entry in s.reader.find_requested_rows(log, PurgeKey(key=key), as_of=Instant(0)).due:
                 for run in ranges_of(entry.taken):
                     yield _spared(hold, entry.partition, run.start, run.stop - 1)
         case never:
@@ -139,7 +139,7 @@ def messages_held(s: Services, hold: Hold) -> int | None:
 
 def _rows_held(s: Services, log: LogState, what: What) -> int:
     def named(request: Request) -> int:
-        return sum(entry.rows for entry in s.reader.requested(log, request, as_of=Instant(0)).due)
+        return sum(entry.rows for entry in s.reader.find_requested_rows(log, request, as_of=Instant(0)).due)
 
     match what:
         case HeldTopic():
@@ -194,7 +194,7 @@ def at_risk(
     positions = tuple(sorted({(copy.partition, copy.offset) for copy in copies}))
     in_log = {
         (entry.partition, offset)
-        for entry in s.reader.requested(log, RemoveMessages(positions=positions), as_of=as_of).due
+        for entry in s.reader.find_requested_rows(log, RemoveMessages(positions=positions), as_of=as_of).due
         for offset in offsets_of(entry.taken)
     }
     alone = [copy for copy in copies if (copy.partition, copy.offset) not in in_log]
@@ -230,7 +230,10 @@ def _with_newer(s: Services, log: LogState, view: ViewState, keys: set[bytes], a
     return {
         key
         for key in keys
-        if any(entry.last_offset > view.horizon(entry.partition) for entry in s.reader.requested(log, PurgeKey(key=key), as_of=as_of).due)
+        if any(
+            entry.last_offset > view.horizon(entry.partition)
+            for entry in s.reader.find_requested_rows(log, PurgeKey(key=key), as_of=as_of).due
+        )
     }
 
 

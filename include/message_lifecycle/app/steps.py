@@ -166,7 +166,7 @@ def _restore_moved_tables(s: Services, plan: Plan) -> Outcome | None:
 def stage(s: Services, plan_id: str) -> Staged:
     """Stage every change of the plan where no reader sees it."""
     plan = _open(s, plan_id).plan
-    with _staging(s, plan):
+    with _lock_for_staging(s, plan):
         record = _open(s, plan_id)
         if record.staged is not None and (not allows(record.state, Event.STAGE) or _stands(s, record)):
             return record.staged  # a second stage would differ from the judged one, and the ledger would refuse it
@@ -204,7 +204,7 @@ def _stands(s: Services, record: PlanRecord) -> bool:
 
 
 @contextmanager
-def _staging(s: Services, plan: Plan) -> Iterator[None]:
+def _lock_for_staging(s: Services, plan: Plan) -> Iterator[None]:
     """Lock the topic. Long work next to the log only locks out work of its own kind (CMP-10)."""
     if not plan.is_beside:
         with s.ledger.lock(plan.topic):

@@ -73,7 +73,7 @@ def create_topic(s: Services, name: TopicName, *, partitions: int | None = None,
     s.ledger.set_accepted(name, resolve(topic=topic.settings, server=s.server).values)
     s.ledger.note_topic(name, anew=True)
     note(s, name)
-    keep_view(s, name)
+    update_views(s, name)
     return topic
 
 
@@ -121,7 +121,7 @@ def alter_topic(s: Services, name: TopicName, changes: Mapping[str, Value | None
         # The acceptance does not cover settings below the topic's, so keep their earlier acceptance.
         below = {key: value for key, value in (s.ledger.accepted(name) or {}).items() if key == ACCEPTED_OWN}
         s.ledger.set_accepted(name, {**values, **below}, by=accept[0], text=accept[1])
-    keep_view(s, name)
+    update_views(s, name)
     return topic
 
 
@@ -131,7 +131,7 @@ def alter_topic(s: Services, name: TopicName, changes: Mapping[str, Value | None
 log = logging.getLogger("lifecycle")
 
 
-def live_view(s: Services, name: TopicName) -> str | None:
+def update_live_view(s: Services, name: TopicName) -> str | None:
     """Update the SQL view to the current settings of the topic and the server.
 
     Returns:
@@ -140,10 +140,10 @@ def live_view(s: Services, name: TopicName) -> str | None:
     Raises:
         UnknownTopic, ForeignTable, TableBusy, CatalogUnavailable: The view was not updated.
     """
-    return s.topics.live_view(name, resolve(topic=s.topics.describe(name).settings, server=s.server))
+    return s.topics.update_live_view(name, resolve(topic=s.topics.describe(name).settings, server=s.server))
 
 
-def latest_view(s: Services, name: TopicName) -> str | None:
+def update_latest_view(s: Services, name: TopicName) -> str | None:
     """Update the SQL view for compacted reads to the newest compaction and the current settings.
 
     Returns:
@@ -154,17 +154,17 @@ def latest_view(s: Services, name: TopicName) -> str | None:
     """
     if s.backend_of(name) in RECORD_LOGS:
         return None
-    return s.stores.view.keep_sql_view(name, resolve(topic=s.topics.describe(name).settings, server=s.server))
+    return s.stores.view.update_sql_view(name, resolve(topic=s.topics.describe(name).settings, server=s.server))
 
 
-def keep_view(s: Services, name: TopicName) -> None:
+def update_views(s: Services, name: TopicName) -> None:
     """Update both SQL views of the topic after settings may have changed. Log errors, because an old view must not stop the caller."""
     with s.topics.look():
         if s.topics.describe(name).of_documents:
             return  # a topic of documents has no messages to read
         try:
-            live_view(s, name)
-            latest_view(s, name)
+            update_live_view(s, name)
+            update_latest_view(s, name)
         except (ForeignTable, TableBusy, CatalogUnavailable, CompactedTableMissing) as error:
             log.warning("%s: a view beside the topic is not as the settings say: %s", name, error)
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from message_lifecycle.stores.iceberg.documents.store import IcebergChanges, IcebergDocuments, IcebergSnapshots
     from message_lifecycle.stores.iceberg.engine import Engine
     from message_lifecycle.stores.iceberg.erasure.store import IcebergEraser
-    from message_lifecycle.stores.iceberg.log_repair import IcebergWitnesses
+    from message_lifecycle.stores.iceberg.log_repair import IcebergLogIntegrity
     from message_lifecycle.stores.iceberg.quarantine import IcebergQuarantine
     from message_lifecycle.stores.iceberg.reclaiming import IcebergReclaimer
     from message_lifecycle.stores.iceberg.store import IcebergStore
@@ -138,10 +138,10 @@ def _iceberg(server: Mapping[str, Value], ledger: Ledger, *, scratch: bool) -> S
 
         return GreatExpectationsGate()
 
-    def witnesses() -> IcebergWitnesses:
-        from message_lifecycle.stores.iceberg.log_repair import IcebergWitnesses
+    def witnesses() -> IcebergLogIntegrity:
+        from message_lifecycle.stores.iceberg.log_repair import IcebergLogIntegrity
 
-        return IcebergWitnesses(tables, _engine)
+        return IcebergLogIntegrity(tables, _engine)
 
     return Services(
         topics=IcebergTopics(tables, server=server, scratch=scratch),

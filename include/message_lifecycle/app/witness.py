@@ -21,7 +21,7 @@ from message_lifecycle.model.plan import Operation
 if TYPE_CHECKING:
     from message_lifecycle.app.services import Services
     from message_lifecycle.ledger import Ledger
-    from message_lifecycle.ports import Witnesses
+    from message_lifecycle.ports import LogIntegrity
 
 _DELETION: tuple[Operation, ...] = ("topic_delete",)
 
@@ -44,7 +44,7 @@ def note(s: Services, name: TopicName) -> None:
         learn(s.witnesses, s.ledger, name)
 
 
-def learn(witnesses: Witnesses, ledger: Ledger, name: TopicName) -> None:
+def learn(witnesses: LogIntegrity, ledger: Ledger, name: TopicName) -> None:
     """Do the work of `note` for a topic whose log is a table. Disagreements are ignored here, because the next verb reports them."""
     with suppress(LogStateLost, LogRolledBack, UnknownTopic):
         compare(witnesses, ledger, name)
@@ -54,7 +54,7 @@ def learn(witnesses: Witnesses, ledger: Ledger, name: TopicName) -> None:
         ledger.keep_tables_beside(name, new)
 
 
-def compare(witnesses: Witnesses, ledger: Ledger, name: TopicName) -> None:
+def compare(witnesses: LogIntegrity, ledger: Ledger, name: TopicName) -> None:
     """As `require_intact`, of a topic whose log is a table."""
     seen = [(one, ledger.log_witness(one.table_uuid)) for one in witnesses.seen(name)]
     if any(kept is not None and (one.witness is None or one.witness.sequence_number < kept.sequence_number) for one, kept in seen):

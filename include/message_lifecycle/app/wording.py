@@ -54,7 +54,7 @@ def unit_beside(unit: str) -> str:
     return "" if unit == "seconds" else unit
 
 
-def ends(end_offsets: Mapping[int, int]) -> str:
+def end_offsets_text(end_offsets: Mapping[int, int]) -> str:
     """`0:168387, 1:168389`: the next offset of each partition, spelled as `lifecycle explain` takes a message's place."""
     return ", ".join(f"{partition}:{end}" for partition, end in sorted(end_offsets.items()))
 

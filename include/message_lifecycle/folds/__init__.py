@@ -84,7 +84,7 @@ class Replay:
         except ValueError as error:
             raise InvalidChange(document, after, f"the snapshot to go on from cannot be read: {error}") from error
 
-    def take(self, server_seq: int, payload: bytes) -> None:
+    def apply_change(self, server_seq: int, payload: bytes) -> None:
         """Apply the change. Raises InvalidChange if it is out of order, or not applicable."""
         if server_seq != self.seq + 1:
             raise InvalidChange(self._document, server_seq, f"it does not follow {self.seq}")
@@ -138,7 +138,7 @@ def fold_document(action: SnapshotDocument, fold: Fold, *, newest: int, stored: 
         for change in changes:
             if change.server_seq > action.seq:
                 break
-            replay.take(change.server_seq, change.payload)
+            replay.apply_change(change.server_seq, change.payload)
             if change.server_seq == action.snapshot:
                 state = replay.stored()
             elif change.server_seq == newest and not replay.same_as(stored[newest]):
@@ -183,14 +183,14 @@ def proof(
         for change in changes:
             if change.server_seq > action.seq:
                 break
-            replay.take(change.server_seq, change.payload)
+            replay.apply_change(change.server_seq, change.payload)
             if change.server_seq == newest:
                 same = replay.same_as(snapshot)
         rest = Replay(fold, action.document, after=newest, stored=snapshot)
         for change in left:
             if change.server_seq > action.seq:
                 break
-            rest.take(change.server_seq, change.payload)
+            rest.apply_change(change.server_seq, change.payload)
         if replay.seq != action.seq or rest.seq != action.seq:
             return f"changes are missing after server_seq {min(replay.seq, rest.seq)}"
         if not same:

@@ -18,9 +18,9 @@ from message_lifecycle.gates.suite import (
     figure,
     figures_of_going,
     figures_of_return,
+    figures_row_rule,
     none_in,
     nothing_else_differs,
-    one_row_of_figures,
     rule,
     same_settings,
     tightened,
@@ -189,7 +189,7 @@ def undo_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
         *_view(plan),
         rule("markers_left", "No marker of a message that comes back stays.", "markers that stay", count("markers_left", 0)),
         nothing_else_differs(),
-        one_row_of_figures(),
+        figures_row_rule(),
         rule(
             "rows_in", "The log has as many messages as when it was planned.", "messages before", figure("rows_in", plan.expected.rows_in)
         ),

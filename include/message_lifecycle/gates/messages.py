@@ -6,7 +6,7 @@ from message_lifecycle.gates.rows import (
     archive_suite,
     kept_suite,
     markers_suite,
-    outlived_suite,
+    older_rows_suite,
     purged_suite,
     rows_suite,
     view_removals_suite,
@@ -22,9 +22,9 @@ from message_lifecycle.gates.suite import (
     asks_counted,
     count,
     figure,
+    figures_row_rule,
     limit,
     nothing_else_differs,
-    one_row_of_figures,
     rows_left,
     rule,
     same_settings,
@@ -34,7 +34,7 @@ from message_lifecycle.gates.suite import (
 from message_lifecycle.model.instants import INT64_MAX
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.reasons import RemovalReason, of_cleaner, of_limits, requested
+from message_lifecycle.model.reasons import RemovalReason, of_cleaner, of_limits, request_reasons
 from message_lifecycle.model.settings import Policy
 
 # A suite counts rows before it judges them.
@@ -60,7 +60,7 @@ def message_cleaner_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
     return (
         same_settings(plan, policy),
         *view_removals_suite(plan),
-        *outlived_suite(plan),
+        *older_rows_suite(plan),
         *_going(plan, policy),
         *rows_suite(plan, staged, *of_cleaner()),
         *_sample(plan),
@@ -100,7 +100,7 @@ def message_request_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
     return (
         rule("going", "No whole segment is removed, only single messages.", "files removed", count("going", 0)),
         *view_removals_suite(plan),
-        *rows_suite(plan, staged, *requested()),
+        *rows_suite(plan, staged, *request_reasons()),
         *purged_suite(plan),
         *_sample(plan),
         nothing_else_differs(),
@@ -257,7 +257,7 @@ def _figures(plan: Plan, staged: Staged) -> Suite:
     removed = sum(count for _, count in staged.removed(plan))
     share = removed / expected.rows_in if expected.rows_in else 0.0
     return (
-        one_row_of_figures(),
+        figures_row_rule(),
         rule("rows_in", "The log has as many messages as when it was planned.", "messages before", figure("rows_in", expected.rows_in)),
         rule("rows_removed", "As many messages are removed as planned.", "messages removed", figure("rows_removed", removed)),
         rows_left("message", expected.rows_in - removed),
@@ -339,7 +339,7 @@ def compaction_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
         rule("horizons", "No horizon moves back.", "partitions with a lower horizon", Same(found=",".join(map(str, lowered)), wanted="")),
         rule("partitions", "Every partition of the plan was checked.", "partitions", count("partitions", len(plan.on_view.compact))),
         *(rule(column, says, what, total("partitions", column, 0)) for column, says, what in (_WRONG if plan.on_view.compact else ())),
-        one_row_of_figures(),
+        figures_row_rule(),
         rule(
             "rows_in",
             "The input is the earlier view and the messages past its horizon, as planned.",

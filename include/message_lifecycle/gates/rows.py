@@ -89,7 +89,7 @@ def view_removals_suite(plan: Plan) -> Suite:
     )
 
 
-def outlived_suite(plan: Plan) -> Suite:
+def older_rows_suite(plan: Plan) -> Suite:
     """Check that no older message returns when an age removes messages before their compaction (CMP-9, P3).
 
     Frame `outlived`: one row.

@@ -130,14 +130,14 @@ def _results(parts: Iterable[Part], frame: pa.Table) -> Mapping[Part, Expectatio
     asked = list(parts)
     if not asked:
         return {}
-    _lighten()
+    _defer_stats_import()
     from message_lifecycle.gates import engine
 
     return engine.validate(_in_pandas(frame, {part.column for part in asked if part.column is not None}), asked)
 
 
 @cache
-def _lighten() -> None:
+def _defer_stats_import() -> None:
     """Delay the import of statistics, a quarter of the import of Great Expectations. Our checks use no distributions.
 
     Call it before Great Expectations is imported.

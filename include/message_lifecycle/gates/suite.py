@@ -146,7 +146,7 @@ def none_in(frame: str, column: str, says: str, what: str, *, id: str | None = N
     return rule(id or f"{frame}_{column}", says, what, total(frame, column, 0))
 
 
-def one_row_of_figures() -> Declared:
+def figures_row_rule() -> Declared:
     return rule("figures", "The figures are one row.", "rows of figures", count(FIGURES, 1))
 
 
@@ -162,13 +162,13 @@ def rows_left(what: str, rows: int) -> Declared:
 
 
 def figures_of_going(plan: Plan, what: str, removed: int) -> Suite:
-    return (one_row_of_figures(), _rows_before(plan, what), rows_left(what, plan.expected.rows_in - removed), asks_counted(plan))
+    return (figures_row_rule(), _rows_before(plan, what), rows_left(what, plan.expected.rows_in - removed), asks_counted(plan))
 
 
 def figures_of_return(plan: Plan, what: str) -> Suite:
     back = plan.restored_rows
     return (
-        one_row_of_figures(),
+        figures_row_rule(),
         _rows_before(plan, what),
         rule("rows_restored", f"As many {what}s come back as planned.", f"{what}s", figure("rows_restored", back)),
         rule("rows_kept", f"Every earlier {what} stays.", f"{what}s", figure("rows_kept", plan.expected.rows_in + back)),

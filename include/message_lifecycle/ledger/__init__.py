@@ -19,7 +19,7 @@ from message_lifecycle.ledger.requests import Erasures, Holds, forget_undone
 from message_lifecycle.ledger.runs import Runs
 from message_lifecycle.ledger.schema import create, create_scratch, require_current
 from message_lifecycle.ledger.topics import Documents, TopicState, forget_documents, forget_progress
-from message_lifecycle.ledger.witnesses import Witnesses
+from message_lifecycle.ledger.witnesses import TableRecords
 from message_lifecycle.model.errors import LifecycleError, future_as_of, ledger_mismatch
 from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, to_second
 from message_lifecycle.model.names import TopicName
@@ -163,7 +163,7 @@ def _last_sequence() -> Select[int | None]:
     return select(func.max(kept.last_sequence)).where(or_(kept.topic == bindparam("of_topic"), kept.topic == _ANY_TOPIC))
 
 
-class Ledger(Identity, Plans, Runs, TopicState, Documents, Ingest, Holds, Erasures, Witnesses, Locks):
+class Ledger(Identity, Plans, Runs, TopicState, Documents, Ingest, Holds, Erasures, TableRecords, Locks):
     """Every record of the ledger. A write is one transaction, and a failing database is LedgerUnavailable."""
 
     @property

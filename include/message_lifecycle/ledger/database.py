@@ -291,7 +291,7 @@ def lock_row(connection: Connection, table: Table, **values: object) -> None:
 def add_if_absent(connection: Connection, table: Table, **values: object) -> bool:
     """Insert a row unless it exists. Return True if it was inserted."""
     # psycopg does not report the row count of an insertion, so the statement returns the key.
-    return connection.execute(_insert_if_absent(connection.dialect.name, table), values).first() is not None
+    return connection.execute(_insert_if_absent_query(connection.dialect.name, table), values).first() is not None
 
 
 @cache
@@ -308,7 +308,7 @@ def _insert_or_set(dialect: str, table: Table, names: frozenset[str]) -> postgre
 
 
 @cache
-def _insert_if_absent(dialect: str, table: Table) -> ReturningInsert[*tuple[object, ...]]:
+def _insert_if_absent_query(dialect: str, table: Table) -> ReturningInsert[*tuple[object, ...]]:
     return _insert(dialect)(table).on_conflict_do_nothing().returning(*table.primary_key)
 
 
@@ -377,7 +377,7 @@ class Part:
             looking.rows[every] = found
         return looking.rows[every].get(value, ())
 
-    def _value(self, query: Query, **given: object) -> int | None:
+    def _scalar(self, query: Query, **given: object) -> int | None:
         """Return the value of one row and column. None if the row is missing."""
         with self._database.reading() as connection:
             return connection.execute(query, given).scalar_one_or_none()

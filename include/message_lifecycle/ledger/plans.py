@@ -69,7 +69,7 @@ class Plans(Part):
         if newest is not None and not any(row.operation in operations and row.name in _PUBLISHED for row in newest):
             return None
         query = _since(select(func.min(_plans.c.recorded_at)), topic, operations, published_after)
-        found = self._value(query)
+        found = self._scalar(query)
         return None if found is None else Instant(found)
 
     def published_since(self, topic: TopicName, operations: Collection[Operation], *, published_after: Instant) -> frozenset[str]:
@@ -88,12 +88,12 @@ class Plans(Part):
             .join(_plans, _plans.c.outcome_event == outcomes.c.event)
             .where(_plans.c.plan_id == plan_id, _plans.c.outcome_name.in_(_PUBLISHED))
         )
-        found = self._value(query)
+        found = self._scalar(query)
         return None if found is None else Instant(found)
 
     def committed_at(self, plan_id: str) -> Instant | None:
         """Return when every commit of the plan was made. None if nothing was committed, or if the run died before it recorded the time."""
-        found = self._value(select(_plans.c.committed_at).where(_plans.c.plan_id == plan_id))
+        found = self._scalar(select(_plans.c.committed_at).where(_plans.c.plan_id == plan_id))
         return None if found is None else Instant(found)
 
     def published_after(self, topic: TopicName, plan_id: str, operation: Operation, *, or_failed: bool = False) -> Sequence[PlanRecord]:
@@ -167,7 +167,7 @@ class Plans(Part):
             plan_id = _add(connection, plan, requested_by, at=self._database.now(connection))
             _link(connection, run, plan, plan_id, at=self._database.now(connection))
             # The caller has the plan, so the ledger does not read its document back.
-            row = connection.execute(_state_of_plan(), {"of_plan": plan_id}).one()
+            row = connection.execute(_plan_with_outcome(), {"of_plan": plan_id}).one()
         return record_of(row, plan)
 
     def add_closed_plan(
@@ -180,10 +180,10 @@ class Plans(Part):
             judged = {"staged": to_json(staged), "report": to_json(report), "judgement": report.judgement, "reported_at": at}
             closed = {**judged, "state": "closed", "outcome_name": outcome.name, "cleared_at": at}
             plan_id = _add(connection, plan, requested_by, at=at, **closed)
-            row = connection.execute(_state_of_plan(), {"of_plan": plan_id}).one()
+            row = connection.execute(_plan_with_outcome(), {"of_plan": plan_id}).one()
             if row.state == "closed" and row.outcome is None:
                 _set(connection, row, outcome_event=write_outcome(connection, outcome, at=at))
-                row = connection.execute(_state_of_plan(), {"of_plan": plan_id}).one()
+                row = connection.execute(_plan_with_outcome(), {"of_plan": plan_id}).one()
             _link(connection, run, plan, plan_id, at=at)
         return record_of(row, plan)
 
@@ -312,7 +312,7 @@ class Plans(Part):
 
 
 @cache
-def state_of_plans() -> Query:
+def _plans_with_outcomes() -> Query:
     return select(_plans, tables.outcomes.c.outcome).outerjoin(tables.outcomes, tables.outcomes.c.event == _plans.c.outcome_event)
 
 
@@ -330,7 +330,11 @@ def _since(query: Query, topic: TopicName, operations: Collection[Operation], pu
 @cache
 def _whole_plans() -> Query:
     documents = tables.plan_documents
-    return state_of_plans().add_columns(documents.c.document, documents.c.text_id).join(documents, documents.c.plan_id == _plans.c.plan_id)
+    return (
+        _plans_with_outcomes()
+        .add_columns(documents.c.document, documents.c.text_id)
+        .join(documents, documents.c.plan_id == _plans.c.plan_id)
+    )
 
 
 @cache
@@ -356,8 +360,8 @@ def _whole_published() -> Query:
 
 
 @cache
-def _state_of_plan() -> Query:
-    return state_of_plans().where(_plans.c.plan_id == bindparam("of_plan"))
+def _plan_with_outcome() -> Query:
+    return _plans_with_outcomes().where(_plans.c.plan_id == bindparam("of_plan"))
 
 
 @cache
@@ -478,7 +482,7 @@ def _refuse_second(connection: Connection, topic: TopicName) -> None:
 def _locked(connection: Connection, plan_id: str) -> FoundRow:
     connection.execute(_known_and_locked(), {"of_plan": plan_id})
     # A second statement: after waiting for the lock, it must see the outcome that the previous holder wrote.
-    row = connection.execute(_state_of_plan(), {"of_plan": plan_id}).first()
+    row = connection.execute(_plan_with_outcome(), {"of_plan": plan_id}).first()
     if row is None:
         raise UnknownPlan(plan_id)
     return row

@@ -192,15 +192,15 @@ class TopicState(Part):
     def _settings_in(self, table: Table, topic: TopicName) -> Mapping[str, Value | None] | None:
         return next((settings_from_json(row.settings) for row in self._of_topic(_all_settings(table), topic)), None)
 
-    def set_swept(self, topic: TopicName, snapshot_id: int) -> None:
+    def set_last_swept_snapshot(self, topic: TopicName, snapshot_id: int) -> None:
         """Record the last snapshot whose removals by other writers have their markers (MRK-2)."""
         with self._database.writing() as connection:
             put(connection, tables.swept, topic=key_of(topic), snapshot_id=snapshot_id)
 
-    def swept(self, topic: TopicName) -> int | None:
+    def last_swept_snapshot(self, topic: TopicName) -> int | None:
         """Return the last swept snapshot. None: no sweep yet."""
         kept = tables.swept.c
-        return self._value(select(kept.snapshot_id).where(kept.topic == key_of(topic)))
+        return self._scalar(select(kept.snapshot_id).where(kept.topic == key_of(topic)))
 
     def set_looks(self, operation: Operation, found: Mapping[TopicName, bool], *, as_of: Instant) -> None:
         """Record that a run has looked at these topics now.
@@ -400,7 +400,7 @@ def forget_documents(connection: Connection, topic: TopicName) -> None:
         connection.execute(delete(table).where(table.c.topic == key_of(topic)))
 
 
-def _value(setting: str, text: str, where: str) -> Value:
+def _parse_setting(setting: str, text: str, where: str) -> Value:
     """Parse without pydantic, because every due check reads settings.
 
     Raises:
@@ -424,7 +424,7 @@ def _own_settings(connection: Connection, topic: TopicName) -> OwnSettings:
     for level, name, setting, text in settings:
         if level not in found:
             raise corrupt_record(f"a setting of {topic}", f"level {level!r}")
-        found[level].setdefault(name, {})[setting] = _value(setting, text, f"{level} {name} of {topic}")
+        found[level].setdefault(name, {})[setting] = _parse_setting(setting, text, f"{level} {name} of {topic}")
     return OwnSettings(users=found["user"], documents=found["document"], owners=dict(owners))
 
 

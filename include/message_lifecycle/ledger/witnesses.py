@@ -19,7 +19,7 @@ _EVERY = select(_kept)
 _beside = tables.tables_beside
 
 
-class Witnesses(Part):
+class TableRecords(Part):
     """The tables that hold a log and its compacted view, and the other tables of a topic."""
 
     def log_witness(self, table_uuid: str) -> LogWitness | None:

@@ -237,7 +237,7 @@ class HeldFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeyInTable:
+class KeySearchResult:
     """The files of one table that hold a key, by its newest metadata."""
 
     table: TableKind
@@ -276,7 +276,7 @@ class ErasedTable:
     """The place that keeps bytes of deleted messages where no search can find them. None: no such place is known."""
 
     @classmethod
-    def searched(cls, found: KeyInTable) -> ErasedTable:
+    def searched(cls, found: KeySearchResult) -> ErasedTable:
         """Return the evidence of a search that removed nothing."""
         return cls(
             table=found.table,

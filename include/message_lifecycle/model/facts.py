@@ -73,7 +73,7 @@ class ActiveSegment:
     first_at: Instant | None = None
     """The first known time among its messages in the order of the log, without future times."""
 
-    def take(
+    def add_message(
         self,
         *,
         offset: int,
@@ -229,7 +229,7 @@ class CopyState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lift:
+class PinOverride:
     """Permission to remove messages that a reader has not processed, up to and including offset `through` (CMP-9).
 
     Attributes:
@@ -253,7 +253,7 @@ class Progress:
     offset: int
     at: Instant | None
     kind: ReaderKind = "consumer"
-    lift: Lift | None = None
+    lift: PinOverride | None = None
 
     def silent_at(self, consumer_expiry_us: int) -> Instant | None:
         """Return the first instant at which this consumer no longer pins messages."""

@@ -135,7 +135,7 @@ class Reason:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beyond:
+class LimitQuestion:
     """The limits by number and by size. The limits apply to messages that no `Reason` of the question removes or holds (DEL-9)."""
 
     limits: Limits
@@ -155,7 +155,7 @@ class RowQuestion:
     reasons: tuple[Reason, ...]
     going: frozenset[Place] = frozenset()
     """Segments that leave whole. The answer skips their messages."""
-    beyond: Beyond | None = None
+    beyond: LimitQuestion | None = None
     spared: tuple[Spared, ...] = ()
     """Messages that holds and undone plans keep. The answer reports them with the others; only `DueRows.free_since` leaves them out."""
 
@@ -186,7 +186,7 @@ class DueRows:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class LimitUsage:
     """The result of the limits."""
 
     left: int = 0
@@ -214,7 +214,7 @@ class RowAnswer:
     """Groups that keep such a message (RET-3)."""
     unknown_times: int = 0
     """An upper bound of the messages with an unknown time. No rule of age removes them (RET-2)."""
-    limited: Kept = field(default_factory=Kept)
+    limited: LimitUsage = field(default_factory=LimitUsage)
 
 
 AskRows = Callable[[RowQuestion], RowAnswer]
@@ -426,7 +426,7 @@ class ViewState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outlived:
+class OlderRows:
     """Messages that readers would see again if a plan removed newer messages from past the horizon (CMP-9).
 
     Ascending offsets by partition. A message without a key hides no other message.
@@ -438,7 +438,7 @@ class Outlived:
     """Messages past the horizon that the plan removes although an older message of their key stays there."""
 
 
-NONE_OUTLIVED = Outlived(of_view={}, in_log={})
+NONE_OUTLIVED = OlderRows(of_view={}, in_log={})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

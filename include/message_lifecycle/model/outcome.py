@@ -107,7 +107,7 @@ class GateReport:
     """See `app.seals`. None: not sealed yet."""
 
     @property
-    def evaluated(self) -> int:
+    def evaluated_count(self) -> int:
         """The number of evaluated checks. A check that is listed twice counts once."""
         return len({check.id for check in self.checks if check.evaluated})
 
@@ -119,7 +119,7 @@ class GateReport:
     @property
     def judgement(self) -> Judgement:
         some_rule = any(check.kind == "rule" for check in self.checks)
-        if not some_rule or len(self.checks) != self.declared or self.evaluated != self.declared or self.blocking:
+        if not some_rule or len(self.checks) != self.declared or self.evaluated_count != self.declared or self.blocking:
             return "blocked"
         return "passed" if all(check.passed for check in self.checks) else "needs_approval"
 

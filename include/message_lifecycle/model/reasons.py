@@ -230,7 +230,7 @@ def of_limits() -> tuple[str, ...]:
     return of_obligation("limits")
 
 
-def requested() -> tuple[str, ...]:
+def request_reasons() -> tuple[str, ...]:
     """The reasons of messages that a person named. A plan of their own removes them (PRG-1)."""
     return tuple(name for name in of_family("request") if REASONS[name].marker is not None)
 
@@ -259,7 +259,7 @@ def is_limit(reason: str) -> bool:
 
 def is_request(reason: str) -> bool:
     """Return True if a person named the messages."""
-    return reason in requested()
+    return reason in request_reasons()
 
 
 class Settings(Protocol):

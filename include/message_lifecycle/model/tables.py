@@ -24,7 +24,7 @@ class SnapshotFact:
     at: Instant
     carries: tuple[str, ...] = ()
     """Writers whose progress the summary holds. A writer reads the newest ancestor that has its progress."""
-    main_left_at: Instant | None = None
+    replaced_on_main_at: Instant | None = None
     """When the snapshot last stopped being the head of main. None: unknown."""
 
 

@@ -106,7 +106,7 @@ def admit(message: NewMessage, *, end_offset: int, active: ActiveSegment, policy
         active.restart(message.segment)
     elif not named and not active.rows:
         active.base_offset = offset
-    segment = active.take(
+    segment = active.add_message(
         offset=offset,
         size=message.size_bytes,
         append_time=known_time(message.append_time),

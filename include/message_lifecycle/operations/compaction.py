@@ -172,7 +172,7 @@ def plan_purge(facts: Facts, policy: Policy, horizons: Mapping[int, int], *, as_
             going += free
             if len(free) < len(covered):
                 stay = covered[len(free) :]
-                holder, detail = (kept.holder, kept.detail) if kept is not None else _reader(slowest)
+                holder, detail = (kept.holder, kept.detail) if kept is not None else _holder_of(slowest)
                 held.append(
                     Held(
                         partition=partition,
@@ -218,7 +218,7 @@ def _leading(covered: list[Segment], cut: int, spared: SparedOffsets) -> tuple[l
     return covered, None
 
 
-def _reader(slowest: tuple[Bound, ReaderKind] | None) -> tuple[Holder, str]:
+def _holder_of(slowest: tuple[Bound, ReaderKind] | None) -> tuple[Holder, str]:
     assert slowest is not None, "a cut was made because a reader makes it"
     return slowest[1], f"{slowest[0].name} {slowest[0].reason}"
 
@@ -241,7 +241,7 @@ _NEVER = Instant(INT64_MAX)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FoldRules:
+class CompactionRules:
     """The rules of the fold at `as_of`.
 
     Args:
@@ -276,9 +276,9 @@ class Folded:
     removed: Counter[ViewReason] = field(default_factory=Counter)
 
 
-def rules_of(policy: Policy, *, as_of: Instant, tombstones_until: Instant | None) -> FoldRules:
+def rules_of(policy: Policy, *, as_of: Instant, tombstones_until: Instant | None) -> CompactionRules:
     """Return the rules of a topic's settings."""
-    return FoldRules(
+    return CompactionRules(
         as_of=as_of,
         ages=tuple(expiry.age_rules(policy).items()),
         empty_is_value=policy.empty_is_value,
@@ -295,7 +295,7 @@ def is_tombstone(message: Message, *, empty_is_value: bool) -> bool:
     return not empty_is_value and (message.value == b"" or is_marker(message.headers))
 
 
-def fold(view: Iterable[ViewRow], tail: Iterable[Message], rules: FoldRules) -> Folded:
+def fold(view: Iterable[ViewRow], tail: Iterable[Message], rules: CompactionRules) -> Folded:
     """Fold the tail into the view. A key belongs to one partition (MSG-3)."""
     before, folded = list(view), Folded()
     known = {(row.message.partition, row.message.offset) for row in before}
@@ -313,11 +313,11 @@ def fold(view: Iterable[ViewRow], tail: Iterable[Message], rules: FoldRules) -> 
         if not row.remembered:
             folded.removed[reason] += 1
         if rules.remember_until is not None and not row.remembered and row.message.key is not None and reason != "superseded":
-            folded.rows.append(ViewRow(message=_memory(row.message), delete_horizon=rules.remember_until, remembered=True))
+            folded.rows.append(ViewRow(message=_remembered_message(row.message), delete_horizon=rules.remember_until, remembered=True))
     return folded
 
 
-def _latest(candidates: Iterable[ViewRow], rules: FoldRules) -> Mapping[tuple[int, bytes], Message]:
+def _latest(candidates: Iterable[ViewRow], rules: CompactionRules) -> Mapping[tuple[int, bytes], Message]:
     """Pass one: the latest message of each key."""
     latest: dict[tuple[int, bytes], Message] = {}
     for message in _messages(candidates):
@@ -341,7 +341,9 @@ def order(message: Message, *, by_event_time: bool) -> tuple[int, int]:
     return INT64_MIN if message.event_time is None else message.event_time, message.offset
 
 
-def _why_not(row: ViewRow, latest: Mapping[tuple[int, bytes], Message], rules: FoldRules, *, ends: Instant | None) -> ViewReason | None:
+def _why_not(
+    row: ViewRow, latest: Mapping[tuple[int, bytes], Message], rules: CompactionRules, *, ends: Instant | None
+) -> ViewReason | None:
     """Pass two: return why the view leaves a message out. None: the view keeps it.
 
     Args:
@@ -361,10 +363,10 @@ def _why_not(row: ViewRow, latest: Mapping[tuple[int, bytes], Message], rules: F
     return "tombstoned" if ends is None or is_dead(ends, rules.as_of) else None
 
 
-def _is_delete(message: Message, rules: FoldRules) -> bool:
+def _is_delete(message: Message, rules: CompactionRules) -> bool:
     return message.key is not None and is_tombstone(message, empty_is_value=rules.empty_is_value)
 
 
-def _memory(message: Message) -> Message:
+def _remembered_message(message: Message) -> Message:
     """Return the message with only its key, event time and offset."""
     return replace(message, value=None, headers=(), append_time=None, expires_at=None, never=False)

@@ -25,7 +25,7 @@ def pull(state: DocumentState, client: str | None, seq: int, policy: Policy) -> 
         InvalidServerSeq: The document never had this number.
         EpochMismatch: The next change is gone and the client gets no snapshot (SNP-7). Nobody gets a hole.
     """
-    _check_seq(state, seq)
+    _check_seq_in_range(state, seq)
     if state.seq - seq >= policy.snapshot_threshold and state.snapshots:
         return Answer(snapshot=state.last_snapshot, after=state.last_snapshot)
     if seq < state.seq and not _is_stored(state, seq + 1):
@@ -52,7 +52,7 @@ def check_epoch(state: DocumentState, client: str | None, seq: int, epoch: int, 
         raise EpochMismatch(state.document, client, epoch, state.epoch, "changes were purged while it was not attached")
 
 
-def check_sync(state: DocumentState, client: str, seq: int, policy: Policy) -> None:
+def check_client_seq(state: DocumentState, client: str, seq: int, policy: Policy) -> None:
     """Raise InvalidServerSeq or EpochMismatch if a client cannot be at `seq` (SNP-7)."""
     pull(state, client, seq, policy)
 
@@ -103,6 +103,6 @@ def _is_stored(state: DocumentState, seq: int) -> bool:
     return state.first is not None and state.first <= seq <= state.seq
 
 
-def _check_seq(state: DocumentState, seq: int) -> None:
+def _check_seq_in_range(state: DocumentState, seq: int) -> None:
     if not 0 <= seq <= state.seq:
         raise invalid_server_seq(state.document, seq, f"0 to {state.seq}, which the document has reached")

@@ -16,7 +16,7 @@ from dataclasses import replace
 from itertools import chain
 
 from message_lifecycle.model.change import EraseRows, Rewrite
-from message_lifecycle.model.erasure import BASE64, TABLE_KINDS, ErasureOf, KeyInTable, Matches, the_keys
+from message_lifecycle.model.erasure import BASE64, TABLE_KINDS, ErasureOf, KeySearchResult, Matches, the_keys
 from message_lifecycle.model.in_values import Needle
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
@@ -31,7 +31,7 @@ def plan(
     requirements: Requirements,
     policy: Policy,
     request: ErasureOf,
-    found: Sequence[KeyInTable],
+    found: Sequence[KeySearchResult],
     *,
     as_of: Instant,
 ) -> Plan:
@@ -69,7 +69,7 @@ def plan(
     )
 
 
-def _change(table: KeyInTable) -> Rewrite:
+def _change(table: KeySearchResult) -> Rewrite:
     return Rewrite(
         table=table.table,
         table_uuid=table.table_uuid,
@@ -87,7 +87,7 @@ def _change(table: KeyInTable) -> Rewrite:
     )
 
 
-def _question(table: KeyInTable, keys: str) -> str:
+def _question(table: KeySearchResult, keys: str) -> str:
     rewritten, rows = sum(file.needed for file in table.files), sum(file.rows for file in table.files)
     return (
         f"erases {keys} from {TABLE_KINDS[table.table].words}: {amount(rows, 'rows')} in {amount(len(table.files), 'files')}, {rewritten:,} "

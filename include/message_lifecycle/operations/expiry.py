@@ -8,10 +8,10 @@ from itertools import groupby
 
 from message_lifecycle.model import reasons
 from message_lifecycle.model.change import RemoveFromView, RemoveRows, non_empty
-from message_lifecycle.model.facts import READERS, Facts, Lift, LogState, Progress, ReaderKind, Segment
+from message_lifecycle.model.facts import READERS, Facts, LogState, PinOverride, Progress, ReaderKind, Segment
 from message_lifecycle.model.hold import SparedOffsets
 from message_lifecycle.model.instants import INT64_MAX, MICROS_PER_SECOND, Instant, deadline, duration, newest, to_second
-from message_lifecycle.model.message import NOTHING, DueRows, Outlived, RowAnswer, ViewState, offsets_of, ranges_of, ranges_text
+from message_lifecycle.model.message import NOTHING, DueRows, OlderRows, RowAnswer, ViewState, offsets_of, ranges_of, ranges_text
 from message_lifecycle.model.phrases import amount
 from message_lifecycle.model.plan import Bound, Holder, Plan
 from message_lifecycle.model.reasons import AgeReason
@@ -171,21 +171,21 @@ class Lag:
         """Return facts in which a compaction beyond the limit pins only the `waiting` messages."""
         ends = facts.log.end_offsets
         # `barriers` uses the last progress of a reader in a partition.
-        lifted = (self._reader(partition, ends[partition], waiting) for partition in sorted(ends))
+        lifted = (self._compaction_progress(partition, ends[partition], waiting) for partition in sorted(ends))
         return replace(facts, consumers=(*facts.consumers, *lifted))
 
-    def _reader(self, partition: int, end: int, waiting: Waiting) -> Progress:
+    def _compaction_progress(self, partition: int, end: int, waiting: Waiting) -> Progress:
         horizon, age = self.view.horizon(partition), self.exceeded.get(partition)
         reader = Progress(consumer=READER, partition=partition, offset=horizon, at=None, kind="compaction")
         if age is None:
             return reader
         reason = f"{_reached(horizon)}, and {self._told(age)}: {waiting.told(partition)}"
-        return replace(reader, lift=Lift(through=waiting.cuts.get(partition, end) - 1, reason=reason))
+        return replace(reader, lift=PinOverride(through=waiting.cuts.get(partition, end) - 1, reason=reason))
 
     def _told(self, age: int) -> str:
         return f"the oldest message past that is {_duration(age)} old, more than max_compaction_lag = {_duration(self.limit_us)}"
 
-    def completed(self, made: Plan, outlived: Outlived) -> Plan:
+    def completed(self, made: Plan, outlived: OlderRows) -> Plan:
         """Return the plan with its removals from the view and its warnings."""
         warnings = tuple(
             f"partition {partition}: compaction {_reached(self.view.horizon(partition))}, and {self._told(age)}. Dead messages after it are "
@@ -216,7 +216,7 @@ def takes_past(made: Plan, view: ViewState) -> bool:
     )
 
 
-def waiting_of(made: Plan, view: ViewState, outlived: Outlived) -> Waiting:
+def waiting_of(made: Plan, view: ViewState, outlived: OlderRows) -> Waiting:
     """Return the messages that the plan names but must leave."""
     rows: dict[int, set[int]] = {}
     single: dict[int, set[int]] = {}
@@ -240,7 +240,7 @@ def waiting_of(made: Plan, view: ViewState, outlived: Outlived) -> Waiting:
     return Waiting(cuts=cuts, rows={partition: frozenset(offsets) for partition, offsets in rows.items()})
 
 
-def held_back(outlived: Outlived, view: ViewState, of_view: SparedOffsets) -> Waiting:
+def held_back(outlived: OlderRows, view: ViewState, of_view: SparedOffsets) -> Waiting:
     """Return the partitions that wait whole, because a hold keeps an older message that would have to leave the view (DEL-8)."""
     held = (
         partition
@@ -256,7 +256,7 @@ def _first_past(action: RemoveRows, view: ViewState) -> int | None:
     return next((max(run.start, start) for run in ranges_of(action.offsets) if run.stop > start), None)
 
 
-def _of_view(outlived: Outlived) -> Iterator[RemoveRows]:
+def _of_view(outlived: OlderRows) -> Iterator[RemoveRows]:
     for partition, offsets in sorted(outlived.of_view.items()):
         if offsets:
             yield RemoveRows(partition=partition, offsets=ranges_text(offsets), rows=len(offsets), reason="superseded")

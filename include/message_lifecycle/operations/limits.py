@@ -176,7 +176,7 @@ class Walk:
         """True if the size of the next block matters."""
         return self.limits.max_total_bytes is not None and not self.closed and not self.full
 
-    def take(self, rows: int, size_bytes: int | None) -> Literal["kept"] | LimitReason | None:
+    def judge_block(self, rows: int, size_bytes: int | None) -> Literal["kept"] | LimitReason | None:
         """Judge a whole block.
 
         Args:

@@ -12,7 +12,7 @@ from message_lifecycle.model.change import CommitLog, SealSegment, non_empty
 from message_lifecycle.model.facts import READERS, Facts, Segment
 from message_lifecycle.model.hold import Spared, SparedBy, SparedOffsets
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.message import AskRows, Beyond, DueRows, Place, Reason, RowAnswer, RowQuestion, offsets_of
+from message_lifecycle.model.message import AskRows, DueRows, LimitQuestion, Place, Reason, RowAnswer, RowQuestion, offsets_of
 from message_lifecycle.model.phrases import amount
 from message_lifecycle.model.plan import Bound, Held, Holder, Plan, Selection
 from message_lifecycle.model.reasons import RemovalReason, of_cleaner, of_limits
@@ -432,11 +432,11 @@ def _question(walks: Mapping[int, Walk], facts: Facts, readers: Barriers, policy
 
 def _beyond(
     expired: list[Expired], partly: frozenset[Place], readers: Barriers, policy: Policy, partitions: Iterable[int]
-) -> Beyond | None:
+) -> LimitQuestion | None:
     """Return the limits of number and size on the remaining messages (DEL-9). A message of an earlier rule does not remain, even if held."""
     if policy.limits is None:
         return None
-    return Beyond(
+    return LimitQuestion(
         limits=policy.limits,
         lapsed=expiry.expiry(policy),
         dead=frozenset(place_of(entry.segment) for entry in expired) - partly,
@@ -454,7 +454,7 @@ def plan_retention(facts: Facts, policy: Policy, *, as_of: Instant, ask: AskRows
     age = expiry.retention_age(policy)
     # Expired messages and messages past their TTL belong to the cleaner, and no read shows them.
     dead = tuple(rule for rule in (expiry.expiry(policy), expiry.ttl(policy)) if rule is not None)
-    beyond = None if policy.limits is None else Beyond(limits=policy.limits, lapsed=Either(dead) if dead else None, below=bounds)
+    beyond = None if policy.limits is None else LimitQuestion(limits=policy.limits, lapsed=Either(dead) if dead else None, below=bounds)
     reasons = () if age is None else (Reason(name="retention_age", rule=age, below=bounds),)
     answer, warnings = RowAnswer(), [*silent(readers, policy), *expiry.future_times(facts.log)]
     if reasons or beyond is not None:
@@ -470,4 +470,4 @@ def shown(policy: Policy, as_of: Instant) -> RowQuestion | None:
     if policy.limits is None:
         return None
     hidden = Reason(name="retention_age", rule=expiry.hidden(policy))
-    return RowQuestion(as_of=as_of, reasons=(hidden,), beyond=Beyond(limits=policy.limits))
+    return RowQuestion(as_of=as_of, reasons=(hidden,), beyond=LimitQuestion(limits=policy.limits))

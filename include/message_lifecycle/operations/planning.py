@@ -10,7 +10,7 @@ from typing import Literal
 from message_lifecycle import __version__
 from message_lifecycle.model.change import DropSegments, RemoveRows
 from message_lifecycle.model.document import DocumentTables
-from message_lifecycle.model.erasure import KeyInTable
+from message_lifecycle.model.erasure import KeySearchResult
 from message_lifecycle.model.facts import Facts, LogState, Segment
 from message_lifecycle.model.hold import Spared, SparedOffsets, spared_text
 from message_lifecycle.model.instants import Instant, newest
@@ -105,7 +105,7 @@ def drop(run: Sequence[Segment], reason: Literal["expiry", "compacted"]) -> Drop
     )
 
 
-def on_view(view: ViewState | KeyInTable) -> ViewRequirements:
+def on_view(view: ViewState | KeySearchResult) -> ViewRequirements:
     """Return the requirements of a plan that builds on the view without rewriting it."""
     return ViewRequirements(table_uuid=view.table_uuid, snapshot_id=view.snapshot_id, rows=view.rows)
 

@@ -135,7 +135,7 @@ def kept_of(table: TableHistory, *, as_of: Instant, before: Instant, ended: Coll
             walk.keep(ref.snapshot_id, "branches and tags")
     successor_at = _successors(table.snapshots)
     for snapshot in table.snapshots:
-        if _last_newest_at(snapshot, successor_at) > before:
+        if _replaced_at(snapshot, successor_at) > before:
             walk.keep(snapshot.snapshot_id, "undo window")
     for ref in refs:
         if ref.is_branch:
@@ -149,7 +149,7 @@ def kept_of(table: TableHistory, *, as_of: Instant, before: Instant, ended: Coll
         reasons=walk.reasons,
         refs=ended,
         going=tuple(snapshot.snapshot_id for snapshot in going) if walk.reasons else (),
-        next_due_at=min((_last_newest_at(snapshot, successor_at) for snapshot in waiting), default=None),
+        next_due_at=min((_replaced_at(snapshot, successor_at) for snapshot in waiting), default=None),
     )
 
 
@@ -173,13 +173,13 @@ def _successors(snapshots: Sequence[SnapshotFact]) -> dict[int, Instant]:
     return found
 
 
-def _last_newest_at(snapshot: SnapshotFact, successor_at: Mapping[int, Instant]) -> Instant:
+def _replaced_at(snapshot: SnapshotFact, successor_at: Mapping[int, Instant]) -> Instant:
     """Return when this snapshot stopped being the head of a branch.
 
     The sources are its successors and main's own log, which records rollbacks and branches that main took over. If neither knows the
     snapshot, return the time when it was made.
     """
-    return max(snapshot.at, successor_at.get(snapshot.snapshot_id, snapshot.at), snapshot.main_left_at or snapshot.at)
+    return max(snapshot.at, successor_at.get(snapshot.snapshot_id, snapshot.at), snapshot.replaced_on_main_at or snapshot.at)
 
 
 def _keep_by_its_rules(walk: _Walk, ref: RefFact, as_of: Instant) -> None:

@@ -13,7 +13,7 @@ from message_lifecycle.model.hold import SparedOffsets
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import RowAnswer, ViewState, offsets_of, ranges_text
 from message_lifecycle.model.plan import Plan, Selection
-from message_lifecycle.model.reasons import requested
+from message_lifecycle.model.reasons import request_reasons
 from message_lifecycle.model.request import PurgeKey, RemoveMessages, RemoveNullKeys, RemoveRanges, Request, TruncateLog, span_of
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.planning import empty_plan_of_log, on_view, removal_of
@@ -79,7 +79,7 @@ def plan(
         selection=Selection(files=tuple(sorted(found.whole))),
         expected=replace(made.expected, removed=tuple(sorted(removed.items())), removed_bytes=sum(found.whole.values())),
         warnings=_missing(request, sum(removed.values())) if not of_view else (),
-        reasons=requested(),
+        reasons=request_reasons(),
         view=None if view is None else on_view(view),
     )
 

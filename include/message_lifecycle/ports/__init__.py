@@ -13,12 +13,12 @@ from message_lifecycle.ports.log import Copied as Copied
 from message_lifecycle.ports.log import Copier as Copier
 from message_lifecycle.ports.log import Groups as Groups
 from message_lifecycle.ports.log import HistoryReader as HistoryReader
+from message_lifecycle.ports.log import LogIntegrity as LogIntegrity
 from message_lifecycle.ports.log import MessageReader as MessageReader
 from message_lifecycle.ports.log import MessageStore as MessageStore
 from message_lifecycle.ports.log import MessageWriter as MessageWriter
 from message_lifecycle.ports.log import Topic as Topic
 from message_lifecycle.ports.log import Topics as Topics
-from message_lifecycle.ports.log import Witnesses as Witnesses
 from message_lifecycle.ports.past import DeletedReclaimer as DeletedReclaimer
 from message_lifecycle.ports.past import Eraser as Eraser
 from message_lifecycle.ports.past import Reclaimer as Reclaimer

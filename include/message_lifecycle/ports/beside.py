@@ -9,7 +9,7 @@ from message_lifecycle.model.change import DocumentsBefore, ReturningView, Snaps
 from message_lifecycle.model.document import Change, DocumentState, DocumentTables, Snapshot
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.message import Outlived, Tail, ViewRow, ViewState
+from message_lifecycle.model.message import OlderRows, Tail, ViewRow, ViewState
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
@@ -85,7 +85,7 @@ class ViewReader(Protocol):
     def oldest_past(self, log: LogState, view: ViewState) -> Mapping[int, Instant]:
         """Return by partition the oldest known append_time past the horizon. A missing partition has none (CMP-9)."""
 
-    def outlived(self, view: ViewState, plan: Plan) -> Outlived:
+    def find_older_rows(self, view: ViewState, plan: Plan) -> OlderRows:
         """Return the older messages that readers would see again if the plan removed its messages from past the view's horizons.
 
         Raises PlanConflict if the plan's snapshot has expired, CompactedTableMissing.
@@ -106,10 +106,10 @@ class ViewReader(Protocol):
 class ViewStore(ViewReader, ChangeStore, Protocol):
     """Compacts the view: one fenced commit holds the view and its horizons (CMP-4). Removals and returns have stores of their own."""
 
-    def outlived_frame(self, plan: Plan, staged: Staged) -> object:
+    def older_rows_frame(self, plan: Plan, staged: Staged) -> object:
         """Return the frame `outlived` of `gates.rows`: older messages that would stay, in the staged view and in the log (CMP-9)."""
 
-    def keep_sql_view(self, name: TopicName, policy: Policy) -> str | None:
+    def update_sql_view(self, name: TopicName, policy: Policy) -> str | None:
         """Bring the SQL view over the compacted table in line with the newest compaction and the policy, and return its name.
 
         None if nothing was compacted, or the store has no SQL views. Raises ForeignTable, TableBusy.

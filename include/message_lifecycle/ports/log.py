@@ -58,7 +58,7 @@ class Topic:
     ledger: tuple[str, int] | None
     """(uuid, sequence) of the ledger that made the newest commit or the newest mark (`Topics.record_ledger`); None before the first."""
     live_view: str | None = None
-    """Full name of the view that hides dead messages (see `Topics.live_view`). None: the store has no such view."""
+    """Full name of the view that hides dead messages (see `Topics.update_live_view`). None: the store has no such view."""
     updated_at: Instant | None = field(default=None, compare=False)
     """The newest time that a commit wrote to the topic's table. None if the store keeps no such time."""
 
@@ -87,7 +87,7 @@ class Topics(Protocol):
     def look(self) -> AbstractContextManager[None]:
         """Return a block. Inside the block, every store of this lake may repeat its first answer, and the caller changes nothing."""
 
-    def live_view(self, name: TopicName, policy: Policy) -> str | None:
+    def update_live_view(self, name: TopicName, policy: Policy) -> str | None:
         """Bring the view that hides dead messages in line with the policy, and return its full name. None if the store has no views.
 
         Raises:
@@ -114,7 +114,7 @@ class MessageReader(HistoryReader, Protocol):
     def rows(self, log: LogState, question: RowQuestion) -> RowAnswer:
         """Return the single messages that the rules remove, at the log's own snapshot (TTL-7). Raises UnknownTopic."""
 
-    def requested(self, log: LogState, request: Request, *, as_of: Instant) -> RowAnswer:
+    def find_requested_rows(self, log: LogState, request: Request, *, as_of: Instant) -> RowAnswer:
         """Return the places of the messages that a person named, at the log's own snapshot. Missing messages are left out."""
 
     def removed_by_others(self, log: LogState, since: int) -> tuple[int, ...] | None:
@@ -159,7 +159,7 @@ class MessageStore(ChangeStore, Protocol):
         """Add markers to the stage for the keys that the staged change empties (MRK-1 to MRK-5). Repeating it gives the same stage."""
 
 
-class Witnesses(Protocol):
+class LogIntegrity(Protocol):
     """Witnesses of the state of logs that another engine can change (MSG-4)."""
 
     def seen(self, name: TopicName, *, anew: bool = False) -> Sequence[SeenTable]:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Protocol
 
-from message_lifecycle.model.erasure import ErasedTable, KeyInTable, KeyMatch
+from message_lifecycle.model.erasure import ErasedTable, KeyMatch, KeySearchResult
 from message_lifecycle.model.in_values import Needle, ValuePlace
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
@@ -38,7 +38,7 @@ class Eraser(ChangeStore, Protocol):
 
     def find_key(
         self, name: TopicName, matches: KeyMatch, policy: Policy, *, as_of: Instant, undoable: Collection[str] = ()
-    ) -> Sequence[KeyInTable]:
+    ) -> Sequence[KeySearchResult]:
         """Return the places of the requested keys in every table of the topic, the log first.
 
         Args:

@@ -216,7 +216,7 @@ def _as_str(value: Cell, shape: Shape) -> str:
     return _text(value, shape)
 
 
-def bytes_of(value: Cell, shape: Shape) -> bytes | None:
+def cell_to_bytes(value: Cell, shape: Shape) -> bytes | None:
     """Return a single value as bytes, like `texts` for a column."""
     if value is None:
         return None

@@ -13,7 +13,7 @@ from message_lifecycle.model.errors import BadInput
 from message_lifecycle.sources.block import folder_values
 from message_lifecycle.sources.csv_records import read_header
 from message_lifecycle.sources.files import TORN, UTF_8, InputFile, unreadable_file
-from message_lifecycle.sources.json_lines import is_in_many_lines, names_in
+from message_lifecycle.sources.json_lines import multiline_json_form, names_in
 from message_lifecycle.sources.mapping import FieldMapping
 
 _PARQUET_MAGIC = b"PAR1"
@@ -78,7 +78,7 @@ def _check_text(file: InputFile, encoding: str) -> None:
     lines = head.splitlines(keepends=True)[:_LINES_TRIED]
     if lines and all(_is_no_text(line, encoding) for line in lines):
         raise unreadable_file(file.path, f"none of its first {_LINES_TRIED:,} lines is valid {encoding}; {_NAME_IT}")
-    if file.kind == "json lines" and (found := is_in_many_lines(head, encoding)):
+    if file.kind == "json lines" and (found := multiline_json_form(head, encoding)):
         raise unreadable_file(
             file.path, f"it is {found}, not one object a line; `jq -c '.[]'` makes lines of an array, `jq -c .` of objects"
         )

@@ -329,7 +329,7 @@ def _add_names(names: dict[str, None], record: dict[str, Json], before: str) -> 
             _add_names(names, value, f"{before}{name}.")
 
 
-def is_in_many_lines(content: bytes, encoding: str) -> str | None:
+def multiline_json_form(content: bytes, encoding: str) -> str | None:
     """Return the form of a file that is one JSON value in many lines, by its beginning. None: the file may be JSON lines."""
     text = content.decode(encoding, "ignore").lstrip(" \t\r\n")
     first = re.search(r"[\r\n]|$", text)

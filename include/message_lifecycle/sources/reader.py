@@ -323,15 +323,15 @@ def _headers(block: Block, name: str) -> tuple[list[Headers], dict[int, str]]:
 def _typed_headers(given: arrow_text.Cell, shape: arrow_text.Shape) -> Headers:
     kind = shape.kind
     if pa.types.is_struct(kind):
-        return [(name, arrow_text.bytes_of(given[name], part)) for name, part in shape.parts if given[name] is not None]
+        return [(name, arrow_text.cell_to_bytes(given[name], part)) for name, part in shape.parts if given[name] is not None]
     if pa.types.is_map(kind):
         (_, key), (_, item) = shape.parts
-        return [(_name(arrow_text.bytes_of(name, key)), arrow_text.bytes_of(value, item)) for name, value in given]
+        return [(_name(arrow_text.cell_to_bytes(name, key)), arrow_text.cell_to_bytes(value, item)) for name, value in given]
     pair = shape.parts[0][1]
     parts = dict(pair.parts)
     named = "name" if "name" in parts else "key"
     name, value = parts[named], parts["value"]
-    return [(_name(arrow_text.bytes_of(one[named], name)), arrow_text.bytes_of(one["value"], value)) for one in given]
+    return [(_name(arrow_text.cell_to_bytes(one[named], name)), arrow_text.cell_to_bytes(one["value"], value)) for one in given]
 
 
 def _name(given: bytes | None) -> str:

@@ -12,7 +12,7 @@ from typing import IO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from message_lifecycle.model.erasure import HeldFile, KeyInTable, Matches
+from message_lifecycle.model.erasure import HeldFile, KeySearchResult, Matches
 from message_lifecycle.model.errors import PlanConflict, damaged_log
 from message_lifecycle.model.in_values import Needle, ValuePlace, places_of_messages
 from message_lifecycle.model.instants import Instant
@@ -188,11 +188,11 @@ def archive_of(settings: Mapping[str, Value], server: Mapping[str, Value]) -> Pa
     return None if folder is None else ParquetArchive(str(folder))
 
 
-def key_in_archive(archive: ParquetArchive, name: TopicName, uuid: str, matches: Matches) -> KeyInTable:
+def key_in_archive(archive: ParquetArchive, name: TopicName, uuid: str, matches: Matches) -> KeySearchResult:
     """`uuid`: the topic's. Raises UnsafePath, DamagedLog: what cannot be read may hold the key."""
     rows = {f"{plan_id}.parquet": archive.telling(name, plan_id, matches) for plan_id in archive.plans(name)}
     files = tuple(beside(file, count) for file, count in rows.items() if count)
-    return KeyInTable(
+    return KeySearchResult(
         table="archive",
         table_uuid=uuid,
         snapshot_id=None,

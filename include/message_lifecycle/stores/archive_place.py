@@ -254,9 +254,9 @@ class StorePlace(Place):
         return cast("BinaryIO", copy)
 
     def plans(self, name: TopicName) -> list[str]:
-        from message_lifecycle.stores.iceberg.table_files import listed
+        from message_lifecycle.stores.iceberg.table_files import list_files
 
-        return sorted(_plans_of(file.name for file in listed(self._io, self.folder(name))))
+        return sorted(_plans_of(file.name for file in list_files(self._io, self.folder(name))))
 
     def half_written(self, name: TopicName) -> list[str]:
         from message_lifecycle.stores.iceberg.table_files import check_bucket, unfinished_uploads

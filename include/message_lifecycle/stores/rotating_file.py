@@ -292,7 +292,7 @@ class RotatingLog:
             raise log_replaced(str(self._name), self._manifest().head.generation, manifest.head.generation)
 
     def _read_on(self, seen: _Seen | None, manifest: Manifest) -> _Seen:
-        if seen is None or not self._goes_on(seen, manifest):
+        if seen is None or not self._has_only_grown(seen, manifest):
             start = found_none(manifest.head.partitions)
             seen = _Seen(manifest=manifest, start=start)
         seen.manifest = manifest
@@ -308,7 +308,7 @@ class RotatingLog:
                 of_file.identity = _identity(status)
         return seen
 
-    def _goes_on(self, seen: _Seen, manifest: Manifest) -> bool:
+    def _has_only_grown(self, seen: _Seen, manifest: Manifest) -> bool:
         """Whether all that was read is still there, with more after it at the most."""
         if not seen.files or manifest.files[: len(seen.files)] != tuple(file.name for file in seen.files):
             return False

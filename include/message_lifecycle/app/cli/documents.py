@@ -169,7 +169,7 @@ def history(
 
 
 @app.command("describe")
-def describe_(
+def describe_document(
     ctx: typer.Context,
     topic: TopicArgument,
     document: Annotated[str | None, argument("[DOCUMENT]", "The document; by default all of the topic.")] = None,

@@ -160,10 +160,10 @@ def view_(ctx: typer.Context, topic: TopicArgument, output: OutputOption = Outpu
     Creating a topic, altering it, and every run update the view, too. Use this command between a change of the server's settings and the
     next run.
     """
-    from message_lifecycle.app.topics import live_view
+    from message_lifecycle.app.topics import update_live_view
 
     s, name = find_topic(ctx, topic)
-    found = live_view(s, name)
+    found = update_live_view(s, name)
     emit(output, {"topic": str(name), "view": found}, found or "topics of this store have no view")
 
 

@@ -15,7 +15,7 @@ from message_lifecycle.app.operations.messages import OfMessages, facts_of
 from message_lifecycle.app.operations.registry import Operation, Work, accept_one
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.sparing import at_risk, horizons_of
-from message_lifecycle.app.topics import keep_view, latest_view
+from message_lifecycle.app.topics import update_latest_view, update_views
 from message_lifecycle.gates.messages import compaction_suite, purge_compacted_suite
 from message_lifecycle.gates.suite import Suite
 from message_lifecycle.model.errors import CompactedTableMissing, horizon_beyond_log
@@ -128,7 +128,7 @@ class Compaction(Operation):
         """Record the settings that made the view as accepted (DEL-3). Their record also shows that a view exists."""
         if not plan.is_empty:
             s.ledger.set_accepted_view(plan.topic, dict(plan.policy))
-        keep_view(s, plan.topic)
+        update_views(s, plan.topic)
 
 
 class PurgeCompacted(OfMessages):
@@ -167,7 +167,7 @@ class PurgeCompacted(OfMessages):
 
     def prepare(self, s: Services, name: TopicName) -> None:
         super().prepare(s, name)
-        latest_view(s, name)  # an older SQL view would read past the horizon that it relied on
+        update_latest_view(s, name)  # an older SQL view would read past the horizon that it relied on
 
     def plan_of_log(self, s: Services, log: LogState, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
         return compaction.plan_purge(facts_of(s, log), policy, horizons_of(s, log.topic), as_of=as_of)

@@ -15,7 +15,16 @@ from message_lifecycle.app.receipts import eraser_of, keep, rows_erased, search
 from message_lifecycle.app.services import find_topic
 from message_lifecycle.app.witness import note_searched
 from message_lifecycle.gates.tables import erasure_suite
-from message_lifecycle.model.erasure import TABLE_KINDS, ErasedTable, ErasureOf, ErasureRequest, HeldFile, KeyInTable, KeyMatch, the_keys
+from message_lifecycle.model.erasure import (
+    TABLE_KINDS,
+    ErasedTable,
+    ErasureOf,
+    ErasureRequest,
+    HeldFile,
+    KeyMatch,
+    KeySearchResult,
+    the_keys,
+)
 from message_lifecycle.model.errors import HeldByLegalHold, erasure_unfinished, unsupported_erasure
 from message_lifecycle.model.hold import HeldKey, Hold
 from message_lifecycle.model.instants import Instant
@@ -156,7 +165,7 @@ def _refuse_held(
     name: TopicName,
     policy: Policy,
     matches: KeyMatch,
-    found: Sequence[KeyInTable],
+    found: Sequence[KeySearchResult],
     *,
     as_of: Instant,
     undoable: Collection[str],
@@ -176,7 +185,7 @@ def _refuse_held(
             raise HeldByLegalHold(str(name), sum(file.rows for table in found for file in table.files), [hold.told])
 
 
-def _touches(found: Sequence[KeyInTable], held: Sequence[KeyInTable]) -> bool:
+def _touches(found: Sequence[KeySearchResult], held: Sequence[KeySearchResult]) -> bool:
     """Return whether erasing the `found` rows may remove rows of another key, which are in `held`."""
     refused = {file.name: file.offsets for file in _refused(found)}
     return any(not file.needed for table in held for file in table.files) or any(
@@ -184,7 +193,7 @@ def _touches(found: Sequence[KeyInTable], held: Sequence[KeyInTable]) -> bool:
     )
 
 
-def _refused(found: Sequence[KeyInTable]) -> Iterator[HeldFile]:
+def _refused(found: Sequence[KeySearchResult]) -> Iterator[HeldFile]:
     """Return the files of rows that are no messages. One such row may contain several keys."""
     return (file for table in found if TABLE_KINDS[table.table].of_text for file in table.files)
 

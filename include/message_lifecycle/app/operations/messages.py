@@ -8,12 +8,12 @@ from functools import partial
 from typing import cast, get_args
 
 from message_lifecycle.app import archiving, changes, due, sparing
-from message_lifecycle.app.due import Due, DueContext, not_before, of_messages
+from message_lifecycle.app.due import Due, DueContext, nothing_due_text, of_messages
 from message_lifecycle.app.holds import holds_of
 from message_lifecycle.app.operations.registry import Frames, Operation, Work
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.sparing import horizons_of, readers_of, spared_in_view
-from message_lifecycle.app.topics import latest_view
+from message_lifecycle.app.topics import update_latest_view
 from message_lifecycle.gates.messages import marker_generation_suite, message_cleaner_suite, message_request_suite, retention_suite
 from message_lifecycle.gates.suite import Suite
 from message_lifecycle.model.change import DropSegments, RemoveRows
@@ -66,7 +66,7 @@ class OfMessages(Operation):
             return
         if store is s.stores.log:
             # An older SQL view would show removed messages again, once the log has lost the newer messages that hide them.
-            latest_view(s, plan.topic)
+            update_latest_view(s, plan.topic)
         else:
             assert plan.requirements.snapshot_id is not None, "the plan names messages of the log"
             others = s.reader.removed_by_others(s.reader.log(plan.topic), plan.requirements.snapshot_id)
@@ -135,7 +135,7 @@ class Cleaning(OfMessages):
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
         frames = super().evidence(s, plan, staged, policy)
         if plan.past_horizon:
-            frames = {**frames, "outlived": s.stores.view.outlived_frame(plan, staged)}
+            frames = {**frames, "outlived": s.stores.view.older_rows_frame(plan, staged)}
         return archiving.evidence(s, plan, frames) if plan.archives else frames
 
     def check_before_commit(self, s: Services, verdict: Verdict, store: ChangeStore) -> None:
@@ -207,11 +207,11 @@ class MessageCleaner(Cleaning):
         marker, state = s.reader.marker(name), asked.cached(due.due_states).get(name)
         disabled = not policy_of(s, name).cleaner_enabled
         if state is not None and not _changed(s, name, state, marker) and not _reached(state, asked.as_of):
-            return Due(topic=name, due=False, reason=not_before(state.next_due_at), waits=disabled or bool(state.holders))
+            return Due(topic=name, due=False, reason=nothing_due_text(state.next_due_at), waits=disabled or bool(state.holders))
         made = self.preview(s, name, self.name, as_of=asked.as_of)
         if made.is_empty:
             due.note_due(s, made, marker)
-            return Due(topic=name, due=False, reason=not_before(made.next_due_at), waits=disabled or bool(made.held))
+            return Due(topic=name, due=False, reason=nothing_due_text(made.next_due_at), waits=disabled or bool(made.held))
         return asked.due_unless_blocked(
             made, f"{amount(made.expected.removed_rows, 'messages')} in {amount(made.expected.segments, 'segments')} due"
         )
@@ -227,7 +227,7 @@ class MessageCleaner(Cleaning):
         due.note_due(s, after)
 
 
-class Retention(Cleaning):
+class RetentionCleaner(Cleaning):
     """Removes messages beyond the topic's limits by age, number and size (RET-5)."""
 
     name = "retention"
@@ -249,7 +249,7 @@ class Retention(Cleaning):
         s.ledger.check(name, s.topics.describe(name).ledger)
         made = self.preview(s, name, self.name, as_of=asked.as_of)
         if made.is_empty:
-            return Due(topic=name, due=False, reason=not_before(made.next_due_at), waits=bool(made.held))
+            return Due(topic=name, due=False, reason=nothing_due_text(made.next_due_at), waits=bool(made.held))
         return asked.due_unless_blocked(made, f"{amount(made.expected.removed_rows, 'messages')} beyond its limits")
 
     def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
@@ -310,7 +310,7 @@ def _plan(s: Services, facts: Facts, policy: Policy, *, as_of: Instant) -> Plan:
     waiting = NOTHING_WAITS
     for _ in range(_TRIES):
         made = made_with(waiting)
-        outlived = s.stores.view.outlived(view, made) if takes_past(made, view) else NONE_OUTLIVED
+        outlived = s.stores.view.find_older_rows(view, made) if takes_past(made, view) else NONE_OUTLIVED
         more = waiting_of(made, view, outlived) | held_back(outlived, view, of_view)
         if not more:
             return lag.completed(made, outlived)
@@ -374,7 +374,7 @@ class MessageRequest(OfMessages):
         request, view = cast(Request, work), s.view_of(log.topic)
         facts = facts_of(s, log, view)
         requests.check(log, request)
-        found = s.reader.requested(log, request, as_of=as_of)
+        found = s.reader.find_requested_rows(log, request, as_of=as_of)
         of_view = {} if view is None else _rows_of_view(s, log, view, request, found, as_of=as_of)
         return requests.plan(facts, policy, request, found, as_of=as_of, view=view, of_view=of_view)
 
@@ -451,7 +451,7 @@ def _newest_past_horizon(s: Services, log: LogState, view: ViewState, going: Off
 
 
 def _of_key(s: Services, log: LogState, view: ViewState, request: PurgeKey, going: Offsets, as_of: Instant) -> Offsets:
-    in_log = s.reader.requested(log, PurgeKey(key=request.key), as_of=as_of)
+    in_log = s.reader.find_requested_rows(log, PurgeKey(key=request.key), as_of=as_of)
     of_log: Offsets = {}
     for entry in in_log.due:
         of_log.setdefault(entry.partition, set()).update(offsets_of(entry.taken))
@@ -501,12 +501,12 @@ class MarkerGeneration(OfMessages):
         if not policy_of(s, name).cleaner_enabled:  # the markers stay owed, so do not record the sweep
             return Due(topic=name, due=False, reason="no markers while [message_cleaner] enabled = false", waits=True)
         snapshot_id = made.requirements.snapshot_id
-        if snapshot_id is not None and snapshot_id != s.ledger.swept(name):
-            s.ledger.set_swept(name, snapshot_id)
+        if snapshot_id is not None and snapshot_id != s.ledger.last_swept_snapshot(name):
+            s.ledger.set_last_swept_snapshot(name, snapshot_id)
         return Due(topic=name, due=False, reason="; ".join(made.warnings) or "no other writer has removed messages")
 
     def plan_of_log(self, s: Services, log: LogState, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
-        since = s.ledger.swept(log.topic)
+        since = s.ledger.last_swept_snapshot(log.topic)
         # Before the first sweep there is no state to compare with, so no marker is owed for earlier removals.
         removals = () if since is None or log.snapshot_id is None else s.reader.removed_by_others(log, since)
         return markers.plan(facts_of(s, log), policy, removals, as_of=as_of)
@@ -516,4 +516,4 @@ class MarkerGeneration(OfMessages):
 
     def record_effects(self, s: Services, plan: Plan, staged: Staged | None) -> None:
         if plan.requirements.snapshot_id is not None:
-            s.ledger.set_swept(plan.topic, plan.requirements.snapshot_id)
+            s.ledger.set_last_swept_snapshot(plan.topic, plan.requirements.snapshot_id)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 from message_lifecycle.app.known import all_topics
 from message_lifecycle.app.operations.questions import Removed, of_messages, question_of_space
 from message_lifecycle.app.services import Services, policy_of
-from message_lifecycle.app.topics import keep_view
+from message_lifecycle.app.topics import update_views
 from message_lifecycle.gates.suite import Suite, holds_suite
 from message_lifecycle.model import plan as plans
 from message_lifecycle.model.instants import Instant
@@ -137,7 +137,7 @@ class Operation:
     def prepare(self, s: Services, name: TopicName) -> None:
         """Prepare the topic before the facts are read. The caller holds the topic's lock."""
         # `topic alter` keeps the view, too, but the server's settings change without it.
-        keep_view(s, name)
+        update_views(s, name)
 
     def preview(self, s: Services, name: TopicName, work: Work, *, as_of: Instant) -> Plan:
         """Return the plan without recording it."""
@@ -295,7 +295,7 @@ def accept_one(s: Services, plan: Plan, setting: str) -> None:
 
 OPERATIONS = {
     "message_cleaner": "messages.MessageCleaner",
-    "retention": "messages.Retention",
+    "retention": "messages.RetentionCleaner",
     "message_request": "messages.MessageRequest",
     "marker_generation": "messages.MarkerGeneration",
     "compaction": "compaction.Compaction",

@@ -12,7 +12,7 @@ from message_lifecycle.app.operations.erasure import writers_waited_for
 from message_lifecycle.app.operations.registry import Frames, Operation, Work, kind_of
 from message_lifecycle.app.operations.undo import Undo, remember
 from message_lifecycle.app.services import Services, find_topic
-from message_lifecycle.app.topics import keep_view
+from message_lifecycle.app.topics import update_views
 from message_lifecycle.gates.suite import Suite
 from message_lifecycle.gates.tables import topic_suite
 from message_lifecycle.model.errors import (
@@ -140,7 +140,7 @@ class UndoOfTopicDelete(Undo, OfWholeTopic):
         """Create the topic's SQL views again, because the deletion removed them."""
         if plan.restored_tables:
             s.ledger.note_topic(plan.topic, anew=False)
-            keep_view(s, plan.topic)
+            update_views(s, plan.topic)
 
 
 def _misplaced(plan: Plan, found: Sequence[TopicTable]) -> list[str]:

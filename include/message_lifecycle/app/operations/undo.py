@@ -126,7 +126,7 @@ def _plan(s: Services, name: TopicName, policy: Policy, work: UndoPlan, *, as_of
     of_view = _of_view(s, view, taken_back)
     if of_log:
         undo.check_later(taken_back, found, later(s, taken_back, "compaction"), policy)
-    _check_newer(s, log, taken_back, of_view)
+    _check_no_later_plan(s, log, taken_back, of_view)
     holds = holds_of(s, name)
     kept = SparedOffsets(sparing.spared_of(s, log, holds) if found.markers else ())
     # A marker is a message. A held marker cannot go, and the messages that it marks as gone must not come back next to it (DEL-8).
@@ -245,7 +245,7 @@ def _of_view(s: Services, view: ViewState | None, plan: Plan) -> ReturningView:
     return s.stores.view.returning(view, plan)
 
 
-def _check_newer(s: Services, log: LogState, plan: Plan, of_view: ReturningView) -> None:
+def _check_no_later_plan(s: Services, log: LogState, plan: Plan, of_view: ReturningView) -> None:
     """Check that no later plan builds on the removal from the view, with the log as the later plan found it.
 
     Raises:

@@ -82,11 +82,11 @@ class ScenarioRun:
                 self._world.close()
 
     def _results(self) -> Iterator[StepResult]:
-        self._attempt("load", None, self._load)
+        self._attempt("load", None, self._set_up)
         for index, step in enumerate(self._scenario.steps):
             if step.expect is not None:
                 differences = tuple(self._differences(index, step.expect, step))
-                yield self._result(index, "expect", differences)
+                yield self._step_result(index, "expect", differences)
                 self._last.error = None
                 continue
             if self._last.error is not None:
@@ -96,13 +96,13 @@ class ScenarioRun:
             if isinstance(plan_id, str):
                 self._plans[index] = plan_id
             unexpected = self._last.error is not None and not self._expects_error(index + 1)
-            yield self._result(index, step.verb, (f"error: {self._last.error}",) if unexpected else ())
+            yield self._step_result(index, step.verb, (f"error: {self._last.error}",) if unexpected else ())
             if unexpected:
                 return
         if self._last.error is not None:
-            yield self._result(len(self._scenario.steps), self._last.verb, (f"error: {self._last.error}",))
+            yield self._step_result(len(self._scenario.steps), self._last.verb, (f"error: {self._last.error}",))
 
-    def _result(self, index: int, verb: str, differences: tuple[str, ...]) -> StepResult:
+    def _step_result(self, index: int, verb: str, differences: tuple[str, ...]) -> StepResult:
         return StepResult(
             file=self._file, id=self._scenario.id, step=index, verb=verb, ok=not differences,
             found=self._last.found, differences=differences,
@@ -124,7 +124,7 @@ class ScenarioRun:
 
     # The verbs
 
-    def _load(self) -> dict[str, object]:
+    def _set_up(self) -> dict[str, object]:
         server = server_settings(self._scenario.server, where="server")
         options = store_options(self._scenario.store, where="store")
         own = {self._scenario.topic: self._scenario.config, **self._scenario.topics}
@@ -353,16 +353,16 @@ def _origins_first(topics: Mapping[str, Mapping[str, Value]]) -> list[str]:
     waiting = {normalise_name(name): name for name in topics}
     found: list[str] = []
 
-    def take(name: str) -> None:
+    def add_after_origin(name: str) -> None:
         given = waiting.pop(name, None)
         if given is not None:
             origin = topics[given].get("origin")
             if origin is not None:
-                take(TopicName.parse(str(origin)).topic)
+                add_after_origin(TopicName.parse(str(origin)).topic)
             found.append(given)
 
     for name in list(waiting):
-        take(name)
+        add_after_origin(name)
     return found
 
 

@@ -14,7 +14,7 @@ from message_lifecycle.app.rendering import Count, View
 from message_lifecycle.app.services import Services
 from message_lifecycle.model.facts import LogState, Segment
 from message_lifecycle.model.instants import INT64_MAX, Instant, deadline, is_dead, to_second
-from message_lifecycle.model.message import Beyond, DueRows, Place, Reason, RowQuestion, ranges_of
+from message_lifecycle.model.message import DueRows, LimitQuestion, Place, Reason, RowQuestion, ranges_of
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.phrases import amount
 from message_lifecycle.model.reasons import is_limit
@@ -130,7 +130,7 @@ def _beyond_limits(s: Services, log: LogState, policy: Policy, as_of: Instant) -
         as_of=as_of,
         reasons=_others(policy),
         going=dead,
-        beyond=Beyond(limits=policy.limits, lapsed=expiry.expiry(policy), dead=dead),
+        beyond=LimitQuestion(limits=policy.limits, lapsed=expiry.expiry(policy), dead=dead),
     )
     found: dict[int, list[range]] = {}
     for entry in s.reader.rows(log, question).due:

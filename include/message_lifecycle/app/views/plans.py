@@ -114,7 +114,7 @@ class GateView(View):
     at: Instant | None
     judgement: Judgement
     declared: Count
-    evaluated: Count
+    evaluated: Count = source("evaluated_count")
     checks: Sequence[Check]
     figures: Mapping[str, int | float | None] = source(make=dict)
     took_ms: int | None

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from message_lifecycle.app.rendering import Block, Heading, Line, Notes, Number, Rows, Table, View, source
 from message_lifecycle.app.witness import MissingTable, Repair
-from message_lifecycle.app.wording import ends
+from message_lifecycle.app.wording import end_offsets_text
 from message_lifecycle.model.names import TopicName
 
 
@@ -25,8 +25,8 @@ class TableState(View):
 
     def shown(self) -> Iterator[Block]:
         yield Heading(f"{self.table_}: {self.offsets} of each witness")
-        known = {who: "missing" if found is None else ends(found) or "none" for who, found in self.offsets_by_witness.items()}
-        rows = (*known.items(), ("after a repair", ends(self.offsets_after_repair) or "none"))
+        known = {who: "missing" if found is None else end_offsets_text(found) or "none" for who, found in self.offsets_by_witness.items()}
+        rows = (*known.items(), ("after a repair", end_offsets_text(self.offsets_after_repair) or "none"))
         yield Rows(Table(columns={"witness": lambda one: one[0], self.offsets: lambda one: one[1]}), rows)
         if self.repaired:
             yield Line("Repaired: the table and the ledger have this state now.", wraps=True)

@@ -118,7 +118,7 @@ class OutcomeView(View):
 
     def headline(self) -> Iterator[Block]:
         """Yield the result in a line, and the plan that made it."""
-        yield Line(f"{self.topic}: {self._result()}", style=_STYLES.get(self.outcome), wraps=True)
+        yield Line(f"{self.topic}: {self._result_text()}", style=_STYLES.get(self.outcome), wraps=True)
         needless = f", {count(self.cancelled_markers)} not needed" if self.cancelled_markers else ""
         yield {
             "  by reason": reasons(self.removed),
@@ -131,7 +131,7 @@ class OutcomeView(View):
             "  also" if self.outcome == "published" else "  why": self.detail,
         }
 
-    def _result(self) -> str:
+    def _result_text(self) -> str:
         if self.reclaimed_bytes is not None:
             ended = "" if self.outcome == "published" else f"{self.outcome}, "
             return f"{ended}freed {size(self.reclaimed_bytes)}, removed {amount(self.reclaimed_files, 'files')}"

@@ -21,7 +21,7 @@ from message_lifecycle.stores.iceberg.catalog import Tables, ledger_text
 from message_lifecycle.stores.iceberg.columns import SCHEMA
 from message_lifecycle.stores.iceberg.data_files import data_file
 from message_lifecycle.stores.iceberg.engine import Engine
-from message_lifecycle.stores.iceberg.fence import Ancestor, Walk, expired_batch, fenced_commit, main_ancestors, newest_state
+from message_lifecycle.stores.iceberg.fence import Ancestor, Walk, fenced_commit, main_ancestors, newest_state, read_witness_batch
 from message_lifecycle.stores.iceberg.incoming import CutRules, Numbering, count_opened, with_places
 from message_lifecycle.stores.iceberg.java import Java, each
 from message_lifecycle.stores.iceberg.layout import INGEST_ID, LEDGER, SPAN_SECONDS, LogSummary
@@ -80,7 +80,7 @@ class AlreadyThere(LifecycleError):
     """Another run of this batch was first. Search main for its commit."""
 
 
-def find_appended(table: Java, batch_id: str) -> Appended | None:
+def find_batch_commit(table: Java, batch_id: str) -> Appended | None:
     """Return the batch's commit on main: from its snapshot or, after another engine's expiry, from the table's witness.
 
     Raises:
@@ -91,7 +91,7 @@ def find_appended(table: Java, batch_id: str) -> Appended | None:
         if ancestor.get(INGEST_ID) == batch_id:
             found = _appended(batch_id, ancestor.snapshot_id, ancestor.summary)
             return replace(found, ranges=_ranges(found, ancestor.parent_id is not None, ancestors))
-    batch = expired_batch(table)
+    batch = read_witness_batch(table)
     return _appended(batch_id, int(batch["snapshot-id"]), batch) if batch.get(INGEST_ID) == batch_id else None
 
 
@@ -135,7 +135,7 @@ class Base:
 
     def found(self, batch_id: str) -> Appended | None:
         """Return the batch if it was on main before the numbering. The fence finds a later commit."""
-        return find_appended(self.table, batch_id)
+        return find_batch_commit(self.table, batch_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +169,7 @@ def store_of(name: TopicName, *, kind: str = "") -> Store:
 
 def end_of_batch(engine: Engine, name: TopicName, batch_id: str) -> Appended | None:
     """Return the commit of a batch whose run died, if the run got so far. Then remove the files that it left."""
-    appended = find_appended(engine.table(name), batch_id)
+    appended = find_batch_commit(engine.table(name), batch_id)
     if appended is not None:
         remove_leftovers(engine, name, appended)
     return appended

@@ -26,7 +26,7 @@ from message_lifecycle.model.settings import Policy
 from message_lifecycle.stores.iceberg.engine import Engine
 from message_lifecycle.stores.iceberg.java import Java, each, java_class, java_message, result_unknown, thrown
 from message_lifecycle.stores.iceberg.layout import STAGED_PLAN_ID
-from message_lifecycle.stores.iceberg.table_metadata import TableGone, change_metadata, commit_metadata
+from message_lifecycle.stores.iceberg.table_metadata import TableGone, change_metadata, commit_metadata_change
 
 if TYPE_CHECKING:
     from message_lifecycle.model.plan import Plan
@@ -185,7 +185,7 @@ def commit_to(table: Java, branch: str, update: Java, *, what: str) -> None:
             builder.setBranchSnapshot(snapshot, branch)
 
     try:
-        commit_metadata(table.operations(), change, what=what)
+        commit_metadata_change(table.operations(), change, what=what)
     except thrown() as error:
         if java_class(error) == "ValidationException":
             raise PlanConflict(plan_id, java_message(error)) from error

@@ -114,7 +114,7 @@ class Tables:
 
         return load_file_io(properties=self.catalog.properties, location=location)
 
-    def location(self, name: TopicName, *, kind: str = "") -> str:
+    def metadata_location(self, name: TopicName, *, kind: str = "") -> str:
         """Return the current location of the table's metadata, which changes with every commit. Raises UnknownTopic."""
         found = self.pointers.one((name.namespace, name.table(kind)))
         if found is None:
@@ -128,7 +128,7 @@ class Tables:
             UnknownTopic: The topic does not exist.
             ForeignTable: The table is not this topic's. Another writer may have made it.
         """
-        document = self.at((name.namespace, name.table(kind)), self.location(name, kind=kind))
+        document = self.at((name.namespace, name.table(kind)), self.metadata_location(name, kind=kind))
         if not kind and (document.properties.get(STREAM_PROPERTY), document.properties.get(TOPIC_PROPERTY)) != (name.stream, name.topic):
             raise ForeignTable(str(name), f"{name.namespace}.{name.table(kind)}")
         return document
@@ -324,7 +324,7 @@ class IcebergTopics(NamesFailures):
     def look(self) -> AbstractContextManager[None]:
         return look()
 
-    def live_view(self, name: TopicName, policy: Policy) -> str | None:
+    def update_live_view(self, name: TopicName, policy: Policy) -> str | None:
         """Update the live view and return its name. A scenario's topic and a topic of documents have none.
 
         Raises:
@@ -433,7 +433,7 @@ def documents(tables: Tables, name: TopicName) -> Iterator[tuple[str, TableDocum
     """
     for kind in KINDS:
         place = name.namespace, name.table(kind)
-        found = tables.found(place) if kind else tables.at(place, tables.location(name))
+        found = tables.found(place) if kind else tables.at(place, tables.metadata_location(name))
         if found is not None:
             if (found.properties.get(STREAM_PROPERTY), found.properties.get(TOPIC_PROPERTY)) != (name.stream, name.topic):
                 raise ForeignTable(str(name), ".".join(place))
@@ -474,13 +474,13 @@ def check_alone(tables: Tables, name: TopicName, *, by_names: bool = False) -> N
         TableNotTold: The catalog could not name the location of a table. A later try may succeed.
         StorageRefused: The storage refused to read the metadata of another table.
     """
-    from message_lifecycle.stores.iceberg.table_files import listed  # imports the part with Java, which most calls do not need
+    from message_lifecycle.stores.iceberg.table_files import list_files  # imports the part with Java, which most calls do not need
 
     mine = {(name.namespace, name.table(kind)): (kind, str(found.content["location"])) for kind, found in documents(tables, name)}
 
     def names(place: Place) -> Iterator[str]:
         kind, location = mine[place]
-        return (file.name for file in listed(tables.load(name, kind=kind).io, location))
+        return (file.name for file in list_files(tables.load(name, kind=kind).io, location))
 
     check_places_alone(tables, {place: Within(location) for place, (_, location) in mine.items()}, names if by_names else None)
 

@@ -137,7 +137,7 @@ def _require_once(path: str, offsets: Longs, alive: NDArray[np.bool_]) -> None:
         raise offset_given_twice(int(twice[0]), [path])
 
 
-def keys_at(io: FileIO, path: str, positions: Positions) -> pa.Array:
+def read_keys(io: FileIO, path: str, positions: Positions) -> pa.Array:
     """Return the keys of rows at these positions of one data file; null: no key."""
     import pyarrow as pa
 

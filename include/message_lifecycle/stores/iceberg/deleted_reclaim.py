@@ -42,7 +42,7 @@ from message_lifecycle.stores.iceberg.new_table import uuid_at
 from message_lifecycle.stores.iceberg.pointers import Place, reaching_catalog
 from message_lifecycle.stores.iceberg.reclaim_evidence import lies_below, named
 from message_lifecycle.stores.iceberg.session import engine_failures
-from message_lifecycle.stores.iceberg.table_files import Deleted, delete_files, kept_of_removed, listed
+from message_lifecycle.stores.iceberg.table_files import Deleted, delete_files, kept_of_removed, list_files
 from message_lifecycle.stores.iceberg.table_folder import TableDocument, Within, is_absolute, location_prefix
 from message_lifecycle.stores.iceberg.topic_delete import place_of
 
@@ -159,7 +159,7 @@ class IcebergDeletedReclaimer(NamesFailures, ChangeStore):
         for action in plan.dropped_tables:
             try:
                 files += (
-                    f"{file.name} below {action.location} is still there" for file in listed(self._io(action.location), action.location)
+                    f"{file.name} below {action.location} is still there" for file in list_files(self._io(action.location), action.location)
                 )
             except Unavailable:
                 # The keys are lost with the table. The run that deleted the files has already checked that they are gone.
@@ -196,7 +196,7 @@ class IcebergDeletedReclaimer(NamesFailures, ChangeStore):
 
     def left_by(self, plan_id: str) -> Sequence[str]:
         mine = [location for location in self.unfinished()[plan_id].locations if self._is_nobodys(location)]
-        return [f"{at}/{name}" for at in mine for name in nsmallest(_SHOWN, (file.name for file in listed(self._io(at), at)))]
+        return [f"{at}/{name}" for at in mine for name in nsmallest(_SHOWN, (file.name for file in list_files(self._io(at), at)))]
 
     def forget(self, plan_id: str) -> None:
         places = {name for name in words(self._tables.catalog) if name.startswith(f"{_FROM}{plan_id}.")}
@@ -224,7 +224,7 @@ class IcebergDeletedReclaimer(NamesFailures, ChangeStore):
                 raise UnsafePath(outside, f"a file of the deleted table {'.'.join(place_of(table.table_uuid))} outside of its location")
             log = [within.name(entry["metadata-file"]) for entry in document.content.get("metadata-log") or ()]
             found.add_named(NamedFile(name, "metadata", kept=False) for name in (metadata, *log))
-            found.add_listed(listed(io, location))
+            found.add_listed(list_files(io, location))
             young = found.orphans(before_ms=_ALL, limit=_ALL)
             old = {file.name for file in found.orphans(before_ms=orphans_before // 1_000, limit=_ALL)}
             files = [*found.going(_ALL), *young, *found.going(_ALL, metadata=True)]
@@ -262,7 +262,7 @@ class IcebergDeletedReclaimer(NamesFailures, ChangeStore):
     def _reach(self, plan: Plan, action: MovedTable) -> None:
         """Get access to the files of a table that the catalog has forgotten. Raises StorageRefused if there is none."""
         try:
-            next(iter(listed(self._io(action.location), action.location)), None)
+            next(iter(list_files(self._io(action.location), action.location)), None)
         except Unavailable:
             place = place_of(action.table_uuid)
             tell({_WORD + plan.plan_id: _text({"topic": str(plan.topic), "scratch": self._scratch, _BEGUN: True})})
@@ -334,7 +334,7 @@ def _look(tables: Tables, plan: Plan, policy: Policy, action: MovedTable, wrong:
     try:
         outside += (file.name for file in named(table, table.metadata.snapshots) if is_absolute(file.name))
         catalog.check_places_alone(tables, {place: Within(table.location())})
-        for file in listed(table.io, table.location()):
+        for file in list_files(table.io, table.location()):
             if file.name not in roles:
                 wrong["unlisted"].append(file.name)
                 continue

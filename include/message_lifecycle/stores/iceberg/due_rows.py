@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.hold import SparedOffsets
 from message_lifecycle.model.instants import INT64_MAX, Instant
-from message_lifecycle.model.message import DueRows, Kept, Place, Reason, RowAnswer, RowQuestion, ranges_text
+from message_lifecycle.model.message import DueRows, LimitUsage, Place, Reason, RowAnswer, RowQuestion, ranges_text
 from message_lifecycle.model.reasons import RemovalReason
 from message_lifecycle.model.request import PurgeKey, RemoveMessages, RemoveNullKeys, RemoveRanges, Request, TruncateLog, span_of
 from message_lifecycle.stores.iceberg import data_rows, segments
 from message_lifecycle.stores.iceberg.data_files import within
 from message_lifecycle.stores.iceberg.data_rows import FileRows, Vectors, read_rows
-from message_lifecycle.stores.iceberg.limited import Found, Going, Limited
+from message_lifecycle.stores.iceberg.limited import ExcessOffsets, LimitResult, LimitSearch
 from message_lifecycle.stores.iceberg.manifests import files_of
 from message_lifecycle.stores.iceberg.segments import FileMetrics, newest_known
 from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix, reading
@@ -55,7 +55,7 @@ def due_rows(
     vectors, prefix = Vectors(table, snapshot), location_prefix(table.location())
     # In columns and bounds the end of time means never.
     as_of = Instant(min(question.as_of, INT64_MAX - 1))
-    beyond = None if question.beyond is None else Limited(table, vectors, prefix, as_of, question.beyond)
+    beyond = None if question.beyond is None else LimitSearch(table, vectors, prefix, as_of, question.beyond)
     spared = SparedOffsets(question.spared)
     due: dict[FileMetrics, list[DueRows]] = {}
     of_place: dict[Place, list[FileMetrics]] = {}
@@ -77,7 +77,7 @@ def due_rows(
             counted = None if beyond is None or place in beyond.dead else beyond
             if certain is None:
                 if counted is not None:
-                    counted.leave(file)
+                    counted.add_file(file)
                 continue
             if isinstance(certain, DueRows):
                 due[file] = [certain]
@@ -85,10 +85,10 @@ def due_rows(
             path = absolute(prefix, file.name)
             columns = {name for reason in certain for name in data_rows.columns_of(reason.rule)}
             rows = read_rows(table.io, path, vectors[path], columns | (set() if counted is None else counted.files.lapsed_columns))
-            due[file], open_ = _read(file, rows, certain, as_of, later, spared)
+            due[file], open_ = _split_due_rows(file, rows, certain, as_of, later, spared)
             if counted is not None:
-                counted.leave_some(file, rows, open_, tuple(certain))
-    limits = Found() if beyond is None else beyond.found()
+                counted.add_partly_removed_file(file, rows, open_, tuple(certain))
+    limits = LimitResult() if beyond is None else beyond.find_excess()
     for entry in limits.gone:
         due.setdefault(entry.file, []).append(_beyond(entry, question))
     whole: dict[str, int] = {}
@@ -103,7 +103,7 @@ def due_rows(
         emptied=limits.emptied,
         oversized=limits.oversized,
         unknown_times=sum(min(file.unknown_times or 0, file.rows - file.deleted) for files in of_place.values() for file in files),
-        limited=Kept(left=limits.left, most_records=limits.most_records, most_bytes=limits.most_bytes),
+        limited=LimitUsage(left=limits.left, most_records=limits.most_records, most_bytes=limits.most_bytes),
     )
 
 
@@ -159,7 +159,7 @@ def _partly(file: FileMetrics, spared: SparedOffsets) -> bool:
     return bool(left and kept)
 
 
-def _read(
+def _split_due_rows(
     file: FileMetrics, rows: FileRows, reasons: Iterable[Reason], as_of: Instant, later: list[int], spared: SparedOffsets
 ) -> tuple[list[DueRows], NDArray[np.bool_]]:
     """Return the due messages of each reason, and the rows that no reason removes."""
@@ -191,7 +191,7 @@ def _with_free(entry: DueRows, offsets: NDArray[np.int64], begins: NDArray[np.in
     return replace(entry, free_since=Instant(int(begins.min())))
 
 
-def _beyond(gone: Going, question: RowQuestion) -> DueRows:
+def _beyond(gone: ExcessOffsets, question: RowQuestion) -> DueRows:
     """Return the messages beyond a limit as due now. A message, not a time, makes a log too long, and any later look finds it."""
     assert question.beyond is not None
     below = question.beyond.below
@@ -256,7 +256,7 @@ def still_shown(files: list[FileMetrics], emptied: list[FileMetrics], as_of: Ins
 
 
 def requested_rows(table: Table, snapshot: Snapshot, request: Request, *, as_of: Instant, unsealed: frozenset[Place]) -> RowAnswer:
-    """Return the messages of a request; see `ports.MessageReader.requested`."""
+    """Return the messages of a request; see `ports.MessageReader.find_requested_rows`."""
     vectors, prefix = Vectors(table, snapshot), location_prefix(table.location())
     files = sorted(files_of(table, snapshot))
     found: dict[FileMetrics, list[int]] = {}

@@ -28,7 +28,7 @@ from message_lifecycle.stores.iceberg.shares import (
     Failed,
     Item,
     Made,
-    Rates,
+    ResourceLimits,
     Resources,
     done,
     done_by_worker,
@@ -59,7 +59,7 @@ class Engine(Jvm, ABC):
 
     @abstractmethod
     def run(
-        self, items: Sequence[Item], work: Callable[[Item, Resources], Made], *, description: str, rates: Rates = NO_LIMITS
+        self, items: Sequence[Item], work: Callable[[Item, Resources], Made], *, description: str, rates: ResourceLimits = NO_LIMITS
     ) -> list[Made | Failed]:
         """Run the work on each item, and return the results in the order of the items.
 
@@ -81,7 +81,7 @@ class Bare(Engine):
     """Runs tasks in threads of this process. If this process already has Spark for SQL, the JVM is Spark's; else a JVM without Spark."""
 
     def run(
-        self, items: Sequence[Item], work: Callable[[Item, Resources], Made], *, description: str, rates: Rates = NO_LIMITS
+        self, items: Sequence[Item], work: Callable[[Item, Resources], Made], *, description: str, rates: ResourceLimits = NO_LIMITS
     ) -> list[Made | Failed]:
         if not items:
             return []
@@ -112,13 +112,13 @@ class Spark(Engine):
         return self._session.sparkContext._jsc.hadoopConfiguration()
 
     def run(
-        self, items: Sequence[Item], work: Callable[[Item, Resources], Made], *, description: str, rates: Rates = NO_LIMITS
+        self, items: Sequence[Item], work: Callable[[Item, Resources], Made], *, description: str, rates: ResourceLimits = NO_LIMITS
     ) -> list[Made | Failed]:
         return _by_spark(self._session.sparkContext, items, work, description, rates)
 
 
 def _by_spark(
-    context: SparkContext, items: Sequence[Item], work: Callable[[Item, Resources], Made], description: str, rates: Rates
+    context: SparkContext, items: Sequence[Item], work: Callable[[Item, Resources], Made], description: str, rates: ResourceLimits
 ) -> list[Made | Failed]:
     if not items:
         return []

@@ -33,7 +33,7 @@ from message_lifecycle.stores.iceberg.marks import (
     IS_MARKER,
     causes,
     find_owed,
-    holds_new,
+    may_have_new_rows,
     new_offsets,
     newest_times,
     places_of,
@@ -236,7 +236,7 @@ def marker_evidence(log: Table, plan: Plan, staged: Staged, policy: Policy) -> M
         rows.relate("was_there", before_id, loses)
         rows.relate("is_there", staged.snapshot_id, loses)
         rows.relate("after", staged.snapshot_id)
-        rows.relate("staged", staged.snapshot_id, lambda file: holds_new(file, ends))
+        rows.relate("staged", staged.snapshot_id, lambda file: may_have_new_rows(file, ends))
         rows.register("listed", removal_list(removals))
         if plan.on_log.sweep:
             find_owed(rows, log, plan)

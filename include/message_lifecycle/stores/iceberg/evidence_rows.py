@@ -21,14 +21,14 @@ from numpy.typing import NDArray
 from pyiceberg.table import Table
 
 from message_lifecycle.model.change import RemoveRows
-from message_lifecycle.model.message import NOTHING, Beyond, DueRows, Place, Reason, RowQuestion
+from message_lifecycle.model.message import NOTHING, DueRows, LimitQuestion, Place, Reason, RowQuestion
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.reasons import is_limit, is_request, of_family
 from message_lifecycle.model.rules import Either
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import expiry
 from message_lifecycle.stores.iceberg.data_files import within
-from message_lifecycle.stores.iceberg.data_rows import UNKNOWN, FileRows, Positions, Vectors, begins, columns_of, keys_at, read_rows
+from message_lifecycle.stores.iceberg.data_rows import UNKNOWN, FileRows, Positions, Vectors, begins, columns_of, read_keys, read_rows
 from message_lifecycle.stores.iceberg.due_rows import due_rows
 from message_lifecycle.stores.iceberg.evidence_files import rows_of, schema
 from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
@@ -150,7 +150,7 @@ def _question(plan: Plan, policy: Policy, expired: frozenset[Place]) -> RowQuest
     named = {reason: rule for reason, rule in rules.items() if reason in plan.reasons}
     reasons = [Reason(name=reason, rule=rule, segments=expired if reason == "expiry" else None) for reason, rule in named.items()]
     lapsed = [rules[reason] for reason in (("expiry",) if cleans else ("expiry", "ttl")) if reason in rules]
-    beyond = Beyond(limits=policy.limits, lapsed=Either(tuple(lapsed)) if lapsed else None)
+    beyond = LimitQuestion(limits=policy.limits, lapsed=Either(tuple(lapsed)) if lapsed else None)
     return RowQuestion(as_of=plan.as_of, reasons=tuple(reasons), beyond=beyond)
 
 
@@ -247,7 +247,7 @@ class RowEvidence:
             expires = expires or (reason == "expiry" and bool(mine.any()))
             open_ &= ~mine
             if reason == "purged" and mine.any():
-                self._purged.append(keys_at(self.table.io, path, np.flatnonzero(left)[mine]).unique())
+                self._purged.append(read_keys(self.table.io, path, np.flatnonzero(left)[mine]).unique())
         return {
             "partition": place[0],
             "segment": place[1],

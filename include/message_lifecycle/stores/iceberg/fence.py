@@ -93,7 +93,7 @@ def newest_state(table: Java, snapshot: Java | None = None) -> LogSummary:
     return Walk(table).log_state(snapshot)
 
 
-def expired_batch(table: Java) -> Mapping[str, str]:
+def read_witness_batch(table: Java) -> Mapping[str, str]:
     """Return the witness's record of the newest ingest on main; empty without one. Raises the errors of `newest_state`."""
     witness = Witness.read(entries(table.properties()), str(table.name()))
     if witness is None or not witness.batch:

@@ -174,7 +174,7 @@ def history_of(document: TableDocument, table: str) -> TableHistory:
     content, properties = document.content, document.properties
     age, newest = properties.get("history.expire.max-snapshot-age-ms"), properties.get("history.expire.min-snapshots-to-keep")
     ref_age = properties.get("history.expire.max-ref-age-ms")
-    left = _main_left(content)
+    left = _replaced_on_main_at(content)
     return TableHistory(
         table=table,
         table_uuid=document.uuid,
@@ -201,7 +201,7 @@ def _refs(document: TableDocument) -> Mapping[str, Metadata]:
     return found
 
 
-def _main_left(content: Metadata) -> dict[int, Instant]:
+def _replaced_on_main_at(content: Metadata) -> dict[int, Instant]:
     """Return for each former head of main when another snapshot last replaced it.
 
     The table's snapshot log records the time. For catalogs without such a log, a plan's commit records the snapshot that it was made on
@@ -226,7 +226,7 @@ def _snapshot(entry: Metadata, left: Mapping[int, Instant]) -> SnapshotFact:
         parent_id=None if parent is None else int(parent),
         at=Instant(int(entry["timestamp-ms"]) * _MICROS),
         carries=tuple(progress_in(entry.get("summary") or {})),
-        main_left_at=left.get(int(entry["snapshot-id"])),
+        replaced_on_main_at=left.get(int(entry["snapshot-id"])),
     )
 
 

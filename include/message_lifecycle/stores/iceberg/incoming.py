@@ -23,7 +23,7 @@ from message_lifecycle.stores.iceberg.layout import LogSummary
 
 # Assign offsets and segments to a block of messages at a time (MSG-4, EXP-3).
 #
-# `ActiveSegment.take` is the rule. The code here is the same rule over arrays, because it would be too slow for millions of single
+# `ActiveSegment.add_message` is the rule. The code here is the same rule over arrays, because it would be too slow for millions of single
 # messages. A property test compares both. From block to block, only one `ActiveSegment` and the next offset per partition are kept.
 #
 # The number of segments that a batch opens is known only after the whole batch is numbered. If they are too many, tasks read the batch

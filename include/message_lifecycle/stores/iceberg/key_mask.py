@@ -45,10 +45,10 @@ def distinct_keys(keys: ArrowColumn) -> pa.Array:
 
 def matching(distinct: pa.Array, match: KeyMatch) -> list[bytes]:
     """Return the keys that match. One call for many keys is faster than many calls: each asks a database."""
-    return list(filter(match, _marked(distinct.cast(pa.large_binary()), match))) if len(distinct) and match else []
+    return list(filter(match, _candidate_keys(distinct.cast(pa.large_binary()), match))) if len(distinct) and match else []
 
 
-def _marked(keys: pa.Array, match: KeyMatch) -> list[bytes]:
+def _candidate_keys(keys: pa.Array, match: KeyMatch) -> list[bytes]:
     with _database().cursor() as connection:
         connection.register("keys", pa.table({"key": keys}))
         found = connection.execute(_MARKED, {"salt": match.secret.salt, "marks": sorted(match.marks)}).fetchall()

@@ -23,12 +23,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
-from message_lifecycle.model.message import Beyond, Reason
+from message_lifecycle.model.message import LimitQuestion, Reason
 from message_lifecycle.model.reasons import LimitReason
 from message_lifecycle.model.rules import Limits
 from message_lifecycle.operations.limits import Walk
 from message_lifecycle.stores.iceberg import data_rows, segments
-from message_lifecycle.stores.iceberg.data_rows import UNKNOWN, FileRows, Longs, Vectors, keys_at, read_rows
+from message_lifecycle.stores.iceberg.data_rows import UNKNOWN, FileRows, Longs, Vectors, read_keys, read_rows
 from message_lifecycle.stores.iceberg.segments import FileMetrics
 from message_lifecycle.stores.iceberg.table_folder import absolute
 
@@ -44,7 +44,7 @@ Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Left:
+class RemainingFile:
     """Live messages of one file that no rule of age removes.
 
     Attributes:
@@ -61,7 +61,7 @@ class Left:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeftRows:
+class RemainingRows:
     """Columns of the remaining messages of one file, in order of offset."""
 
     offsets: Longs
@@ -82,7 +82,7 @@ class Files:
     vectors: Vectors
     prefix: str
     as_of: Instant
-    beyond: Beyond
+    beyond: LimitQuestion
     memory: str = "1GB"
     _sizes: dict[tuple[str, bool], int] = field(default_factory=dict)
 
@@ -97,7 +97,7 @@ class Files:
         begins = segments.begins(self.beyond.lapsed, file)
         return False if begins.some > self.as_of else True if begins.all <= self.as_of else None
 
-    def split(self, file: FileMetrics, rows: FileRows, open_: Flags, reasons: tuple[Reason, ...]) -> list[Left]:
+    def split(self, file: FileMetrics, rows: FileRows, open_: Flags, reasons: tuple[Reason, ...]) -> list[RemainingFile]:
         """Return the remaining messages of a file whose columns are in memory.
 
         Args:
@@ -109,7 +109,7 @@ class Files:
         lapsed = self._lapsed(rows)
         counts = (int((open_ & ~lapsed).sum()), False), (int((open_ & lapsed).sum()), True)
         alive = file.rows - file.deleted
-        return [Left(file=file, rows=count, lapsed=flag, all=count == alive, reasons=reasons) for count, flag in counts if count]
+        return [RemainingFile(file=file, rows=count, lapsed=flag, all=count == alive, reasons=reasons) for count, flag in counts if count]
 
     @property
     def lapsed_columns(self) -> set[str]:
@@ -120,7 +120,7 @@ class Files:
             return np.zeros(len(rows.offsets), np.bool_)
         return np.asarray(data_rows.begins(self.beyond.lapsed, rows.columns, len(rows.offsets)) <= self.as_of, np.bool_)
 
-    def rows_of(self, left: Left, columns: Iterable[str]) -> LeftRows:
+    def rows_of(self, left: RemainingFile, columns: Iterable[str]) -> RemainingRows:
         """Read columns of the remaining messages of one file, with that one file in memory."""
         wanted = set(columns)
         asked = set() if left.all else {name for reason in left.reasons for name in data_rows.columns_of(reason.rule)}
@@ -136,26 +136,26 @@ class Files:
         if "size_bytes" in found:
             # An unknown size counts as zero, so that it pushes no other message out.
             found["size_bytes"] = np.maximum(found["size_bytes"], 0)
-        return LeftRows(offsets=rows.offsets[positions], columns=found, positions=positions)
+        return RemainingRows(offsets=rows.offsets[positions], columns=found, positions=positions)
 
-    def size_bytes(self, left: Left) -> int:
+    def size_bytes(self, left: RemainingFile) -> int:
         """Return the sum of the messages' sizes (MSG-2). No metadata have it, so the column is read, once."""
         key = left.file.name, left.lapsed
         if key not in self._sizes:
             self._sizes[key] = int(self.rows_of(left, ("size_bytes",)).columns["size_bytes"].sum())
         return self._sizes[key]
 
-    def keys(self, left: Left, rows: LeftRows) -> pa.Array:
-        return keys_at(self.table.io, absolute(self.prefix, left.file.name), rows.positions)
+    def keys(self, left: RemainingFile, rows: RemainingRows) -> pa.Array:
+        return read_keys(self.table.io, absolute(self.prefix, left.file.name), rows.positions)
 
 
-def is_exact(left: Left) -> bool:
+def is_exact(left: RemainingFile) -> bool:
     """Return whether the file's bounds of offsets and times describe the remaining messages exactly."""
     file = left.file
     return left.all and file.deleted == 0 and None not in (file.first_offset, file.last_offset)
 
 
-def exact_span(left: Left) -> range | None:
+def exact_span(left: RemainingFile) -> range | None:
     """Return the remaining offsets of a file if its bounds describe them exactly, else None."""
     file = left.file
     if not is_exact(left) or file.first_offset is None or file.last_offset is None or file.last_offset - file.first_offset + 1 != file.rows:
@@ -163,7 +163,7 @@ def exact_span(left: Left) -> range | None:
     return range(file.first_offset, file.last_offset + 1)
 
 
-def time_bounds(left: Left) -> tuple[int | None, int | None]:
+def time_bounds(left: RemainingFile) -> tuple[int | None, int | None]:
     """Return the least and the greatest possible newest time of the remaining messages; None: unknown.
 
     Zero and the first instant are no times (CLK-4).
@@ -194,7 +194,7 @@ class Block:
         before: The previous block of its lane: of the same partition, and lapsed or not.
     """
 
-    parts: tuple[Left, ...]
+    parts: tuple[RemainingFile, ...]
     lowest: Rank
     highest: Rank
     before: Block | None
@@ -223,10 +223,10 @@ class Rows(NamedTuple):
     parts: Longs
 
 
-class Gone(NamedTuple):
+class ExcessRows(NamedTuple):
     """Messages of one file beyond a limit, ascending; None: all its remaining messages."""
 
-    left: Left
+    left: RemainingFile
     reason: LimitReason
     offsets: Longs | range | None
 
@@ -243,7 +243,7 @@ class BeyondRows:
         oversized: See `RowAnswer`.
     """
 
-    gone: tuple[Gone, ...] = ()
+    gone: tuple[ExcessRows, ...] = ()
     left: int = 0
     most_records: int = 0
     most_bytes: int = 0
@@ -251,7 +251,7 @@ class BeyondRows:
     oversized: int = 0
 
 
-def beyond_of_group(files: Files, left: Sequence[Left], limits: Limits) -> BeyondRows:
+def beyond_of_group(files: Files, left: Sequence[RemainingFile], limits: Limits) -> BeyondRows:
     """Return the messages beyond the limits in one group: a topic's files, or a partition's."""
     by_time = len({entry.file.partition for entry in left}) > 1
     blocks = [block for _, lane in groupby(sorted(left, key=_lane), key=_lane) for block in _blocks(list(lane), by_time=by_time)]
@@ -262,10 +262,10 @@ def beyond_of_group(files: Files, left: Sequence[Left], limits: Limits) -> Beyon
     if limits.max_total_bytes is not None:
         of_size = Limits(max_records=None, max_total_bytes=limits.max_total_bytes, min_keep=limits.min_keep)
         sizes = _cut(blocks, of_size, lambda block: sum(files.size_bytes(left) for left in block.parts), ranks)
-    gone: list[Gone] = []
+    gone: list[ExcessRows] = []
     kept_records = kept_bytes = 0
     for block in blocks:
-        of_block, stay = _gone(block, numbers, sizes, ranks)
+        of_block, stay = _excess_rows(block, numbers, sizes, ranks)
         gone += of_block
         kept_records += block.rows if stay is None else int(stay.sum())
         if sizes is not None and (stay is None or stay.any()):
@@ -281,11 +281,11 @@ def beyond_of_group(files: Files, left: Sequence[Left], limits: Limits) -> Beyon
     )
 
 
-def _lane(left: Left) -> tuple[int, bool]:
+def _lane(left: RemainingFile) -> tuple[int, bool]:
     return left.file.partition, left.lapsed
 
 
-def _blocks(lane: list[Left], *, by_time: bool) -> Iterator[Block]:
+def _blocks(lane: list[RemainingFile], *, by_time: bool) -> Iterator[Block]:
     """Yield the blocks of a lane in order of offset, by the bounds of files."""
     before: Block | None = None
     least, most = INT64_MIN, INT64_MIN
@@ -299,9 +299,9 @@ def _blocks(lane: list[Left], *, by_time: bool) -> Iterator[Block]:
         yield before
 
 
-def _apart(lane: list[Left]) -> Iterator[tuple[Left, ...]]:
+def _apart(lane: list[RemainingFile]) -> Iterator[tuple[RemainingFile, ...]]:
     """Yield files in order of offset. Files with overlapping offsets come together."""
-    together: list[Left] = []
+    together: list[RemainingFile] = []
     reach = -1
     for left in sorted(lane, key=_offsets):
         first, last = _offsets(left)
@@ -314,7 +314,7 @@ def _apart(lane: list[Left]) -> Iterator[tuple[Left, ...]]:
         yield tuple(together)
 
 
-def _offsets(left: Left) -> tuple[int, int]:
+def _offsets(left: RemainingFile) -> tuple[int, int]:
     file = left.file
     return 0 if file.first_offset is None else file.first_offset, INT64_MAX if file.last_offset is None else file.last_offset
 
@@ -362,7 +362,7 @@ class _Ranks:
             self._newest[id(entry)] = newest
         return newest
 
-    def _read_newest(self, left: Left) -> int:
+    def _read_newest(self, left: RemainingFile) -> int:
         times = self.files.rows_of(left, ("append_time",)).columns["append_time"]
         return int(times.max()) if len(times) else UNKNOWN
 
@@ -406,7 +406,7 @@ def _cut(blocks: list[Block], limits: Limits, weight: Callable[[Block], int], ra
         sure = [block for block in looked_at if id(block) in kept]
         total = sum(weights[id(block)] for block in sure)
         rows = sum(block.rows for block in sure)
-        assert walk.take(rows, total if limits.max_total_bytes is not None else None) == "kept", "they fit together"
+        assert walk.judge_block(rows, total if limits.max_total_bytes is not None else None) == "kept", "they fit together"
     between = [block for block in looked_at if id(block) not in kept]
     lowest = _lowest_kept(between, walk, ranks)
     return _Cut(
@@ -456,7 +456,7 @@ def _lowest_kept(between: list[Block], walk: Walk, ranks: _Ranks) -> Rank | None
     return int(visible[at]), int(times[at]), int(partitions[at]), int(offsets[at])
 
 
-def _gone(block: Block, numbers: _Cut | None, sizes: _Cut | None, ranks: _Ranks) -> tuple[list[Gone], Flags | None]:
+def _excess_rows(block: Block, numbers: _Cut | None, sizes: _Cut | None, ranks: _Ranks) -> tuple[list[ExcessRows], Flags | None]:
     """Return the block's messages to remove, and which of its rows stay (None: all).
 
     If both limits remove a message, the limit by number counts (CNT-1).
@@ -467,14 +467,14 @@ def _gone(block: Block, numbers: _Cut | None, sizes: _Cut | None, ranks: _Ranks)
         return [], None
     if id(block) in cuts[0][1].gone:
         # If the limit by number keeps the whole block, `cuts[0]` is the limit by size.
-        return [Gone(left, cuts[0][0], None) for left in block.parts], np.zeros(1, np.bool_)
+        return [ExcessRows(left, cuts[0][0], None) for left in block.parts], np.zeros(1, np.bool_)
     rows, gone = ranks.of(block), []
     open_ = np.ones(len(rows.offsets), np.bool_)
     for reason, cut in cuts:
         mine = open_ if id(block) in cut.gone else open_ & _below(block, rows, cut.lowest)
         for at, left in enumerate(block.parts):
             if (of_part := mine & (rows.parts == at)).any():
-                gone.append(Gone(left, reason, rows.offsets[of_part]))
+                gone.append(ExcessRows(left, reason, rows.offsets[of_part]))
         open_ = open_ & ~mine
     return gone, open_
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.message import Beyond, Place, Reason
+from message_lifecycle.model.message import LimitQuestion, Place, Reason
 from message_lifecycle.model.reasons import LimitReason
 from message_lifecycle.model.rules import Limits
 from message_lifecycle.stores.iceberg.data_rows import FileRows, Longs, Vectors
-from message_lifecycle.stores.iceberg.limit_rows import Files, Flags, Gone, Left, beyond_of_group, exact_span
+from message_lifecycle.stores.iceberg.limit_rows import ExcessRows, Files, Flags, RemainingFile, beyond_of_group, exact_span
 from message_lifecycle.stores.iceberg.relations import scratch_database
 from message_lifecycle.stores.iceberg.segments import FileMetrics
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Going:
+class ExcessOffsets:
     """Messages of one file beyond a limit, ascending."""
 
     file: FileMetrics
@@ -33,10 +33,10 @@ class Going:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class LimitResult:
     """The figures of `BeyondRows`, and `gone` by file and reason."""
 
-    gone: tuple[Going, ...] = ()
+    gone: tuple[ExcessOffsets, ...] = ()
     left: int = 0
     most_records: int = 0
     most_bytes: int = 0
@@ -44,27 +44,27 @@ class Found:
     oversized: int = 0
 
 
-class Limited:
+class LimitSearch:
     """Collects the remaining messages of each file, in order of (partition, segment, name), then finds the messages beyond the limits."""
 
-    def __init__(self, table: Table, vectors: Vectors, prefix: str, as_of: Instant, beyond: Beyond) -> None:
+    def __init__(self, table: Table, vectors: Vectors, prefix: str, as_of: Instant, beyond: LimitQuestion) -> None:
         self.files = Files(table=table, vectors=vectors, prefix=prefix, as_of=as_of, beyond=beyond)
-        self._left: list[Left] = []
+        self._left: list[RemainingFile] = []
 
     @property
     def dead(self) -> frozenset[Place]:
         return self.files.beyond.dead
 
-    def leave(self, file: FileMetrics) -> None:
+    def add_file(self, file: FileMetrics) -> None:
         """Add a file that loses no message to a rule of age."""
         lapsed, alive = self.files.lapsed_by_bounds(file), file.rows - file.deleted
         if lapsed is not None:
-            self._left.append(Left(file=file, rows=alive, lapsed=lapsed, all=True))
+            self._left.append(RemainingFile(file=file, rows=alive, lapsed=lapsed, all=True))
             return
         rows = self.files.read(file, self.files.lapsed_columns)
-        self.leave_some(file, rows, rows.alive.copy(), ())
+        self.add_partly_removed_file(file, rows, rows.alive.copy(), ())
 
-    def leave_some(self, file: FileMetrics, rows: FileRows, open_: Flags, reasons: tuple[Reason, ...]) -> None:
+    def add_partly_removed_file(self, file: FileMetrics, rows: FileRows, open_: Flags, reasons: tuple[Reason, ...]) -> None:
         """Add a file whose columns are in memory.
 
         Args:
@@ -75,7 +75,7 @@ class Limited:
         """
         self._left += self.files.split(file, rows, open_, reasons)
 
-    def found(self) -> Found:
+    def find_excess(self) -> LimitResult:
         """Return the messages to remove from each file by number and by size, in order of offset."""
         limits = self.files.beyond.limits
         if limits.scope == "key":
@@ -85,7 +85,7 @@ class Limited:
         else:
             groups = [list(group) for _, group in groupby(self._left, key=lambda left: left.file.partition)]
         found = [beyond_of_group(self.files, group, limits) for group in groups]
-        return Found(
+        return LimitResult(
             gone=_merged(self._with_offsets(entry) for group in found for entry in group.gone),
             left=sum(group.left for group in found),
             most_records=max((group.most_records for group in found), default=0),
@@ -94,14 +94,15 @@ class Limited:
             oversized=sum(group.oversized for group in found),
         )
 
-    def _of_keys(self) -> Found:
+    def _of_keys(self) -> LimitResult:
         limits = self.files.beyond.limits
         found = beyond_of_keys(self.files, self._left, limits)
         gone = [
-            Going(file=self._left[at].file, reason=reason, offsets=offsets_of(runs)) for (at, reason), runs in sorted(found.runs.items())
+            ExcessOffsets(file=self._left[at].file, reason=reason, offsets=offsets_of(runs))
+            for (at, reason), runs in sorted(found.runs.items())
         ]
         passes = found.passes
-        return Found(
+        return LimitResult(
             gone=_merged(gone),
             left=sum(entry.rows for entry in self._left),
             most_records=found.most_records,
@@ -110,26 +111,26 @@ class Limited:
             oversized=passes if limits.min_keep else 0,
         )
 
-    def _with_offsets(self, gone: Gone) -> Going:
+    def _with_offsets(self, gone: ExcessRows) -> ExcessOffsets:
         """Add the offsets to removed messages. If a file loses all its remaining messages, its bounds give the offsets if they are exact."""
         offsets = gone.offsets
         if offsets is None:
             offsets = exact_span(gone.left)
         if offsets is None:
             offsets = self.files.rows_of(gone.left, ()).offsets
-        return Going(file=gone.left.file, reason=gone.reason, offsets=offsets)
+        return ExcessOffsets(file=gone.left.file, reason=gone.reason, offsets=offsets)
 
 
-def _merged(gone: Iterable[Going]) -> tuple[Going, ...]:
+def _merged(gone: Iterable[ExcessOffsets]) -> tuple[ExcessOffsets, ...]:
     """Join the findings by file and reason: lapsed and other messages of one file come separately."""
-    by_file: dict[tuple[FileMetrics, LimitReason], list[Going]] = {}
+    by_file: dict[tuple[FileMetrics, LimitReason], list[ExcessOffsets]] = {}
     for entry in gone:
         by_file.setdefault((entry.file, entry.reason), []).append(entry)
     found = []
     for (file, reason), entries in sorted(by_file.items(), key=lambda item: (item[0][0], item[0][1] != "retention_count")):
         one = entries[0] if len(entries) == 1 else None
         offsets = one.offsets if one is not None else np.sort(np.concatenate([np.asarray(entry.offsets) for entry in entries]))
-        found.append(Going(file=file, reason=reason, offsets=offsets))
+        found.append(ExcessOffsets(file=file, reason=reason, offsets=offsets))
     return tuple(found)
 
 
@@ -166,7 +167,7 @@ WHERE ($min_keep = 1 AND number = 1) OR (($records IS NULL OR number <= $records
 """
 
 
-class GoneRuns:
+class ExcessRuns:
     """By (index of the file, reason), the first and last offsets of the runs to remove, ascending."""
 
     def __init__(self) -> None:
@@ -174,7 +175,7 @@ class GoneRuns:
         self.passes = self.most_records = self.most_bytes = 0
 
 
-def beyond_of_keys(files: Files, left: Sequence[Left], limits: Limits) -> GoneRuns:
+def beyond_of_keys(files: Files, left: Sequence[RemainingFile], limits: Limits) -> ExcessRuns:
     """Return the messages beyond the limits of their keys.
 
     `most_records` and `most_bytes` are as in `BeyondRows`. `passes` counts keys whose newest message alone exceeds the limit of bytes
@@ -182,7 +183,7 @@ def beyond_of_keys(files: Files, left: Sequence[Left], limits: Limits) -> GoneRu
     """
     import pyarrow.compute as pc
 
-    found = GoneRuns()
+    found = ExcessRuns()
     with scratch_database(memory=files.memory) as connection:
         connection.execute(
             'CREATE TABLE messages (file INTEGER, part INTEGER, lapsed BOOLEAN, "offset" BIGINT, key BLOB, size BIGINT, time BIGINT)'
@@ -213,7 +214,7 @@ def offsets_of(runs: list[tuple[Longs, Longs]]) -> Longs:
     return np.asarray(np.repeat(first, lengths) + np.arange(int(lengths.sum())) - starts, np.int64)
 
 
-def _insert(connection: duckdb.DuckDBPyConnection, files: Files, at: int, left: Left) -> None:
+def _insert(connection: duckdb.DuckDBPyConnection, files: Files, at: int, left: RemainingFile) -> None:
     import pyarrow as pa
 
     rows = files.rows_of(left, ("size_bytes", "append_time"))

@@ -58,8 +58,8 @@ class _Stated:
         return offsets_of(state.get(self.mark, "{}"))
 
 
-class IcebergWitnesses(NamesFailures):
-    """Implements `ports.Witnesses` on tables. Only a repair needs Java."""
+class IcebergLogIntegrity(NamesFailures):
+    """Implements `ports.LogIntegrity` on tables. Only a repair needs Java."""
 
     def __init__(self, tables: Tables, engine: Callable[[], Engine]) -> None:
         self._tables, self._engine = tables, engine

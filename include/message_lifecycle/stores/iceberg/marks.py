@@ -347,7 +347,7 @@ def _staged_markers(rows: SnapshotRows, verdict: Verdict, policy: Policy) -> lis
     """As they stand on the branch that the gate has judged, in their order."""
     assert policy.marker_ttl_us is not None
     ends = dict(verdict.plan.requirements.end_offsets)
-    rows.relate("staged", verdict.staged.snapshot_id, lambda file: holds_new(file, ends))
+    rows.relate("staged", verdict.staged.snapshot_id, lambda file: may_have_new_rows(file, ends))
     return [
         Marker(
             partition=row["partition"],
@@ -366,7 +366,7 @@ def new_offsets(ends: dict[int, int]) -> str:
     return " OR ".join(f"(t.partition = {partition} AND t.offset >= {end})" for partition, end in sorted(ends.items())) or "false"
 
 
-def holds_new(file: FileMetrics, ends: Mapping[int, int]) -> bool:
+def may_have_new_rows(file: FileMetrics, ends: Mapping[int, int]) -> bool:
     """True if the file may hold an offset that is newer than the plan's snapshot."""
     return file.partition in ends and (file.last_offset is None or file.last_offset >= ends[file.partition])
 

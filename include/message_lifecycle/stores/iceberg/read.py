@@ -57,7 +57,7 @@ class IcebergReader(NamesFailures):
 
     def marker(self, name: TopicName) -> str:
         """The location of the table's metadata: every change writes a new one."""
-        return self._tables.location(name)
+        return self._tables.metadata_location(name)
 
     def log(self, name: TopicName, *, late_after: Instant | None = None) -> LogState:
         table = self._tables.log(name)
@@ -116,7 +116,7 @@ class IcebergReader(NamesFailures):
             else due_rows(self._tables.log(log.topic), log.snapshot_id, question, unsealed=_unsealed(log))
         )
 
-    def requested(self, log: LogState, request: Request, *, as_of: Instant) -> RowAnswer:
+    def find_requested_rows(self, log: LogState, request: Request, *, as_of: Instant) -> RowAnswer:
         from message_lifecycle.stores.iceberg.due_rows import requested_rows
 
         table = self._tables.log(log.topic)

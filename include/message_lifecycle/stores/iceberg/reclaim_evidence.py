@@ -15,7 +15,7 @@ from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.history import NamedFile, inventory, progress_in
 from message_lifecycle.stores.iceberg.layout import of_plan, summary_of
 from message_lifecycle.stores.iceberg.pointers import reaching_catalog
-from message_lifecycle.stores.iceberg.table_files import ListedFile, check_name, listed
+from message_lifecycle.stores.iceberg.table_files import ListedFile, check_name, list_files
 from message_lifecycle.stores.iceberg.table_folder import Within
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def _look(tables: Tables, plan: Plan, policy: Policy, action: Forget, seen: _See
         try:
             lists.add_named(_noting_needed(named(table, stays), roles, seen))
             seen.reachable[action.table or "log"] = lists.count_kept() > 0
-            lists.add_listed(_counted(listed(table.io, table.location()), roles, plan, policy, seen))
+            lists.add_listed(_counted(list_files(table.io, table.location()), roles, plan, policy, seen))
             seen.add("missing", lists.missing(_SHOWN))
         except UnsafePath as unsafe:
             seen.add("outside", [unsafe])

@@ -31,7 +31,7 @@ from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.history import NamedFile, all_named, inventory, reachable, snapshot_ids
 from message_lifecycle.stores.iceberg.layout import ERASING, PARENT_PLAN_ID, PLAN_ID, STAGED_PLAN_ID
 from message_lifecycle.stores.iceberg.named import NamesFailures
-from message_lifecycle.stores.iceberg.table_files import Deleted, delete_files, kept_of_removed, listed
+from message_lifecycle.stores.iceberg.table_files import Deleted, delete_files, kept_of_removed, list_files
 from message_lifecycle.stores.iceberg.table_folder import Metadata, TableDocument, Within
 from message_lifecycle.stores.iceberg.table_metadata import TableGone, change_metadata, document_of, set_properties
 
@@ -73,7 +73,7 @@ class IcebergReclaimer(NamesFailures, ChangeStore):
                 raise storage_refused(str(gone.filename or location), "it is not there, and a snapshot is read through it") from gone
             found.add_named(_metadata(document, before_ms=question.metadata_before // 1_000))
             found.add_named(_erasing(document))
-            found.add_listed(listed(io, location))
+            found.add_listed(list_files(io, location))
             if found.missing(1, name=Within(location).name(document.location)):
                 raise UnsafePath(location, "no metadata of the table, where its newest should lie")
             files = found.going(question.limit + 1)
@@ -193,13 +193,13 @@ class IcebergReclaimer(NamesFailures, ChangeStore):
 
     def _open(self, name: TopicName, table: str) -> tuple[TableDocument, FileIO]:
         place = name.namespace, name.table(table)
-        document = self._tables.at(place, self._tables.location(name, kind=table))
+        document = self._tables.at(place, self._tables.metadata_location(name, kind=table))
         return document, self._tables.pointers.file_io(place, document.location)
 
     def _still_there(self, name: TopicName, action: Forget) -> Iterator[str]:
         document, io = self._open(name, action.table)
         going = {file for removal in action.files for file in removal.files}
-        yield from (file.name for file in listed(io, str(document.content["location"])) if file.name in going)
+        yield from (file.name for file in list_files(io, str(document.content["location"])) if file.name in going)
 
 
 class _Check:

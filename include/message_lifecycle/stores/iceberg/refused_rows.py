@@ -23,7 +23,7 @@ from message_lifecycle.stores.iceberg.append import (
     Written,
     base_of,
     commit_staged,
-    find_appended,
+    find_batch_commit,
     place_of,
     remove_leftovers,
     store_of,
@@ -117,7 +117,7 @@ def quarantine(engine: Engine, name: TopicName, write: WriteRefused, *, batch_id
             is_new = False
         finally:
             engine.forget(name, kind=QUARANTINE)
-    if again and (found := find_appended(engine.table(name, kind=QUARANTINE), batch_id)) is not None:
+    if again and (found := find_batch_commit(engine.table(name, kind=QUARANTINE), batch_id)) is not None:
         remove_leftovers(engine, name, found, kind=QUARANTINE)
     return is_new
 

@@ -64,13 +64,13 @@ def spark_session(app_name: str) -> SparkSession:
         session = running()
         if session is None:
             try:
-                session = _of_process = _started(app_name)
+                session = _of_process = _start_session(app_name)
             except (PySparkRuntimeError, OSError) as error:
                 raise SparkUnavailable(f"the Java process did not start: {error}") from error
     return session
 
 
-def _started(app_name: str) -> SparkSession:
+def _start_session(app_name: str) -> SparkSession:
     """Start a session. If its tasks run on other machines, they get our package. Raises SparkUnavailable, and then there is no session."""
     global _watch
     from pyspark.sql import SparkSession

@@ -50,7 +50,7 @@ class Resources:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rates:
+class ResourceLimits:
     """Limits of all tasks of one call together. Rates are in bytes a second (CMP-11); 0: no limit. Memory is that of one machine's tasks."""
 
     memory_bytes: int = MEMORY_BYTES
@@ -71,7 +71,7 @@ class Failed:
     family: type[LifecycleError] | None = None
 
 
-NO_LIMITS = Rates()
+NO_LIMITS = ResourceLimits()
 _FAMILIES = (BadInput, Refused, Unavailable)
 
 
@@ -83,14 +83,14 @@ def local_cores(settings: Mapping[str, str]) -> int | None:
     return len(os.sched_getaffinity(0)) if found[1] == "*" else max(1, int(found[1] or 1))
 
 
-def share_here(settings: Mapping[str, str], items: int, rates: Rates) -> tuple[Resources, int]:
+def share_here(settings: Mapping[str, str], items: int, rates: ResourceLimits) -> tuple[Resources, int]:
     """Return the share of each of `items` tasks on this machine, and how many of them run at once."""
     cores = local_cores(settings) or 1
     at_once = min(cores, items)
     return _share(settings, rates, threads=max(1, cores // at_once), of_machine=at_once, at_once=at_once), at_once
 
 
-def share_of_executors(context: SparkContext, settings: Mapping[str, str], items: int, rates: Rates) -> Resources:
+def share_of_executors(context: SparkContext, settings: Mapping[str, str], items: int, rates: ResourceLimits) -> Resources:
     """Return the share of each of `items` tasks on a cluster's executors."""
     cores_of_task = int(settings.get("spark.task.cpus", "1"))
     of_executor = _of_executor(context, settings, cores_of_task) or items
@@ -100,7 +100,7 @@ def share_of_executors(context: SparkContext, settings: Mapping[str, str], items
     return _share(settings, rates, threads=cores_of_task * max(1, of_executor // of_machine), of_machine=of_machine, at_once=at_once)
 
 
-def _share(settings: Mapping[str, str], rates: Rates, *, threads: int, of_machine: int, at_once: int) -> Resources:
+def _share(settings: Mapping[str, str], rates: ResourceLimits, *, threads: int, of_machine: int, at_once: int) -> Resources:
     return Resources(
         threads=threads,
         memory_bytes=rates.memory_bytes // of_machine,

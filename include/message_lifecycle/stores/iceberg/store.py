@@ -50,7 +50,7 @@ from message_lifecycle.stores.iceberg.java import Java, entries
 from message_lifecycle.stores.iceberg.layout import CANCELLED_MARKERS, MARKERS, PARENT_PLAN_ID, REMOVED, STAGED_AS, STAGED_PLAN_ID
 from message_lifecycle.stores.iceberg.marks import MarkersNow, sealed
 from message_lifecycle.stores.iceberg.read import IcebergReader, published_by, removed_rows
-from message_lifecycle.stores.iceberg.table_metadata import commit_metadata, set_properties
+from message_lifecycle.stores.iceberg.table_metadata import commit_metadata_change, set_properties
 from message_lifecycle.stores.iceberg.transaction import Ready, commits_at_once
 from message_lifecycle.stores.iceberg.witness import next_witness
 
@@ -324,7 +324,7 @@ class _Commit:
             set_properties(base, builder, next_witness(Ancestor(head), entries(base.properties())))
             self.steps("inside_commit")
 
-        commit_metadata(self.table.operations(), change, what=self._what)
+        commit_metadata_change(self.table.operations(), change, what=self._what)
 
     def made_again(self, change: StagedChange) -> None:
         """The staged change alone, on what main is now."""

@@ -88,9 +88,9 @@ def with_checksums(names: Iterable[str]) -> Iterator[str]:
         yield f"{folder}/.{file}{_CHECKSUM}" if folder else f".{file}{_CHECKSUM}"
 
 
-def listed(io: FileIO, location: str) -> Iterator[ListedFile]:
+def list_files(io: FileIO, location: str) -> Iterator[ListedFile]:
     """Every file below the location. Raises UnsafePath at a link or a name that is no text, StorageRefused."""
-    return _listed_here(local_path(location)) if is_local(location) else _listed_there(io, location)
+    return _list_local_files(local_path(location)) if is_local(location) else _list_remote_files(io, location)
 
 
 def delete_files(io: FileIO, location: str, names: Iterable[str]) -> Deleted:
@@ -99,7 +99,7 @@ def delete_files(io: FileIO, location: str, names: Iterable[str]) -> Deleted:
     Raises OutsideTable for a name that is no relative path, UnsafePath where a link or no plain file is in the way, StorageRefused.
     """
     wanted = sorted(check_name(location, name) for name in names)
-    return _delete_here(local_path(location), wanted) if is_local(location) else _delete_there(io, location, wanted)
+    return _delete_local_files(local_path(location), wanted) if is_local(location) else _delete_remote_files(io, location, wanted)
 
 
 def check_name(location: str, name: str) -> str:
@@ -113,7 +113,7 @@ def check_name(location: str, name: str) -> str:
     return name
 
 
-def _listed_here(root: Path) -> Iterator[ListedFile]:
+def _list_local_files(root: Path) -> Iterator[ListedFile]:
     folders = [(root, "")]
     while folders:
         folder, prefix = folders.pop()
@@ -122,9 +122,9 @@ def _listed_here(root: Path) -> Iterator[ListedFile]:
                 for entry in entries:
                     name = f"{prefix}{entry.name}"
                     if entry.is_symlink():
-                        raise UnsafePath(_told(entry.path), "a symbolic link")
-                    if _told(entry.name) != entry.name:
-                        raise UnsafePath(_told(entry.path), "a name that is not UTF-8, which no plan can tell")
+                        raise UnsafePath(_printable(entry.path), "a symbolic link")
+                    if _printable(entry.name) != entry.name:
+                        raise UnsafePath(_printable(entry.path), "a name that is not UTF-8, which no plan can tell")
                     if entry.is_dir():
                         folders.append((folder / entry.name, f"{name}/"))
                         continue
@@ -139,12 +139,12 @@ def _listed_here(root: Path) -> Iterator[ListedFile]:
             raise storage_refused(str(folder), str(error.strerror)) from error
 
 
-def _told(path: str) -> str:
+def _printable(path: str) -> str:
     """As text that can be printed and stored; bytes that are no UTF-8 by their numbers."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
-def _delete_here(root: Path, names: list[str]) -> Deleted:
+def _delete_local_files(root: Path, names: list[str]) -> Deleted:
     files = missing = size_bytes = 0
     opened: tuple[str, int | None] | None = None
     with ExitStack() as held:
@@ -194,7 +194,7 @@ def _unlink(path: Path, file: str, folder: int) -> int | None:
     return about.st_size
 
 
-def _listed_there(io: FileIO, location: str) -> Iterator[ListedFile]:
+def _list_remote_files(io: FileIO, location: str) -> Iterator[ListedFile]:
     """By PyArrow: a thousand a request."""
     from pyarrow.fs import FileSelector, FileType
     from pyiceberg.io.pyarrow import PyArrowFileIO
@@ -217,7 +217,7 @@ def _listed_there(io: FileIO, location: str) -> Iterator[ListedFile]:
             yield ListedFile(found.path.removeprefix(prefix), found.size or 0, 2**62 if changed is None else changed // 1_000_000)
 
 
-def size_there(io: FileIO, path: str) -> int | None:
+def remote_size(io: FileIO, path: str) -> int | None:
     """Return the size of a file in a store, or None if the store has no file of that name. Raises StorageRefused."""
     from pyarrow.fs import FileType
     from pyiceberg.io.pyarrow import PyArrowFileIO
@@ -244,7 +244,7 @@ def check_bucket(io: FileIO, location: str) -> None:
         raise storage_refused(location, f"there is no bucket {authority}")
 
 
-def _delete_there(io: FileIO, location: str, names: list[str]) -> Deleted:
+def _delete_remote_files(io: FileIO, location: str, names: list[str]) -> Deleted:
     """By Iceberg's own I/O, hundreds a request: PyArrow asks for each by itself, and leaves an empty object for each folder that it empties."""
     misleading = next((name for name in names if _CUT.search(name)), None)
     if misleading is not None:
@@ -252,7 +252,7 @@ def _delete_there(io: FileIO, location: str, names: list[str]) -> Deleted:
             f"{location_prefix(location)}{misleading}", "a name with # or ?, at which Iceberg's I/O cuts it: it would be another file's"
         )
     wanted = set(names)
-    there = {file.name: file.size_bytes for file in _listed_there(io, location) if file.name in wanted}
+    there = {file.name: file.size_bytes for file in _list_remote_files(io, location) if file.name in wanted}
     if there:
         jvm, prefix = engine_of_process(), location_prefix(location)
         given = jvm.settings_of(io.properties)
@@ -266,7 +266,7 @@ def _delete_there(io: FileIO, location: str, names: list[str]) -> Deleted:
                 if not java_class(error):
                     raise
                 raise storage_refused(location, f"{java_class(error)}: {java_message(error)}") from error
-        left = next((file.name for file in _listed_there(io, location) if file.name in there), None)
+        left = next((file.name for file in _list_remote_files(io, location) if file.name in there), None)
         if left is not None:  # of a part that failed Iceberg's I/O only writes a line
             raise storage_refused(f"{location_prefix(location)}{left}", "it is still there after it was deleted")
     return Deleted(files=len(there), missing=len(names) - len(there), size_bytes=sum(there.values()))
@@ -326,7 +326,7 @@ def _kept_below(io: FileIO, location: str, place: SplitResult, until_ms: int | N
         except thrown(TypeError) as error:
             if _knows_no_store(error):
                 return f": {error}"
-            status = _status(error)
+            status = _http_status(error)
             if status in _NO_VERSIONS:
                 return 0
             if status == HTTPStatus.FORBIDDEN:
@@ -375,7 +375,7 @@ def abort_uploads(io: FileIO, location: str, wanted: Callable[[str], bool]) -> N
             try:
                 bucket.client.abortMultipartUpload(asked.key(f"{bucket.prefix}{upload.name}").uploadId(upload.upload_id).build())
             except thrown() as error:
-                if _status(error) != HTTPStatus.NOT_FOUND:
+                if _http_status(error) != HTTPStatus.NOT_FOUND:
                     raise
         # A part of an upload may have arrived after the abort.
         if found and (left := next((upload.name for upload in _uploads(bucket) if wanted(upload.name)), None)):
@@ -406,7 +406,7 @@ def _bucket_of(io: FileIO, location: str) -> Iterator[_Bucket]:
                 raise storage_refused(location, f"{cannot}: {error}") from error
             if not java_class(error):
                 raise
-            may = "" if _status(error) != HTTPStatus.FORBIDDEN else f" ({_RIGHTS})"
+            may = "" if _http_status(error) != HTTPStatus.FORBIDDEN else f" ({_RIGHTS})"
             raise storage_refused(location, f"{java_class(error)}: {java_message(error)}{may}") from error
 
 
@@ -423,7 +423,7 @@ def _knows_no_store(error: Exception) -> bool:
     return java_exception(error) is None and not line_broke(error)
 
 
-def _status(error: Exception) -> int | None:
+def _http_status(error: Exception) -> int | None:
     """Return the HTTP status if the error is an answer of the store, or None."""
     cause = java_exception(error)
     status = None if cause is None else said(cause, "statusCode")

@@ -48,10 +48,10 @@ def change_metadata(place: Place, change: Callable[[Java, Java], None], *, what:
         CommitUnknown: The catalog does not say how the commit ended, and `change` would still change something.
     """
     with engine_failures():
-        commit_metadata(_operations(place), change, what=what)
+        commit_metadata_change(_operations(place), change, what=what)
 
 
-def commit_metadata(operations: Java, change: Callable[[Java, Java], None], *, what: str) -> None:
+def commit_metadata_change(operations: Java, change: Callable[[Java, Java], None], *, what: str) -> None:
     """As `change_metadata`, of the table behind Iceberg's `TableOperations`."""
 
     def attempt() -> tuple[Java, Java]:
@@ -62,14 +62,14 @@ def commit_metadata(operations: Java, change: Callable[[Java, Java], None], *, w
 
 
 def compare_and_swap(operations: Java, attempt: Attempt, *, what: str) -> None:
-    """Commit what an attempt makes. As `commit_metadata` else."""
+    """Commit what an attempt makes. As `commit_metadata_change` else."""
     swap_at_once([attempt], lambda made: operations.commit(*made[0]), what=what)
 
 
 def swap_at_once(attempts: Sequence[Attempt], commit: Callable[[Sequence[tuple[Java, Java]]], object], *, what: str) -> None:
     """Commit the attempts, one for each table, by one call of `commit`. If another commit came first, make all attempts again.
 
-    Only that call can have an unknown result. Otherwise as `commit_metadata`.
+    Only that call can have an unknown result. Otherwise as `commit_metadata_change`.
     """
     unknown: Exception | None = None
     for number in range(_ATTEMPTS + 1):  # the last round only checks how the commit before it ended

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, cast
 
-from message_lifecycle.stores.iceberg.table_files import delete_files, listed, size_there
+from message_lifecycle.stores.iceberg.table_files import delete_files, list_files, remote_size
 from message_lifecycle.stores.iceberg.table_folder import is_local, local_path
 
 if TYPE_CHECKING:
@@ -70,8 +70,8 @@ class Store:
 
     def listed(self, place: str) -> list[tuple[str, int]]:
         """Names of the files below it with their sizes; of a file, one without name. Raises StorageRefused."""
-        size = size_there(self.io, place)
-        return [(file.name, file.size_bytes) for file in listed(self.io, place)] if size is None else [("", size)]
+        size = remote_size(self.io, place)
+        return [(file.name, file.size_bytes) for file in list_files(self.io, place)] if size is None else [("", size)]
 
     def remove(self, path: str) -> None:
         """Remove a file. A missing file is no error."""
@@ -88,7 +88,7 @@ class Store:
                 if wanted(path.name) and path.is_file():
                     path.unlink(missing_ok=True)
         else:
-            delete_files(self.io, folder, [file.name for file in listed(self.io, folder) if wanted(file.name.rpartition("/")[2])])
+            delete_files(self.io, folder, [file.name for file in list_files(self.io, folder) if wanted(file.name.rpartition("/")[2])])
 
 
 HERE = Store()
@@ -155,5 +155,5 @@ class Written:
     rows: int = 0
 
     @property
-    def is_nothing(self) -> bool:
+    def is_empty(self) -> bool:
         return not (self.files or self.vectors or self.dropped or self.unmarked)

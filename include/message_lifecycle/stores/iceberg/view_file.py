@@ -15,7 +15,7 @@ from message_lifecycle.stores.iceberg.java import Java, Jvm, identifier, java_cl
 from message_lifecycle.stores.iceberg.layout import CATALOG, DELETED, LATEST, LIVE, STREAM_PROPERTY
 from message_lifecycle.stores.iceberg.pointers import Place
 from message_lifecycle.stores.iceberg.session import engine_failures
-from message_lifecycle.stores.iceberg.table_files import delete_files, listed
+from message_lifecycle.stores.iceberg.table_files import delete_files, list_files
 from message_lifecycle.stores.iceberg.table_folder import Metadata, is_local, local_path
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ def _drop_table(catalog: Catalog, place: tuple[str, ...]) -> None:
     table = catalog.load_table(place)
     location, io = table.location(), table.io
     # While the table is there: keys that a catalog gives out for it go with it, and so does the way to what is left.
-    files = [] if is_local(location) else [file.name for file in listed(io, location)]
+    files = [] if is_local(location) else [file.name for file in list_files(io, location)]
     catalog.drop_table(place)
     if is_local(location):
         shutil.rmtree(local_path(location), ignore_errors=True)

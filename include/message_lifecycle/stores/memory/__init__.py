@@ -27,8 +27,8 @@ from message_lifecycle.stores.memory import rows
 from message_lifecycle.stores.memory.evidence import evidence_of
 from message_lifecycle.stores.memory.rows import due_rows, markers_of, owed, removed_by, requested_rows, superseded_by
 from message_lifecycle.stores.memory.tables import (
-    Made,
     Position,
+    StagedVersion,
     Table,
     TopicTables,
     Version,
@@ -95,7 +95,7 @@ class MemoryStore(ChangeStore):
     def look(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def live_view(self, name: TopicName, policy: Policy) -> str | None:  # noqa: ARG002  # nobody reads it but through us
+    def update_live_view(self, name: TopicName, policy: Policy) -> str | None:  # noqa: ARG002  # nobody reads it but through us
         return None
 
     # MessageReader
@@ -117,7 +117,7 @@ class MemoryStore(ChangeStore):
     def rows(self, log: LogState, question: RowQuestion) -> RowAnswer:
         return due_rows(self.of(log.topic).log.at(log.snapshot_id), question)
 
-    def requested(self, log: LogState, request: Request, *, as_of: Instant) -> RowAnswer:
+    def find_requested_rows(self, log: LogState, request: Request, *, as_of: Instant) -> RowAnswer:
         return requested_rows(self.of(log.topic).log.at(log.snapshot_id), request, as_of)
 
     def removed_by_others(self, log: LogState, since: int) -> tuple[int, ...] | None:
@@ -237,7 +237,7 @@ class MemoryStore(ChangeStore):
         table.require(plan)
         assert plan.requirements.snapshot_id is not None
         if plan.plan_id not in table.staged:
-            table.staged[plan.plan_id] = Made(version=_applied(table, plan.requirements.snapshot_id, plan))
+            table.staged[plan.plan_id] = StagedVersion(version=_applied(table, plan.requirements.snapshot_id, plan))
         return Staged(plan_id=plan.plan_id, branch=plan.plan_id, snapshot_id=-plan.requirements.snapshot_id)
 
     def mark(self, plan: Plan, staged: Staged, policy: Policy) -> Staged:
@@ -247,7 +247,7 @@ class MemoryStore(ChangeStore):
         gone = owed(table, plan.on_log.sweep) if plan.on_log.sweep else removed_by(before, after, plan)
         made = markers_of(before, after, gone, plan, policy)
         staged = replace(staged, markers=StagedMarkers(count=len(made), digest=digest(made), superseded=superseded_by(made, after, plan)))
-        table.staged[plan.plan_id] = Made(version=_applied(table, base, plan, staged), markers=made)
+        table.staged[plan.plan_id] = StagedVersion(version=_applied(table, base, plan, staged), markers=made)
         return staged
 
     def evidence(self, plan: Plan, staged: Staged, policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
@@ -267,7 +267,7 @@ class MemoryStore(ChangeStore):
             return done
         table.require(plan)
         table.refuse_removals(plan)  # first: the error names the rival, even if the rival has removed the stage
-        made, base = table.made_by(plan), table.at(plan.requirements.snapshot_id).messages
+        made, base = table.staged_by(plan), table.at(plan.requirements.snapshot_id).messages
         # A message that came since the plan makes its key's new marker needless (MRK-3). The older marker leaves anyway (MRK-5).
         came = difference(base, table.head.messages).came
         arrived = {message.key for message in came.values() if not is_marker(message.headers)}

@@ -20,7 +20,7 @@ from message_lifecycle.operations.snapshot_with_purge import needs_more
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
 from message_lifecycle.stores.memory import MemoryStore, rows
-from message_lifecycle.stores.memory.tables import Changes, Made, SnapshotRow, Snapshots, TopicTables, epoch_of, states_of
+from message_lifecycle.stores.memory.tables import Changes, SnapshotRow, Snapshots, StagedVersion, TopicTables, epoch_of, states_of
 
 # The gate's evidence about documents in memory: a proof of each document from stored and staged rows, independent of the staging (SNP-6).
 
@@ -280,7 +280,7 @@ class MemoryDocuments:
         done = tables.snapshots.published(plan.plan_id)
         if done is not None:
             return done
-        made = tables.snapshots.made_by(plan)
+        made = tables.snapshots.staged_by(plan)
         # The stage is the newest version with the change, so no other version may have come since.
         if plan.snapshots is None or plan.snapshots.snapshot_id != tables.snapshots.snapshot_id:
             raise PlanConflict(plan.plan_id, "the snapshots have changed since it was planned")
@@ -311,7 +311,7 @@ class MemoryDocuments:
     @staticmethod
     def _publish_changes(plan: Plan, tables: TopicTables, ledger: tuple[str, int]) -> Published:
         """Apply the plan's change to the newest version of the changes. Later changes are in it and stay (DEL-4)."""
-        table, change = tables.changes, _unblocked(plan, tables.snapshots.made_by(plan).blocked)
+        table, change = tables.changes, _unblocked(plan, tables.snapshots.staged_by(plan).blocked)
         table.refuse_removals(plan)
         after = apply_to_changes(table.head, change, plan.on_changes, table.at(plan.on_changes.source_id))
         removed = Counter[str]()
@@ -405,8 +405,8 @@ def _stage(plan: Plan, tables: TopicTables) -> None:
     change = _unblocked(plan, blocked)
     left = apply_to_changes(changes, change, plan.on_changes, tables.changes.at(plan.on_changes.source_id))
     kept = apply_to_snapshots(snapshots, change, states, tables.snapshots.at(plan.on_snapshots.source_id))
-    tables.changes.staged[plan.plan_id] = Made(version=left)
-    tables.snapshots.staged[plan.plan_id] = Made(version=kept, blocked=tuple(blocked))
+    tables.changes.staged[plan.plan_id] = StagedVersion(version=left)
+    tables.snapshots.staged[plan.plan_id] = StagedVersion(version=kept, blocked=tuple(blocked))
 
 
 def _unblocked(plan: Plan, blocked: Sequence[tuple[str, str]]) -> CommitSnapshots:

@@ -13,7 +13,7 @@ from typing import Any
 
 from message_lifecycle.model.change import EraseRows
 from message_lifecycle.model.document import Change
-from message_lifecycle.model.erasure import ErasedTable, HeldFile, KeyInTable, Matches, TableKind
+from message_lifecycle.model.erasure import ErasedTable, HeldFile, KeySearchResult, Matches, TableKind
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.in_values import MOST_NAMES, Needle, ValuePlace, places_of_messages
 from message_lifecycle.model.instants import Instant
@@ -125,7 +125,7 @@ class MemoryEraser(ChangeStore):
         *,
         as_of: Instant,  # noqa: ARG002  # as above
         undoable: Collection[str] = (),  # noqa: ARG002  # as above
-    ) -> Sequence[KeyInTable]:
+    ) -> Sequence[KeySearchResult]:
         tables = self._store.of(name)
         if tables.topic.of_documents:
             snapshots = [_key_in_documents(tables.snapshots, matches)] if tables.snapshots.commits else []
@@ -269,8 +269,8 @@ def _ever_in_view(tables: TopicTables) -> Found:
     return {position: row.message for commit in tables.view.commits for position, row in placed(commit.version.rows).items()}
 
 
-def _key_in(table: Table[Any], files: tuple[HeldFile, ...], *, rows: int, size_bytes: int) -> KeyInTable:
-    return KeyInTable(
+def _key_in(table: Table[Any], files: tuple[HeldFile, ...], *, rows: int, size_bytes: int) -> KeySearchResult:
+    return KeySearchResult(
         table=table.kind,
         table_uuid=table.uuid,
         snapshot_id=table.snapshot_id,
@@ -310,7 +310,7 @@ def _in_documents(
     return [place] if found else []
 
 
-def _key_in_documents(table: Table[Changes] | Table[Snapshots], matches: Matches) -> KeyInTable:
+def _key_in_documents(table: Table[Changes] | Table[Snapshots], matches: Matches) -> KeySearchResult:
     found = _seqs(table, matches)
     live = sum(len(rows) for document, rows in table.head.items() if matches(document.encode()))
     file = HeldFile(

@@ -12,8 +12,8 @@ from message_lifecycle.model.document import Change
 from message_lifecycle.model.hold import SparedOffsets
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.message import (
-    Beyond,
     DueRows,
+    LimitQuestion,
     Marker,
     Message,
     Reason,
@@ -95,7 +95,7 @@ def due_rows(version: Version, question: RowQuestion) -> RowAnswer:
     )
 
 
-def _beyond(left: list[Message], beyond: Beyond, as_of: Instant) -> tuple[dict[Position, LimitReason], Cuts]:
+def _beyond(left: list[Message], beyond: LimitQuestion, as_of: Instant) -> tuple[dict[Position, LimitReason], Cuts]:
     """Return the limit that each message exceeds, for messages that no rule of age removes."""
     rows = [
         Row(

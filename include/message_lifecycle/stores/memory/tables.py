@@ -241,7 +241,7 @@ class Committed(Generic[State]):
 
 
 @dataclass(slots=True, kw_only=True)
-class Made(Generic[State]):
+class StagedVersion(Generic[State]):
     """The stage of a plan.
 
     Attributes:
@@ -271,7 +271,7 @@ class Table(Generic[State]):
     uuid: str = field(default_factory=lambda: str(uuid4()))
     first: int = 0
     commits: list[Committed[State]] = field(default_factory=list)
-    staged: dict[str, Made[State]] = field(default_factory=dict)
+    staged: dict[str, StagedVersion[State]] = field(default_factory=dict)
 
     @property
     def snapshot_id(self) -> int | None:
@@ -326,7 +326,7 @@ class Table(Generic[State]):
             raise undo_source_gone(plan_id, "its commit is not in the table's history")
         return found.snapshot_id - 1 if self.knows(found.snapshot_id - 1) else None
 
-    def made_by(self, plan: Plan) -> Made[State]:
+    def staged_by(self, plan: Plan) -> StagedVersion[State]:
         """Raises PlanConflict."""
         if plan.plan_id not in self.staged:
             raise PlanConflict(plan.plan_id, "nothing is staged for it")

@@ -9,7 +9,7 @@ from message_lifecycle.model.change import CompactPartition, ReturningView
 from message_lifecycle.model.errors import PlanConflict, topic_without_keys
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.instants import INT64_MIN, Instant
-from message_lifecycle.model.message import NOTHING, Message, Outlived, StagedView, Tail, ViewRow, ViewState, is_marker
+from message_lifecycle.model.message import NOTHING, Message, OlderRows, StagedView, Tail, ViewRow, ViewState, is_marker
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
@@ -17,13 +17,13 @@ from message_lifecycle.model.reasons import ViewReason
 from message_lifecycle.model.rules import Rule, holds, holds_from
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import expiry
-from message_lifecycle.operations.compaction import FoldRules, fold, rules_of, settings_hash_after
+from message_lifecycle.operations.compaction import CompactionRules, fold, rules_of, settings_hash_after
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
 from message_lifecycle.stores.memory import MemoryStore
 from message_lifecycle.stores.memory.rows import named_by, placed, returning_view
 from message_lifecycle.stores.memory.rows import view_evidence as undo_evidence
-from message_lifecycle.stores.memory.tables import Made, Table, ViewVersion, difference, in_order
+from message_lifecycle.stores.memory.tables import StagedVersion, Table, ViewVersion, difference, in_order
 
 # The gate's evidence about a compacted view in memory: each key by itself, by a direct reading of the rules.
 
@@ -72,7 +72,9 @@ def removal_evidence(before: Iterable[ViewRow], after: Iterable[ViewRow], plan: 
     ]
 
 
-def outlived_evidence(log: Iterable[Message], horizons: Mapping[int, int], after: Iterable[ViewRow], plan: Plan) -> list[dict[str, object]]:
+def older_rows_evidence(
+    log: Iterable[Message], horizons: Mapping[int, int], after: Iterable[ViewRow], plan: Plan
+) -> list[dict[str, object]]:
     """Return the frame `outlived`, one row.
 
     The plan removes messages past the horizons. The frame counts older messages of their keys that would stay, in the staged view and past
@@ -175,7 +177,7 @@ def _after(
     removed: Counter[ViewReason] | None = None,
     judged: Iterable[ViewVersion] = (),
     horizons: Mapping[int, int] | None = None,
-) -> Made[ViewVersion]:
+) -> StagedVersion[ViewVersion]:
     """Return the view after the plan's change.
 
     Args:
@@ -193,7 +195,7 @@ def _after(
         due_at=_due_at(rows, plan),
         settings_hash=settings_hash_after(plan, earlier),
     )
-    return Made(version=after, removed=removed or Counter())
+    return StagedVersion(version=after, removed=removed or Counter())
 
 
 class _ViewChanges(ChangeStore):
@@ -230,7 +232,7 @@ class _ViewChanges(ChangeStore):
         if done is not None:
             return done
         self._required(plan)
-        made = table.made_by(plan)
+        made = table.staged_by(plan)
         self._store.of(plan.topic).touch(given.ledger())
         done = Published(plan_id=plan.plan_id, snapshot_id=table.next_id, removed=_counts(made.removed))
         return table.publish(made.version, done)
@@ -239,7 +241,7 @@ class _ViewChanges(ChangeStore):
         if plan.topic in self._store.tables:
             self._view(plan.topic).staged.pop(plan.plan_id, None)
 
-    def _make(self, before: ViewVersion, plan: Plan, /) -> Made[ViewVersion]:
+    def _make(self, before: ViewVersion, plan: Plan, /) -> StagedVersion[ViewVersion]:
         raise NotImplementedError
 
     def _staged_as(self, plan: Plan, staged: StagedView) -> Staged:
@@ -322,7 +324,7 @@ class MemoryViews(_ViewChanges):
                 oldest[message.partition] = min(message.append_time, oldest.get(message.partition, message.append_time))
         return oldest
 
-    def outlived(self, view: ViewState, plan: Plan) -> Outlived:
+    def find_older_rows(self, view: ViewState, plan: Plan) -> OlderRows:
         going: set[tuple[int, bytes]] = set()
         staying: set[tuple[int, bytes]] = set()
         in_log: dict[int, list[int]] = {}
@@ -340,7 +342,7 @@ class MemoryViews(_ViewChanges):
         for row in self.view_rows(plan.topic, view):
             if row.message.key is not None and not row.remembered and (row.message.partition, row.message.key) in going:
                 of_view.setdefault(row.message.partition, []).append(row.message.offset)
-        return Outlived(of_view=of_view, in_log=in_log)
+        return OlderRows(of_view=of_view, in_log=in_log)
 
     def returning(self, view: ViewState, plan: Plan) -> ReturningView:
         table = self._view(plan.topic)
@@ -363,21 +365,21 @@ class MemoryViews(_ViewChanges):
 
     # ViewStore
 
-    def outlived_frame(self, plan: Plan, _staged: Staged) -> object:
+    def older_rows_frame(self, plan: Plan, _staged: Staged) -> object:
         log = self._log(plan.topic, plan.requirements.snapshot_id)
-        return outlived_evidence(log, self._view(plan.topic).head.horizons, self._after(plan).rows, plan)
+        return older_rows_evidence(log, self._view(plan.topic).head.horizons, self._after(plan).rows, plan)
 
     def evidence(self, plan: Plan, _staged: Staged, policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
         before, after = self._before(plan), self._after(plan)
         return view_evidence(before.rows, self._tail_of(plan), after.rows, plan, policy)
 
-    def keep_sql_view(self, name: TopicName, policy: Policy) -> str | None:  # noqa: ARG002  # nobody reads it but through us
+    def update_sql_view(self, name: TopicName, policy: Policy) -> str | None:  # noqa: ARG002  # nobody reads it but through us
         return None
 
     def _staged_as(self, plan: Plan, staged: StagedView) -> Staged:
         return Staged(plan_id=plan.plan_id, branch=plan.plan_id, snapshot_id=staged.snapshot_id, view=staged)
 
-    def _make(self, before: ViewVersion, plan: Plan) -> Made[ViewVersion]:
+    def _make(self, before: ViewVersion, plan: Plan) -> StagedVersion[ViewVersion]:
         tail = self._tail_of(plan)
         first = all(horizon == NOTHING for horizon in before.horizons.values())
         if first and tail and all(message.key is None for message in tail):
@@ -397,7 +399,7 @@ class MemoryViewRemovals(_ViewChanges):
     def evidence(self, plan: Plan, _staged: Staged, _policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
         return {"view_removals": removal_evidence(self._before(plan).rows, self._after(plan).rows, plan)}
 
-    def _make(self, before: ViewVersion, plan: Plan) -> Made[ViewVersion]:
+    def _make(self, before: ViewVersion, plan: Plan) -> StagedVersion[ViewVersion]:
         reasons = {place: action.reason for action in plan.from_view.mark for place in named_by([action])}
         rows = placed(before.rows)
         going = {place for place, row in rows.items() if place in reasons and not row.remembered}
@@ -412,7 +414,7 @@ class MemoryViewReturns(_ViewChanges):
     def evidence(self, plan: Plan, _staged: Staged, _policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
         return {"view_returns": undo_evidence(self._before(plan), self._after(plan), self._source(plan), plan)}
 
-    def _make(self, before: ViewVersion, plan: Plan) -> Made[ViewVersion]:
+    def _make(self, before: ViewVersion, plan: Plan) -> StagedVersion[ViewVersion]:
         source = self._source(plan)
         then = placed(source.rows)
         found = placed(before.rows) | {place: then[place] for place in named_by(plan.to_view.back)}
@@ -422,7 +424,7 @@ class MemoryViewReturns(_ViewChanges):
         return self._view(plan.topic).at(plan.to_view.source_id)
 
 
-def _rules(plan: Plan) -> FoldRules:
+def _rules(plan: Plan) -> CompactionRules:
     assert plan.view is not None
     return rules_of(Policy.of_values(plan.policy), as_of=plan.as_of, tombstones_until=plan.view.tombstones_until)
 

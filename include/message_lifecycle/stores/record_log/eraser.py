@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 
-from message_lifecycle.model.erasure import TABLE_KINDS, ErasedTable, KeyInTable, Matches
+from message_lifecycle.model.erasure import TABLE_KINDS, ErasedTable, KeySearchResult, Matches
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.in_values import Needle, ValuePlace, places_of_messages
 from message_lifecycle.model.instants import Instant
@@ -52,7 +52,7 @@ class RecordLogEraser(ChangeStore):
         *,
         as_of: Instant,  # noqa: ARG002  # as above
         undoable: Collection[str] = (),  # noqa: ARG002  # as above
-    ) -> Sequence[KeyInTable]:
+    ) -> Sequence[KeySearchResult]:
         log = self._logs.open(name)
         if isinstance(log, DamagedRecords):
             # No search of the log sees leftovers. A removal that died may have left removed messages there.
@@ -61,7 +61,7 @@ class RecordLogEraser(ChangeStore):
         messages = version_of(log.scan()[1], head.end_offsets, head.segments).messages
         found = of_key(messages, matches)
         tables = [
-            KeyInTable(
+            KeySearchResult(
                 table="log",
                 table_uuid=head.uuid,
                 snapshot_id=head.generation,
@@ -79,7 +79,7 @@ class RecordLogEraser(ChangeStore):
             rows = log.telling(partial(tells_key, matches=matches))
             files = (beside("quarantine", rows),) if rows else ()
             tables.append(
-                KeyInTable(
+                KeySearchResult(
                     table="quarantine", table_uuid=head.uuid, snapshot_id=None, files=files, refs=(), undo=(), snapshots=(),
                     rows=head.quarantined, size_bytes=0, searched=1, clean=not rows,
                 )

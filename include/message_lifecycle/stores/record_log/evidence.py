@@ -15,7 +15,7 @@ import pyarrow as pa
 from message_lifecycle.model.instants import INT64_MAX, INT64_MIN
 from message_lifecycle.model.message import Message, ranges_of
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.reasons import requested
+from message_lifecycle.model.reasons import request_reasons
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.stores.record_log import Removal
 
@@ -89,7 +89,7 @@ def evidence_of(log: pa.Table, removal: Removal, plan: Plan, policy: Policy) -> 
         return {
             **{name: list(rows) for name, rows in _NOTHING.items()},
             "going": [{"partition": run.partition, "segment": run.first_base} for run in plan.on_log.drop],
-            "rows": _rows(sql, _ROWS, {"by_request": [reason for reason in requested() if reason in plan.reasons]}),
+            "rows": _rows(sql, _ROWS, {"by_request": [reason for reason in request_reasons() if reason in plan.reasons]}),
             "purged": _rows(sql, _PURGED),
             "left": _rows(sql, _LEFT, {"acts": acts}),
             "limits": []

@@ -68,8 +68,8 @@ def message_of(line: bytes) -> Message:
         partition=_whole("partition", get("partition")),
         offset=_whole("offset", get("offset")),
         append_time=None if time is None else known_time(_time("append_time", time)),
-        key=bytes_of("key", get("key")),
-        value=bytes_of("value", get("value")),
+        key=decode_bytes("key", get("key")),
+        value=decode_bytes("value", get("value")),
         segment=_whole("segment", get("segment", 0)),
         headers=() if headers is None else _headers(headers),
         event_time=None if event_time is None else _time("event_time", event_time),
@@ -125,7 +125,7 @@ def _time(name: str, value: object) -> Instant:
     return Instant(value)
 
 
-def bytes_of(name: str, value: object) -> bytes | None:
+def decode_bytes(name: str, value: object) -> bytes | None:
     if type(value) is str:
         return value.encode()
     if value is None:
@@ -145,7 +145,7 @@ def _headers(value: object) -> tuple[Header, ...]:
     for pair in value:
         if type(pair) is not list or len(pair) != 2 or type(pair[0]) is not str:
             raise ValueError("a header is no pair of name and value")
-        found.append((pair[0], bytes_of("a header's value", pair[1]) or b""))
+        found.append((pair[0], decode_bytes("a header's value", pair[1]) or b""))
     return tuple(found)
 
 
@@ -433,6 +433,6 @@ def _place_of(line: bytes) -> LinePlace | None:
     """Return the place of the line. None for a torn line of an earlier crash, which a complete line follows."""
     try:
         record = orjson.loads(line)
-        return record["file"], record["position"], bytes_of("line", record["line"]) or b""
+        return record["file"], record["position"], decode_bytes("line", record["line"]) or b""
     except (ValueError, KeyError, TypeError):
         return None

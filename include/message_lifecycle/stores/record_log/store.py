@@ -161,7 +161,7 @@ class RecordLogStore(ChangeStore):
     def look(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def live_view(self, name: TopicName, policy: Policy) -> str | None:  # noqa: ARG002  # nobody reads it but through us
+    def update_live_view(self, name: TopicName, policy: Policy) -> str | None:  # noqa: ARG002  # nobody reads it but through us
         return None
 
     def _check(self, name: TopicName, settings: Mapping[str, Value]) -> None:
@@ -176,17 +176,17 @@ class RecordLogStore(ChangeStore):
             table_uuid=head.uuid,
             snapshot_id=head.generation,
             end_offsets=dict(head.end_offsets),
-            segments=tuple(segments(self._read(name, head.generation, head.end_offsets), late_after)),
+            segments=tuple(segments(self._read_and_cache(name, head.generation, head.end_offsets), late_after)),
         )
 
     def end_offsets(self, name: TopicName) -> Mapping[int, int]:
         return dict(self._logs.open(name).head().end_offsets)
 
     def rows(self, log: LogState, question: RowQuestion) -> RowAnswer:
-        return due_rows(self._same(log), question)
+        return due_rows(self._version_at(log), question)
 
-    def requested(self, log: LogState, request: Request, *, as_of: Instant) -> RowAnswer:
-        return requested_rows(self._same(log), request, as_of)
+    def find_requested_rows(self, log: LogState, request: Request, *, as_of: Instant) -> RowAnswer:
+        return requested_rows(self._version_at(log), request, as_of)
 
     def removed_by_others(self, log: LogState, since: int) -> tuple[int, ...] | None:
         assert log.snapshot_id is not None
@@ -247,19 +247,19 @@ class RecordLogStore(ChangeStore):
         """Return the number of damaged records that are no longer messages (RET-6)."""
         return self._logs.open(name).head().quarantined
 
-    def _read(self, name: TopicName, generation: int, ends: Mapping[int, int]) -> Version:
+    def _read_and_cache(self, name: TopicName, generation: int, ends: Mapping[int, int]) -> Version:
         """Read the log and cache it for the next question, because planning asks for the log and then for its rows."""
-        version = self._version(name, generation, ends)
+        version = self._read_version(name, generation, ends)
         self._kept = (name, generation, dict(ends)), version
         return version
 
-    def _same(self, log: LogState) -> Version:
+    def _version_at(self, log: LogState) -> Version:
         """Return the version of the state `log`. Raises LogReplaced if that state is gone."""
         assert log.snapshot_id is not None
         (kept, self._kept), state = (self._kept, None), (log.topic, log.snapshot_id, dict(log.end_offsets))
-        return kept[1] if kept is not None and kept[0] == state else self._version(*state)
+        return kept[1] if kept is not None and kept[0] == state else self._read_version(*state)
 
-    def _version(self, name: TopicName, generation: int, ends: Mapping[int, int]) -> Version:
+    def _read_version(self, name: TopicName, generation: int, ends: Mapping[int, int]) -> Version:
         """Read the version of a state. Raises LogReplaced if that state is gone."""
         log = self._logs.open(name)
         head = log.head()

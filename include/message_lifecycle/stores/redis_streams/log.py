@@ -453,7 +453,10 @@ class RedisLogs:
                 needs[group, partition] = min(needed, offset_of(pending)) if pending else needed
         return [
             Progress(
-                consumer=_reader(group), partition=partition, at=None, offset=needs.get((group, partition), head.end_offsets[partition]) - 1
+                consumer=_consumer_name(group),
+                partition=partition,
+                at=None,
+                offset=needs.get((group, partition), head.end_offsets[partition]) - 1,
             )
             for group in sorted({group for group, _ in needs})
             for partition in range(head.partitions)
@@ -473,6 +476,6 @@ class RedisLogs:
         return TopicKeys(prefix=self._prefix, name=name)
 
 
-def _reader(group: bytes) -> str:
+def _consumer_name(group: bytes) -> str:
     """Return the group's name in plans, which differs from consumers that the ledger knows."""
     return f"group {group.decode(errors='replace')}"

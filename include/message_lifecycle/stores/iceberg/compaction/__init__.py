@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from message_lifecycle.model.reasons import ViewReason
-from message_lifecycle.operations.compaction import FoldRules
-from message_lifecycle.stores.iceberg.shares import NO_LIMITS, Rates
+from message_lifecycle.operations.compaction import CompactionRules
+from message_lifecycle.stores.iceberg.shares import NO_LIMITS, ResourceLimits
 from message_lifecycle.stores.iceberg.tasks import HERE, InputFile, Store, Written
 
 
@@ -47,9 +47,9 @@ class CompactionJob:
 
     run: str
     data_folder: str
-    rules: FoldRules
+    rules: CompactionRules
     partitions: tuple[PartitionJob, ...]
-    rates: Rates = NO_LIMITS
+    rates: ResourceLimits = NO_LIMITS
     store: Store = HERE
     description: str = "compaction"
 

@@ -26,7 +26,7 @@ from message_lifecycle.model.message import REASON_HEADER
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.operations.compaction import FoldRules, rules_of
+from message_lifecycle.operations.compaction import CompactionRules, rules_of
 from message_lifecycle.stores.iceberg import relations
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.change import snapshot_at
@@ -87,7 +87,7 @@ class Question:
     log: tuple[InputFile, ...]
     before: tuple[InputFile, ...]
     after: tuple[InputFile, ...]
-    rules: FoldRules
+    rules: CompactionRules
     rewrite: bool
 
 

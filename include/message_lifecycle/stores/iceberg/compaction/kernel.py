@@ -27,7 +27,7 @@ from message_lifecycle.model.errors import Unavailable
 from message_lifecycle.model.instants import INT64_MIN
 from message_lifecycle.model.message import REASON_HEADER
 from message_lifecycle.model.reasons import ViewReason
-from message_lifecycle.operations.compaction import FoldRules
+from message_lifecycle.operations.compaction import CompactionRules
 from message_lifecycle.stores.iceberg import relations
 from message_lifecycle.stores.iceberg.compaction import CompactionJob, PartitionJob, PartitionResult
 from message_lifecycle.stores.iceberg.engine import Engine
@@ -98,7 +98,7 @@ def totals(results: Sequence[PartitionResult]) -> dict[ViewReason, int]:
 
 
 def compact(
-    job: PartitionJob, rules: FoldRules, resources: Resources, *, data_folder: str, run: str, store: Store = HERE
+    job: PartitionJob, rules: CompactionRules, resources: Resources, *, data_folder: str, run: str, store: Store = HERE
 ) -> PartitionResult:
     """Write the partition's new files to `store`. Existing files stay untouched.
 
@@ -148,7 +148,7 @@ class _Kernel:
     connection: duckdb.DuckDBPyConnection
     names: Names
     job: PartitionJob
-    rules: FoldRules
+    rules: CompactionRules
     resources: Resources
     folder: str
     run: str
@@ -170,14 +170,16 @@ class _Kernel:
             self._register("view_gone", {file: marks.all(file) for file in range(len(job.view))})
             alive = live_rows(job.view, "view_gone", self.names)
             if staying := sum(rows) - sum(len(marks.all(file)) for file in range(len(job.view))):
-                files += self._copy(f"SELECT {TOPIC_COLUMNS}, delete_horizon, remembered FROM {alive}", alive, job.view, staying, "view")
+                files += self._write_files(
+                    f"SELECT {TOPIC_COLUMNS}, delete_horizon, remembered FROM {alive}", alive, job.view, staying, "view"
+                )
             dropped += [file.path for file in job.view]
         else:
             left = [file for file in marks.now if len(marks.all(file)) < rows[file]]
             dropped += [job.view[file].path for file in marks.now if file not in left]
             path = f"{self.folder}/{self.run}-deletes.puffin"
             vectors += write_vectors(path, ((job.view[file].path, marks.all(file)) for file in left), self.store.write)
-        written = self._copy(self._winning_rows(), "winners", job.tail, winners, "tail") if winners else []
+        written = self._write_files(self._winning_rows(), "winners", job.tail, winners, "tail") if winners else []
         written_rows = sum(file.rows for file in written)
         removed["tombstoned"] = winners - written_rows
         for reason, count in marks.counts.items():
@@ -236,7 +238,7 @@ class _Kernel:
         for part, condition, read in (("view", "of_view", job.view), ("tail", "NOT of_view", job.tail)):
             (kept,) = self._one(f"SELECT count(*) FROM kept WHERE {condition}")
             if kept:
-                files += self._copy(self._kept_rows(condition), f"(FROM kept WHERE {condition})", read, kept, part)
+                files += self._write_files(self._kept_rows(condition), f"(FROM kept WHERE {condition})", read, kept, part)
         return PartitionResult(
             partition=job.partition,
             through=job.through,
@@ -367,7 +369,7 @@ class _Kernel:
             return "(value IS NULL)"
         return f"(value IS NULL OR octet_length(value) = 0 OR coalesce(len(headers) > 0 AND list_contains(list_transform(headers, lambda h: h.name), '{REASON_HEADER}'), false))"
 
-    def _copy(self, select: str, offsets: str, files: Sequence[InputFile], rows: int, part: str) -> list[NewFile]:
+    def _write_files(self, select: str, offsets: str, files: Sequence[InputFile], rows: int, part: str) -> list[NewFile]:
         """Write the rows in ascending order of their offsets, in as many files as their size requires.
 
         Every COPY sorts for itself, because DuckDB promises no order for the result of a join.

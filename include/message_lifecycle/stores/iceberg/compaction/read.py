@@ -12,7 +12,7 @@ from message_lifecycle.model.change import ReturningView
 from message_lifecycle.model.errors import CompactedTableMissing, undo_source_gone
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.message import Outlived, Tail, ViewRow, ViewState
+from message_lifecycle.model.message import OlderRows, Tail, ViewRow, ViewState
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.stores.iceberg.catalog import Tables
@@ -43,10 +43,10 @@ class IcebergViewReader(NamesFailures):
 
         return oldest_past(self._tables.load(log.topic), log, view.horizons)
 
-    def outlived(self, view: ViewState, plan: Plan) -> Outlived:
-        from message_lifecycle.stores.iceberg.compaction.tails import outlived
+    def find_older_rows(self, view: ViewState, plan: Plan) -> OlderRows:
+        from message_lifecycle.stores.iceberg.compaction.tails import find_older_rows
 
-        return outlived(self._tables, plan, view.horizons, view_id=view.snapshot_id)
+        return find_older_rows(self._tables, plan, view.horizons, view_id=view.snapshot_id)
 
     def returning(self, view: ViewState, plan: Plan) -> ReturningView:
         from message_lifecycle.stores.iceberg.compaction.removals import returning

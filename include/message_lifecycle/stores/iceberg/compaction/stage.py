@@ -27,7 +27,7 @@ from message_lifecycle.stores.iceberg.engine import Engine, job_text
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import COMPACTED, STAGED_PLAN_ID
 from message_lifecycle.stores.iceberg.pointers import look
-from message_lifecycle.stores.iceberg.shares import Rates
+from message_lifecycle.stores.iceberg.shares import ResourceLimits
 from message_lifecycle.stores.iceberg.tasks import Store
 
 STAGED_VIEW = "lifecycle.staged-view"
@@ -99,7 +99,7 @@ def _compact(engine: Engine, tables: Tables, plan: Plan, base_id: int, branch: s
         rules=rules,
         partitions=parts,
         store=Store.of(view),
-        rates=Rates(**_rates(policy)),
+        rates=ResourceLimits(**_rates(policy)),
         description=job_text(plan, f"{len(parts)} partitions"),
     )
     results = engine_run(engine, job)

@@ -146,21 +146,21 @@ class IcebergViews(_OfViews, IcebergViewReader):
 
         return evidence(self._engine(), self._tables, plan, staged, policy)
 
-    def outlived_frame(self, plan: Plan, staged: Staged) -> object:
-        from message_lifecycle.stores.iceberg.compaction.tails import outlived_evidence
+    def older_rows_frame(self, plan: Plan, staged: Staged) -> object:
+        from message_lifecycle.stores.iceberg.compaction.tails import older_rows_evidence
 
         view_id = self._base_id(plan) if staged.view is None else staged.view.snapshot_id
         assert view_id is not None
-        return outlived_evidence(self._tables, plan, view_id)
+        return older_rows_evidence(self._tables, plan, view_id)
 
     def _judged_at(self, _plan: Plan) -> Sequence[int | None]:
         return ()  # a compaction judges every message itself
 
-    def keep_sql_view(self, name: TopicName, policy: Policy) -> str | None:
+    def update_sql_view(self, name: TopicName, policy: Policy) -> str | None:
         """Update the SQL view of a topic, without a JVM. The topic of a scenario has no SQL view."""
         if SCRATCH_PROPERTY in self._tables.document(name).properties:
             return None
-        return keep_sql_view(self._tables, name, policy)
+        return update_sql_view(self._tables, name, policy)
 
 
 class IcebergViewRemovals(_OfViews):
@@ -264,7 +264,7 @@ def due_at(table: Table, snapshot: Snapshot, policy: Policy, *, as_of: Instant) 
 # view.
 
 
-def keep_sql_view(tables: Tables, name: TopicName, policy: Policy) -> str | None:
+def update_sql_view(tables: Tables, name: TopicName, policy: Policy) -> str | None:
     """Update the SQL view to the topic's newest compaction and settings, and return its name. None: no compaction so far.
 
     Raises:

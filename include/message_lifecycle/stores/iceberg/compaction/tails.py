@@ -17,7 +17,7 @@ from message_lifecycle.model.change import RemoveRows
 from message_lifecycle.model.errors import CompactedTableMissing, PlanConflict
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.message import NOTHING, Outlived, Tail
+from message_lifecycle.model.message import NOTHING, OlderRows, Tail
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.compaction.view_table import (
@@ -89,8 +89,8 @@ def oldest_past(table: Table, log: LogState, horizons: Mapping[int, int]) -> Map
     return {partition: Instant(time) for partition, time in oldest.items()}
 
 
-def outlived(tables: Tables, plan: Plan, horizons: Mapping[int, int], *, view_id: int) -> Outlived:
-    """See `ports.ViewReader.outlived`.
+def find_older_rows(tables: Tables, plan: Plan, horizons: Mapping[int, int], *, view_id: int) -> OlderRows:
+    """See `ports.ViewReader.find_older_rows`.
 
     Args:
         tables: The tables of the catalog.
@@ -119,16 +119,16 @@ def outlived(tables: Tables, plan: Plan, horizons: Mapping[int, int], *, view_id
                 of_view[partition] = _older_in_view(connection, view, view_files.get(partition, ()))
             except (OSError, ValueError) as error:  # a file that is gone, or damaged; PyArrow's errors are ValueErrors
                 raise CompactedTableMissing(str(plan.topic), f"{type(error).__name__}: {str(error).splitlines()[0]}") from error
-    return Outlived(of_view=of_view, in_log=in_log)
+    return OlderRows(of_view=of_view, in_log=in_log)
 
 
-def outlived_evidence(tables: Tables, plan: Plan, view_id: int) -> pa.Table:
+def older_rows_evidence(tables: Tables, plan: Plan, view_id: int) -> pa.Table:
     """Return the frame `outlived` with one row: older messages with the keys of removed messages that would stay.
 
     The frame counts them in the staged view `view_id`, and in the log past the horizons.
     """
     view = state_of(tables, plan.topic)
-    found = outlived(tables, plan, {} if view is None else view.horizons, view_id=view_id)
+    found = find_older_rows(tables, plan, {} if view is None else view.horizons, view_id=view_id)
     row = {name: sum(map(len, offsets.values())) for name, offsets in (("in_view", found.of_view), ("in_log", found.in_log))}
     return longs([row])
 

@@ -14,7 +14,7 @@ from pyiceberg.types import BooleanType, NestedField, TimestamptzType
 from message_lifecycle.model.errors import CompactedTableMissing, PartlyUnavailable, Refused, UnknownTopic
 from message_lifecycle.model.message import ViewState
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.operations.compaction import FoldRules
+from message_lifecycle.operations.compaction import CompactionRules
 from message_lifecycle.stores.iceberg import parsed, segments
 from message_lifecycle.stores.iceberg.catalog import Tables, beside
 from message_lifecycle.stores.iceberg.columns import PARTITION, SORT_ORDER
@@ -170,7 +170,7 @@ class Source:
     last_offset: int | None
 
 
-def sources(table: Table, snapshot: Snapshot | None, rules: FoldRules) -> dict[int, list[Source]]:
+def sources(table: Table, snapshot: Snapshot | None, rules: CompactionRules) -> dict[int, list[Source]]:
     """Return the data files of a snapshot by partition, in the order of their offsets. Raises UnreadableDeletes."""
     from message_lifecycle.stores.iceberg.manifests import files_of
 
@@ -268,7 +268,7 @@ def _each_vector(table: Table, snapshot: Snapshot) -> Iterator[tuple[str, Vector
         yield referenced, Vector(path=path, offset=offset, length=length, store=store)
 
 
-def _past_horizon(table: Table, snapshot: Snapshot, rules: FoldRules) -> dict[str, bool]:
+def _past_horizon(table: Table, snapshot: Snapshot, rules: CompactionRules) -> dict[str, bool]:
     """Return by path whether a file of a view may hold a tombstone that is due (CMP-7)."""
     return {path: horizon is None or horizon <= rules.as_of for path, horizon in delete_horizons(table, snapshot)}
 

@@ -182,7 +182,7 @@ def committed(
     engine: Engine, plan: Plan, table: Java, results: Sequence[Written], base_id: int | None, words: dict[str, str]
 ) -> int | None:
     """Commit to the plan's branch and return its new snapshot; None: the table does not change."""
-    results = [one for one in results if not one.is_nothing]
+    results = [one for one in results if not one.is_empty]
     if not results or base_id is None:
         return None
     branch = make_branch(table, plan, base_id)

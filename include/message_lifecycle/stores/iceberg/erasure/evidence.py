@@ -225,7 +225,9 @@ def _differences(
             if path not in named:
                 marks_differ += int(not np.array_equal(was[path], now[path]))
             elif (moved := written.get(path)) is not None:
-                marks_differ += int(_marked(io, path, was, kind, named[path].offsets) != _marked(io, moved, now, kind, ""))
+                marks_differ += int(
+                    _remaining_marked_rows(io, path, was, kind, named[path].offsets) != _remaining_marked_rows(io, moved, now, kind, "")
+                )
         new_files = {path: rows for path, rows in has.items() if path not in searched}
         looks.ahead(new_files)
         searched |= {path: bool(len(looks.rows(path))) for path in new_files}
@@ -248,7 +250,7 @@ def history_left(table: Table) -> int:
     return sum(snapshot.snapshot_id not in heads and bool(snapshot.manifests(table.io)) for snapshot in table.snapshots())
 
 
-def _marked(io: FileIO, path: str, vectors: Vectors, kind: TableKind, without: str) -> list[int]:
+def _remaining_marked_rows(io: FileIO, path: str, vectors: Vectors, kind: TableKind, without: str) -> list[int]:
     """Return the names of the marked rows that stay. Rows named by position get their new positions."""
     marked = vectors[path]
     if not len(marked):

@@ -31,7 +31,7 @@ _ROWS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class RowsInValues:
+class ValueRowFinder:
     """Find the rows of one file that hold a key in their contents.
 
     Tasks receive this object, like the search of an erasure. Its text never shows a key.

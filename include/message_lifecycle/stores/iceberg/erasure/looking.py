@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _NONE = np.empty(0, np.int64)
 
 
-class RowsOf(Protocol):
+class RowFinder(Protocol):
     """Searches files for a key. Tasks receive it."""
 
     def __call__(self, io: FileIO, path: str, kind: TableKind, /) -> Positions:
@@ -62,7 +62,7 @@ class Looks:
     io: FileIO
     store: Store
     kind: TableKind
-    rows_of: RowsOf = field(repr=False)
+    rows_of: RowFinder = field(repr=False)
     engine: Callable[[], Engine] | None = None
     description: str = "erasure"
     _found: dict[str, Positions | FileUnreadable] = field(default_factory=dict)
@@ -104,7 +104,7 @@ class _Files:
     paths: Sequence[str]
     store: Store
     kind: TableKind
-    rows_of: RowsOf = field(repr=False)
+    rows_of: RowFinder = field(repr=False)
 
 
 def _looked(files: _Files, _share: Resources) -> list[Positions | FileUnreadable]:

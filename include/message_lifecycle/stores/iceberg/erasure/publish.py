@@ -15,14 +15,14 @@ from message_lifecycle.model.errors import PlanConflict, TableUnreadable
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.stores.iceberg.erasure.looking import Looks
 from message_lifecycle.stores.iceberg.erasure.metadata import Rewriting, read_going
-from message_lifecycle.stores.iceberg.erasure.rewrite import Manifests, NewFile, RowsWithKey, from_json, opened, rewrite, to_json
+from message_lifecycle.stores.iceberg.erasure.rewrite import KeyRowFinder, Manifests, NewFile, from_json, opened, rewrite, to_json
 from message_lifecycle.stores.iceberg.erasure.search import MAIN, Heads, UndoWindow, ancestors, search
 from message_lifecycle.stores.iceberg.fence import witness_of
 from message_lifecycle.stores.iceberg.history import reachable, snapshot_ids
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import ERASING, PLAN_ID
 from message_lifecycle.stores.iceberg.pointers import Place
-from message_lifecycle.stores.iceberg.table_files import Deleted, delete_files, listed, owner_of, with_checksums
+from message_lifecycle.stores.iceberg.table_files import Deleted, delete_files, list_files, owner_of, with_checksums
 from message_lifecycle.stores.iceberg.table_folder import ID_IN_NAMES, Within, absolute, erased_copy, is_absolute, location_prefix, reading
 from message_lifecycle.stores.iceberg.table_metadata import (
     Document,
@@ -163,7 +163,7 @@ class TableErasure:
 
     def _search_new(self, document: Document, matches: KeyMatch) -> None:
         """Search all new data files, including files on branches of batches that died."""
-        manifests, known, rows_of = Manifests(self.io), set[str](), RowsWithKey(matches)
+        manifests, known, rows_of = Manifests(self.io), set[str](), KeyRowFinder(matches)
         planned = set(self.action.snapshots)
         for old in (True, False):
             for snapshot in document["snapshots"]:
@@ -317,7 +317,7 @@ def stage_table(catalog: Catalog, place: Place, io: FileIO, plan: Plan, action: 
     )
     # Files never change. The plan knows which of its files hold the key, this check searches newer files, and the gate searches all files.
     erasure.check(dict(document), matches)
-    looks = Looks(io=io, store=Store.of_io(io, str(document["location"])), kind=action.table, rows_of=RowsWithKey(matches))
+    looks = Looks(io=io, store=Store.of_io(io, str(document["location"])), kind=action.table, rows_of=KeyRowFinder(matches))
     found = search(looks, document, window, among=named)
     planned = {row.file: (row.offsets, row.rows, row.live) for row in action.rows}
     if {file.name: (file.offsets, file.rows, file.live) for file in found.summary.files if file.needed} != planned:
@@ -357,7 +357,7 @@ def drop_stage(io: FileIO, document: Document, plan_id: str) -> None:
         StorageRefused: The storage refused to list, read or delete a file.
     """
     location = str(document["location"])
-    own = [file.name for file in listed(io, location) if plan_id[:ID_IN_NAMES] in file.name.rpartition("/")[2]]
+    own = [file.name for file in list_files(io, location) if plan_id[:ID_IN_NAMES] in file.name.rpartition("/")[2]]
     if own:
         read = {file.name for file in reachable(io, document, snapshot_ids(document))} | {str(document["properties"].get(ERASING))}
         delete_files(io, location, (name for name in own if owner_of(name) not in read))

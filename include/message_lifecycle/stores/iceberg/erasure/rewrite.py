@@ -232,7 +232,7 @@ KEYS_AT_ONCE = 32 * MEBIBYTE
 
 
 @dataclass(frozen=True, slots=True)
-class RowsWithKey:
+class KeyRowFinder:
     """Find the rows of one file that hold the key. Tasks receive this object; its text never shows the key."""
 
     matches: KeyMatch = field(repr=False)
@@ -341,10 +341,10 @@ def tells_of_gone(manifest: Manifest) -> bool:
         for bounds in ("lower_bounds", "upper_bounds")
         for field in entry.file[bounds] or ()
     }
-    return bool(told) and not told.isdisjoint(_ids_of(manifest, (*_KEYS, *_TEXTS)))
+    return bool(told) and not told.isdisjoint(_field_ids(manifest, (*_KEYS, *_TEXTS)))
 
 
-def _ids_of(manifest: Manifest, names: tuple[str, ...]) -> set[int]:
+def _field_ids(manifest: Manifest, names: tuple[str, ...]) -> set[int]:
     """Return the field ids of columns, from the manifest's own schema."""
     from pyiceberg.schema import Schema
 
@@ -418,7 +418,7 @@ def rewrite(
         kept[gone] = False
         rows, size = int(kept.sum()), 0
         if rows:
-            _copy(io, file, kept, new, old, within)
+            _write_remaining_rows(io, file, kept, new, old, within)
             size = len(io.new_input(new))
     places = np.cumsum(kept, dtype=np.int64) - 1
     return NewFile(
@@ -430,7 +430,7 @@ def rewrite(
     )
 
 
-def _copy(io: FileIO, file: pq.ParquetFile, kept: Truths, new: str, old: str, within: str) -> None:
+def _write_remaining_rows(io: FileIO, file: pq.ParquetFile, kept: Truths, new: str, old: str, within: str) -> None:
     before = 0
     compression = file.metadata.row_group(0).column(0).compression.lower()
     with ExitStack() as stack:

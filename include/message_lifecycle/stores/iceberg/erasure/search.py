@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from message_lifecycle.model.change import Rewrite
-from message_lifecycle.model.erasure import HeldFile, KeyInTable, TableKind
+from message_lifecycle.model.erasure import HeldFile, KeySearchResult, TableKind
 from message_lifecycle.model.errors import unsupported_erasure
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import ranges_text
@@ -21,7 +21,7 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.stores.iceberg.branches import undo_ref
 from message_lifecycle.stores.iceberg.data_rows import Positions, vectors_in
-from message_lifecycle.stores.iceberg.erasure.looking import Looks, RowsOf
+from message_lifecycle.stores.iceberg.erasure.looking import Looks, RowFinder
 from message_lifecycle.stores.iceberg.erasure.rewrite import (
     POSITION_DELETES,
     Entry,
@@ -32,7 +32,7 @@ from message_lifecycle.stores.iceberg.erasure.rewrite import (
     tells_of_gone,
 )
 from message_lifecycle.stores.iceberg.layout import OPERATION, PLAN_ID, STAGED_PLAN_ID, of_plan
-from message_lifecycle.stores.iceberg.table_files import listed
+from message_lifecycle.stores.iceberg.table_files import list_files
 from message_lifecycle.stores.iceberg.table_folder import Metadata, Within, is_absolute, location_prefix
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ class Found:
         loose: Data files with the key that no snapshot names.
     """
 
-    summary: KeyInTable
+    summary: KeySearchResult
     positions: Mapping[str, Positions]
     vectors: Mapping[str, frozenset[tuple[str, int]]]
     on_main: frozenset[str]
@@ -229,7 +229,7 @@ def search(
         held.append(_held(io, entry, kind, rows, prefix, path in needed, _live_count(io, path, rows, on_main, marked)))
     main_rows = [files[path].file for path in on_main]
     return Found(
-        summary=KeyInTable(
+        summary=KeySearchResult(
             table=kind,
             table_uuid=str(document["table-uuid"]),
             snapshot_id=heads.main,
@@ -321,7 +321,7 @@ class LooseFile:
 
 
 def loose_with(
-    io: FileIO, document: Metadata, named: Collection[str], rows_of: RowsOf, kind: TableKind, *, going: Collection[str] = ()
+    io: FileIO, document: Metadata, named: Collection[str], rows_of: RowFinder, kind: TableKind, *, going: Collection[str] = ()
 ) -> tuple[LooseFile, ...]:
     """Return the files in the table's folder that hold the key and that no snapshot names.
 
@@ -336,7 +336,7 @@ def loose_with(
     location = str(document["location"])
     within, found = Within(location), []
     known = {*(within.name(path) for path in named), *going}
-    for file in listed(io, location):
+    for file in list_files(io, location):
         if not file.name.endswith(".parquet") or file.name in known:
             continue
         path = f"{location_prefix(location)}{file.name}"
@@ -353,7 +353,7 @@ def loose_with(
     return tuple(found)
 
 
-def _holding(io: FileIO, path: str, rows_of: RowsOf, kind: TableKind) -> tuple[int | None, str]:
+def _holding(io: FileIO, path: str, rows_of: RowFinder, kind: TableKind) -> tuple[int | None, str]:
     """Return how many rows of the file hold the key, and their names. None: the file is torn and may hold the key.
 
     A writer that died, or is still writing, leaves a torn file. A torn file cannot be searched, so it counts as a file with the key.
@@ -375,7 +375,7 @@ def _holding(io: FileIO, path: str, rows_of: RowsOf, kind: TableKind) -> tuple[i
         return None, ""
 
 
-def with_loose(table: KeyInTable, loose: Iterable[LooseFile], *, now_ms: int) -> KeyInTable:
+def with_loose(table: KeySearchResult, loose: Iterable[LooseFile], *, now_ms: int) -> KeySearchResult:
     """Return the table's findings together with its loose files.
 
     Raises:

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from message_lifecycle.model.change import Rewrite
-from message_lifecycle.model.erasure import TABLE_KINDS, ErasedTable, KeyInTable, KeyMatch, TableKind
+from message_lifecycle.model.erasure import TABLE_KINDS, ErasedTable, KeyMatch, KeySearchResult, TableKind
 from message_lifecycle.model.errors import PlanConflict, UnknownTopic
 from message_lifecycle.model.in_values import Needle, ValuePlace
 from message_lifecycle.model.instants import Instant
@@ -26,8 +26,8 @@ from message_lifecycle.stores.iceberg import catalog
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.engine import Engine, engine_of_process
 from message_lifecycle.stores.iceberg.erasure.evidence import joined, of_table
-from message_lifecycle.stores.iceberg.erasure.in_values import RowsInValues, places_of
-from message_lifecycle.stores.iceberg.erasure.looking import Looks, RowsOf
+from message_lifecycle.stores.iceberg.erasure.in_values import ValueRowFinder, places_of
+from message_lifecycle.stores.iceberg.erasure.looking import Looks, RowFinder
 from message_lifecycle.stores.iceberg.erasure.metadata import snapshot_id_of
 from message_lifecycle.stores.iceberg.erasure.publish import (
     TableErasure,
@@ -39,7 +39,7 @@ from message_lifecycle.stores.iceberg.erasure.publish import (
     read_stage,
     stage_table,
 )
-from message_lifecycle.stores.iceberg.erasure.rewrite import RowsWithKey
+from message_lifecycle.stores.iceberg.erasure.rewrite import KeyRowFinder
 from message_lifecycle.stores.iceberg.erasure.search import MAIN, UndoWindow, ancestors, search, with_loose
 from message_lifecycle.stores.iceberg.fence import properties
 from message_lifecycle.stores.iceberg.layout import PLAN_ID
@@ -80,14 +80,14 @@ class IcebergEraser(NamesFailures, ChangeStore):
 
     def find_key(
         self, name: TopicName, matches: KeyMatch, policy: Policy, *, as_of: Instant, undoable: Collection[str] = ()
-    ) -> Sequence[KeyInTable]:
+    ) -> Sequence[KeySearchResult]:
         window = UndoWindow.of(policy, as_of, undoable, self._undoable())
         # Files of another table in the same folder would look like leftovers of dead writers.
         catalog.check_alone(self._tables, name, by_names=True)
         found = [
             with_loose(searched.summary, searched.loose, now_ms=time.time_ns() // 1_000_000)
             for kind, io, document, going in self._documents(name)
-            for searched in (search(self._looks(name, io, document, kind, RowsWithKey(matches)), document, window, going=going),)
+            for searched in (search(self._looks(name, io, document, kind, KeyRowFinder(matches)), document, window, going=going),)
         ]
         return tuple(reversed(found))
 
@@ -97,7 +97,7 @@ class IcebergEraser(NamesFailures, ChangeStore):
         window = UndoWindow.of(policy, as_of, undoable, self._undoable())
         places: list[ValuePlace] = []
         for kind, io, document, going in self._documents(name):
-            looks = self._looks(name, io, document, kind, RowsInValues(needle))
+            looks = self._looks(name, io, document, kind, ValueRowFinder(needle))
             found = search(looks, document, window, going=going, with_left=False)
             places = [*places_of(io, document, kind, found), *places]
         return places
@@ -116,7 +116,7 @@ class IcebergEraser(NamesFailures, ChangeStore):
             part.finish()
             document, going = load_with_going(part.catalog, part.place, part.io)
             after = search(
-                self._looks(plan.topic, part.io, document, action.table, RowsWithKey(matches)), document, part.window, going=going
+                self._looks(plan.topic, part.io, document, action.table, KeyRowFinder(matches)), document, part.window, going=going
             )
             done = next((one for one in document["snapshots"] if one["summary"].get(PLAN_ID) == plan.plan_id), None)
             committed_ms = None if done is None else int(done["timestamp-ms"])
@@ -153,7 +153,7 @@ class IcebergEraser(NamesFailures, ChangeStore):
         return Staged(plan_id=plan.plan_id, branch=None, snapshot_id=made)
 
     def evidence(self, plan: Plan, _staged: Staged, _policy: Policy, given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
-        frames, rows_of = [], RowsWithKey(given.matches())
+        frames, rows_of = [], KeyRowFinder(given.matches())
         for action in plan.rewrites:
             place, io = self._place(plan.topic, action.table)
             document = load(self._tables.catalog, place, io)
@@ -220,7 +220,7 @@ class IcebergEraser(NamesFailures, ChangeStore):
         beside = TABLE_KINDS[kind].beside
         return (name.namespace, name.table(beside)), self._tables.load(name, kind=beside).io
 
-    def _looks(self, name: TopicName, io: FileIO, document: Metadata, kind: TableKind, rows_of: RowsOf) -> Looks:
+    def _looks(self, name: TopicName, io: FileIO, document: Metadata, kind: TableKind, rows_of: RowFinder) -> Looks:
         return Looks(
             io=io,
             store=Store.of_io(io, str(document["location"])),
