@@ -42,7 +42,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import Policy, resolve
 from message_lifecycle.operations.snapshot_with_purge import DocumentFacts, plan
-from message_lifecycle.ports import Given
+from message_lifecycle.ports import CommitContext
 from message_lifecycle.stores.iceberg.columns import BUCKET, CHANGES_SHAPE, bucket_of
 from message_lifecycle.stores.iceberg.data_files import data_file
 from message_lifecycle.stores.iceberg.documents import DocumentFile, FoldBucket, Folder, FoldJob
@@ -204,8 +204,8 @@ def run(lake: Lake, name: TopicName, documents: int) -> tuple[Took, Took]:
 
         proofs.append(timed(prove))
         verdict = let_pass(made, staged)
-        snapshots.publish(verdict, Given(ledger=lambda: ("ledger", 2)))
-        changes.publish(verdict, Given(ledger=lambda: ("ledger", 3), behind=tuple))
+        snapshots.publish(verdict, CommitContext(ledger=lambda: ("ledger", 2)))
+        changes.publish(verdict, CommitContext(ledger=lambda: ("ledger", 3), behind=tuple))
 
     whole = timed(deed)
     return Took(wall=whole.wall - proofs[0].wall, cpu=whole.cpu - proofs[0].cpu), proofs[0]

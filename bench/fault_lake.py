@@ -10,7 +10,7 @@ from typing import Any
 from tests.spark.lake import tables
 
 from message_lifecycle.app.backends import record_log
-from message_lifecycle.app.operations.registry import Work, on_records, undoable
+from message_lifecycle.app.operations.registry import Work, operations_on_records, undoable_operations
 from message_lifecycle.app.services import Services, Stores, policy_of
 from message_lifecycle.gates.plain import PlainGate
 from message_lifecycle.gates.runner import GreatExpectationsGate
@@ -81,7 +81,7 @@ def services(
             snapshots=IcebergSnapshots(engine, tables=of_lake, steps=steps),
             changes=IcebergChanges(engine, tables=of_lake, steps=steps),
             quarantine=IcebergQuarantine(engine, tables=of_lake, steps=steps),
-            rewrite=IcebergEraser(of_lake, undoable=undoable, steps=steps),
+            rewrite=IcebergEraser(of_lake, undoable=undoable_operations, steps=steps),
             forget=IcebergReclaimer(of_lake, steps=steps),
             delete_tables=IcebergDeleter(of_lake, steps=steps),
             restore_tables=IcebergRestorer(of_lake, steps=steps),
@@ -99,7 +99,7 @@ def services(
 def record_logs(folder: Path, ledger: Ledger) -> tuple[Services, RecordLogStore]:
     """Services over logs of single records below the folder, and their writer."""
     logs = JsonFiles(folder / "record_logs")
-    store = RecordLogStore(logs, server={}, operations=on_records)
+    store = RecordLogStore(logs, server={}, operations=operations_on_records)
     return record_log(store, logs, {}, ledger=ledger, gate=PlainGate(), eraser=RecordLogEraser(logs, server={})), store
 
 

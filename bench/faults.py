@@ -30,7 +30,7 @@ from bench.fault_watch import GIVES_WAY, Kind, die_with_parent
 from bench.fault_world import World
 from lifecycle_local import embedded, postgres, stack
 from lifecycle_local.layout import Layout, find_layout, project_root
-from lifecycle_local.processes import only_one
+from lifecycle_local.processes import hold_file_lock
 
 _TITLES = "operation\tfault\tboundary\tcommit\tseed\tseconds\tfound\n"
 PAGE, RESULTS = Path("docs/faults.md"), Path("bench/faults.tsv")
@@ -233,7 +233,7 @@ def try_operation(operation: str, given: argparse.Namespace, commit: str, ends: 
 
 def campaign(root: Path, given: argparse.Namespace, layout: Layout) -> int:
     """Run the campaign, and return the number of points with a difference."""
-    address = postgres.running(layout)
+    address = postgres.find_running(layout)
     assert address is not None
     context = get_context("fork")
     again = given.operation if given.again else ()
@@ -270,7 +270,7 @@ def main() -> int:
     ran = stack.status(layout).postgres
     embedded.up(layout, with_airflow=False)
     try:
-        with only_one(layout.state / "faults.lock", wait_seconds=0):
+        with hold_file_lock(layout.state / "faults.lock", wait_seconds=0):
             wrong = campaign(root, given, layout)
             if not given.keep:
                 shutil.rmtree(layout.state / "faults")

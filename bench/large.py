@@ -32,7 +32,7 @@ from pyarrow.fs import FileSelector
 from bench import gateway
 from bench.process_tree import Used, children, watching
 from lifecycle_local import cluster, embedded, postgres, processes, spark_cluster, stack
-from lifecycle_local.environment import applied, environment
+from lifecycle_local.environment import environment, merge_environment
 from lifecycle_local.java import find_java
 from lifecycle_local.layout import CLUSTER, STACK, Layout, find_layout, project_root, venv_bin, venv_python
 from message_lifecycle.app.services import Services
@@ -153,8 +153,8 @@ def start(layout: Layout) -> None:
             processes.choose_port(layout.ports_file, name)
         settings = environment(layout, java=find_java(layout), address=postgres.start(layout), airflow_port=0)
         command: list[str | Path] = [venv_python(), "-m", "bench.large_store", objects(layout)]
-        started = processes.launch(layout, cluster.SERVER, command, applied(settings), identity="")
-        processes.wait_for_word(layout, started, cluster.READY, seconds=_START_SECONDS)
+        started = processes.launch(layout, cluster.SERVER, command, merge_environment(settings), identity="")
+        processes.wait_for_match(layout, started, cluster.READY, seconds=_START_SECONDS)
     embedded.up(layout, with_airflow=False)
 
 

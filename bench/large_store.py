@@ -11,13 +11,13 @@ from bench.gateway import gateway, program
 from lifecycle_local import cluster
 from lifecycle_local.lake_server import serve
 from lifecycle_local.layout import find_layout
-from lifecycle_local.processes import kept_port
+from lifecycle_local.processes import last_port
 
 
 def main(folder: Path) -> int:
     layout, executable = find_layout(), program()
     assert executable is not None, "who starts this has found it"
-    with gateway(executable, folder, cluster.root_key(layout), port=kept_port(layout.ports_file, cluster.STORE) or 0) as store:
+    with gateway(executable, folder, cluster.root_key(layout), port=last_port(layout.ports_file, cluster.STORE) or 0) as store:
         for bucket in (cluster.BUCKET, cluster.LANDING):
             store.files.create_dir(bucket)
         return serve(layout, store)

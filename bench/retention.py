@@ -24,7 +24,7 @@ from bench.process_tree import Cost, cost_of_module, cpu_of_tree
 from bench.ttl_rows import MESSAGES, PARTITIONS, ROWS, SEGMENTS, VALUE_BYTES, end, generated, prepared
 from lifecycle_local.environment import load_environment
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.ports import Given
+from message_lifecycle.ports import CommitContext
 from message_lifecycle.stores.iceberg.session import spark_session
 
 REPEATS = size.repeats(3)
@@ -109,7 +109,7 @@ def remove(name: TopicName) -> dict[str, object]:
     store = lake.store()
     staged = store.stage(plan)
     done("stage")
-    published = store.publish(lake.verdict(plan, staged), Given(ledger=lambda: ("bench", 1)))
+    published = store.publish(lake.verdict(plan, staged), CommitContext(ledger=lambda: ("bench", 1)))
     assert sum(count for _, count in published.removed) == plan.expected.removed_rows
     done("publish")
     end(lake.session)

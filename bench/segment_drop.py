@@ -28,7 +28,7 @@ from tests.spark.synthetic import Shape, append_segments
 from bench import size
 from lifecycle_local.environment import load_environment
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.ports import Given
+from message_lifecycle.ports import CommitContext
 from message_lifecycle.stores.iceberg.layout import CATALOG
 from message_lifecycle.stores.iceberg.session import spark_session, sql_table
 
@@ -91,7 +91,7 @@ def ours(lake: Lake, name: TopicName, shape: Shape, times: Times) -> None:
     with times.step("stage"):
         staged = store.stage(plan)
     with times.step("publish"):
-        published = store.publish(lake.verdict(plan, staged), Given(ledger=lambda: ("bench", 1)))
+        published = store.publish(lake.verdict(plan, staged), CommitContext(ledger=lambda: ("bench", 1)))
     assert published.removed == (("expiry", _going(shape) * ROWS),), published
 
 

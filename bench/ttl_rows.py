@@ -35,7 +35,7 @@ from message_lifecycle.model.facts import ActiveSegment
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.setting_list import Value
-from message_lifecycle.ports import Given
+from message_lifecycle.ports import CommitContext
 from message_lifecycle.stores.iceberg.columns import SCHEMA
 from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.java import Java
@@ -149,7 +149,7 @@ def remove(name: TopicName, *, gate: bool) -> dict[str, float]:
         report = GreatExpectationsGate().judge(plan, staged, suite_of(plan, staged, policy), store.evidence(plan, staged, policy))
         assert report.judgement == "passed", [check for check in report.checks if not check.passed]
         done("gate")
-    published = store.publish(lake.verdict(plan, staged), Given(ledger=lambda: ("bench", 1)))
+    published = store.publish(lake.verdict(plan, staged), CommitContext(ledger=lambda: ("bench", 1)))
     assert sum(count for _, count in published.removed) == plan.expected.removed_rows
     done("publish")
     end(lake.session)

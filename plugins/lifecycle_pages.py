@@ -104,7 +104,7 @@ def application() -> Any:
         run = f"{dag_id}/{run_id}"
         if dag_id == PREVIEW_DAG_ID:
             return answer(pages.preview(base=base(request), **tasks.preview_page(run=run)))
-        questions = tasks.waiting(run=run)
+        questions = tasks.waiting_plans(run=run)
         return answer(pages.run(base=base(request), run_id=run, outcomes=tasks.outcomes_of_run(run=run), questions=questions))
 
     # Without this route, the application would answer a path that does not exist before it asks for a log-in.

@@ -257,7 +257,7 @@ def would_go(**context: Unpack[Context]) -> None:
         window = _window(context)
         log.info("%s", window)
         as_of = format_instant(window.as_of)
-        tasks.keep_preview(run=_run(context), as_of=as_of, topics=params["topics"], work=params["operation"])
+        tasks.store_preview(run=_run(context), as_of=as_of, topics=params["topics"], work=params["operation"])
     log.info("what would go stands under this run's tab Outcomes")
 
 
@@ -290,7 +290,7 @@ def waiting(window: str, **context: Unpack[Context]) -> list[dict[str, Any]]:
     from message_lifecycle.app import tasks
 
     with _named_errors():
-        plans = tasks.waiting(run=_run(context))
+        plans = tasks.waiting_plans(run=_run(context))
     log.info("%d plan(s) wait for a person", len(plans))
     return [
         {

@@ -1,6 +1,6 @@
 """Spark application: plan and stage the compacted views of the topics of one run."""
 
-from message_lifecycle.app.applications import planning, run_application
+from message_lifecycle.app.applications import planning_main, run_application
 
 if __name__ == "__main__":
-    run_application(planning(__doc__, work="compaction"))
+    run_application(planning_main(__doc__, work="compaction"))

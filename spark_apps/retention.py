@@ -3,7 +3,7 @@
 Topics in a backend are no tables, so Airflow runs this application with `--without-spark`.
 """
 
-from message_lifecycle.app.applications import planning, run_application
+from message_lifecycle.app.applications import planning_main, run_application
 
 if __name__ == "__main__":
-    run_application(planning(__doc__, work="retention"))
+    run_application(planning_main(__doc__, work="retention"))

@@ -116,11 +116,11 @@ def embedded() -> Iterator[Path]:
     """Started if it does not run yet, and then stopped after the tests; its environment is this process's. The state folder."""
     from lifecycle_local import embedded as default
     from lifecycle_local import stack
-    from lifecycle_local.guard import stopped_after
+    from lifecycle_local.guard import stop_at_exit
     from lifecycle_local.layout import find_layout
 
     layout = find_layout()
-    with nullcontext() if stack.status(layout).postgres else stopped_after(stack.down, layout):
+    with nullcontext() if stack.status(layout).postgres else stop_at_exit(stack.down, layout):
         default.up(layout, with_airflow=False)
         yield layout.state
 
@@ -138,11 +138,11 @@ def own_catalog(embedded: Path) -> Iterator[None]:
 def embedded_redis() -> Iterator[Address]:
     """The Redis server of the embedded default, started if it does not run yet, and then stopped after the tests."""
     from lifecycle_local import redis
-    from lifecycle_local.guard import stopped_after
+    from lifecycle_local.guard import stop_at_exit
     from lifecycle_local.layout import find_layout
 
     layout = find_layout()
-    with nullcontext() if redis.running(layout) else stopped_after(redis.stop, layout):
+    with nullcontext() if redis.find_running(layout) else stop_at_exit(redis.stop, layout):
         yield redis.start(layout)
 
 
@@ -152,11 +152,11 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Address]:
     from contextlib import closing
 
     from lifecycle_local import redis
-    from lifecycle_local.guard import stopped_after
+    from lifecycle_local.guard import stop_at_exit
     from lifecycle_local.layout import Layout, project_root
 
     layout = Layout(project=project_root(), state=tmp_path_factory.mktemp("redis"))
-    with stopped_after(redis.stop, layout):
+    with stop_at_exit(redis.stop, layout):
         address = redis.start(layout)
         with closing(address.connect()) as client:
             client.config_set("appendfsync", "no")

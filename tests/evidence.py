@@ -12,7 +12,7 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Judgement, Staged, StagedMarkers
 from message_lifecycle.model.plan import Expected, Held, Plan, Requirements, Selection
-from message_lifecycle.model.reasons import of_cleaner
+from message_lifecycle.model.reasons import cleaner_reasons
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import BY_NAME, Policy, resolve
 from tests.changes import named
@@ -86,7 +86,7 @@ def good() -> Case:
         more=False,
         due_since=None,
         next_due_at=None,
-        reasons=of_cleaner(),
+        reasons=cleaner_reasons(),
     )
     going: list[Row] = [
         {"partition": 0, "segment": base, "rows": 10, "first_offset": base, "last_offset": base + 9, "newest_at": DEAD_AT - base}

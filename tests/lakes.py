@@ -28,8 +28,8 @@ from lifecycle_local.java import STORE_JARS, ensure_jars, find_java
 from lifecycle_local.lake_server import GivesKeys
 from lifecycle_local.layout import Layout
 from lifecycle_local.postgres import Address
-from lifecycle_local.processes import only_one
-from lifecycle_local.rest_server import RestCatalog, serving
+from lifecycle_local.processes import hold_file_lock
+from lifecycle_local.rest_server import RestCatalog, serve_catalog
 from lifecycle_local.s3_server import S3Server
 from message_lifecycle.app.private_files import write_private
 from message_lifecycle.stores.iceberg import engine, java, session
@@ -127,7 +127,7 @@ def rest_lake(layout: Layout, folder: Path, s3: S3Server | None = None) -> Itera
             door = RestCatalog if s3 is None else partial(GivesKeys, s3=s3)
             token = token_hex(16)
             catalog = door(jvm, token=token, database=partial(address.connect, database))
-            with serving(catalog) as uri:
+            with serve_catalog(catalog) as uri:
                 told = {"type": "rest", "uri": uri, "token": token}
                 others = {name: value for name, value in found.items() if not name.startswith(f"{PROPERTIES}.")}
                 named = _named_by(folder, {**others, **_of_catalog({**told, **of_files})}, told, last=jars)
@@ -156,7 +156,7 @@ def postgres_lake(layout: Layout, folder: Path, s3: S3Server) -> Iterator[Lake]:
 @contextmanager
 def _database(layout: Layout) -> Iterator[tuple[Address, str]]:
     """One more of the embedded PostgreSQL, for a catalog."""
-    address, database = postgres.running(layout), f"catalog_{token_hex(6)}"
+    address, database = postgres.find_running(layout), f"catalog_{token_hex(6)}"
     assert address is not None
     with address.connect("postgres") as connection:
         connection.execute(f"CREATE DATABASE {database}".encode())
@@ -173,7 +173,7 @@ def _settings(layout: Layout) -> dict[str, str]:
 
 
 def _store_jars(layout: Layout) -> str:
-    with only_one(layout.jars / "lock"):
+    with hold_file_lock(layout.jars / "lock"):
         return ":".join(map(str, ensure_jars(layout, find_java(layout), jars=STORE_JARS)))
 
 

@@ -6,7 +6,7 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.outcome import Check, GateReport, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.operations.verdict import Verdict, decide
-from message_lifecycle.ports import Given
+from message_lifecycle.ports import CommitContext
 
 
 def let_pass(plan: Plan, staged: Staged) -> Verdict:
@@ -18,6 +18,6 @@ def let_pass(plan: Plan, staged: Staged) -> Verdict:
     return verdict
 
 
-def by(ledger: tuple[str, int]) -> Given:
+def by(ledger: tuple[str, int]) -> CommitContext:
     """Return the context of a commit by a ledger with this identity."""
-    return Given(ledger=lambda: ledger)
+    return CommitContext(ledger=lambda: ledger)

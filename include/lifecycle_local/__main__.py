@@ -11,7 +11,7 @@ import sys
 from rich.text import Text
 
 from lifecycle_local import stack
-from lifecycle_local.environment import applied, read_environment
+from lifecycle_local.environment import merge_environment, read_environment
 from lifecycle_local.layout import find_layout
 from lifecycle_local.progress import Progress
 from message_lifecycle.model.errors import EXIT_UNAVAILABLE, LifecycleError
@@ -47,7 +47,7 @@ def _exec(command: list[str]) -> int:
     settings = read_environment(find_layout())
     if settings is None:
         raise LifecycleError("nothing is set up yet. Run: python -m lifecycle_local up")
-    environment = applied(settings)
+    environment = merge_environment(settings)
     program = shutil.which(command[0], path=environment["PATH"]) if command else None
     if program is None:
         raise LifecycleError(f"exec: no command {' '.join(command[:1])!r} on the stack's PATH")

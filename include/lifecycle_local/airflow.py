@@ -21,7 +21,7 @@ import psycopg
 
 from lifecycle_local import processes
 from lifecycle_local.layout import AirflowRefused, Layout, component_failed, last_lines, run_not_finished, venv_bin
-from lifecycle_local.processes import LOOPBACK, Component, kept_port, log_file
+from lifecycle_local.processes import LOOPBACK, Component, last_port, log_file
 from lifecycle_local.progress import Progress
 from message_lifecycle.app.private_files import secret, write_private
 
@@ -318,7 +318,7 @@ class AirflowApi:
 
 def connect(layout: Layout, user: str = "admin") -> AirflowApi:
     """A client of this clone's Airflow."""
-    return AirflowApi(address=f"http://{LOOPBACK}:{kept_port(layout.ports_file, SERVICE)}", user=user, password=password_of(layout, user))
+    return AirflowApi(address=f"http://{LOOPBACK}:{last_port(layout.ports_file, SERVICE)}", user=user, password=password_of(layout, user))
 
 
 def _has_settled(detail: Mapping[str, Any], heard: datetime) -> bool:

@@ -14,11 +14,11 @@ from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from lifecycle_local import processes, spark_cluster
-from lifecycle_local.environment import applied
+from lifecycle_local.environment import merge_environment
 from lifecycle_local.java import Java
 from lifecycle_local.layout import Layout, venv_python
 from lifecycle_local.postgres import Address
-from lifecycle_local.processes import LOOPBACK, Component, choose_port, kept_port
+from lifecycle_local.processes import LOOPBACK, Component, choose_port, last_port
 from lifecycle_local.spark_settings import CATALOG, Lake, catalog_settings
 from message_lifecycle.app.private_files import secret
 
@@ -89,7 +89,7 @@ def store_settings(uri: str, key: Key) -> dict[str, str]:
     return told if key.token is None else {**told, "s3.session-token": key.token}
 
 
-def served(layout: Layout, address: Address, store: str) -> dict[str, str]:
+def served_catalog_settings(layout: Layout, address: Address, store: str) -> dict[str, str]:
     """Return Spark's settings for the catalog in its own server. `store`: the URI of the object store."""
     own = {**_IO, "warehouse": f"s3://{BUCKET}/tables", **store_settings(store, root_key(layout))}
     return catalog_settings(CATALOG, address, layout.warehouse) | {f"{_PREFIX}.{name}": value for name, value in own.items()}
@@ -110,8 +110,8 @@ def start(layout: Layout, java: Java, jars: tuple[Path, ...], store_jars: tuple[
         NoMachinesApart: This machine forbids mounts of one's own.
     """
     server = processes.find(layout, SERVER) or _serve(layout, environment)
-    processes.wait_for_word(layout, server, READY, seconds=_START_SECONDS)
-    store, catalog = (f"http://{LOOPBACK}:{kept_port(layout.ports_file, name)}" for name in (STORE, REST))
+    processes.wait_for_match(layout, server, READY, seconds=_START_SECONDS)
+    store, catalog = (f"http://{LOOPBACK}:{last_port(layout.ports_file, name)}" for name in (STORE, REST))
     settings = spark_cluster.start(layout, java, (*jars, *store_jars), cores=_CORES, memory=_MEMORY)
     landing = store_settings(store, landing_key(layout))
     told = {"type": "rest", "uri": catalog, "token": token(layout), **landing}
@@ -138,7 +138,7 @@ def start(layout: Layout, java: Java, jars: tuple[Path, ...], store_jars: tuple[
 def _serve(layout: Layout, environment: Mapping[str, str]) -> Component:
     for name in (STORE, REST):
         choose_port(layout.ports_file, name)
-    return processes.launch(layout, SERVER, [venv_python(), "-m", PROGRAM], applied(environment), identity="")
+    return processes.launch(layout, SERVER, [venv_python(), "-m", PROGRAM], merge_environment(environment), identity="")
 
 
 def land(layout: Layout, folder: Path) -> str:
@@ -159,7 +159,7 @@ def bytes_of_tables(layout: Layout) -> int:
 
 def files(layout: Layout, key: Key) -> S3FileSystem:
     """Return the store's file system, with the rights of the key."""
-    return files_at(f"http://{LOOPBACK}:{kept_port(layout.ports_file, STORE)}", key)
+    return files_at(f"http://{LOOPBACK}:{last_port(layout.ports_file, STORE)}", key)
 
 
 def files_at(uri: str, key: Key) -> S3FileSystem:

@@ -56,7 +56,7 @@ def ingest_flights(topic: TopicName, *, folder: Path | None = None, shift_to: da
     Every time moves by the same number of whole days, so that the newest flight is on `shift_to` (default: today). After the topic's first
     ingest, times move as in that ingest. `folder`: where the files are kept (default: in the state folder).
     """
-    there = stack.landed(export_flights(folder or flights_folder()))
+    there = stack.landing_place(export_flights(folder or flights_folder()))
     last = shift_to or datetime.now(UTC).date()
     return ingest(str(topic), there, key="tailnum", append_time="time_hour", shift_to=last.isoformat())
 
@@ -68,7 +68,7 @@ def flights_folder() -> Path:
 
 def ingest_flights_with_ttl(topic: TopicName, *, folder: Path | None = None, shift_to: date | None = None) -> IngestResult:
     """As `ingest_flights`, of a few airlines alone, each message with a `Nats-TTL` header; the topic must allow that."""
-    there = stack.landed(_export_with_ttl(folder or find_layout().state / "data" / "flights-with-ttl"))
+    there = stack.landing_place(_export_with_ttl(folder or find_layout().state / "data" / "flights-with-ttl"))
     last = shift_to or datetime.now(UTC).date()
     return ingest(str(topic), there, key="tailnum", append_time="time_hour", headers="headers", shift_to=last.isoformat())
 

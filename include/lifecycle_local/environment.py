@@ -80,7 +80,7 @@ def read_environment(layout: Layout) -> dict[str, str] | None:
     return {str(key): str(value) for key, value in found.items()}
 
 
-def applied(settings: Mapping[str, str], inherited: Mapping[str, str] = os.environ) -> dict[str, str]:
+def merge_environment(settings: Mapping[str, str], inherited: Mapping[str, str] = os.environ) -> dict[str, str]:
     """A whole environment for a child process: the caller's, without what would mislead, with ours over it."""
     kept = {name: value for name, value in inherited.items() if not name.startswith(NOT_INHERITED)}
     path = [settings["PATH"], *(part for part in kept.get("PATH", "/usr/local/bin:/usr/bin:/bin").split(":") if part != settings["PATH"])]
@@ -102,7 +102,7 @@ def load_environment(environ: MutableMapping[str, str] = os.environ) -> bool:
 
 def enter(settings: Mapping[str, str], environ: MutableMapping[str, str] = os.environ) -> None:
     """Set the variables in this process, so that it runs in this environment."""
-    whole = applied(settings, environ)
+    whole = merge_environment(settings, environ)
     for name in set(environ) - set(whole):
         del environ[name]
     environ.update(whole)

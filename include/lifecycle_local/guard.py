@@ -17,7 +17,7 @@ from lifecycle_local.layout import Layout, venv_python
 
 
 @contextmanager
-def stopped_after(stop: Callable[[Layout], object], layout: Layout) -> Iterator[None]:
+def stop_at_exit(stop: Callable[[Layout], object], layout: Layout) -> Iterator[None]:
     """`stop(layout)` is called at the end of the block, or by another process if this one dies in it. A function at the top of its module."""
     command: list[str | Path] = [venv_python(), "-m", __name__, f"{stop.__module__}:{stop.__qualname__}", layout.project, layout.state]
     # A Ctrl-C at our terminal is for us to answer, so it has its own session. Whatever else we start does not inherit the pipe.

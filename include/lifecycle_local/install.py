@@ -38,7 +38,7 @@ UV_NAMES = {
 }
 
 
-def pinned(lock: str, names: Iterable[str]) -> str:
+def extract_pins(lock: str, names: Iterable[str]) -> str:
     """The blocks of these packages, pin and hashes, out of a compiled lock."""
     blocks = [re.search(rf"^{re.escape(name)}==(?:.*\\\n)*.*$", lock, re.MULTILINE) for name in names]
     return "\n".join(block.group(0) for block in blocks if block) + "\n"
@@ -101,7 +101,7 @@ def main() -> int:
     say(1, f"pip brings {' and '.join(FIRST)}")
     with tempfile.TemporaryDirectory() as folder:
         first = Path(folder) / "first.txt"
-        first.write_text(pinned(lock, FIRST), encoding="utf-8")
+        first.write_text(extract_pins(lock, FIRST), encoding="utf-8")
         quietly = ["--quiet", "--disable-pip-version-check"]
         status = subprocess.run(
             [*python, "pip", "install", *quietly, "--require-hashes", "--no-deps", "-r", str(first)], check=False

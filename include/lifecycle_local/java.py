@@ -276,7 +276,7 @@ def check(jar: Jar, path: Path) -> None:
         raise JarMismatch(path, jar.sha256, found)
 
 
-def _take(jar: Jar, source: Path, folder: Path) -> Path:
+def _copy_jar(jar: Jar, source: Path, folder: Path) -> Path:
     """Copy a jar in; it gets its name only after it was checked."""
     part = folder / f"{jar.file_name}.{os.getpid()}.part"
     shutil.copyfile(source, part)
@@ -288,7 +288,7 @@ def _take(jar: Jar, source: Path, folder: Path) -> Path:
     return part.replace(folder / jar.file_name)
 
 
-def _offered(jar: Jar, environ: Mapping[str, str]) -> Path | None:
+def _find_offered_jar(jar: Jar, environ: Mapping[str, str]) -> Path | None:
     """The jar in the folder a user brought along, for machines without a network."""
     folder = environ.get("LIFECYCLE_JARS")
     path = Path(folder).expanduser() / jar.file_name if folder else None
@@ -333,7 +333,7 @@ def _resolve(layout: Layout, java: Java, wanted: tuple[Jar, ...], environ: Mappi
         raise jars_unavailable(tuple(jar.coordinate for jar in wanted), layout.jars, log, _reason(log))
     for jar, path in found.items():
         if path is not None:
-            _take(jar, path, layout.jars)
+            _copy_jar(jar, path, layout.jars)
     # The files are in our folder now; a second copy of 50 MB helps nobody.
     shutil.rmtree(layout.ivy)
 
@@ -354,8 +354,8 @@ def ensure_jars(layout: Layout, java: Java, environ: Mapping[str, str] = os.envi
         place = layout.jars / jar.file_name
         if place.is_file():
             check(jar, place)
-        elif offered := _offered(jar, environ):
-            _take(jar, offered, layout.jars)
+        elif offered := _find_offered_jar(jar, environ):
+            _copy_jar(jar, offered, layout.jars)
         else:
             missing.append(jar)
     if missing:

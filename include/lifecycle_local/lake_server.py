@@ -17,8 +17,8 @@ from lifecycle_local import cluster, postgres
 from lifecycle_local.cluster import Key, store_settings
 from lifecycle_local.java import JARS, STORE_JARS, ensure_jars, find_java
 from lifecycle_local.layout import Layout, find_layout
-from lifecycle_local.processes import kept_port
-from lifecycle_local.rest_server import RestCatalog, serving
+from lifecycle_local.processes import last_port
+from lifecycle_local.rest_server import RestCatalog, serve_catalog
 from lifecycle_local.s3_server import s3_server
 from lifecycle_local.spark_settings import session_settings
 from message_lifecycle.model.errors import Unavailable
@@ -57,7 +57,7 @@ def main() -> int:
     """Serve until the signal to end."""
     layout = find_layout()
     keys = (cluster.root_key(layout), cluster.landing_key(layout))
-    with s3_server(*keys, port=kept_port(layout.ports_file, cluster.STORE) or 0, remembers=False) as store:
+    with s3_server(*keys, port=last_port(layout.ports_file, cluster.STORE) or 0, remembers=False) as store:
         for bucket in (cluster.BUCKET, cluster.LANDING):
             store.files.create_dir(bucket)
         return serve(layout, store)
@@ -67,15 +67,15 @@ def serve(layout: Layout, store: Store) -> int:
     """The catalog over what the store has, until the signal to end. Raises Unavailable where the embedded PostgreSQL does not run."""
     ended = Event()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
-    address = postgres.running(layout)
+    address = postgres.find_running(layout)
     if address is None:
         raise Unavailable("the embedded PostgreSQL does not run: it keeps what the catalog says. Run `make up STACK=cluster`.")
     jars = ensure_jars(layout, find_java(layout), jars=(*JARS, *STORE_JARS))
-    jvm = java.Jvm({**session_settings(layout, jars, ""), **cluster.served(layout, address, store.uri)})
+    jvm = java.Jvm({**session_settings(layout, jars, ""), **cluster.served_catalog_settings(layout, address, store.uri)})
     try:
         catalog = GivesKeys(jvm, s3=store, token=cluster.token(layout), database=partial(address.connect, cluster.DATABASE))
         catalog.at_once = "all or none"
-        with serving(catalog, port=kept_port(layout.ports_file, cluster.REST) or 0):
+        with serve_catalog(catalog, port=last_port(layout.ports_file, cluster.REST) or 0):
             print(cluster.READY, flush=True)
             ended.wait()
     finally:

@@ -79,14 +79,14 @@ class PostgresPlace:
                 user=self.user, group=pwd.getpwnam(self.user).pw_gid if self.user else None, extra_groups=[] if self.user else None,
             ).returncode  # fmt: skip
 
-    def give(self, path: Path) -> None:
+    def give_to_server_user(self, path: Path) -> None:
         """Hand a file of ours to the server's user."""
         if self.user:
             owner = pwd.getpwnam(self.user)
             os.chown(path, owner.pw_uid, owner.pw_gid, follow_symlinks=False)
 
 
-def _installed() -> Path:
+def _installed_folder() -> Path:
     return package_folder(PACKAGE) / PROGRAM / "bin"
 
 
@@ -125,8 +125,8 @@ def _place_for_root(layout: Layout) -> PostgresPlace:
             # Below a home of mode 0700 the server could not reach its own files: then a folder of the system's, ours alone.
             folder = candidate if candidate == layout.postgres else Path(tempfile.mkdtemp(prefix="message-lifecycle-", dir=candidate))
             folder.mkdir(mode=0o700, exist_ok=True)
-            place = PostgresPlace(folder=folder, programs=_installed(), user=SERVER_USER)
-            place.give(folder)
+            place = PostgresPlace(folder=folder, programs=_installed_folder(), user=SERVER_USER)
+            place.give_to_server_user(folder)
         except OSError:
             continue
         if _works(place):
@@ -144,7 +144,7 @@ def find_place(layout: Layout) -> PostgresPlace:
     """Return the place that an earlier start recorded in the state folder. Choose a new place if none is recorded or it no longer works."""
     if os.geteuid() != 0:
         layout.postgres.mkdir(mode=0o700, exist_ok=True)
-        return PostgresPlace(folder=layout.postgres, programs=_installed(), user=None)
+        return PostgresPlace(folder=layout.postgres, programs=_installed_folder(), user=None)
     record = layout.state / PLACE
     if record.is_file():
         kept = json.loads(record.read_text(encoding="utf-8"))
@@ -202,7 +202,7 @@ def _create_cluster(layout: Layout, place: PostgresPlace) -> None:
     log = layout.logs / "postgres-tools.log"
     password = place.folder / "password"
     write_private(password, secret(_password_file(layout)) + "\n")
-    place.give(password)
+    place.give_to_server_user(password)
     try:
         status = place.run(
             "initdb", "-D", place.data, "-U", ROLE, "-A", "scram-sha-256", f"--pwfile={password}", "-E", "UTF8", "--no-locale", output=log
@@ -216,7 +216,7 @@ def _create_cluster(layout: Layout, place: PostgresPlace) -> None:
     done.touch(mode=0o600)
 
 
-def _listed(place: PostgresPlace) -> tuple[int, int] | None:
+def _read_lock_file(place: PostgresPlace) -> tuple[int, int] | None:
     """Process number and port in the lock file that a server leaves in its data."""
     try:
         lines = (place.data / "postmaster.pid").read_text(encoding="ascii").splitlines()
@@ -230,9 +230,9 @@ def _is_ours(place: PostgresPlace, pid: int) -> bool:
     return working_folder(pid) == place.data
 
 
-def _answering(layout: Layout, place: PostgresPlace) -> Address | None:
+def _find_answering(layout: Layout, place: PostgresPlace) -> Address | None:
     """The address, if our server runs and takes our password."""
-    listed = _listed(place)
+    listed = _read_lock_file(place)
     if listed is None or not _is_ours(place, listed[0]):
         return None
     address = Address(port=listed[1], password=secret(_password_file(layout)))
@@ -243,23 +243,23 @@ def _answering(layout: Layout, place: PostgresPlace) -> Address | None:
 
 def _drop_stale_lock(place: PostgresPlace) -> None:
     """Remove the lock file of a dead server whose number another program has now: a new server would wait for that one for ever."""
-    listed = _listed(place)
+    listed = _read_lock_file(place)
     if listed and find_process(listed[0]) and not _is_ours(place, listed[0]):
         (place.data / "postmaster.pid").unlink()
 
 
-def running(layout: Layout) -> Address | None:
+def find_running(layout: Layout) -> Address | None:
     """The server of this clone, if it runs; starts and changes nothing."""
     if not _password_file(layout).is_file():
         return None
-    return _answering(layout, find_place(layout))
+    return _find_answering(layout, find_place(layout))
 
 
 def start(layout: Layout) -> Address:
     """The running server of this clone with its databases; made and started as far as it is not."""
     place = find_place(layout)
     _create_cluster(layout, place)
-    address = _answering(layout, place) or _start_server(layout, place)
+    address = _find_answering(layout, place) or _start_server(layout, place)
     with address.connect("postgres") as connection:
         there = {row[0] for row in connection.execute("select datname from pg_database")}
         for name in DATABASES:
@@ -276,7 +276,7 @@ def _start_server(layout: Layout, place: PostgresPlace) -> Address:
         port = choose_port(layout.ports_file, SERVICE)
         _drop_stale_lock(place)
         place.run("pg_ctl", "-D", place.data, "-l", place.log, "-o", f"-p {port}", "-w", "-t", "20", "start", output=log)
-        if address := _answering(layout, place):
+        if address := _find_answering(layout, place):
             return address
         if time.monotonic() > deadline:
             raise database_broken(f"did not start within {START_SECONDS:.0f} s", place.log, last_lines(place.log, 3) or last_lines(log, 3))
@@ -288,7 +288,7 @@ def stop(layout: Layout) -> bool:
     if not _password_file(layout).is_file():
         return False
     place = find_place(layout)
-    listed = _listed(place)
+    listed = _read_lock_file(place)
     if listed is None or not _is_ours(place, listed[0]):
         return False
     log = layout.logs / "postgres-tools.log"

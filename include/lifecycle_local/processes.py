@@ -100,7 +100,7 @@ def family(root: Process) -> tuple[Process, ...]:
     return tuple(process for process in found if process is not None and process.alive())
 
 
-def marked(variable: str, value: str) -> tuple[Process, ...]:
+def find_marked_processes(variable: str, value: str) -> tuple[Process, ...]:
     """Return processes started with this environment variable, also after the parent they descended from has ended."""
     found = []
     for candidate in psutil.process_iter():
@@ -202,7 +202,7 @@ def launch(layout: Layout, name: str, command: Sequence[str | Path], environment
     return Component(name=name, process=process, environment=identity, started_at=started_at)
 
 
-def wait_for_word(layout: Layout, started: Component, pattern: str, *, seconds: float) -> str:
+def wait_for_match(layout: Layout, started: Component, pattern: str, *, seconds: float) -> str:
     """Wait for a match of `pattern` in the component's log, and return the match. Raises ComponentFailed if it ends or takes too long."""
     log, deadline = log_file(layout, started.name), time.monotonic() + seconds
     while not (found := re.search(pattern, log.read_text(encoding="utf-8", errors="replace"))):
@@ -216,7 +216,7 @@ def stop(layout: Layout, names: Sequence[str], *, polite_seconds: float) -> None
     """Ask all of them to end, give them that time together, then kill what is left, tasks and Spark drivers included."""
     end([component.process for name in names if (component := find(layout, name))], polite_seconds=polite_seconds)
     for name in names:
-        end_all(marked(MARK, _mark_of(layout, name)), polite_seconds=2.0)
+        end_all(find_marked_processes(MARK, _mark_of(layout, name)), polite_seconds=2.0)
         _record(layout, name).unlink(missing_ok=True)
 
 
@@ -247,7 +247,7 @@ def _kept_ports(file: Path) -> dict[str, int]:
     return {name: port for name, port in found.items() if isinstance(port, int)} if isinstance(found, dict) else {}
 
 
-def kept_port(file: Path, name: str) -> int | None:
+def last_port(file: Path, name: str) -> int | None:
     """The port this service was given last time, free or not."""
     return _kept_ports(file).get(name)
 
@@ -267,7 +267,7 @@ def choose_port(file: Path, name: str) -> int:
 
 
 @contextlib.contextmanager
-def only_one(file: Path, *, wait_seconds: float = LOCK_SECONDS, cancelled: Event | None = None) -> Iterator[None]:
+def hold_file_lock(file: Path, *, wait_seconds: float = LOCK_SECONDS, cancelled: Event | None = None) -> Iterator[None]:
     """Hold the lock for the block. The kernel releases the lock when its holder dies.
 
     Raises:

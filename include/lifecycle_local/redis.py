@@ -18,7 +18,7 @@ import redis
 
 from lifecycle_local import processes
 from lifecycle_local.layout import PRIVATE_FOLDER, Layout, last_lines, redis_broken, redis_missing, venv_bin
-from lifecycle_local.processes import LOOPBACK, Component, choose_port, kept_port, log_file
+from lifecycle_local.processes import LOOPBACK, Component, choose_port, last_port, log_file
 from message_lifecycle.app.config import REDIS_PASSWORD_FILE, REDIS_URL
 from message_lifecycle.app.private_files import secret, write_private
 
@@ -106,9 +106,9 @@ def _write_settings(layout: Layout, port: int) -> Path:
     return file
 
 
-def _answering(layout: Layout) -> Address | None:
+def _find_answering(layout: Layout) -> Address | None:
     """The address, if our server runs, has read its data and takes our password."""
-    port = kept_port(layout.ports_file, SERVICE)
+    port = last_port(layout.ports_file, SERVICE)
     if port is None or processes.find(layout, SERVICE) is None:
         return None
     address = Address(port=port, password=secret(_password_file(layout)))
@@ -118,14 +118,14 @@ def _answering(layout: Layout) -> Address | None:
     return None
 
 
-def running(layout: Layout) -> Address | None:
+def find_running(layout: Layout) -> Address | None:
     """The server of this clone, if it runs; starts and changes nothing."""
-    return _answering(layout) if _password_file(layout).is_file() else None
+    return _find_answering(layout) if _password_file(layout).is_file() else None
 
 
 def start(layout: Layout) -> Address:
     """The running server of this clone; started if it does not run. Raises RedisMissing, RedisBroken."""
-    address = running(layout)
+    address = find_running(layout)
     if address is not None:
         return address
     layout.prepare()
@@ -149,7 +149,7 @@ def start(layout: Layout) -> Address:
 def _wait(layout: Layout, started: Component, deadline: float) -> Address | None:
     """Its address once it answers; None when it has ended, or the time has."""
     while started.process.alive() and time.monotonic() < deadline:
-        if address := _answering(layout):
+        if address := _find_answering(layout):
             return address
         time.sleep(POLL_SECONDS)  # the server sends no signal when it is ready
     return None

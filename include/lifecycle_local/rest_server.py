@@ -98,7 +98,7 @@ Around = Callable[[RestRequest, Serve], Answer | None]
 """What is done instead of serving at once; None: the line breaks without an answer."""
 
 
-class CameFirst(Exception):
+class CommitConflict(Exception):
     """Another commit to one of the tables."""
 
 
@@ -120,14 +120,16 @@ class RestCatalog:
     def serve(self, asked: RestRequest) -> Answer:
         try:
             return self._serve(asked)
-        except CameFirst as error:
-            return told(HTTPStatus.CONFLICT, str(error), "CommitFailedException")
+        except CommitConflict as error:
+            return error_answer(HTTPStatus.CONFLICT, str(error), "CommitFailedException")
         except Exception as error:
             # If this process has started Spark, PySpark takes each error of Java for its own, and fails on it.
             of_java = error if isinstance(error, Py4JJavaError) else error.__context__
             if not isinstance(of_java, Py4JJavaError):
                 raise
-            return told(_STATUS.get(java_class(of_java), HTTPStatus.INTERNAL_SERVER_ERROR), java_message(of_java), java_class(of_java))
+            return error_answer(
+                _STATUS.get(java_class(of_java), HTTPStatus.INTERNAL_SERVER_ERROR), java_message(of_java), java_class(of_java)
+            )
 
     def _serve(self, asked: RestRequest) -> Answer:
         match asked.method, *asked.path:
@@ -136,58 +138,60 @@ class RestCatalog:
                 return _json({"defaults": {}, "overrides": {}, "endpoints": [*_ENDPOINTS, *offered]})
             case "GET", "namespaces":
                 parent = self._namespace(asked.query.get("parent", ""))
-                return self._told(self._handlers.listNamespaces(self._catalog, parent))
+                return self._ok_answer(self._handlers.listNamespaces(self._catalog, parent))
             case "POST", "namespaces":
-                return self._told(self._handlers.createNamespace(self._catalog, self._read(asked, "CreateNamespaceRequest")))
+                return self._ok_answer(self._handlers.createNamespace(self._catalog, self._read(asked, "CreateNamespaceRequest")))
             case "POST", "tables", "rename":
                 self._handlers.renameTable(self._catalog, self._read(asked, "RenameTableRequest"))
                 return Answer(HTTPStatus.NO_CONTENT)
             case "POST", *path if self.at_once is not None and "/".join(path) == TRANSACTION:
                 changes = list(self._read(asked, "CommitTransactionRequest").tableChanges())
                 if self.at_once == "all or none":
-                    self._all_or_none(changes)
+                    self._commit_at_once(changes)
                 else:
-                    self._one_after_the_other(changes if self.at_once == "one after the other" else changes[::-1])
+                    self._commit_one_by_one(changes if self.at_once == "one after the other" else changes[::-1])
                 return Answer(HTTPStatus.NO_CONTENT)
             case _, "namespaces", namespace, *rest:
-                return self._in_namespace(asked, self._namespace(namespace), rest)
+                return self._answer_namespace(asked, self._namespace(namespace), rest)
             case _:
                 return _unknown(asked)
 
-    def _in_namespace(self, asked: RestRequest, namespace: Java, rest: list[str]) -> Answer:
+    def _answer_namespace(self, asked: RestRequest, namespace: Java, rest: list[str]) -> Answer:
         match asked.method, *rest:
             case (("GET" | "HEAD"),):
-                return self._told(self._handlers.loadNamespace(self._catalog, namespace))
+                return self._ok_answer(self._handlers.loadNamespace(self._catalog, namespace))
             case ("DELETE",):
                 self._handlers.dropNamespace(self._catalog, namespace)
                 return Answer(HTTPStatus.NO_CONTENT)
             case "POST", "properties":
                 request = self._read(asked, "UpdateNamespacePropertiesRequest")
-                return self._told(self._handlers.updateNamespaceProperties(self._catalog, namespace, request))
+                return self._ok_answer(self._handlers.updateNamespaceProperties(self._catalog, namespace, request))
             case "GET", ("tables" | "views") as kind:
                 listed = self._handlers.listTables if kind == "tables" else self._handlers.listViews
-                return self._told(listed(self._catalog, namespace))
+                return self._ok_answer(listed(self._catalog, namespace))
             case "POST", "tables":
                 request = self._read(asked, "CreateTableRequest")
                 made = self._handlers.stageTableCreate if request.stageCreate() else self._handlers.createTable
-                return self._told(made(self._catalog, namespace, request))
+                return self._ok_answer(made(self._catalog, namespace, request))
             case "POST", "register":
-                return self._told(self._handlers.registerTable(self._catalog, namespace, self._read(asked, "RegisterTableRequest")))
+                return self._ok_answer(self._handlers.registerTable(self._catalog, namespace, self._read(asked, "RegisterTableRequest")))
             case "POST", "views":
-                return self._told(self._handlers.createView(self._catalog, namespace, self._read(asked, "CreateViewRequest")))
+                return self._ok_answer(self._handlers.createView(self._catalog, namespace, self._read(asked, "CreateViewRequest")))
             case _, "tables", name, *more:
-                return self._of_table(asked, self._identifier(namespace, name), more)
+                return self._answer_table(asked, self._identifier(namespace, name), more)
             case _, "views", name:
-                return self._of_view(asked, self._identifier(namespace, name))
+                return self._answer_view(asked, self._identifier(namespace, name))
             case _:
                 return _unknown(asked)
 
-    def _of_table(self, asked: RestRequest, name: Java, more: list[str]) -> Answer:
+    def _answer_table(self, asked: RestRequest, name: Java, more: list[str]) -> Answer:
         match asked.method, *more:
             case (("GET" | "HEAD"),):
-                return self._told(self._handlers.loadTable(self._catalog, name, self._iceberg.rest.RESTCatalogProperties.SnapshotMode.ALL))
+                return self._ok_answer(
+                    self._handlers.loadTable(self._catalog, name, self._iceberg.rest.RESTCatalogProperties.SnapshotMode.ALL)
+                )
             case ("POST",):
-                return self._told(self._handlers.updateTable(self._catalog, name, self._read(asked, "UpdateTableRequest")))
+                return self._ok_answer(self._handlers.updateTable(self._catalog, name, self._read(asked, "UpdateTableRequest")))
             case ("DELETE",):
                 self._handlers.dropTable(self._catalog, name)
                 return Answer(HTTPStatus.NO_CONTENT)
@@ -196,19 +200,19 @@ class RestCatalog:
             case _:
                 return _unknown(asked)
 
-    def _of_view(self, asked: RestRequest, name: Java) -> Answer:
+    def _answer_view(self, asked: RestRequest, name: Java) -> Answer:
         match asked.method:
             case "GET" | "HEAD":
-                return self._told(self._handlers.loadView(self._catalog, name))
+                return self._ok_answer(self._handlers.loadView(self._catalog, name))
             case "POST":
-                return self._told(self._handlers.updateView(self._catalog, name, self._read(asked, "UpdateTableRequest")))
+                return self._ok_answer(self._handlers.updateView(self._catalog, name, self._read(asked, "UpdateTableRequest")))
             case "DELETE":
                 self._handlers.dropView(self._catalog, name)
                 return Answer(HTTPStatus.NO_CONTENT)
             case _:
                 return _unknown(asked)
 
-    def _one_after_the_other(self, changes: Sequence[Java]) -> None:
+    def _commit_one_by_one(self, changes: Sequence[Java]) -> None:
         """Check every change first, and then commit the changes one by one, as Iceberg's own fixture does."""
         for change in changes:
             self._changed(change)
@@ -217,7 +221,7 @@ class RestCatalog:
                 self.between()
             self._handlers.updateTable(self._catalog, change.identifier(), change)
 
-    def _all_or_none(self, changes: Sequence[Java]) -> None:
+    def _commit_at_once(self, changes: Sequence[Java]) -> None:
         """Write the new metadata of every table, and then let one transaction of the database point to all of them."""
         swaps = []
         for change in changes:
@@ -232,7 +236,7 @@ class RestCatalog:
                 if at:
                     self.between()
                 if connection.execute(_SWAP, swap).rowcount != 1:
-                    raise CameFirst(f"another commit to {'.'.join(swap[3:5])} came first")
+                    raise CommitConflict(f"another commit to {'.'.join(swap[3:5])} came first")
 
     def _changed(self, change: Java) -> tuple[Java, Java, Java]:
         """The table's operations, its metadata, and what the change makes of them."""
@@ -269,13 +273,13 @@ class RestCatalog:
     def _read(self, asked: RestRequest, of: str) -> Java:
         return self._mapper.readValue(asked.body, self._jvm.jvm.java.lang.Class.forName(f"org.apache.iceberg.rest.requests.{of}"))
 
-    def _told(self, response: Java) -> Answer:
+    def _ok_answer(self, response: Java) -> Answer:
         return Answer(HTTPStatus.OK, self._text(response))
 
     def _text(self, response: Java) -> str:
         return str(self._mapper.writeValueAsString(response))
 
-    def knows(self, header: str | None) -> bool:
+    def has_token(self, header: str | None) -> bool:
         """True if the sender of this header has the token."""
         return header is not None and hmac.compare_digest(header.encode(), f"Bearer {self._token}".encode())
 
@@ -284,17 +288,17 @@ def _json(content: Mapping[str, Any]) -> Answer:
     return Answer(HTTPStatus.OK, json.dumps(content))
 
 
-def told(status: HTTPStatus, message: str, kind: str) -> Answer:
+def error_answer(status: HTTPStatus, message: str, kind: str) -> Answer:
     """An error, as the specification words it."""
     return Answer(status, json.dumps({"error": {"message": message, "type": kind, "code": status.value}}))
 
 
 def _unknown(asked: RestRequest) -> Answer:
-    return told(HTTPStatus.NOT_FOUND, f"no such endpoint: {asked.method} /v1/{'/'.join(asked.path)}", "NotFound")
+    return error_answer(HTTPStatus.NOT_FOUND, f"no such endpoint: {asked.method} /v1/{'/'.join(asked.path)}", "NotFound")
 
 
 @contextmanager
-def serving(catalog: RestCatalog, *, port: int = 0) -> Iterator[str]:
+def serve_catalog(catalog: RestCatalog, *, port: int = 0) -> Iterator[str]:
     """Its address, for as long as it is served by threads of this process."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -307,8 +311,8 @@ def serving(catalog: RestCatalog, *, port: int = 0) -> Iterator[str]:
             version, *path = (unquote(part) for part in split.path.strip("/").split("/"))
             query = {key: values[-1] for key, values in parse_qs(split.query).items()}
             asked = RestRequest(self.command, tuple(path), query, body)
-            if not catalog.knows(self.headers.get("Authorization")):
-                answer: Answer | None = told(HTTPStatus.UNAUTHORIZED, "the token is another", "NotAuthorizedException")
+            if not catalog.has_token(self.headers.get("Authorization")):
+                answer: Answer | None = error_answer(HTTPStatus.UNAUTHORIZED, "the token is another", "NotAuthorizedException")
             elif version != "v1":
                 answer = _unknown(asked)
             else:

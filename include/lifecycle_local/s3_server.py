@@ -194,7 +194,7 @@ class S3Server:
 
     def objects(self, below: str) -> list[str]:
         """Paths of all objects below the folder, empty ones that stand for folders included."""
-        return sorted(path for path, versions in self._kept(below) if isinstance(versions[-1], FakeKey))
+        return sorted(path for path, versions in self._versions_below(below) if isinstance(versions[-1], FakeKey))
 
     def content(self, path: str) -> bytes:
         bucket, _, name = path.partition("/")
@@ -211,18 +211,18 @@ class S3Server:
 
     def earlier_versions(self, below: str) -> list[tuple[str, bytes]]:
         """Path and content of each that is not the newest of its object, or whose object was deleted."""
-        return [(path, one.value) for path, versions in self._kept(below) for one in versions[:-1] if isinstance(one, FakeKey)]
+        return [(path, one.value) for path, versions in self._versions_below(below) for one in versions[:-1] if isinstance(one, FakeKey)]
 
     def end_versions(self, below: str) -> None:
         """As a rule of the bucket does."""
-        for path, versions in list(self._kept(below)):
+        for path, versions in list(self._versions_below(below)):
             bucket, _, name = path.partition("/")
             if isinstance(versions[-1], FakeKey):
                 _bucket(bucket).keys.setlist(name, versions[-1:])
             else:
                 dict.pop(_bucket(bucket).keys, name)  # its own asks each for a file to take away
 
-    def _kept(self, below: str) -> Iterator[tuple[str, list[Any]]]:
+    def _versions_below(self, below: str) -> Iterator[tuple[str, list[Any]]]:
         """Yield the path of each object and its versions, the oldest first. The last version may be the mark of a deletion."""
         bucket, _, prefix = below.partition("/")
         kept = _bucket(bucket).keys

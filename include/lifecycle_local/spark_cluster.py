@@ -115,7 +115,7 @@ def start(
             alone: list[str | Path] = [*_ALONE, "sh", "-c", _APART, "sh", *where]
             command = [*alone, *options, "--host", LOOPBACK, "--webui-port", "0", *arguments]
             started = processes.launch(layout, name, command, _environment(machine, own), identity="")
-            return processes.wait_for_word(layout, started, _ON, seconds=START_SECONDS).split()[-1]
+            return processes.wait_for_match(layout, started, _ON, seconds=START_SECONDS).split()[-1]
 
         # The same each time: Airflow, which may run on, knows it.
         master = begun(names[0], "master.Master", "--port", f"{choose_port(layout.ports_file, MASTER)}")

@@ -17,7 +17,7 @@ from lifecycle_local.environment import LAST, MASTER
 from lifecycle_local.java import Java, ensure_base_archive, sha256_of, starts
 from lifecycle_local.layout import Layout, StackBusy, spark_home
 from lifecycle_local.postgres import ROLE, Address
-from lifecycle_local.processes import end, find_process, only_one
+from lifecycle_local.processes import end, find_process, hold_file_lock
 from message_lifecycle.app.private_files import write_private
 
 # The configuration is in files, so that no command line shows an address or password, and every session has the same settings.
@@ -233,7 +233,7 @@ def record_archive(
     """
     path = archive_path(layout, java, jars, last)
     try:
-        with only_one(layout.class_archives / "lock", wait_seconds=RECORD_SECONDS, cancelled=cancelled):
+        with hold_file_lock(layout.class_archives / "lock", wait_seconds=RECORD_SECONDS, cancelled=cancelled):
             if path.is_file():
                 return path
             own = {name: value for name, value in environment.items() if name != LAST}  # another lake's

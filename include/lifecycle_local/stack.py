@@ -14,10 +14,10 @@ from threading import Event
 
 from lifecycle_local import airflow, cluster, postgres, processes, redis, spark_cluster
 from lifecycle_local.airflow import logins_file
-from lifecycle_local.environment import applied, environment, read_environment, write_environment
+from lifecycle_local.environment import environment, merge_environment, read_environment, write_environment
 from lifecycle_local.java import STORE_JARS, Java, ensure_jars, find_java
 from lifecycle_local.layout import PRIVATE_FOLDER, Layout, find_layout, unusable_place, venv_python
-from lifecycle_local.processes import choose_port, kept_port, only_one
+from lifecycle_local.processes import choose_port, hold_file_lock, last_port
 from lifecycle_local.progress import QUIET, Progress
 from lifecycle_local.spark_settings import (
     Lake,
@@ -68,7 +68,7 @@ class _Started:
 def _tools(layout: Layout, progress: Progress) -> _Tools:
     with progress.step("Java"):
         java = find_java(layout)
-    with progress.step("Jars, checked against their pinned hashes"), only_one(layout.jars / "lock"):
+    with progress.step("Jars, checked against their pinned hashes"), hold_file_lock(layout.jars / "lock"):
         jars = ensure_jars(layout, java)
         store_jars = ensure_jars(layout, java, jars=STORE_JARS) if layout.is_cluster else ()
     return _Tools(java=java, jars=jars, store_jars=store_jars)
@@ -76,7 +76,7 @@ def _tools(layout: Layout, progress: Progress) -> _Tools:
 
 def _airflow_port(layout: Layout) -> int:
     # A running api-server holds its port, so the one on file is not free, and right.
-    if airflow.any_running(layout) and (port := kept_port(layout.ports_file, airflow.SERVICE)):
+    if airflow.any_running(layout) and (port := last_port(layout.ports_file, airflow.SERVICE)):
         return port
     return choose_port(layout.ports_file, airflow.SERVICE)
 
@@ -109,7 +109,7 @@ def _record_archive(layout: Layout, started: _Started, cancelled: Event) -> None
     """Make the class archive and put it into Spark's configuration; does nothing when it is there, or cannot be made."""
     tools, lake = started.tools, started.lake
     if not archive_path(layout, *tools.archived).is_file() and (
-        made := record_archive(layout, *tools.archived, lake, applied(started.settings), cancelled)
+        made := record_archive(layout, *tools.archived, lake, merge_environment(started.settings), cancelled)
     ):
         write_spark_conf(layout, lake, tools.jars, made)
 
@@ -124,26 +124,26 @@ def _launch_recorder(layout: Layout, started: _Started, _cancelled: Event) -> No
     tools = started.tools
     if not archive_path(layout, *tools.archived).is_file() and processes.find(layout, _RECORDER) is None:
         command: list[str | Path] = [venv_python(), "-m", "lifecycle_local", _RECORDER]
-        environ = {**applied(started.settings), "JAVA_HOME": str(tools.java.runtime)}
+        environ = {**merge_environment(started.settings), "JAVA_HOME": str(tools.java.runtime)}
         processes.launch(layout, _RECORDER, command, environ, identity="")
 
 
 def archive(layout: Layout | None = None) -> None:
     """Make the class archive next to a running database, and put it into Spark's configuration. Without a database, do nothing."""
     layout = layout or find_layout()
-    address, settings = postgres.running(layout), read_environment(layout)
+    address, settings = postgres.find_running(layout), read_environment(layout)
     if address is None or settings is None or (layout.is_cluster and not cluster.is_serving(layout)):
         return
     tools = _tools(layout, QUIET)
     lake = _lake(layout, tools, address, settings, QUIET)
-    recorded = record_archive(layout, *tools.archived, lake, applied(settings), Event())
+    recorded = record_archive(layout, *tools.archived, lake, merge_environment(settings), Event())
     if recorded is not None:
-        with only_one(layout.lock_file):
+        with hold_file_lock(layout.lock_file):
             write_spark_conf(layout, _lake(layout, tools, address, settings, QUIET), tools.jars, recorded)
 
 
 @contextmanager
-def _beside(work: Callable[[Event], None]) -> Iterator[Future[None]]:
+def _run_in_background(work: Callable[[Event], None]) -> Iterator[Future[None]]:
     """Work on the machine's other core during the block: recording takes one core half a minute, once. Cancelled when the block fails."""
     cancelled = Event()
     with ThreadPoolExecutor(max_workers=1) as beside:
@@ -158,9 +158,9 @@ def setup(layout: Layout | None = None, *, progress: Progress = QUIET) -> None:
     """Everything that is done once: Java, jars, database cluster, class archive. Leaves running what ran and nothing else."""
     layout = layout or find_layout()
     layout.prepare()
-    with only_one(layout.lock_file):
+    with hold_file_lock(layout.lock_file):
         _check_store(layout)
-        ran = postgres.running(layout) is not None
+        ran = postgres.find_running(layout) is not None
         try:
             started = _start_database(layout, progress)
             with progress.step("Class archive for quick starts of Spark"):
@@ -194,10 +194,10 @@ def up(
     """
     layout = layout or find_layout()
     layout.prepare()
-    with only_one(layout.lock_file):
+    with hold_file_lock(layout.lock_file):
         _check_store(layout)
-        ran = postgres.running(layout) is not None
-        redis_ran = redis.running(layout) is not None
+        ran = postgres.find_running(layout) is not None
+        redis_ran = redis.find_running(layout) is not None
         airflow_ran = airflow.any_running(layout)
         try:
             started = _start_database(layout, progress)
@@ -207,11 +207,11 @@ def up(
                 started = replace(started, settings={**started.settings, **redis.environment(layout, found)})
                 write_environment(layout, started.settings)
             record, told = (_launch_recorder, ", made in the background") if archive_later else (_record_archive, "")
-            with _beside(lambda cancelled: record(layout, started, cancelled)) as recorded:
+            with _run_in_background(lambda cancelled: record(layout, started, cancelled)) as recorded:
                 if once_database_runs:
                     once_database_runs()
                 if with_airflow:
-                    airflow.start(layout, applied(started.settings), progress)
+                    airflow.start(layout, merge_environment(started.settings), progress)
                 with progress.step(f"Class archive for quick starts of Spark{told}"):
                     recorded.result()
         except BaseException:
@@ -241,10 +241,10 @@ def _check_store(layout: Layout) -> None:
     """Before anything is started: a store that comes up empty under a catalog that names its objects would be believed."""
     _check_kind(layout)
     if layout.is_cluster and not cluster.is_serving(layout):
-        _begin_anew(layout)
+        _reset_store(layout)
 
 
-def _begin_anew(layout: Layout) -> None:
+def _reset_store(layout: Layout) -> None:
     """Its store kept objects in memory, and they are gone: nothing that names one may stay, neither catalog nor ledger."""
     airflow.stop(layout)
     redis.stop(layout)
@@ -270,7 +270,7 @@ def start_scratch(layout: Layout, *, base: Layout | None = None, progress: Progr
     """
     base = base or find_layout()
     base.prepare()
-    with only_one(base.lock_file):
+    with hold_file_lock(base.lock_file):
         tools = _tools(base, progress)
     layout.prepare()
     java = find_java(layout, {**os.environ, "JAVA_HOME": str(tools.java.runtime)})
@@ -294,7 +294,7 @@ def down(layout: Layout | None = None, *, progress: Progress = QUIET) -> None:
     if not layout.state.is_dir():
         return
     layout.prepare()
-    with only_one(layout.lock_file):
+    with hold_file_lock(layout.lock_file):
         with progress.step("Stopping Airflow"):
             airflow.stop(layout)
         with progress.step("Stopping Redis"):
@@ -313,11 +313,11 @@ def status(layout: Layout | None = None) -> Status:
     """Return the parts that run. The answer comes from the processes themselves."""
     layout = layout or find_layout()
     components = airflow.components_running(layout)
-    port = kept_port(layout.ports_file, airflow.SERVICE)
+    port = last_port(layout.ports_file, airflow.SERVICE)
     return Status(
         state=layout.state,
-        postgres=postgres.running(layout) is not None,
-        redis=redis.running(layout) is not None,
+        postgres=postgres.find_running(layout) is not None,
+        redis=redis.find_running(layout) is not None,
         cluster=cluster.components_running(layout) if layout.is_cluster else {},
         components=components,
         address=f"http://127.0.0.1:{port}" if port and components and all(components.values()) else None,
@@ -326,7 +326,7 @@ def status(layout: Layout | None = None) -> Status:
     )
 
 
-def landed(folder: Path, layout: Layout | None = None) -> str:
+def landing_place(folder: Path, layout: Layout | None = None) -> str:
     """Return the place where an ingest finds the folder's files: the folder, or the cluster's store after an upload."""
     layout = layout or find_layout()
     return cluster.land(layout, folder) if layout.is_cluster else str(folder)

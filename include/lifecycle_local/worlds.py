@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from lifecycle_local import redis, stack
 from lifecycle_local.environment import enter
-from lifecycle_local.guard import stopped_after
+from lifecycle_local.guard import stop_at_exit
 from lifecycle_local.layout import Layout, find_layout, project_root
 from message_lifecycle.app import wiring
 from message_lifecycle.model.setting_list import Value
@@ -36,7 +36,7 @@ def _enter_scratch_lake() -> None:
     layout = Layout(project=project_root(), state=Path(mkdtemp(prefix="lifecycle-")))
     ending = ExitStack()
     atexit.register(ending.close)
-    ending.enter_context(stopped_after(stack.remove_scratch, layout))
+    ending.enter_context(stop_at_exit(stack.remove_scratch, layout))
     ending.callback(end_engine)
     enter(stack.start_scratch(layout))
 
@@ -51,11 +51,11 @@ def _embedded_redis() -> Server:
     from message_lifecycle.stores.redis_streams.log import Server
 
     layout = find_layout()
-    address = redis.running(layout)
+    address = redis.find_running(layout)
     if address is None:
         ending = ExitStack()
         atexit.register(ending.close)
-        ending.enter_context(stopped_after(redis.stop, layout))
+        ending.enter_context(stop_at_exit(redis.stop, layout))
         address = redis.start(layout)
     return Server(name="embedded", url=address.url, password=lambda: address.password)
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from lifecycle_local.lake_server import GivesKeys
-from lifecycle_local.rest_server import Answer, RestRequest, Serve, told
+from lifecycle_local.rest_server import Answer, RestRequest, Serve, error_answer
 from lifecycle_local.s3_server import Refused, S3Server
 from lifecycle_local.s3_server import S3Request as S3Asked
 from lifecycle_local.s3_server import Serve as S3Serve
@@ -266,7 +266,7 @@ def test_a_place_that_the_catalog_does_not_tell_of_is_not_taken_for_one_that_is(
     steps.stage(s, plan_id)
     failing = iter(range(times))
     lake.catalog.around = lambda asked, serve: (
-        told(HTTPStatus.INTERNAL_SERVER_ERROR, "by the test", "Fault")
+        error_answer(HTTPStatus.INTERNAL_SERVER_ERROR, "by the test", "Fault")
         if asked.method == "GET" and asked.path[1] == DELETED and next(failing, None) is not None
         else serve(asked)
     )
@@ -309,7 +309,7 @@ def test_a_reclaim_that_died_when_the_table_was_forgotten_is_brought_to_its_end(
     world.services.stores.drop_tables._ways.clear()  # as of another process
     if not offered:
         lake.catalog.around = lambda asked, serve: (
-            told(HTTPStatus.BAD_REQUEST, "by the test", "BadRequestException") if asked.path[-1] == "register" else serve(asked)
+            error_answer(HTTPStatus.BAD_REQUEST, "by the test", "BadRequestException") if asked.path[-1] == "register" else serve(asked)
         )
         with raises("StorageRefused", match=below[0]):
             reclaim(world, plan_id, 106)
@@ -327,7 +327,7 @@ def test_a_catalog_that_fails_for_another_table_is_asked_again(world: World, lak
     append(world, name, 1, b"a")
     plan_id = deleted(world, name, 5)
     lake.catalog.around = lambda asked, serve: (
-        told(HTTPStatus.INTERNAL_SERVER_ERROR, "by the test", "Fault") if asked.path[-1] == other.table() else serve(asked)
+        error_answer(HTTPStatus.INTERNAL_SERVER_ERROR, "by the test", "Fault") if asked.path[-1] == other.table() else serve(asked)
     )
     try:
         with raises("TableNotTold", match=f"location of table .*{other.namespace}.{other.table()}.*Try again"):
@@ -416,7 +416,7 @@ def test_a_log_beside_the_lake_archives_into_its_store_and_a_key_is_erased_there
         # One a process: it would have these keys to the end.
         monkeypatch.setattr(wiring, "_tables", lambda _home: Tables())
         secret = KeySecret(token_bytes(MIN_SECRET_BYTES))
-        own = with_parts(OpenedBackend(wiring.lake(), backends_file()[0]).of(name), key_secret=lambda _: secret)
+        own = with_parts(OpenedBackend(wiring.lake(), backends_file()[0]).services_for(name), key_secret=lambda _: secret)
         writer: MessageWriter = own.stores.log  # type: ignore[assignment]  # a record log is one store for all
         new = [NewMessage(append_time=own.ledger.now(), key=key, value=b"v") for key in (b"a", SOUGHT, b"b")]
         writer.append(name, new, policy_of(own, name))

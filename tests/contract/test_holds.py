@@ -240,7 +240,7 @@ def test_a_held_message_tells_its_holder(make_world: MakeWorld) -> None:
     found = expiry(make_world)
     hold = held(found.s, found.name, key=b"b")
     told = explain_message(found.s, found.name, 0, 1, as_of=AS_OF)
-    assert (told.verdict, told.why) == ("held", f"it is due, but on {hold.told}")
+    assert (told.verdict, told.why) == ("held", f"it is due, but on {hold.description}")
     assert [(view.hold_id, view.placed_by, view.why) for view in told.holds] == [(hold.hold_id, "ada", "case 7")]
     alive = explain_message(found.s, found.name, 0, 3, as_of=AS_OF)
     assert (alive.verdict, alive.holds) == ("kept", [])

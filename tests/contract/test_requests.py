@@ -19,7 +19,7 @@ from message_lifecycle.model.message import NewMessage, is_marker
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import GateReport
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.reasons import of_cleaner
+from message_lifecycle.model.reasons import cleaner_reasons
 from message_lifecycle.model.request import PurgeKey, RemoveMessages, RemoveRanges
 from message_lifecycle.model.setting_list import Value
 from tests.changes import named
@@ -111,7 +111,7 @@ def test_only_a_request_has_a_persons_word_as_its_reason(make_world: MakeWorld) 
     world.set_now(as_of)
     plan = preview(world.services, name, as_of=as_of, work=RemoveMessages(positions=((0, 0),)))
     assert judged(world, plan).judgement == "passed"
-    reasons = of_cleaner()
+    reasons = cleaner_reasons()
     other = replace(plan, operation="message_cleaner", reasons=reasons, expected=replace(plan.expected, removed=(("removed", 1),)))
     assert {check.id for check in judged(world, other).checks if not check.passed} == {"rows_justified"}
 

@@ -138,7 +138,7 @@ DEEDS: tuple[Callable[[World], Deed], ...] = (
 
 
 def _status(status: HTTPStatus, kind: str = "Fault") -> rest_server.Answer:
-    return rest_server.told(status, "by the test", kind)
+    return rest_server.error_answer(status, "by the test", kind)
 
 
 def _served(answer: rest_server.Answer | None) -> Callable[[rest_server.RestRequest, rest_server.Serve], rest_server.Answer | None]:

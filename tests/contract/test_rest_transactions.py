@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from lifecycle_local.rest_server import TRANSACTION, Answer, Around, CameFirst, RestRequest, Serve
+from lifecycle_local.rest_server import TRANSACTION, Answer, Around, CommitConflict, RestRequest, Serve
 from lifecycle_local.worlds import WORLDS
 from message_lifecycle.app import doctor
 from message_lifecycle.model.errors import LifecycleError
@@ -155,7 +155,7 @@ def test_a_half_by_a_catalog_that_is_not_atomic_is_told_and_brought_to_its_end(
     lake.catalog.at_once = order
 
     def another_came() -> None:
-        raise CameFirst("by the test")
+        raise CommitConflict("by the test")
 
     lake.catalog.between = another_came
     asked = commits(lake, {1: _dies(lake)} if ends == "it ends within" else None)
@@ -184,13 +184,13 @@ def test_one_that_does_not_offer_it_is_refused_before_anything_is_published(topi
     with _asked_anew():
         with raises("NoTransactions", match=f"{SETTING} is true.*does not offer.*Remove the setting"):
             topic.run(2)
-        found = doctor._looked_at("catalog", doctor._catalog)
+        found = doctor._check_part("catalog", doctor._catalog)
     assert not found.ok
     assert found.found.startswith("NoTransactions: ")
     assert seen(topic) == before
     lake.catalog.at_once = "all or none"
     with _asked_anew():
-        assert "commits several tables at once" in doctor._looked_at("catalog", doctor._catalog).found
+        assert "commits several tables at once" in doctor._check_part("catalog", doctor._catalog).found
         topic.purged(3)
 
 

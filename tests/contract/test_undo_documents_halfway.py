@@ -13,7 +13,7 @@ from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.outcome import Published
 from message_lifecycle.model.request import UndoPlan
 from message_lifecycle.operations.verdict import Verdict
-from message_lifecycle.ports import Given
+from message_lifecycle.ports import CommitContext
 from tests.contract.conftest import TABLES_HUNTED, MakeWorld
 from tests.undone_documents import Make, Shown, Topic, made, purged
 
@@ -32,7 +32,7 @@ class Dying:
     def __getattr__(self, name: str) -> object:
         return getattr(self.real, name)
 
-    def publish(self, verdict: Verdict, given: Given) -> Published:
+    def publish(self, verdict: Verdict, given: CommitContext) -> Published:
         raise KeyboardInterrupt
 
 

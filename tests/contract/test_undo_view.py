@@ -20,7 +20,7 @@ from message_lifecycle.model.outcome import Outcome, Published
 from message_lifecycle.model.request import PurgeKey, RemoveMessages, RemoveNullKeys, TruncateLog, UndoPlan
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.operations.verdict import Verdict
-from message_lifecycle.ports import Given
+from message_lifecycle.ports import CommitContext
 from tests.contract.conftest import TABLES_HUNTED, MakeWorld
 from tests.contract.test_requests import append, topic_of
 from tests.errors import raises
@@ -299,7 +299,7 @@ class Dying:
     def __getattr__(self, name: str) -> object:
         return getattr(self.real, name)
 
-    def publish(self, verdict: Verdict, given: Given) -> Published:
+    def publish(self, verdict: Verdict, given: CommitContext) -> Published:
         raise KeyboardInterrupt
 
 

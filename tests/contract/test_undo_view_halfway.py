@@ -16,7 +16,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published
 from message_lifecycle.model.request import PurgeKey, UndoPlan
 from message_lifecycle.operations.verdict import Verdict
-from message_lifecycle.ports import Given
+from message_lifecycle.ports import CommitContext
 from tests.contract.conftest import TABLES_HUNTED, MakeWorld
 from tests.contract.test_requests import append
 from tests.contract.test_undo_view import Dying, compacted, view
@@ -90,7 +90,7 @@ class Conflicting:
     def __getattr__(self, name: str) -> object:
         return getattr(self.real, name)
 
-    def publish(self, verdict: Verdict, given: Given) -> Published:
+    def publish(self, verdict: Verdict, given: CommitContext) -> Published:
         self.conflicts -= 1
         if self.conflicts >= 0:
             raise PlanConflict(verdict.plan.plan_id, "the log was changed first")

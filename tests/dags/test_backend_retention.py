@@ -82,7 +82,7 @@ class Beside:
         return [message.offset for message in lake().reader.messages(CLICKS)]
 
     def append(self, count: int) -> None:
-        services = OpenedBackend(lake(), self.backend).of(CLICKS)
+        services = OpenedBackend(lake(), self.backend).services_for(CLICKS)
         writer: MessageWriter = services.stores.log  # type: ignore[assignment]  # a record log is one store for all
         new = [NewMessage(append_time=None, key=b"k", value=b"v") for _ in range(count)]
         writer.append(CLICKS, new, policy_of(services, CLICKS))
@@ -156,7 +156,7 @@ def test_a_run_removes_what_is_beyond_the_limits_and_the_next_one_finds_nothing(
 
 @on_files
 def test_a_preview_of_a_backend_takes_nothing(beside: Beside) -> None:
-    tasks.keep_preview(run="preview/r", as_of=AS_OF, topics=["web/clicks"], work="retention")
+    tasks.store_preview(run="preview/r", as_of=AS_OF, topics=["web/clicks"], work="retention")
     assert "6 by retention_count" in tasks.preview_page(run="preview/r")["printed"]
     assert beside.offsets == list(range(10))
     assert lake().ledger.plans() == []

@@ -125,7 +125,7 @@ def questions_of(request_id: str) -> list[dict[str, Any]]:
     assert applications.gate_all(run="erasure/r") == 0
     assert applications.publish_all(run="erasure/r") == 0
     tasks.verify(run="erasure/r", work="erasure")
-    return tasks.waiting(run="erasure/r")
+    return tasks.waiting_plans(run="erasure/r")
 
 
 def publish(lake: Any, plan_id: str) -> None:

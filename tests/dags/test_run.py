@@ -82,10 +82,10 @@ def stage(monkeypatch: pytest.MonkeyPatch, database: None) -> Stage:
 
     monkeypatch.setattr(tasks, "copies", say("copies", lambda: made.copies))
     monkeypatch.setattr(tasks, "due", say("due", lambda: made.topics))
-    monkeypatch.setattr(tasks, "keep_preview", say("keep_preview", lambda: None))
+    monkeypatch.setattr(tasks, "store_preview", say("keep_preview", lambda: None))
     monkeypatch.setattr(tasks, "requested_erasure", say("requested_erasure", lambda: None))
     monkeypatch.setattr(tasks, "wants_markers", say("wants_markers", lambda: made.marks))
-    monkeypatch.setattr(tasks, "waiting", say("waiting", lambda: made.plans))
+    monkeypatch.setattr(tasks, "waiting_plans", say("waiting", lambda: made.plans))
     monkeypatch.setattr(tasks, "question_ending", by_plan("question_ending", made.endings))
     monkeypatch.setattr(tasks, "record_approval", by_plan("record_approval", made.late))
     monkeypatch.setattr(

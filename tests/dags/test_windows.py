@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from message_lifecycle.app.windows import Window, resolve
 from message_lifecycle.model.errors import InvalidInstant
-from message_lifecycle.model.instants import format_instant, of_datetime
+from message_lifecycle.model.instants import format_instant, from_datetime
 from tests.errors import raises
 
 START, END = datetime(2026, 11, 20, tzinfo=UTC), datetime(2026, 11, 21, tzinfo=UTC)
@@ -49,7 +49,7 @@ def test_a_manual_run_without_a_logical_date_needs_as_of() -> None:
 
 
 def test_an_interval_of_no_length_has_an_end() -> None:
-    assert resolved(start=END).as_of == of_datetime(END)
+    assert resolved(start=END).as_of == from_datetime(END)
 
 
 def test_an_interval_that_ends_before_it_begins_is_refused() -> None:
@@ -130,5 +130,5 @@ def test_the_hour_that_comes_twice_is_two_instants(fold: int) -> None:
 def test_a_zone_changes_the_text_and_not_the_time(moment: datetime, offset: int) -> None:
     aware = moment.replace(tzinfo=UTC)
     elsewhere = aware.astimezone(timezone(timedelta(minutes=offset)))
-    assert resolved(start=None, end=elsewhere).as_of == resolved(start=None, end=moment).as_of == of_datetime(aware)
-    assert resolved(as_of=elsewhere.isoformat()).as_of == of_datetime(aware)
+    assert resolved(start=None, end=elsewhere).as_of == resolved(start=None, end=moment).as_of == from_datetime(aware)
+    assert resolved(as_of=elsewhere.isoformat()).as_of == from_datetime(aware)

@@ -14,7 +14,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from lifecycle_local.stack import landed
+from lifecycle_local.stack import landing_place
 from message_lifecycle.app import steps, tasks
 from message_lifecycle.app.backends import OpenedBackend
 from message_lifecycle.app.config import backends_file
@@ -77,7 +77,7 @@ class Agent:
     def fill(self, topic: str, count: int) -> None:
         """Messages in a topic of the backend."""
         name = TopicName.parse(topic)
-        services = OpenedBackend(self.services, backends_file()[0]).of(name)
+        services = OpenedBackend(self.services, backends_file()[0]).services_for(name)
         writer: MessageWriter = services.stores.log  # type: ignore[assignment]  # a record log is one store for all
         writer.append(name, [NewMessage(append_time=None, key=b"k", value=b"v")] * count, policy_of(services, name))
 
@@ -86,7 +86,7 @@ class Agent:
 
     def ingest(self, topic: str, folder: str) -> dict[str, Any]:
         """The files of a folder, with the fields `k`, `v`, `h` and `at`; which rows were refused, by code."""
-        taken = ingest(topic, landed(Path(folder)), key="k", value="v", headers="h", append_time="at")
+        taken = ingest(topic, landing_place(Path(folder)), key="k", value="v", headers="h", append_time="at")
         engine_of_process().forget(TopicName.parse(topic))
         return {"rows": taken.rows, "quarantined": taken.quarantined}
 

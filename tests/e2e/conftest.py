@@ -13,8 +13,8 @@ from collections.abc import Iterator
 import pytest
 
 from lifecycle_local.airflow import connect
-from lifecycle_local.environment import applied, read_environment
-from lifecycle_local.guard import stopped_after
+from lifecycle_local.environment import merge_environment, read_environment
+from lifecycle_local.guard import stop_at_exit
 from lifecycle_local.layout import CLUSTER, DISK, STACK, Layout, find_layout, venv_bin, venv_python
 from lifecycle_local.postgres import find_place
 from lifecycle_local.stack import down
@@ -59,12 +59,12 @@ def stack(request: pytest.FixtureRequest) -> Iterator[Stack]:
         days = Days.at(int(time.time()))
         config.write_text(f"[message_cleaner]\ninterval = {days.length}\n{FILES.format(root=layout.state / 'files')}")
         try:
-            with stopped_after(down, layout):
+            with stop_at_exit(down, layout):
                 _lifecycle("up", environ)
                 settings = read_environment(layout)
                 assert settings is not None
                 _log_events(layout)
-                yield from _running(layout, applied(settings, environ), days)
+                yield from _running(layout, merge_environment(settings, environ), days)
         finally:
             _clear(layout, environ)
 

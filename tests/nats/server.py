@@ -23,7 +23,7 @@ from nats.protocol.command import hpub_cmd, pub_cmd
 
 import nats
 from lifecycle_local import processes
-from lifecycle_local.guard import stopped_after
+from lifecycle_local.guard import stop_at_exit
 from lifecycle_local.layout import Layout, project_root, venv_bin
 from message_lifecycle.app.private_files import write_private
 
@@ -205,7 +205,7 @@ def started(folder: Path) -> Iterator[NatsServer]:
     layout.prepare()
     file = folder / "server.conf"
     write_private(file, json.dumps(config))  # its own format takes JSON
-    with stopped_after(stop, layout), asyncio.Runner() as runner:
+    with stop_at_exit(stop, layout), asyncio.Runner() as runner:
         process = processes.launch(layout, _SERVICE, [venv_bin() / "nats-server", "-c", file], {}, identity="").process
         address = _address(folder / f"nats-server_{process.pid}.ports", process, processes.log_file(layout, _SERVICE))
         client = runner.run(nats.connect(address, user="tests", password=password, allow_reconnect=False))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lifecycle_local import stack
-from lifecycle_local.guard import stopped_after
+from lifecycle_local.guard import stop_at_exit
 from lifecycle_local.layout import Layout, project_root
 from lifecycle_local.postgres import find_place
 
@@ -23,6 +23,6 @@ def layout() -> Iterator[Layout]:
         Path(outer).chmod(0o711)
         found = Layout(project=project_root(), state=Path(outer) / "a state")
         found.prepare()
-        with stopped_after(stack.down, found):
+        with stop_at_exit(stack.down, found):
             yield found
         shutil.rmtree(find_place(found).folder, ignore_errors=True)

@@ -9,7 +9,7 @@ import pytest
 
 from lifecycle_local import airflow, postgres
 from lifecycle_local.airflow import SERVICE, connect, logins_file
-from lifecycle_local.environment import applied, environment
+from lifecycle_local.environment import environment, merge_environment
 from lifecycle_local.java import Java
 from lifecycle_local.layout import AirflowRefused, Layout
 from lifecycle_local.processes import choose_port, find_process
@@ -23,7 +23,7 @@ def settings(layout: Layout) -> dict[str, str]:
     """The environment of a stack whose Java is not asked for."""
     java = Java(home=layout.java, runtime=Path("/"), version="17")
     port = choose_port(layout.ports_file, SERVICE)
-    return applied(environment(layout, java=java, address=postgres.start(layout), airflow_port=port))
+    return merge_environment(environment(layout, java=java, address=postgres.start(layout), airflow_port=port))
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,7 @@ def postmaster(layout: Layout) -> int:
 
 def test_starting_twice_is_starting_once(layout: Layout, address: Address) -> None:
     pid = postmaster(layout)
-    assert postgres.start(layout) == address == postgres.running(layout)
+    assert postgres.start(layout) == address == postgres.find_running(layout)
     assert postmaster(layout) == pid
 
 
@@ -95,7 +95,7 @@ def test_a_number_that_another_program_got_is_neither_waited_for_nor_ended(layou
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(100)"]) as other:
         lock = place.data / "postmaster.pid"
         lock.write_text(f"{other.pid}\n{place.data}\n1\n{address.port}\n\n\n\n\n", encoding="ascii")
-        place.give(lock)
+        place.give_to_server_user(lock)
         assert not postgres.stop(layout), "nothing of ours ran"
         postgres.start(layout)
         assert other.poll() is None
@@ -108,4 +108,4 @@ def test_stopping_twice_is_stopping_once(layout: Layout, address: Address) -> No
     assert postgres.stop(layout)
     assert wait_for_end([process], 5.0) == ()
     assert not postgres.stop(layout)
-    assert postgres.running(layout) is None
+    assert postgres.find_running(layout) is None

@@ -40,7 +40,7 @@ def component(layout: Layout) -> Component:
 
 def test_starting_twice_is_starting_once(layout: Layout, address: Address) -> None:
     process = component(layout).process
-    assert server.start(layout) == address == server.running(layout)
+    assert server.start(layout) == address == server.find_running(layout)
     assert component(layout).process == process
 
 
@@ -107,7 +107,7 @@ def test_what_was_answered_outlives_a_kill(layout: Layout, address: Address) -> 
     process = component(layout).process
     process.signal(signal.SIGKILL)
     assert wait_for_end([process], 5.0) == ()
-    assert server.running(layout) is None
+    assert server.find_running(layout) is None
     with contextlib.closing(server.start(layout).connect()) as client:
         assert client.lrange("kept", 0, -1) == [str(number).encode() for number in range(100)]
 
@@ -128,7 +128,7 @@ def test_stopping_twice_is_stopping_once(layout: Layout, address: Address) -> No
     assert server.stop(layout)
     assert not process.alive()
     assert not server.stop(layout)
-    assert server.running(layout) is None
+    assert server.find_running(layout) is None
 
 
 def test_an_installed_server_comes_first_if_it_is_new_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lifecycle_local import postgres
-from lifecycle_local.environment import applied, environment
+from lifecycle_local.environment import environment, merge_environment
 from lifecycle_local.java import ensure_jars, find_java
 from lifecycle_local.layout import Layout, find_layout
 from lifecycle_local.spark_settings import lake_on_disk, write_pyiceberg_conf, write_spark_conf
@@ -46,7 +46,7 @@ def test_spark_writes_and_pyiceberg_reads(layout: Layout, tmp_path: Path) -> Non
     address = postgres.start(layout)
     write_spark_conf(layout, lake_on_disk(layout, address), ensure_jars(layout, java, environ), None)
     write_pyiceberg_conf(layout, lake_on_disk(layout, address))
-    settings = applied(environment(layout, java=java, address=address, airflow_port=1), environ)
+    settings = merge_environment(environment(layout, java=java, address=address, airflow_port=1), environ)
 
     (tmp_path / "write.py").write_text(WRITE)
     command = ["spark-submit", str(tmp_path / "write.py"), str(tmp_path / "cmdline")]

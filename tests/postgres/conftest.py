@@ -10,7 +10,7 @@ import pytest
 from psycopg import sql
 
 from lifecycle_local import postgres
-from lifecycle_local.guard import stopped_after
+from lifecycle_local.guard import stop_at_exit
 from lifecycle_local.layout import find_layout
 from lifecycle_local.postgres import Address
 from message_lifecycle.ledger import Ledger, migrate_ledger, open_ledger
@@ -21,12 +21,12 @@ from tests.ledgers import StandingClock
 def server() -> Iterator[Address]:
     """The server that runs, or one that is started for these tests and stopped after them."""
     layout = find_layout()
-    found = postgres.running(layout)
+    found = postgres.find_running(layout)
     if found is not None:
         yield found
         return
     layout.prepare()
-    with stopped_after(postgres.stop, layout):
+    with stop_at_exit(postgres.stop, layout):
         yield postgres.start(layout)
 
 

@@ -10,7 +10,7 @@ import redis
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.backends import record_log
-from message_lifecycle.app.operations.registry import on_records
+from message_lifecycle.app.operations.registry import operations_on_records
 from message_lifecycle.app.parts import with_parts
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import Services, policy_of
@@ -95,7 +95,7 @@ class Topic:
         logs = self.streams.logs(client)
         old = self.services
         made = record_log(
-            RecordLogStore(logs, server={}, operations=on_records),
+            RecordLogStore(logs, server={}, operations=operations_on_records),
             logs,
             {},
             ledger=old.ledger,

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from tests.judges import PlainGateOfTables
 from tests.verdicts import by, let_pass
 
-from message_lifecycle.app.operations.registry import undoable
+from message_lifecycle.app.operations.registry import undoable_operations
 from message_lifecycle.app.services import Services, Stores
 from message_lifecycle.ledger import open_ledger
 from message_lifecycle.ledger.database import Clock
@@ -102,7 +102,7 @@ class Lake:
                 view_return=IcebergViewReturns(engine_of_process, tables=tables()),
                 snapshots=IcebergSnapshots(engine_of_process, tables=tables()),
                 changes=IcebergChanges(engine_of_process, tables=tables()),
-                rewrite=IcebergEraser(tables(), undoable=undoable),
+                rewrite=IcebergEraser(tables(), undoable=undoable_operations),
                 forget=IcebergReclaimer(tables()),
             ),
             copier=self.copier(),

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.applications import run_application
-from message_lifecycle.app.operations.registry import Work, undoable
+from message_lifecycle.app.operations.registry import Work, undoable_operations
 from message_lifecycle.app.wiring import lake
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
         view_return=IcebergViewReturns(engine_of_process, steps=die_of_view),
         snapshots=IcebergSnapshots(engine_of_process, steps=die),
         changes=IcebergChanges(engine_of_process, steps=die),
-        rewrite=IcebergEraser(undoable=undoable, steps=die),
+        rewrite=IcebergEraser(undoable=undoable_operations, steps=die),
         quarantine=IcebergQuarantine(engine_of_process, steps=die),
     )
     services = replace(services, stores=stores)

@@ -22,7 +22,7 @@ from tests.undone import published, run
 from tests.undone_documents import made, purged
 
 from lifecycle_local import spark_cluster
-from lifecycle_local.guard import stopped_after
+from lifecycle_local.guard import stop_at_exit
 from lifecycle_local.java import JARS, STORE_JARS, ensure_jars, find_java
 from lifecycle_local.layout import Layout, find_layout, project_root
 from lifecycle_local.s3_server import s3_server
@@ -69,7 +69,7 @@ def lake(embedded: Path, machines: Layout, tmp_path_factory: pytest.TempPathFact
     (folder / "events").mkdir()
     packages = {**event_log(folder / "events"), "spark.archives": f"{archive}#env", "spark.pyspark.python": "./env/bin/python"}
     (folder / "rest").mkdir()
-    with s3_server() as store, rest_lake(layout, folder / "rest", store) as rest, stopped_after(_stop, machines):
+    with s3_server() as store, rest_lake(layout, folder / "rest", store) as rest, stop_at_exit(_stop, machines):
         settings = start(machines)
         (folder / "conf").mkdir()
         found = rest.on_cluster(folder / "conf", {**settings, **packages})

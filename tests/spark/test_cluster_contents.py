@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.effort import hunt
 
-from lifecycle_local.guard import stopped_after
+from lifecycle_local.guard import stop_at_exit
 from lifecycle_local.layout import CLUSTER, DISK, STACK, Layout, find_layout, venv_bin, venv_python
 from lifecycle_local.stack import down
 
@@ -26,7 +26,7 @@ def contents(kind: str, folder: Path, as_of: str) -> list[str]:
     layout = Layout(project=usual.project, state=folder, shared_tools=usual.tools, is_cluster=kind == CLUSTER)
     named = {"LIFECYCLE_HOME": str(layout.state), "LIFECYCLE_TOOLS": str(layout.tools), STACK: kind}
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("LIFECYCLE_", "SPARK_", "PYSPARK_", "PYICEBERG_"))}
-    with stopped_after(down, layout):
+    with stop_at_exit(down, layout):
         subprocess.run([venv_bin() / "lifecycle", "up", "--no-airflow"], env=environ | named, check=True, timeout=SECONDS)
         command = [venv_python(), "-m", "tests.spark.demo_contents", as_of]
         told = subprocess.run(

@@ -100,7 +100,7 @@ def test_files_that_stay_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_ledger_whose_password_is_an_option_is_told_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(LEDGER, f"{os.environ[LEDGER]}{'&' if '?' in os.environ[LEDGER] else '?'}password=secret-one")
-    told = doctor._looked_at("ledger", doctor._ledger).found
+    told = doctor._check_part("ledger", doctor._ledger).found
     assert "secret-one" not in told
     assert "127.0.0.1" in told or "local socket" in told
 
@@ -144,8 +144,8 @@ def test_a_scratch_topic_that_cannot_go_is_told_and_ends_nothing(monkeypatch: py
     ],
 )
 def test_what_spark_says_of_a_python_is_told_with_what_to_do(said: str, told: str) -> None:
-    assert told in doctor._advised(said, "3.11")
-    assert "\n" not in doctor._advised(said, "3.11")
+    assert told in doctor._with_advice(said, "3.11")
+    assert "\n" not in doctor._with_advice(said, "3.11")
 
 
 def test_machines_that_differ_are_told_apart() -> None:

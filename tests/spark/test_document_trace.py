@@ -42,7 +42,7 @@ class Client:
         self._take(documents.pull(self._topic.s, self._topic.name, DOCUMENT, client_seq=self.seq, client=self.name, epoch=self.epoch))
         documents.sync(self._topic.s, self._topic.name, DOCUMENT, client=self.name, server_seq=self.seq, at=Instant(at), epoch=self.epoch)
 
-    def _take(self, found: documents.Pulled) -> None:
+    def _take(self, found: documents.PullResult) -> None:
         fold = fold_of("text_splice", yjs_roots={})
         if found.snapshot is not None:
             self._text, self.seq = found.snapshot.state, found.snapshot.server_seq

@@ -12,7 +12,7 @@ from tests.spark.lake import Lake
 from tests.spark.landing import Landing
 
 from lifecycle_local.demo_data import ROWS, ROWS_WITHOUT_KEY, export_flights
-from message_lifecycle.model.instants import of_datetime
+from message_lifecycle.model.instants import from_datetime
 from message_lifecycle.sources.mapping import FieldMapping
 from message_lifecycle.stores.iceberg.session import sql_table
 
@@ -39,7 +39,7 @@ def test_the_flights_land_once_and_end_on_the_day(lake: Lake, tmp_path: Path) ->
         F.countDistinct("partition", "offset"),
         F.countDistinct(F.col("key")),
     ).collect()[0]
-    assert tuple(found) == (ROWS_WITHOUT_KEY, of_datetime(datetime(2026, 11, 21, 4, tzinfo=UTC)), ROWS, 4043)
+    assert tuple(found) == (ROWS_WITHOUT_KEY, from_datetime(datetime(2026, 11, 21, 4, tzinfo=UTC)), ROWS, 4043)
     assert export_flights(tmp_path / "flights") == folder
     again = landing.take(topic, folder, mapping, shift_to=date(2026, 11, 22))
     assert (again.rows, again.files_before, again.end_offsets) == (0, 4, result.end_offsets)

@@ -18,7 +18,7 @@ from tests.spark.lake import Lake
 from tests.spark.landing import KEYED, Landing, by_the_rule, json_lines
 
 from message_lifecycle.app.rendering import Notes
-from message_lifecycle.model.instants import of_datetime, seconds
+from message_lifecycle.model.instants import from_datetime, seconds
 from message_lifecycle.operations import admission
 from message_lifecycle.sources import messages as sources
 from message_lifecycle.sources.mapping import FieldMapping
@@ -80,7 +80,7 @@ def test_every_format_gives_the_same_messages(landing: Landing) -> None:
     values = {message.value: message for message in logs[0]}
     for key, value, at in ROWS:
         message = values[value.encode()]
-        assert (message.key, message.append_time) == (key and key.encode(), of_datetime(at))
+        assert (message.key, message.append_time) == (key and key.encode(), from_datetime(at))
     in_order = [value.encode() for _, value, _ in ROWS]
     for partition in range(3):
         mine = [message for message in logs[0] if message.partition == partition]
@@ -127,7 +127,7 @@ def test_whole_files_whose_times_go_back_are_named(landing: Landing, small_slice
         "app-10_jsonl": as_json(ROWS[8:12]),
     }
     result = landing.take(topic, landing.source(**files))
-    start = of_datetime(NOON)
+    start = from_datetime(NOON)
     found = [(one.file, one.newest - start, one.after, one.oldest - start, one.messages) for one in result.going_back]
     assert found == [
         ("app-2.csv", seconds(7), "app-1.jsonl", seconds(20), 8),
@@ -510,7 +510,7 @@ def test_a_shift_moves_all_times_by_whole_days_and_stays_with_the_topic(landing:
     landing.put(folder, "c_jsonl", as_json(ROWS[3:4]))
     assert landing.take(topic, folder, mapping).shift_days == days
     for message, (_, _, at) in zip(landing.messages(topic), ROWS[:4], strict=True):
-        assert message.append_time == message.event_time == of_datetime(at + timedelta(days=days))
+        assert message.append_time == message.event_time == from_datetime(at + timedelta(days=days))
 
 
 def test_a_ledger_that_does_not_know_the_topic_takes_nothing(landing: Landing, lake: Lake) -> None:

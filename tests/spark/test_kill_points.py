@@ -93,8 +93,8 @@ def test_what_is_staged_of_a_plan_that_has_ended_meanwhile_is_taken_away(topic: 
         steps.close(s, plan, "superseded", "another took its place")  # the other looks for what is staged before it is there
         return make(s, plan)
 
-    make = changes.make
-    monkeypatch.setattr(changes, "make", late)
+    make = changes.stage_all
+    monkeypatch.setattr(changes, "stage_all", late)
     for _ in range(2):  # the second time the plan is closed before
         with pytest.raises(NotReady):
             steps.stage(topic.s, plan.plan_id)

@@ -110,14 +110,14 @@ def test_the_stage_of_a_plan_that_was_closed_just_before_a_death_goes(
 
 
 def test_what_is_staged_for_a_plan_that_was_closed_meanwhile_goes_though_its_run_died(left: Left, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan, make = left.plan(), changes.make
+    plan, make = left.plan(), changes.stage_all
 
     def late(s: Services, plan: Plan) -> None:
         steps.close(s, plan, "superseded", "another took its place")  # finds nothing to take away
         make(s, plan)
         die()
 
-    monkeypatch.setattr(changes, "make", late)
+    monkeypatch.setattr(changes, "stage_all", late)
     with pytest.raises(Died):
         steps.stage(left.s, plan.plan_id)
     assert left.of(plan)

@@ -21,7 +21,7 @@ from message_lifecycle.model.rules import Rule, holds
 from message_lifecycle.operations import expiry
 from message_lifecycle.stores.iceberg import view_file
 from message_lifecycle.stores.iceberg.catalog import Tables
-from message_lifecycle.stores.iceberg.session import quoted, sql_table
+from message_lifecycle.stores.iceberg.session import quote_identifier, sql_table
 from message_lifecycle.stores.iceberg.table_folder import absolute, local_path, location_prefix
 
 pytestmark = pytest.mark.spark
@@ -147,7 +147,7 @@ def test_files_without_live_messages_are_not_read(lake: Lake, s: Services) -> No
 
 def test_views_are_no_topics_and_hide_none(lake: Lake, s: Services) -> None:
     name = _topic(lake, s, "listed", message_expiry=60)
-    foreign = quoted("lake", name.namespace, "of_somebody")
+    foreign = quote_identifier("lake", name.namespace, "of_somebody")
     lake.session.sql(f"CREATE VIEW {foreign} AS SELECT 1 AS one")
     try:
         assert name in lake.topics.list(lake.stream)
@@ -155,7 +155,7 @@ def test_views_are_no_topics_and_hide_none(lake: Lake, s: Services) -> None:
         listed = {identifier[-1] for identifier in Tables().catalog.list_tables(name.namespace)}
         assert name.table() in listed
         assert not listed & {name.table("live"), "of_somebody"}
-        views = {row["viewName"] for row in lake.session.sql(f"SHOW VIEWS IN {quoted('lake', name.namespace)}").collect()}
+        views = {row["viewName"] for row in lake.session.sql(f"SHOW VIEWS IN {quote_identifier('lake', name.namespace)}").collect()}
         assert {name.table("live"), "of_somebody"} <= views
     finally:
         lake.session.sql(f"DROP VIEW {foreign}")

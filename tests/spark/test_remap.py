@@ -11,7 +11,7 @@ from tests.spark.landing import KEYED, Landing
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.intake import IngestOptions
-from message_lifecycle.app.remap import Remapped, Word, remap
+from message_lifecycle.app.remap import RemapRequest, RemapResult, remap
 from message_lifecycle.app.replay import Replay, replay_batch
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.wiring import lake as configured_lake
@@ -32,8 +32,8 @@ def landing(lake: Lake, tmp_path: Path) -> Landing:
     return Landing(lake, tmp_path)
 
 
-def again(landing: Landing, name: TopicName, folder: Path, mapping: FieldMapping = KEYED) -> Remapped:
-    word = Word(by="ann", why="the key was another field")
+def again(landing: Landing, name: TopicName, folder: Path, mapping: FieldMapping = KEYED) -> RemapResult:
+    word = RemapRequest(by="ann", why="the key was another field")
     return remap(services(landing), landing.intake, name, str(folder), IngestOptions(mapping=mapping), word)
 
 

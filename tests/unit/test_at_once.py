@@ -14,7 +14,7 @@ from message_lifecycle.app import steps
 from message_lifecycle.model.errors import CommitRefused, CommitUnknown, LifecycleError, PlanConflict, TableBusy
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.operations.verdict import Verdict
-from message_lifecycle.ports import ChangeStore, Given
+from message_lifecycle.ports import ChangeStore, CommitContext
 from message_lifecycle.stores.iceberg import transaction
 from message_lifecycle.stores.iceberg.capabilities import Capabilities
 from message_lifecycle.stores.iceberg.fence import AlreadyPublished
@@ -186,7 +186,7 @@ class Both:
         self.asked = list[str]()
         self._deeds: dict[type[ChangeStore], Callable[[], object]] = {}
 
-        def prepare(store: ChangeStore, verdict: Verdict, given: Given) -> Both:
+        def prepare(store: ChangeStore, verdict: Verdict, given: CommitContext) -> Both:
             self.asked.append(type(store).__name__)
             self._deeds[type(store)] = lambda: store.publish(verdict, given)
             return self

@@ -10,11 +10,11 @@ from typing import get_args
 import pytest
 
 from message_lifecycle.app import routing, steps
-from message_lifecycle.app.backends import beside
+from message_lifecycle.app.backends import with_backends
 from message_lifecycle.app.backends_config import BackendTopic, ConfiguredBackend, Folder
 from message_lifecycle.app.backends_reference import BEGIN, END, reference
 from message_lifecycle.app.erasures import ask, carry_out
-from message_lifecycle.app.operations.registry import Scheduled, on_records
+from message_lifecycle.app.operations.registry import Scheduled, operations_on_records
 from message_lifecycle.app.parts import Later, with_parts
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.topics import create_topic, update_latest_view
@@ -96,12 +96,12 @@ def test_no_setting_of_documents_is_passed_over(name: str) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_operations_of_whole_logs_are_refused_elsewhere(backend: Backend) -> None:
-    check_operation(backend, "retention", on_records(), where="topic a/b")
+    check_operation(backend, "retention", operations_on_records(), where="topic a/b")
     if backend in RECORD_LOGS:
         with raises("UnsupportedLimit", match="the operation compaction"):
-            check_operation(backend, "compaction", on_records(), where="topic a/b")
+            check_operation(backend, "compaction", operations_on_records(), where="topic a/b")
     else:
-        check_operation(backend, "compaction", on_records(), where="topic a/b")
+        check_operation(backend, "compaction", operations_on_records(), where="topic a/b")
 
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, True, "1", None])
@@ -129,10 +129,10 @@ def test_a_topic_of_the_lake_is_not_hidden_by_a_backends(tmp_path: Path) -> None
     shared, own = TopicName(stream="web", topic="clicks"), TopicName(stream="web", topic="visits")
     topics = {name: BackendTopic(partitions=1, settings={}) for name in (shared, own)}
     backend = ConfiguredBackend(name="audit", kind="json_file", place=Folder(root=tmp_path / "audit"), topics=topics)
-    assert beside(lake, (backend,)).topics.describe(own).partitions == 1
+    assert with_backends(lake, (backend,)).topics.describe(own).partitions == 1
     create_topic(lake, shared, settings={})
     with pytest.raises(InvalidSetting, match=r"backend audit.*web/clicks.*no topic of the lake has"):
-        beside(lake, (backend,)).topics.describe(own)
+        with_backends(lake, (backend,)).topics.describe(own)
 
 
 def test_a_topic_of_single_records_gets_no_span_of_segments_from_the_server(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_a_topic_of_single_records_gets_no_span_of_segments_from_the_server(tmp_
     name = TopicName(stream="web", topic="visits")
     topics = {name: BackendTopic(partitions=1, settings={})}
     backend = ConfiguredBackend(name="audit", kind="json_file", place=Folder(root=tmp_path), topics=topics)
-    found = beside(memory_world({"segment_max_seconds": 60}).services, (backend,))
+    found = with_backends(memory_world({"segment_max_seconds": 60}).services, (backend,))
     assert dict(found.topics.describe(name).settings) == {}
     assert create_topic(found, TopicName(stream="web", topic="clicks"), settings={}).settings == {"segment_max_seconds": 60}
     assert create_topic(found, TopicName(stream="web", topic="letters"), settings={"fold": "text_splice"}).settings == {
@@ -154,9 +154,9 @@ def test_every_store_that_a_backend_has_is_asked_for_its_topics(tmp_path: Path) 
     backend = ConfiguredBackend(
         name="audit", kind="json_file", place=Folder(root=tmp_path), topics={name: BackendTopic(partitions=1, settings={})}
     )
-    found = beside(memory_world({}).services, (backend,))
+    found = with_backends(memory_world({}).services, (backend,))
     plan = plan_of(name)
-    assert [found.stores.of(key).published(plan) for key in ("log", "rewrite")] == [None, None]
+    assert [found.stores.store_for(key).published(plan) for key in ("log", "rewrite")] == [None, None]
     assert (found.view_of(name), found.view_commit(plan), update_latest_view(found, name)) == (None, None, None)
     scheduled: set[Scheduled] = set(get_args(Scheduled))
     for work in scheduled - {"retention"}:
@@ -168,9 +168,9 @@ def test_nothing_offers_an_undo_of_a_removal_from_a_log_of_single_records(tmp_pa
     name = TopicName(stream="web", topic="clicks")
     topics = {name: BackendTopic(partitions=1, settings={"max_records": 3, "max_removed_fraction": 1.0})}
     backend = ConfiguredBackend(name="audit", kind="json_file", place=Folder(root=tmp_path), topics=topics)
-    s = beside(replace(memory_world({}).services, gate=GreatExpectationsGate()), (backend,))
+    s = with_backends(replace(memory_world({}).services, gate=GreatExpectationsGate()), (backend,))
     new = [NewMessage(append_time=None, key=b"k", value=b"v")] * 5
-    RecordLogStore(JsonFiles(tmp_path), server={}, operations=on_records).append(name, new, policy_of(s, name))
+    RecordLogStore(JsonFiles(tmp_path), server={}, operations=operations_on_records).append(name, new, policy_of(s, name))
     outcome = steps.run(s, name, as_of=s.ledger.now(), work="retention")
     assert (outcome.name, outcome.removed_rows) == ("published", 2)
     assert not [line for line in result_view(s, outcome).shown() if "Undo" in str(line)]
@@ -202,7 +202,7 @@ def test_every_method_of_a_port_is_sent_to_the_topics_backend(routed: type, port
 def test_a_part_that_a_backend_does_not_have_is_refused_by_name() -> None:
     world = json_file_world({})
     services, stores = world.services, world.services.stores
-    assert stores.of("log") is stores.log
+    assert stores.store_for("log") is stores.log
     for part, read in {
         "view": lambda: stores.view,
         "forget": lambda: stores.forget,
@@ -243,19 +243,19 @@ def test_an_erasure_of_all_topics_is_not_done_while_a_backend_holds_one_that_is_
         found = s.ledger.erasure(request.request_id)
         return found.state, found.detail
 
-    both = beside(lake, (backend(kept, former),))
+    both = with_backends(lake, (backend(kept, former),))
     policy = policy_of(both, former)  # and both are made
-    RecordLogStore(JsonFiles(tmp_path), server={}, operations=on_records).append(
+    RecordLogStore(JsonFiles(tmp_path), server={}, operations=operations_on_records).append(
         former, [NewMessage(append_time=None, key=key, value=b"v")], policy
     )
-    one = beside(lake, (backend(kept),))
+    one = with_backends(lake, (backend(kept),))
     assert state(one)[0] == "requested"
     assert "web/visits: lies in backend audit" in state(one)[1]
     assert state(one, kept) == ("not_found", "")
     assert state(both) == ("erased", "")
     assert state(one)[0] == "requested", "what nobody reaches may get the key again"
     (tmp_path / "web" / "visits.jsonl").write_bytes(b"no log")
-    assert "backend audit: DamagedLog" in state(beside(lake, (backend(kept),)))[1]
+    assert "backend audit: DamagedLog" in state(with_backends(lake, (backend(kept),)))[1]
     (tmp_path / "web" / "visits.jsonl").write_bytes((tmp_path / "web" / "clicks.jsonl").read_bytes())
-    assert state(beside(lake, (backend(kept),)))[0] == "requested", "a copy of a log that is reached is none that is"
-    assert "found the log of topic web/clicks" in state(beside(lake, (backend(kept),)))[1]
+    assert state(with_backends(lake, (backend(kept),)))[0] == "requested", "a copy of a log that is reached is none that is"
+    assert "found the log of topic web/clicks" in state(with_backends(lake, (backend(kept),)))[1]

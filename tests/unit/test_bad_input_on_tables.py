@@ -9,7 +9,7 @@ import pytest
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.erasures import carry_out
-from message_lifecycle.app.operations.registry import Work, preview, undoable
+from message_lifecycle.app.operations.registry import Work, preview, undoable_operations
 from message_lifecycle.model.errors import ForeignTable, InvalidSetting, UnsafePath
 from message_lifecycle.model.request import DeleteTopic, ReclaimDeleted, UndoPlan
 from message_lifecycle.model.setting_list import PROPERTY_PREFIX
@@ -37,7 +37,9 @@ def undoing(past: Past) -> object:
 
 
 def erasing(past: Past) -> object:
-    return IcebergEraser(past.tables, undoable=undoable).find_key(NAME, lambda _key: True, resolve(topic={}, server={}), as_of=NOW)
+    return IcebergEraser(past.tables, undoable=undoable_operations).find_key(
+        NAME, lambda _key: True, resolve(topic={}, server={}), as_of=NOW
+    )
 
 
 @pytest.fixture

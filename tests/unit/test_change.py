@@ -12,7 +12,7 @@ from message_lifecycle.model.errors import CatalogUnavailable, CommitUnknown, Pl
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan, SnapshotRequirements
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.ports import NOTHING_GIVEN, Given
+from message_lifecycle.ports import NO_CONTEXT, CommitContext
 from message_lifecycle.stores.iceberg import fence
 from message_lifecycle.stores.iceberg.change import TableStore, Update, appends_pass, head_is, required_head, staged_change
 from message_lifecycle.stores.iceberg.fence import Ancestor, Judge, Walk, main_ancestors
@@ -36,13 +36,13 @@ def maps_of_python(monkeypatch: pytest.MonkeyPatch) -> None:
 class Store(TableStore):
     kinds = ("",)
 
-    def evidence(self, plan: Plan, staged: Staged, policy: Policy, given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
+    def evidence(self, plan: Plan, staged: Staged, policy: Policy, given: CommitContext = NO_CONTEXT) -> Mapping[str, object]:
         raise AssertionError("nobody judges here")
 
-    def publish(self, verdict: object, given: Given) -> Published:
+    def publish(self, verdict: object, given: CommitContext) -> Published:
         raise AssertionError("its parts are asked here")
 
-    def commit(self, table: Table, make: Callable[[], Update], given: Given = GIVEN) -> Published:
+    def commit(self, table: Table, make: Callable[[], Update], given: CommitContext = GIVEN) -> Published:
         verdict = let_pass(PLAN, Staged(plan_id=PLAN.plan_id, branch=None, snapshot_id=2))
         return self._commit(ENGINE, table, verdict, given, make, of="deed")
 
@@ -87,7 +87,7 @@ def test_one_that_is_there_is_told_and_nothing_is_made(store: Store, steps: list
     table = Table()
     table.comes(OURS)
     table.refresh()
-    found = store.commit(table, lambda: pytest.fail("it is there"), NOTHING_GIVEN)  # so no identity of a ledger is drawn either
+    found = store.commit(table, lambda: pytest.fail("it is there"), NO_CONTEXT)  # so no identity of a ledger is drawn either
     assert (found.snapshot_id, steps) == (2, [])
 
 

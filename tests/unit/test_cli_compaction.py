@@ -16,7 +16,7 @@ from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.ports import Given
+from message_lifecycle.ports import CommitContext
 from message_lifecycle.stores.memory.tables import Table, ViewVersion
 from tests.worlds import HOUR, NOW, SECOND, Lake, make_lake
 
@@ -148,7 +148,7 @@ def test_rates_are_bytes_by_the_time_of_the_work(lake: Lake, orders: TopicName) 
         def __getattr__(self, name: str) -> object:
             return getattr(self._store, name)
 
-        def stage(self, plan: Plan, given: Given) -> Staged:
+        def stage(self, plan: Plan, given: CommitContext) -> Staged:
             staged = self._store.stage(plan, given)
             assert staged.view is not None
             return replace(staged, view=replace(staged.view, took_ms=500))
@@ -173,7 +173,7 @@ class Keyless:
     def __getattr__(self, name: str) -> object:
         return getattr(self._store, name)
 
-    def stage(self, plan: Plan, _given: Given) -> Staged:
+    def stage(self, plan: Plan, _given: CommitContext) -> Staged:
         raise topic_without_keys(str(plan.topic))
 
 

@@ -268,7 +268,7 @@ def test_a_module_that_fails_at_its_import_is_no_unknown_command(lake: Lake, mon
         raise KeyError(name)
 
     commands.tree.cache_clear()
-    monkeypatch.setattr(commands, "_made", broken)
+    monkeypatch.setattr(commands, "_make_command", broken)
     told = lake.say("status")
     commands.tree.cache_clear()
     assert (told.status, told.err.split(":")[0]) == (70, "InternalError")

@@ -10,9 +10,9 @@ import pytest
 from message_lifecycle.app import ingest as module
 from message_lifecycle.app import remap as remaps
 from message_lifecycle.app import steps
-from message_lifecycle.app.cli.screen import printed
+from message_lifecycle.app.cli.screen import as_text
 from message_lifecycle.app.ingest_result import IngestResult
-from message_lifecycle.app.remap import Remapped, Word
+from message_lifecycle.app.remap import RemapRequest, RemapResult
 from message_lifecycle.app.replay import Replay
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
@@ -41,7 +41,7 @@ NOTHING = IngestResult(
 
 def described(result: IngestResult) -> str:
     """As the Spark application prints it."""
-    return printed(result.shown())
+    return as_text(result.shown())
 
 
 class Asked:
@@ -199,13 +199,13 @@ def test_a_remap_says_what_was_taken_again_or_that_its_removal_waits(lake: Lake,
     ended = Outcome(
         topic=topic, operation="message_request", as_of=NOW, name=removal, plan_id="ab" * 16, removed=(("removed", 9),), rows_in=9
     )  # type: ignore[arg-type]
-    found = Remapped(batches=("b0",), removal=ended, result=TAKEN if removal == "published" else None, refused=0)
+    found = RemapResult(batches=("b0",), removal=ended, result=TAKEN if removal == "published" else None, refused=0)
     asked: list[Any] = []
     monkeypatch.setattr(remaps, "remap", lambda *arguments: (asked.append(arguments[-1]), found)[1])
     monkeypatch.setattr(module, "ingest", lambda topic, path, remap, **_: remap(None, topic, path, None))
     words = ("ingest", "shop/orders", ".", "--remap", "--by", "ann", "--why", "another key")
     said, told = lake.say(*words), lake.say(*words, "-o", "json")
-    assert asked[0] == Word(by="ann", why="another key")
+    assert asked[0] == RemapRequest(by="ann", why="another key")
     if removal == "published":
         assert (said.status, told.status) == (0, 0)
         assert "ingested again with this mapping: batch b0 - plan abababababab removed 9 earlier messages" in " ".join(said.out.split())

@@ -12,7 +12,7 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Check, GateReport, Published
 from message_lifecycle.operations.verdict import Verdict
-from message_lifecycle.ports import Given
+from message_lifecycle.ports import CommitContext
 from tests.changes import named
 from tests.worlds import HOUR, NOW, Lake, make_lake
 
@@ -267,7 +267,7 @@ class OvertakenStore:
     def __getattr__(self, name: str) -> object:
         return getattr(self._lake.services.stores.log, name)
 
-    def publish(self, verdict: Verdict, given: Given) -> Published:
+    def publish(self, verdict: Verdict, given: CommitContext) -> Published:
         self._lake.world.writer.foreign_delete(self._topic, [(0, self._lake.stored(self._topic)[-1])])
         return self._lake.services.stores.log.publish(verdict, given)
 

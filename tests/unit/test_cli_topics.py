@@ -218,7 +218,7 @@ def test_a_commit_says_which_of_two_topics_of_one_name_was_read(lake: Lake) -> N
     topic = lake.topic("shop/orders", message_expiry=60)
     lake.append(topic, 3, 2, 1)
     earlier = LogWitness(table_uuid="earlier", kind="", snapshot_id=1, sequence_number=1, offsets={0: 3}, state={})
-    lake.services.ledger.keep_log_witnesses(topic, [earlier])
+    lake.services.ledger.record_log_witnesses(topic, [earlier])
     uuid = lake.services.topics.describe(topic).uuid
     assert lake.say("consumer", "commit", "shop/orders", "billing", "0:-1").status == 0, "it has read nothing, so it releases nothing"
     late = lake.say("consumer", "commit", "shop/orders", "billing", "0:2")

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.requests import begin_anew
+from message_lifecycle.app.requests import forget_view
 from message_lifecycle.app.wiring import memory_world
 from message_lifecycle.model.errors import CompactedTableMissing
 from message_lifecycle.model.instants import Instant
@@ -168,7 +168,7 @@ def test_a_log_is_not_read_for_a_view_that_is_to_be_made_anew(topic: Topic) -> N
     services, store = topic.world.services, topic.world.services.stores.log
     assert isinstance(store, MemoryStore)
     store.of(topic.name).view = Table(kind="view", empty=ViewVersion())
-    begin_anew(services, topic.name)
+    forget_view(services, topic.name)
     with pytest.raises(CompactedTableMissing):
         topic.read()
     assert topic.run(LATER).name == "published"
@@ -223,7 +223,7 @@ def test_a_cleaner_that_would_bring_an_older_value_back_is_blocked(
     s = behind.world.services
     behind.world.set_now(AS_OF)
     right = s.stores.view.find_older_rows
-    monkeypatch.setattr(s.stores.view, "outlived", lambda view, plan: replace(right(view, plan), **forgotten))
+    monkeypatch.setattr(s.stores.view, "find_older_rows", lambda view, plan: replace(right(view, plan), **forgotten))
     plan = steps.plan(s, behind.name, as_of=AS_OF).plan
     steps.stage(s, plan.plan_id)
     assert {check.id for check in steps.gate(s, plan.plan_id).blocking} == wanted

@@ -14,7 +14,7 @@ from message_lifecycle.model.message import NewMessage, ViewState
 from message_lifecycle.model.outcome import Check, GateReport
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import BY_NAME
-from message_lifecycle.model.topic import altered, created
+from message_lifecycle.model.topic import altered_settings, new_topic_settings
 from message_lifecycle.operations.expiry import Lag
 from message_lifecycle.operations.verdict import Verdict, decide
 from tests.compacted import Log, Topic
@@ -42,17 +42,17 @@ def test_each_partition_is_by_itself_and_no_time_is_not_old() -> None:
 @pytest.mark.parametrize("value", [0, -1, 1.5, True, 2**32])
 def test_the_limit_is_a_whole_number_of_seconds_above_0(value: object) -> None:  # NUM-1
     with pytest.raises(InvalidSetting, match="from 1 to 4294967295"):
-        created({"max_compaction_lag": value}, where="topic x")
+        new_topic_settings({"max_compaction_lag": value}, where="topic x")
 
 
 def test_what_is_remembered_by_event_time_must_be_compacted() -> None:  # CMP-12
     by_event_time = {"winner": "event_time", "delete_retention": 5}
     with pytest.raises(InvalidSetting, match="max_compaction_lag"):
-        created({**by_event_time, "max_compaction_lag": 5}, where="topic x")
+        new_topic_settings({**by_event_time, "max_compaction_lag": 5}, where="topic x")
     with pytest.raises(InvalidSetting, match="max_compaction_lag"):
-        altered(created({"max_compaction_lag": 5}, where="topic x"), by_event_time, where="topic x")
+        altered_settings(new_topic_settings({"max_compaction_lag": 5}, where="topic x"), by_event_time, where="topic x")
     with pytest.raises(InvalidSetting, match="SNP-10"):
-        created({"fold": "last_write", "max_compaction_lag": 5}, where="topic x")
+        new_topic_settings({"fold": "last_write", "max_compaction_lag": 5}, where="topic x")
 
 
 def test_a_shorter_limit_takes_more() -> None:  # DEL-3

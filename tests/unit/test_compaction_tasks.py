@@ -57,7 +57,7 @@ def test_a_run_of_the_purge_follows(lake: Lake) -> None:
     planned(name, work="purge_compacted", run="purge_compacted/1")
     (outcome,) = tasks.verify(run="purge_compacted/1", work="purge_compacted")
     assert outcome["outcome"] == "needs_approval", "a log that is emptied is asked about"
-    (question,) = tasks.waiting(run="purge_compacted/1")
+    (question,) = tasks.waiting_plans(run="purge_compacted/1")
     assert question["subject"] == "shop/prices: remove 2 of 2 messages?"
     tasks.record_approval(plan_id=question["plan_id"], gate_id=question["gate_id"], granted=True, by="ada", text="the view has them")
     applications.publish_all(run="purge_compacted/1", plan_id=question["plan_id"])
@@ -74,7 +74,7 @@ def test_what_a_person_is_asked_about_a_view_is_what_was_staged(lake: Lake) -> N
     later = Instant(NOW + 24 * HOUR)
     lake.world.set_now(later)
     planned(name, run="log_compaction/later", as_of=format_instant(later))
-    (question,) = tasks.waiting(run="log_compaction/later")
+    (question,) = tasks.waiting_plans(run="log_compaction/later")
     assert question["subject"] == "shop/prices: leave 1 of 1 messages out of the compacted view?"
     assert "the log keeps them" in question["body"]
     assert "* reason: 1 by expiry" in question["body"]

@@ -14,7 +14,7 @@ from message_lifecycle.app import steps
 from message_lifecycle.app.operations.registry import preview
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import policy_of
-from message_lifecycle.app.topics import copy_topic, create_topic, to_copy
+from message_lifecycle.app.topics import copy_topic, create_topic, replicas_to_copy
 from message_lifecycle.app.wiring import memory_world
 from message_lifecycle.model.errors import (
     InvalidSetting,
@@ -170,7 +170,7 @@ class TestCopying:
         assert logs.copy("copy") == 0
         assert logs.copied("origin", "copy") == {0: 1}
         assert dict(logs.s.reader.log(logs.name("copy")).end_offsets) == {0: 2}
-        assert to_copy(logs.s, [logs.name("origin")]) == []
+        assert replicas_to_copy(logs.s, [logs.name("origin")]) == []
 
     def test_a_segment_that_the_mirror_has_closed_takes_no_more(self, logs: Logs) -> None:
         logs.topic("origin")
@@ -206,7 +206,7 @@ class TestCopying:
             copy_topic(replace(logs.s, ledger=Dies()), logs.name("copy"))
         assert (len(logs.offsets("copy")), logs.copied("origin", "copy")) == (2, {0: -1})
         assert logs.clean("origin") == "no_op", "what is not registered as copied stays"
-        assert to_copy(logs.s, [logs.name("copy")]) == [logs.name("copy")]
+        assert replicas_to_copy(logs.s, [logs.name("copy")]) == [logs.name("copy")]
         assert logs.copy("copy") == 0
         assert (len(logs.offsets("copy")), logs.copied("origin", "copy")) == (2, {0: 1})
         assert logs.clean("origin") == "published"
@@ -248,7 +248,7 @@ class TestCopying:
         assert (logs.clean("origin"), logs.copied("origin", "copy")) == ("no_op", {0: -1}), (
             "what is not copied stays, under old offsets too"
         )
-        assert to_copy(logs.s) == [logs.name("copy")], "and each pass says why"
+        assert replicas_to_copy(logs.s) == [logs.name("copy")], "and each pass says why"
 
     def test_the_way_on_after_an_origin_was_made_anew(self, logs: Logs) -> None:
         logs.topic("origin")
@@ -264,7 +264,7 @@ class TestCopying:
         with raises("AnotherOrigin"):
             logs.copy("copy")
         assert logs.copied("origin", "copy") == {}, "asked for once more, it does not bind what a person took it off"
-        assert (logs.clean("origin"), to_copy(logs.s)) == ("published", [])
+        assert (logs.clean("origin"), replicas_to_copy(logs.s)) == ("published", [])
 
     def test_a_replica_that_was_made_anew_copies_all(self, logs: Logs) -> None:
         logs.topic("origin", message_expiry=1)
@@ -327,20 +327,20 @@ class TestWhatIsToCopy:
         logs.topic("idle", role="source", origin="z")
         logs.append("z", 1)
         logs.copy("idle")
-        assert to_copy(logs.s) == [logs.name("m"), logs.name("a")], "what comes to m goes on to a"
+        assert replicas_to_copy(logs.s) == [logs.name("m"), logs.name("a")], "what comes to m goes on to a"
         logs.copy("m")
-        assert to_copy(logs.s) == [logs.name("a")]
+        assert replicas_to_copy(logs.s) == [logs.name("a")]
         logs.append("z", 2)
-        assert to_copy(logs.s, [logs.name("z")]) == [logs.name("idle"), logs.name("m"), logs.name("a")]
-        assert to_copy(logs.s, [logs.name("a")]) == [logs.name("a")]
-        assert to_copy(logs.s, [logs.name("idle")]) == [logs.name("idle")]
+        assert replicas_to_copy(logs.s, [logs.name("z")]) == [logs.name("idle"), logs.name("m"), logs.name("a")]
+        assert replicas_to_copy(logs.s, [logs.name("a")]) == [logs.name("a")]
+        assert replicas_to_copy(logs.s, [logs.name("idle")]) == [logs.name("idle")]
 
     def test_a_replica_that_was_taken_off_is_copied_by_hand_alone(self, logs: Logs) -> None:
         logs.topic("origin", message_expiry=1)
         logs.topic("copy", role="source", origin="origin")
         logs.append("origin", 1)
         logs.s.ledger.remove(logs.name("origin"), "s/copy")
-        assert to_copy(logs.s) == []
+        assert replicas_to_copy(logs.s) == []
         assert logs.clean("origin") == "published"
         logs.append("origin", 99)
         assert (logs.copy("copy"), logs.copied("origin", "copy")) == (1, {0: 1})
@@ -349,4 +349,4 @@ class TestWhatIsToCopy:
         logs.topic("origin")
         logs.topic("copy", role="source", origin="origin")
         logs.append("origin", 1)
-        assert to_copy(logs.s, [logs.name("nowhere"), logs.name("origin")]) == [logs.name("copy")]
+        assert replicas_to_copy(logs.s, [logs.name("nowhere"), logs.name("origin")]) == [logs.name("copy")]

@@ -14,13 +14,13 @@ from message_lifecycle.app.due import due as judge
 from message_lifecycle.app.erasures import unreached
 from message_lifecycle.app.holds import place_hold
 from message_lifecycle.app.operations import registry
-from message_lifecycle.app.operations.reclaim import end_lost, lost
+from message_lifecycle.app.operations.reclaim import end_lost, find_lost_reclaims
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.ledger import migrate_ledger
 from message_lifecycle.model.erasure import ErasureRequest, KeyDigest, KeyDigests
 from message_lifecycle.model.errors import UnsafePath
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.stores.iceberg.deleted_reclaim import IcebergDeletedReclaimer, words
+from message_lifecycle.stores.iceberg.deleted_reclaim import IcebergDeletedReclaimer, namespace_properties
 from message_lifecycle.stores.iceberg.layout import DELETED
 from message_lifecycle.stores.iceberg.topic_delete import place_of
 from tests.deleted_topics import names_in, topic_in
@@ -63,7 +63,7 @@ def files(past: Past) -> set[str]:
 
 def is_as_after_one_run(past: Past) -> None:
     assert (files(past), names_in(past, DELETED)) == (set(), set())
-    assert not [name for name in words(past.tables.catalog) if name.startswith("lifecycle.")]
+    assert not [name for name in namespace_properties(past.tables.catalog) if name.startswith("lifecycle.")]
     reclaims = past.ledger.history(NAME, operations=("reclaim",))
     assert [outcome.name for _, outcome in reclaims if outcome.name != "no_op"] == ["published"]
 
@@ -97,7 +97,7 @@ def test_what_a_ledger_restored_from_before_does_not_know_is_ended_by_a_person(t
     (tmp_path / "backup.db").write_bytes((tmp_path / "ledger.db").read_bytes())
     dies(tmp_path, url, "while_deleting", "reclaim", plan_id)
     restored = past_in(tmp_path, ledger_url=f"sqlite:///{tmp_path / 'backup.db'}")
-    (reclaim_id,) = lost(restored.services)
+    (reclaim_id,) = find_lost_reclaims(restored.services)
     assert f"lifecycle reclaim run --deleted {reclaim_id[:12]}" in " ".join(unreached(restored.services, EVERYWHERE))
     judge(restored.services, [], as_of=NOW, work="reclaim")
     before = files(past)
@@ -112,7 +112,7 @@ def test_what_a_ledger_restored_from_before_does_not_know_is_ended_by_a_person(t
         shutil.rmtree(folder_of(table))
     assert end_lost(restored.services, reclaim_id).name == "no_op"
     assert unreached(restored.services, EVERYWHERE) == []
-    assert not [name for name in words(past.tables.catalog) if name.startswith("lifecycle.")]
+    assert not [name for name in namespace_properties(past.tables.catalog) if name.startswith("lifecycle.")]
 
 
 @hunt
@@ -123,7 +123,7 @@ def test_files_that_another_table_has_taken_in_are_its_orphans(tmp_path: Path) -
     restored = past_in(tmp_path, ledger_url=f"sqlite:///{tmp_path / 'backup.db'}")
     for kind, table in past.made.items():
         restored.table(kind, location=table.location())
-    (reclaim_id,) = lost(restored.services)
+    (reclaim_id,) = find_lost_reclaims(restored.services)
     assert end_lost(restored.services, reclaim_id).name == "no_op"
 
 
@@ -171,7 +171,7 @@ def test_a_hold_that_came_before_a_table_was_forgotten_keeps_them_all(tmp_path: 
     assert before <= after
     assert [name for name in after - before if ".metadata.json" not in name] == []  # the hold's mark (DEL-8)
     assert len(names_in(past, DELETED)) == 2
-    assert not [name for name in words(past.tables.catalog) if name.startswith("lifecycle.")]
+    assert not [name for name in namespace_properties(past.tables.catalog) if name.startswith("lifecycle.")]
 
 
 @pytest.mark.parametrize("step", sample(["before_commit", "inside_commit"], "inside_commit"))

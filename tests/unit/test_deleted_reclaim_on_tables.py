@@ -22,7 +22,7 @@ from message_lifecycle.model.phrases import short
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import ReclaimDeleted
 from message_lifecycle.stores.iceberg import deleted_reclaim
-from message_lifecycle.stores.iceberg.deleted_reclaim import words
+from message_lifecycle.stores.iceberg.deleted_reclaim import namespace_properties
 from message_lifecycle.stores.iceberg.layout import COMPACTED, DELETED
 from message_lifecycle.stores.iceberg.topic_delete import place_of
 from tests.deleted_topics import names_in, topic_in
@@ -97,7 +97,7 @@ def test_every_file_of_every_table_goes_and_is_measured(past: Past, plan_id: str
     assert (outcome.reclaimed_files, outcome.reclaimed_bytes) == (len(before), sum(before.values()))
     assert all_files(past) == {}
     assert names_in(past, DELETED) == set()
-    assert not [name for name in words(past.tables.catalog) if name.startswith("lifecycle.")], "no word of it is left"
+    assert not [name for name in namespace_properties(past.tables.catalog) if name.startswith("lifecycle.")], "no word of it is left"
 
 
 def test_files_that_are_gone_already_are_success(past: Past, plan_id: str) -> None:  # EXP-8

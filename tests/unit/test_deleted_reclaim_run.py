@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from message_lifecycle.app import applications, tasks
-from message_lifecycle.app.operations.reclaim import lost
+from message_lifecycle.app.operations.reclaim import find_lost_reclaims
 from message_lifecycle.app.requests import deleted_topics
 from message_lifecycle.model.instants import Instant, format_instant
 from tests.worlds import NOW, SECOND, Lake, make_lake
@@ -49,7 +49,7 @@ def test_a_run_asks_and_takes_it(lake: Lake, plan_id: str) -> None:
     planned_and_judged(due)
     (told,) = tasks.verify(run=RUN, work="reclaim")
     assert told["outcome"] == "needs_approval"
-    (question,) = tasks.waiting(run=RUN)
+    (question,) = tasks.waiting_plans(run=RUN)
     assert re.fullmatch(r"shop/orders: remove \d+ files of [\d.]+ k?B for good\?", question["subject"]), "in a unit that a person reads"
     assert plan_id[:12] in question["body"] and "cannot come back" in question["body"] and "2 messages" in question["body"]
     assert tasks.due(run="storage_reclaim/r2", as_of=AS_OF, topics=[], work="reclaim") == []
@@ -63,7 +63,7 @@ def test_a_run_asks_and_takes_it(lake: Lake, plan_id: str) -> None:
 
 def test_a_refusal_stands_for_a_while_and_holds_up_no_topic_of_the_name(lake: Lake, plan_id: str) -> None:
     planned_and_judged(tasks.due(run=RUN, as_of=AS_OF, topics=[], work="reclaim"))
-    (question,) = tasks.waiting(run=RUN)
+    (question,) = tasks.waiting_plans(run=RUN)
     tasks.record_approval(plan_id=question["plan_id"], gate_id=question["gate_id"], granted=False, by="ann", text="not yet")
     assert tasks.due(run="storage_reclaim/r2", as_of=AS_OF, topics=["shop/orders"], work="reclaim") == []
     lake.topic("shop/orders")
@@ -76,7 +76,7 @@ def test_a_refusal_stands_for_a_while_and_holds_up_no_topic_of_the_name(lake: La
 
 def test_a_run_whose_publish_died_half_way_is_finished_by_its_verify(lake: Lake, plan_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
     planned_and_judged(tasks.due(run=RUN, as_of=AS_OF, topics=[], work="reclaim"))
-    (question,) = tasks.waiting(run=RUN)
+    (question,) = tasks.waiting_plans(run=RUN)
     tasks.record_approval(plan_id=question["plan_id"], gate_id=question["gate_id"], granted=True, by="ann", text="it may go")
     with monkeypatch.context() as dying:
         dying.setattr(lake.services.stores.drop_tables, "finish", _dies)
@@ -89,11 +89,11 @@ def test_a_reclaim_that_the_ledger_does_not_know_is_ended_by_its_own_name(lake: 
     done = lake.say("reclaim", "run", "--deleted", plan_id, "--by", "ada", "--why", "it may go", "-o", "json").document
     reclaimer: Any = lake.services.stores.drop_tables
     reclaimer._begun[done["plan_id"]] = lake.services.ledger.record(done["plan_id"]).plan
-    assert list(lost(lake.services)) == [done["plan_id"]]
+    assert list(find_lost_reclaims(lake.services)) == [done["plan_id"]]
     ended = lake.say("reclaim", "run", "--deleted", done["plan_id"][:12], "-o", "json")
     assert (ended.status, ended.document["outcome"]) == (0, "no_op")
     assert "no file of it is left" in ended.document["detail"]
-    assert lost(lake.services) == {}
+    assert find_lost_reclaims(lake.services) == {}
 
 
 def _dies(_plan: object) -> None:

@@ -202,7 +202,7 @@ def test_a_run_from_due_to_verified(tasked: Lake) -> None:
     assert applications.gate_all(run=RUN) == 0
     assert applications.publish_all(run=RUN) == 0
     assert not tasks.wants_markers(run=RUN)
-    assert tasks.waiting(run=RUN) == []
+    assert tasks.waiting_plans(run=RUN) == []
     (outcome,) = tasks.verify(run=RUN, work="snapshot_with_purge")
     assert (outcome["outcome"], outcome["removed"], outcome["messages_kept"]) == ("published", {"purged_synced": 7}, 3)
     assert tasks.due(run="snapshot_with_purge/the next", as_of=AS_OF, topics=[], work="snapshot_with_purge") == []
@@ -225,7 +225,7 @@ def test_what_a_person_is_asked_speaks_of_changes(tasked: Lake) -> None:
     tasks.due(run=RUN, as_of=AS_OF, topics=[], work="snapshot_with_purge")
     applications.plan_and_stage(run=RUN, as_of=AS_OF, topics=[str(name)], work="snapshot_with_purge")
     applications.gate_all(run=RUN)
-    (question,) = tasks.waiting(run=RUN)
+    (question,) = tasks.waiting_plans(run=RUN)
     assert question["subject"] == "shop/letters: remove 7 of 10 changes of documents?"
     assert "of 1 document, each covered by a checked snapshot" in question["body"]
     assert "; newer changes are not affected" in question["body"]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from message_lifecycle.app import documents
-from message_lifecycle.app.documents import Pulled
+from message_lifecycle.app.documents import PullResult
 from message_lifecycle.folds import fold_of
 from message_lifecycle.model.document import Change
 from message_lifecycle.model.errors import EpochMismatch
@@ -73,7 +73,7 @@ class Clients(RuleBasedStateMachine):
         """Its row is there, and no run can have found it silent yet."""
         return standing.known_at is not None and self.now < standing.known_at + SILENT_US
 
-    def takes(self, document: str, client: str, pulled: Pulled) -> None:
+    def takes(self, document: str, client: str, pulled: PullResult) -> None:
         had = self.has(document, client)
         if pulled.snapshot is not None:
             assert pulled.state == self.text_at(document, pulled.snapshot.server_seq)

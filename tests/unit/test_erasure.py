@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table.snapshots import Operation, Summary
 
-from message_lifecycle.app.cli.screen import printed
+from message_lifecycle.app.cli.screen import as_text
 from message_lifecycle.app.operations.registry import suite_of
 from message_lifecycle.app.views.erasures import receipt_blocks
 from message_lifecycle.gates.plain import PlainGate
@@ -39,7 +39,7 @@ from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import resolve
 from message_lifecycle.operations import erasure
-from message_lifecycle.operations.planning import required
+from message_lifecycle.operations.planning import requirements_of
 from message_lifecycle.stores.iceberg.columns import SCHEMA
 from message_lifecycle.stores.iceberg.compaction.store import IcebergViews
 from message_lifecycle.stores.iceberg.erasure import publish
@@ -85,7 +85,7 @@ def table(kind: TableKind, *files: HeldFile, clean: bool | None = None) -> KeySe
 
 def planned(*tables: KeySearchResult) -> Plan:
     log = LogState(topic=NAME, table_uuid="uuid-log", snapshot_id=7, segments=(), end_offsets={0: 10})
-    return erasure.plan(NAME, required(log, POLICY), POLICY, OF, tables, as_of=AS_OF)
+    return erasure.plan(NAME, requirements_of(log, POLICY), POLICY, OF, tables, as_of=AS_OF)
 
 
 def test_nothing_is_planned_where_the_key_is_nowhere() -> None:
@@ -118,8 +118,8 @@ def test_metadata_alone_may_tell_of_the_key() -> None:
 def test_a_plan_is_read_back_from_the_ledger() -> None:
     plan = planned(table("log", held("a")), table("view", held("v")))
     assert plan_from_json(plan.to_json(), plan.plan_id) == plan
-    assert plan.taking(0, 5) == plan.erased_of("log")[-1]
-    assert plan.taking(0, 4) is None
+    assert plan.removal_at(0, 5) == plan.erased_of("log")[-1]
+    assert plan.removal_at(0, 4) is None
 
 
 Frames = dict[str, list[dict[str, int]]]
@@ -205,8 +205,8 @@ def test_a_receipt_names_the_places_that_may_still_keep_the_key() -> None:
     (of_table,) = topic.tables
     told = replace(receipt(), topics=(replace(topic, tables=(replace(of_table, remains="its server's memory"),)),))
     assert Receipt.from_json(told.to_json()) == told
-    assert "May still hold bytes of a key" not in printed(receipt_blocks(receipt(), None))
-    shown = printed(receipt_blocks(told, None))
+    assert "May still hold bytes of a key" not in as_text(receipt_blocks(receipt(), None))
+    shown = as_text(receipt_blocks(told, None))
     assert "May still hold bytes of a key" in shown and "its server's memory" in shown
 
 

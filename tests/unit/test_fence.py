@@ -9,7 +9,7 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 
 from message_lifecycle.model.errors import CommitRefused, PlanConflict, TableBusy
 from message_lifecycle.stores.iceberg import fence, table_metadata
-from message_lifecycle.stores.iceberg.fence import AlreadyPublished, Ancestor, Walk, fenced_commit, newest_state, only_appends_since
+from message_lifecycle.stores.iceberg.fence import AlreadyPublished, Ancestor, Walk, check_only_appends, fenced_commit, newest_state
 from message_lifecycle.stores.iceberg.layout import END_OFFSETS, PLAN_ID, LogSummary
 from tests.errors import raises
 
@@ -215,8 +215,8 @@ def test_what_stops_an_attempt_is_told_by_its_name(ended: Exception, told: type[
 
 
 def test_appends_of_others_pass() -> None:
-    only_appends_since(newest_first(Snapshot(2), Snapshot(3)), MINE, BASE)
-    only_appends_since(newest_first(), MINE, BASE)
+    check_only_appends(newest_first(Snapshot(2), Snapshot(3)), MINE, BASE)
+    check_only_appends(newest_first(), MINE, BASE)
 
 
 @pytest.mark.parametrize("operation", ["delete", "overwrite", "replace"])
@@ -225,23 +225,23 @@ def test_no_other_change_passes_whoever_made_it_and_wherever_it_stands(operation
         change = Snapshot(3, operation, plan_id)
         for came in ((change,), (Snapshot(2), change), (change, Snapshot(4))):
             with pytest.raises(PlanConflict, match="came first") as refused:
-                only_appends_since(newest_first(*came), MINE, BASE)
+                check_only_appends(newest_first(*came), MINE, BASE)
             assert refused.value.rival == plan_id.get(PLAN_ID, "snapshot 3")
 
 
 def test_a_plans_append_does_not_pass_either() -> None:
     with pytest.raises(PlanConflict, match=OTHER):
-        only_appends_since(newest_first(Snapshot(2, "append", {PLAN_ID: OTHER})), MINE, BASE)
+        check_only_appends(newest_first(Snapshot(2, "append", {PLAN_ID: OTHER})), MINE, BASE)
 
 
 def test_a_plan_that_is_there_is_not_committed_again() -> None:
     with pytest.raises(AlreadyPublished):
-        only_appends_since(newest_first(Snapshot(2, "delete", {PLAN_ID: MINE}), Snapshot(3)), MINE, BASE)
+        check_only_appends(newest_first(Snapshot(2, "delete", {PLAN_ID: MINE}), Snapshot(3)), MINE, BASE)
 
 
 def test_a_log_without_the_plans_snapshot_is_another_one() -> None:
     with pytest.raises(PlanConflict, match="not among the ancestors"):
-        only_appends_since(iter([Ancestor(Snapshot(5)), Ancestor(Snapshot(4))]), MINE, BASE)
+        check_only_appends(iter([Ancestor(Snapshot(5)), Ancestor(Snapshot(4))]), MINE, BASE)
 
 
 def test_the_state_is_that_of_the_newest_that_carries_any() -> None:  # MSG-4

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from message_lifecycle.model.instants import Instant, of_datetime
+from message_lifecycle.model.instants import Instant, from_datetime
 from message_lifecycle.sources.file_times import GoingBack, Span, find_going_back, going_back_line
 from message_lifecycle.sources.files import find_files
 from message_lifecycle.sources.mapping import FieldMapping
@@ -17,7 +17,7 @@ from message_lifecycle.sources.messages import Findings, read_group, slices
 from message_lifecycle.sources.reader import Job, TtlRules
 from tests.worlds import NOW
 
-AT = of_datetime(NOW) if not isinstance(NOW, int) else Instant(NOW)
+AT = from_datetime(NOW) if not isinstance(NOW, int) else Instant(NOW)
 
 
 def span(*times: int, partition: int | None = None) -> Span:

@@ -92,7 +92,7 @@ def test_a_setting_that_is_changed_meanwhile_makes_a_yes_void_and_it_is_asked_ag
     assert (again.name, again.plan_id != asked) == ("needs_approval", True)
     with pytest.MonkeyPatch.context() as of_tasks:
         of_tasks.setattr(tasks, "lake", lambda: lake.services)
-        (question,) = tasks.waiting(run="next")
+        (question,) = tasks.waiting_plans(run="next")
     assert question["plan_id"] == again.plan_id
     assert question["gate_id"] == report_of(lake, again.plan_id or "").gate_id
     assert "stricter than the last approved value: message_expiry from 1d (86,400 s) to 12h (43,200 s)" in question["body"]

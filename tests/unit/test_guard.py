@@ -15,11 +15,11 @@ from lifecycle_local.layout import Layout, project_root
 PROGRAM = """
 import sys
 from pathlib import Path
-from lifecycle_local.guard import stopped_after
+from lifecycle_local.guard import stop_at_exit
 from lifecycle_local.layout import Layout
 from tests.unit.test_guard import stop
 
-with stopped_after(stop, Layout(project=Path(sys.argv[1]), state=Path(sys.argv[2]))):
+with stop_at_exit(stop, Layout(project=Path(sys.argv[1]), state=Path(sys.argv[2]))):
     print("within", flush=True)
     exec(sys.stdin.readline())
 """

@@ -13,7 +13,7 @@ from message_lifecycle.model.hold import Spared, SparedOffsets, spared_text
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import DueRows, offsets_of, ranges_text
 from message_lifecycle.stores.iceberg import due_rows
-from message_lifecycle.stores.iceberg.data_files import within
+from message_lifecycle.stores.iceberg.data_files import is_named
 
 RANGES = st.lists(
     st.tuples(st.integers(0, 1), st.integers(0, 12), st.one_of(st.none(), st.integers(0, 6)), st.sampled_from(["h1", "h2"])), max_size=5
@@ -50,7 +50,7 @@ def test_offsets_are_split_as_one_by_one(ranges: list[tuple[int, int, int | None
 @given(RANGES, st.integers(0, 20), st.integers(0, 5))
 def test_a_range_is_touched_where_any_of_its_offsets_is(ranges: list[tuple[int, int, int | None, str]], first: int, more: int) -> None:
     given_ = spared_of(ranges)
-    found = SparedOffsets(given_).touching(0, first, first + more)
+    found = SparedOffsets(given_).find_spared(0, first, first + more)
     assert (found is not None) == any(names_at(given_, 0, offset) for offset in range(first, first + more + 1))
 
 
@@ -65,7 +65,7 @@ def test_a_plan_writes_down_what_is_spared_of_the_log_as_it_ends(ranges: list[tu
 def test_many_runs_of_one_undone_plan_are_looked_up_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """One search of a file's rows for each run took three minutes of `status` where a million rows had come back."""
     searches: list[str] = []
-    monkeypatch.setattr(due_rows, "within", lambda offsets, text: searches.append(text) or within(offsets, text))
+    monkeypatch.setattr(due_rows, "is_named", lambda offsets, text: searches.append(text) or is_named(offsets, text))
     runs = [Spared(partition=0, first=at, last=at, holder="undone_plan", name="p", detail="p") for at in range(0, 2_000, 2)]
     entry = DueRows(
         partition=0, base_offset=0, file="f", reason="ttl", taken="0-1999", rows=2_000, first_offset=0, last_offset=1_999, since=Instant(5)

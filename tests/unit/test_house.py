@@ -172,7 +172,7 @@ def test_a_name_that_one_kind_alone_answers_is_found() -> None:
 
 
 def test_what_one_operation_alone_answers_is_said_by_its_plan_or_its_request() -> None:
-    operations = {name: type(registry.named(name)) for name in registry.OPERATIONS}
+    operations = {name: type(registry.operation_named(name)) for name in registry.OPERATIONS}
     assert set(answered_once(Operation, operations)) == set()
 
 

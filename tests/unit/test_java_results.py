@@ -109,7 +109,7 @@ def test_a_table_that_nobody_said_was_forgotten_is_looked_for(monkeypatch: pytes
 @of_either
 def test_a_catalog_that_takes_no_table_back_says_so(jvm: MagicMock, made: Any) -> None:
     jvm.lake.registerTable.side_effect = made(NOT_OFFERED)
-    assert not deleted_reclaim.know_again(PLACE, "s3://lake/t1/metadata/1.metadata.json")
+    assert not deleted_reclaim.register_again(PLACE, "s3://lake/t1/metadata/1.metadata.json")
 
 
 @of_either
@@ -164,4 +164,4 @@ def test_a_branch_that_may_have_been_set_is_looked_for(made: Any) -> None:
 def test_a_look_that_fails_leaves_a_commit_as_unknown_as_it_was(made: Any) -> None:
     table = MagicMock(**{"refresh.side_effect": made("IllegalArgumentException")})
     with pytest.raises(CommitUnknown):
-        fence.found_after(CommitUnknown("a test"), table, "p1", None)
+        fence.find_after_error(CommitUnknown("a test"), table, "p1", None)

@@ -18,7 +18,7 @@ from pyspark.errors import IllegalArgumentException
 
 from message_lifecycle.model.errors import storage_refused
 from message_lifecycle.stores.iceberg import table_files, view_file
-from message_lifecycle.stores.iceberg.catalog import check_places_alone
+from message_lifecycle.stores.iceberg.catalog import check_places_not_shared
 from message_lifecycle.stores.iceberg.pointers import UNREADABLE
 from message_lifecycle.stores.iceberg.table_files import kept_of_removed, kept_versions
 from message_lifecycle.stores.iceberg.table_folder import Within
@@ -238,8 +238,8 @@ def _tables(*others: tuple[tuple[str, str], str]) -> Any:
 def test_where_a_catalog_cannot_tell_of_a_table_nobody_guesses_but_by_names_of_metadata() -> None:
     tables, mine = _tables((("lake", "other"), f"{UNREADABLE}lake.other")), {MINE: Within("s3://lake/mine")}
     with raises("TableNotTold", match="location of table lake.other.* Try again"):
-        check_places_alone(tables, mine)
+        check_places_not_shared(tables, mine)
     own = ["metadata/1.metadata.json", "data/a.parquet", "metadata/2.gz.metadata.json"]
-    check_places_alone(tables, mine, lambda _: own)
+    check_places_not_shared(tables, mine, lambda _: own)
     with raises("UnsafePath", match="may be those of lake.other"):
-        check_places_alone(tables, mine, lambda _: [*own, "other/metadata/1.metadata.json"])
+        check_places_not_shared(tables, mine, lambda _: [*own, "other/metadata/1.metadata.json"])

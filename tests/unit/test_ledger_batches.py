@@ -40,7 +40,7 @@ def test_a_topic_that_is_made_anew_takes_files_that_the_old_one_had(ledger: Ledg
     ledger.begin_batch(OTHER, "2", [A])
     finish(ledger, "2")
     ledger.set_ingest_setting(TOPIC, "shift_days", 3)
-    ledger.start_anew(TOPIC)
+    ledger.reset_topic(TOPIC)
     assert list(ledger.begin_batch(TOPIC, "3", [A])) == [], "until it is there, the old one may come back"
     ledger.forget_former(TOPIC)
     assert (list(ledger.begin_batch(TOPIC, "1", [A])), dict(ledger.ingest_settings(TOPIC))) == ([A], {})
@@ -203,6 +203,6 @@ def test_a_file_whose_rows_were_replayed_cannot_bring_them_once_more(ledger: Led
 def test_a_topic_that_is_made_anew_takes_files_that_the_old_one_refused(ledger: Ledger) -> None:
     ledger.begin_batch(TOPIC, "1", [A])
     refuse(ledger, "1", a=1)
-    ledger.start_anew(TOPIC)
+    ledger.reset_topic(TOPIC)
     ledger.forget_former(TOPIC)
     assert (ledger.refused_before(TOPIC, [A]), ledger.refused_batches(TOPIC)) == (frozenset(), [])

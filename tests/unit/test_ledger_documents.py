@@ -110,7 +110,7 @@ def test_a_topic_that_is_made_anew_knows_nothing_of_earlier_documents(ledger: Le
     for topic in (TOPIC, OTHER):
         place(ledger, topic, synced("d", "c", 3))
         alter(ledger, topic, users={"ada": {"snapshots_keep": 2}}, owners={"d": "ada"})
-    ledger.start_anew(TOPIC)
+    ledger.reset_topic(TOPIC)
     assert ledger.synced(TOPIC) == []
     assert ledger.own_settings(TOPIC) == OwnSettings(users={}, documents={}, owners={})
     assert len(ledger.synced(OTHER)) == 1

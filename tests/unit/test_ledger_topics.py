@@ -81,11 +81,11 @@ def test_a_topic_that_is_made_anew_has_been_read_and_copied_by_nobody(ledger: Le
     ledger.set_copied(TOPIC, OTHER, {0: 9})
     ledger.set_copied(OTHER, third, {0: 9})
     ledger.commit(OTHER, "c", 0, 9, Instant(1))
-    ledger.start_anew(TOPIC)
+    ledger.reset_topic(TOPIC)
     found = [(p.consumer, p.offset, p.at, p.kind) for p in ledger.consumers(TOPIC)]
     assert found == [("c", -1, Instant(1), "consumer"), (str(OTHER), -1, None, "replica")]
     assert [p.offset for p in ledger.consumers(OTHER)] == [9, 9]
-    ledger.start_anew(third)
+    ledger.reset_topic(third)
     assert [(p.consumer, p.offset) for p in ledger.consumers(OTHER)] == [("c", 9), (str(third), -1)]
 
 

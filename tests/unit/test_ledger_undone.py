@@ -56,7 +56,7 @@ def test_a_release_is_a_persons_word_and_the_first_stands(ledger: Ledger) -> Non
 def test_a_topic_that_is_made_anew_knows_nothing_of_the_old_one(ledger: Ledger) -> None:
     ledger.set_undone(TOPIC, "p1", "u1", RANGES)
     ledger.set_undone(OTHER, "p2", "u2", RANGES)
-    ledger.start_anew(TOPIC)
+    ledger.reset_topic(TOPIC)
     assert [known.plan_id for known in ledger.undone(TOPIC)] == ["p1"], "until it is there, the old one may come back"
     ledger.forget_former(TOPIC)
     assert (ledger.undone(TOPIC), [known.plan_id for known in ledger.undone(OTHER)]) == ([], ["p2"])

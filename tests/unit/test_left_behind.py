@@ -8,7 +8,7 @@ from types import MappingProxyType
 import pytest
 
 from message_lifecycle.app import changes, steps
-from message_lifecycle.app.operations.registry import on_records
+from message_lifecycle.app.operations.registry import operations_on_records
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import create_topic
@@ -54,7 +54,7 @@ def test_what_a_removal_that_died_has_written_beside_the_log_goes(kind: str, tmp
         steps.stage(world.services, plan.plan_id)
         steps.gate(world.services, plan.plan_id)
         disk = CrashingDisk(at, torn=True)
-        dying = RecordLogStore(logs_of(kind, root, disk=disk), server=MappingProxyType({}), operations=on_records)
+        dying = RecordLogStore(logs_of(kind, root, disk=disk), server=MappingProxyType({}), operations=operations_on_records)
         before = set(files(root))
         with monkeypatch.context() as patch:
             patch.setattr(world.services.stores.log, "publish", dying.publish)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lifecycle_local.environment import LAST, LEDGER, applied, environment, load_environment, read_environment, write_environment
+from lifecycle_local.environment import LAST, LEDGER, environment, load_environment, merge_environment, read_environment, write_environment
 from lifecycle_local.java import Java
 from lifecycle_local.layout import Layout
 from lifecycle_local.postgres import Address
@@ -61,7 +61,7 @@ def test_the_file_is_private_and_reads_back(layout: Layout, settings: dict[str, 
 
 
 def test_a_child_gets_the_callers_environment_without_what_misleads(settings: dict[str, str]) -> None:
-    whole = applied(
+    whole = merge_environment(
         settings, {"PATH": "/usr/bin", "HOME": "/h", "SPARK_HOME": "/opt/spark", "PYTHONPATH": "/x", "AIRFLOW__CORE__EXECUTOR": "Y"}
     )
     assert whole["HOME"] == "/h"
@@ -72,13 +72,13 @@ def test_a_child_gets_the_callers_environment_without_what_misleads(settings: di
 
 
 def test_applying_twice_changes_nothing(settings: dict[str, str]) -> None:
-    once = applied(settings, {"PATH": "/usr/bin"})
-    assert applied(settings, once) == once
+    once = merge_environment(settings, {"PATH": "/usr/bin"})
+    assert merge_environment(settings, once) == once
 
 
 def test_the_loopback_is_never_asked_of_a_proxy(settings: dict[str, str]) -> None:
-    assert applied(settings, {"no_proxy": "intranet"})["no_proxy"] == "intranet,127.0.0.1,localhost"
-    assert applied(settings, {})["NO_PROXY"] == "127.0.0.1,localhost"
+    assert merge_environment(settings, {"no_proxy": "intranet"})["no_proxy"] == "intranet,127.0.0.1,localhost"
+    assert merge_environment(settings, {})["NO_PROXY"] == "127.0.0.1,localhost"
 
 
 def test_loading(layout: Layout, settings: dict[str, str]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lifecycle_local import install
-from lifecycle_local.install import count_packages, fetch_suites, pinned, pip_settings, uv_environment
+from lifecycle_local.install import count_packages, extract_pins, fetch_suites, pip_settings, uv_environment
 
 LOCK = """\
 # made by a program
@@ -25,7 +25,7 @@ setuptools==84.2.1 ; python_version > '3' \\
 
 
 def test_only_the_asked_for_blocks_and_all_their_hashes() -> None:
-    assert pinned(LOCK, ["uv", "setuptools"]) == (
+    assert extract_pins(LOCK, ["uv", "setuptools"]) == (
         "uv==0.13.9 \\\n    --hash=sha256:aa \\\n    --hash=sha256:bb\nsetuptools==84.2.1 ; python_version > '3' \\\n    --hash=sha256:dd\n"
     )
 

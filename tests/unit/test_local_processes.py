@@ -28,11 +28,11 @@ from lifecycle_local.processes import (
     end,
     end_all,
     family,
+    find_marked_processes,
     find_process,
+    hold_file_lock,
     is_free,
-    kept_port,
-    marked,
-    only_one,
+    last_port,
     wait_for_end,
     working_folder,
 )
@@ -116,9 +116,9 @@ def test_an_orphan_is_found_by_its_mark(tmp_path: Path) -> None:
     value = str(tmp_path)
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(100)"], env=os.environ | {"LIFECYCLE_TEST_MARK": value})
     try:
-        until(lambda: "found" if marked("LIFECYCLE_TEST_MARK", value) else None)
-        assert marked("LIFECYCLE_TEST_MARK", value) == (identity(child.pid),)
-        assert marked("LIFECYCLE_TEST_MARK", value + "x") == ()
+        until(lambda: "found" if find_marked_processes("LIFECYCLE_TEST_MARK", value) else None)
+        assert find_marked_processes("LIFECYCLE_TEST_MARK", value) == (identity(child.pid),)
+        assert find_marked_processes("LIFECYCLE_TEST_MARK", value + "x") == ()
     finally:
         child.kill()
         child.wait()
@@ -164,15 +164,15 @@ def test_the_digest_tells_a_change_and_no_value() -> None:
 
 def test_the_holder_is_named(tmp_path: Path) -> None:
     file = tmp_path / "lock"
-    with only_one(file), pytest.raises(StackBusy, match=r"process \d+"), only_one(file, wait_seconds=0.0):
+    with hold_file_lock(file), pytest.raises(StackBusy, match=r"process \d+"), hold_file_lock(file, wait_seconds=0.0):
         raise AssertionError("entered twice")
 
 
 def test_it_is_free_again_afterwards_also_after_an_error(tmp_path: Path) -> None:
     file = tmp_path / "lock"
-    with pytest.raises(RuntimeError), only_one(file):
+    with pytest.raises(RuntimeError), hold_file_lock(file):
         raise RuntimeError
-    with only_one(file, wait_seconds=0.0):
+    with hold_file_lock(file, wait_seconds=0.0):
         pass
 
 
@@ -180,7 +180,7 @@ def test_sections_do_not_overlap(tmp_path: Path) -> None:
     spans: list[tuple[float, float]] = []
 
     def section() -> None:
-        with only_one(tmp_path / "lock"):
+        with hold_file_lock(tmp_path / "lock"):
             start = time.monotonic()
             time.sleep(0.05)
             spans.append((start, time.monotonic()))
@@ -197,17 +197,17 @@ def test_sections_do_not_overlap(tmp_path: Path) -> None:
 
 def test_a_killed_holder_releases_it(tmp_path: Path) -> None:
     program = (
-        "import sys, time; from pathlib import Path; from lifecycle_local.processes import only_one\n"
-        "with only_one(Path(sys.argv[1])): print('held', flush=True); time.sleep(100)"
+        "import sys, time; from pathlib import Path; from lifecycle_local.processes import hold_file_lock\n"
+        "with hold_file_lock(Path(sys.argv[1])): print('held', flush=True); time.sleep(100)"
     )
     with subprocess.Popen([sys.executable, "-c", program, str(tmp_path / "lock")], stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
-        with pytest.raises(StackBusy), only_one(tmp_path / "lock", wait_seconds=0.0):
+        with pytest.raises(StackBusy), hold_file_lock(tmp_path / "lock", wait_seconds=0.0):
             pass
         holder.kill()
         holder.wait()
-        with only_one(tmp_path / "lock", wait_seconds=0.0):
+        with hold_file_lock(tmp_path / "lock", wait_seconds=0.0):
             pass
 
 
@@ -215,7 +215,7 @@ def test_a_port_is_chosen_once(tmp_path: Path) -> None:
     file = tmp_path / "ports.json"
     first = choose_port(file, "postgres")
     assert FIRST_PORT <= first <= LAST_PORT
-    assert choose_port(file, "postgres") == first == kept_port(file, "postgres")
+    assert choose_port(file, "postgres") == first == last_port(file, "postgres")
     assert file.stat().st_mode & 0o777 == 0o600
 
 
@@ -239,5 +239,5 @@ def test_two_services_never_share_a_port(tmp_path: Path) -> None:
 def test_a_broken_file_is_as_good_as_none(tmp_path: Path) -> None:
     file = tmp_path / "ports.json"
     file.write_text("{")
-    assert kept_port(file, "postgres") is None
+    assert last_port(file, "postgres") is None
     assert is_free(choose_port(file, "postgres"))

@@ -17,7 +17,7 @@ from lifecycle_local import spark_settings
 from lifecycle_local.java import Java
 from lifecycle_local.layout import Layout
 from lifecycle_local.postgres import Address
-from lifecycle_local.processes import only_one
+from lifecycle_local.processes import hold_file_lock
 from lifecycle_local.spark_settings import (
     DURABLE_FILES,
     LOG_SETTINGS,
@@ -240,7 +240,7 @@ def test_what_is_not_whole_gets_no_name(tmp_path: Path, java: Java, submit: Subm
 def test_who_is_cancelled_does_not_wait_for_another(tmp_path: Path, java: Java, submit: Submit) -> None:
     layout, cancelled = sharing(tmp_path, "one"), Event()
     cancelled.set()
-    with only_one(layout.class_archives / "lock"):
+    with hold_file_lock(layout.class_archives / "lock"):
         assert recorded(layout, java, cancelled) is None
     assert runs(tmp_path) == 0
 

@@ -55,7 +55,7 @@ def nothing_asked(question: RowQuestion) -> RowAnswer:
 
 def covered(store: MemoryStore, plan: Plan) -> set[tuple[int, int]]:
     """Positions that the plan's actions take."""
-    return {(m.partition, m.offset) for m in store.messages(NAME) if plan.taking(m.partition, m.offset) is not None}
+    return {(m.partition, m.offset) for m in store.messages(NAME) if plan.removal_at(m.partition, m.offset) is not None}
 
 
 def one(time: float | None, *, value: bytes = b"x", **more: int) -> NewMessage:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lifecycle_local.redis import Address
-from message_lifecycle.app.backends import beside
+from message_lifecycle.app.backends import with_backends
 from message_lifecycle.app.backends_config import BackendKind, BackendTopic, ConfiguredBackend, Folder, RedisServer
 from message_lifecycle.app.due import due
 from message_lifecycle.app.erasures import ask, carry_out
@@ -53,7 +53,7 @@ class Place:
         """As a new process opens it."""
         place = self.server or Folder(root=self.root, max_bytes=100 if self.kind == "rotating_file" else None)
         named = {name: BackendTopic(partitions=1, settings={}) for name in topics}
-        return beside(self.lake, (ConfiguredBackend(name="audit", kind=self.kind, place=place, topics=named),))
+        return with_backends(self.lake, (ConfiguredBackend(name="audit", kind=self.kind, place=place, topics=named),))
 
     def append(self, name: TopicName) -> None:
         s = self.services(name)

@@ -11,7 +11,7 @@ import pytest
 
 from message_lifecycle.app import applications, pages, steps
 from message_lifecycle.app.documents import add_changes, sync
-from message_lifecycle.app.due import due, note_looks
+from message_lifecycle.app.due import due, record_looks
 from message_lifecycle.app.erasures import ask, carry_out
 from message_lifecycle.app.obligations import of_standing
 from message_lifecycle.app.operations.reclaim import Reclaim
@@ -494,7 +494,7 @@ def test_looks_begin_anew_with_a_topic_that_takes_the_name_of_one_that_went(lake
     topic = lake.topic(NAME, message_expiry=DAY)
     lake.services.ledger.set_looks("message_cleaner", {topic: True}, as_of=NOW)
     assert lake.services.ledger.looks(topic)["message_cleaner"].settled_at == NOW
-    lake.services.ledger.start_anew(topic)
+    lake.services.ledger.reset_topic(topic)
     assert lake.services.ledger.looks(topic) == {}
 
 
@@ -566,7 +566,7 @@ def test_what_is_done_once_a_day_is_not_late_within_the_day(lake: Lake) -> None:
 def look(lake: Lake, topic: TopicName, work: Any) -> None:
     """As a run of a schedule does."""
     now = lake.services.ledger.now()
-    note_looks(lake.services, due(lake.services, [topic], as_of=now, work=work), as_of=now, work=work)
+    record_looks(lake.services, due(lake.services, [topic], as_of=now, work=work), as_of=now, work=work)
 
 
 def looks_daily(lake: Lake, topic: TopicName, days: int, work: Any = "message_cleaner") -> None:
@@ -671,7 +671,7 @@ def test_one_that_cannot_be_judged_hides_no_other(lake: Lake, monkeypatch: pytes
     def damaged(*_: object) -> None:
         raise LifecycleError("the manifest is torn", code="FileUnreadable")
 
-    monkeypatch.setattr(Reclaim, "owed", damaged)
+    monkeypatch.setattr(Reclaim, "find_owed", damaged)
     found = told(lake).document[0]
     assert [one["kind"] for one in found["obligations"]] == ["expiry", "unknown"]
     assert found["problems"][0].startswith("expiry: 2 messages due")

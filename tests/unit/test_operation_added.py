@@ -13,7 +13,7 @@ import pytest
 from message_lifecycle.app import applications, steps
 from message_lifecycle.app.due import Due, DueContext, due
 from message_lifecycle.app.operations import registry
-from message_lifecycle.app.operations.messages import OfMessages, facts_of
+from message_lifecycle.app.operations.messages import MessageOperation, facts_of
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.topics import create_topic
@@ -41,7 +41,7 @@ AS_OF = Instant(10 * SECOND)
 WORK = cast(Any, "drop_keyless")
 
 
-class DropKeyless(OfMessages):
+class DropKeyless(MessageOperation):
     """Removes messages without a key."""
 
     name = WORK
@@ -83,7 +83,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
         made.set_now(AS_OF)
         yield made
     finally:
-        registry.named.cache_clear()
+        registry.operation_named.cache_clear()
         monkeypatch.undo()
         _read_anew()
 
@@ -118,7 +118,7 @@ def test_the_verbs_carry_it_out_from_due_to_verify(world: World) -> None:
 
 
 def test_each_operation_says_why_its_plans_are_not_taken_back() -> None:
-    assert registry.named("retention").why_not_undone() is None
-    assert registry.named("erasure").why_not_undone() == "what is erased never comes back"
+    assert registry.operation_named("retention").why_not_undone() is None
+    assert registry.operation_named("erasure").why_not_undone() == "what is erased never comes back"
     for name in ("reclaim", "reclaim of a deleted topic"):
-        assert registry.named(name).why_not_undone() == "the operation reclaim has no undo"
+        assert registry.operation_named(name).why_not_undone() == "the operation reclaim has no undo"

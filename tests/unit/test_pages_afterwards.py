@@ -25,7 +25,7 @@ from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.request import EraseKey, UndoPlan
-from message_lifecycle.model.settings import told as with_unit
+from message_lifecycle.model.settings import value_text as with_unit
 from message_lifecycle.model.tables import QuarantineFile, QuarantineReturning, QuarantineState
 from message_lifecycle.operations import quarantine
 from tests.holds import held

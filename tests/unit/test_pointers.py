@@ -114,11 +114,11 @@ def test_a_table_that_is_not_there_is_none_also_where_the_catalog_failed_first(
     tables.__dict__["pointers"] = CatalogPointers(catalog)
     load = Mock(side_effect=[ServerError("busy"), NoSuchTableError("none")])
     monkeypatch.setattr(catalog, "load_table", load)
-    assert tables.found(PLACE) is None
+    assert tables.find(PLACE) is None
     assert load.call_count == 2
     monkeypatch.setattr(catalog, "load_table", Mock(side_effect=ServerError("busy")))
     with pytest.raises(TableUnreadable, match="busy"):
-        tables.found(PLACE)
+        tables.find(PLACE)
 
 
 def test_a_table_that_the_catalog_cannot_read_is_no_absent_one(catalog: InMemoryCatalog, monkeypatch: pytest.MonkeyPatch) -> None:

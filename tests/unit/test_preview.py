@@ -29,7 +29,7 @@ def lake(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
 
 
 def kept(*topics: str, work: Scheduled = "message_cleaner", as_of: str = AS_OF) -> str:
-    tasks.keep_preview(run=RUN, as_of=as_of, topics=list(topics), work=work)
+    tasks.store_preview(run=RUN, as_of=as_of, topics=list(topics), work=work)
     return str(tasks.preview_page(run=RUN)["printed"])
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from message_lifecycle.app.operations.registry import named, suite_of
+from message_lifecycle.app.operations.registry import operation_named, suite_of
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.wiring import memory_world
 from message_lifecycle.gates.plain import PlainGate
@@ -102,7 +102,7 @@ def test_an_age_by_which_rows_went_is_accepted_and_no_other_setting(oldest: int,
     s = memory_world({}).services
     create_topic(s, TOPIC, settings={})
     s.ledger.set_accepted(TOPIC, {"quarantine_max_age": 11, "message_expiry": 7})
-    named("quarantine").record_effects(s, plan(file("a", oldest)), None)
+    operation_named("quarantine").record_effects(s, plan(file("a", oldest)), None)
     assert s.ledger.accepted(TOPIC) == {"quarantine_max_age": then, "message_expiry": 7}
 
 
@@ -180,7 +180,7 @@ def test_replayed_rows_ask_nobody_and_accept_no_age_and_a_hold_keeps_them() -> N
     s = memory_world({}).services
     create_topic(s, TOPIC, settings={})
     s.ledger.set_accepted(TOPIC, {"quarantine_max_age": 11})
-    named("quarantine").record_effects(s, made, None)
+    operation_named("quarantine").record_effects(s, made, None)
     assert s.ledger.accepted(TOPIC) == {"quarantine_max_age": 11}
     held = plan(file("b", YOUNG), replayed=(settled,), holds=("h",))
     assert (held.is_empty, [one.holder for one in held.held]) == (True, ["hold"])

@@ -32,7 +32,7 @@ def lake(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
 def question(lake: Lake) -> dict[str, Any]:
     """As a run of Airflow asks it."""
     assert steps.run(lake.services, TOPIC, as_of=NOW, run=RUN).name == "needs_approval"
-    (asked,) = tasks.waiting(run=RUN)
+    (asked,) = tasks.waiting_plans(run=RUN)
     return {"plan_id": asked["plan_id"], "gate_id": asked["gate_id"]}
 
 

@@ -60,6 +60,6 @@ def test_the_view_of_a_plan_and_the_search_for_a_message_read_no_row(monkeypatch
     plan = plan_of(actions=tuple(mark))
     view = plan_view(plan)
     assert [action.messages for action in view.actions] == [1_000] * 10
-    assert plan.taking(0, 9_998) == mark[4] and plan.taking(0, 9_999) is None and plan.taking(1, 0) is None
+    assert plan.removal_at(0, 9_998) == mark[4] and plan.removal_at(0, 9_999) is None and plan.removal_at(1, 0) is None
     assert read == 0
     assert sum(1 for _ in offsets_of(mark[0].offsets)) == read == 1_000, "the count counts"

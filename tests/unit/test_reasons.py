@@ -11,9 +11,9 @@ from typing import get_args
 import pytest
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.operations.registry import named
+from message_lifecycle.app.operations.registry import operation_named
 from message_lifecycle.app.views.explanation import explain_message
-from message_lifecycle.model.reasons import REASONS, Declared, LimitReason, PurgeReason, of_family
+from message_lifecycle.model.reasons import REASONS, Declared, LimitReason, PurgeReason, reasons_of_family
 from message_lifecycle.model.request import UndoPlan
 from message_lifecycle.model.rules import After
 from message_lifecycle.model.setting_list import SETTINGS
@@ -63,8 +63,8 @@ def test_a_reason_names_what_is_there(name: str) -> None:
 
 
 def test_the_lists_that_types_name_are_families_of_the_table() -> None:
-    assert get_args(LimitReason) == of_family("limit")
-    assert get_args(PurgeReason) == of_family("documents")
+    assert get_args(LimitReason) == reasons_of_family("limit")
+    assert get_args(PurgeReason) == reasons_of_family("documents")
 
 
 def _names_reason(node: ast.expr) -> bool:
@@ -124,7 +124,7 @@ def test_the_product_names_no_reason_that_the_table_lacks() -> None:
     ],
 )
 def test_what_can_be_undone_is_what_its_operation_undoes(reason: str, operation: str) -> None:
-    assert REASONS[reason].undoable == named(operation).undoable
+    assert REASONS[reason].undoable == operation_named(operation).undoable
 
 
 def test_a_new_reason_needs_its_line_and_its_rule_alone(monkeypatch: pytest.MonkeyPatch) -> None:

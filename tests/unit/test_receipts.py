@@ -9,7 +9,7 @@ import pytest
 
 from message_lifecycle.app import receipts
 from message_lifecycle.app.erasures import ask, carry_out
-from message_lifecycle.app.operations.registry import undoable
+from message_lifecycle.app.operations.registry import undoable_operations
 from message_lifecycle.app.requests import delete_topic, reclaim_deleted
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.model.erasure import ErasureOf
@@ -49,7 +49,7 @@ def test_a_deleted_topic_is_not_said_to_hold_unseen(capsys: pytest.CaptureFixtur
 @pytest.mark.spark
 def test_a_view_that_was_dropped_keeps_nobody_from_looking_into_the_log(tmp_path: Path, own_catalog: None) -> None:
     past = topic_in(tmp_path)
-    eraser, policy = IcebergEraser(past.tables, undoable=undoable), resolve(topic={}, server={})
+    eraser, policy = IcebergEraser(past.tables, undoable=undoable_operations), resolve(topic={}, server={})
     found = [replace(table, clean=False) for table in eraser.find_key(NAME, lambda _key: False, policy, as_of=PAST_NOW)]
     required = Requirements(
         table_uuid=found[0].table_uuid, snapshot_id=found[0].snapshot_id, end_offsets=(), policy_hash=policy.hash, code_version="1"

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.operations.registry import preview, undoable
+from message_lifecycle.app.operations.registry import preview, undoable_operations
 from message_lifecycle.model.change import Forget
 from message_lifecycle.model.erasure import KeyMatch, KeySecret
 from message_lifecycle.model.errors import CatalogUnavailable, ForeignTable, PlanConflict, UnsafePath
@@ -230,7 +230,7 @@ def test_nor_is_a_key_looked_for_among_the_files_of_another_table(past: Past) ->
     inner = f"{folder_of(past.log)}/data/inner"
     past.catalog.create_table((NAME.namespace, "inner"), schema=past.log.schema(), location=inner)
     with pytest.raises(UnsafePath, match="inner"):
-        IcebergEraser(past.tables, undoable=undoable).find_key(NAME, lambda _key: True, resolve(topic={}, server={}), as_of=NOW)
+        IcebergEraser(past.tables, undoable=undoable_operations).find_key(NAME, lambda _key: True, resolve(topic={}, server={}), as_of=NOW)
 
 
 def test_the_list_of_what_an_erasure_has_to_delete_still_stays(past: Past) -> None:

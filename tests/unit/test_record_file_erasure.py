@@ -14,7 +14,7 @@ import pytest
 from message_lifecycle.app import receipts
 from message_lifecycle.app.backends import record_log
 from message_lifecycle.app.erasures import ask, carry_out
-from message_lifecycle.app.operations.registry import on_records
+from message_lifecycle.app.operations.registry import operations_on_records
 from message_lifecycle.app.parts import with_parts
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import Services, policy_of
@@ -59,7 +59,13 @@ def over(world: World, kind: str, root: Path, disk: Disk) -> Services:
     logs, s = logs_of(kind, root, disk=disk), world.services
     eraser = RecordLogEraser(logs, server={})
     made = record_log(
-        RecordLogStore(logs, server={}, operations=on_records), logs, {}, ledger=s.ledger, gate=s.gate, eraser=eraser, groups=None
+        RecordLogStore(logs, server={}, operations=operations_on_records),
+        logs,
+        {},
+        ledger=s.ledger,
+        gate=s.gate,
+        eraser=eraser,
+        groups=None,
     )
     return with_parts(made, key_secret=s.key_secret)
 
@@ -113,7 +119,7 @@ def test_what_a_removal_that_died_has_left_is_found_though_the_log_has_lost_it(k
     for world, disk, folder in deaths(kind, tmp_path):
         died = True
         with suppress(Crash):
-            RecordLogStore(logs_of(kind, folder, disk=disk), server={}, operations=on_records).foreign_delete(
+            RecordLogStore(logs_of(kind, folder, disk=disk), server={}, operations=operations_on_records).foreign_delete(
                 NAME, [(0, at) for at in (2, 4, 5)]
             )
             died = False
@@ -126,7 +132,7 @@ def test_what_a_removal_that_died_has_left_is_found_though_the_log_has_lost_it(k
 
 def test_what_an_append_that_died_has_left_is_found_though_the_log_never_had_it(kind: str, tmp_path: Path) -> None:
     for world, disk, folder in deaths(kind, tmp_path):
-        store, died = RecordLogStore(logs_of(kind, folder, disk=disk), server={}, operations=on_records), True
+        store, died = RecordLogStore(logs_of(kind, folder, disk=disk), server={}, operations=operations_on_records), True
         new = [NewMessage(append_time=AS_OF, key=LATER, value=b"v")] * 8
         with suppress(Crash):
             store.append(NAME, new, policy_of(world.services, NAME))

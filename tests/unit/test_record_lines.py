@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
 from message_lifecycle.stores.record_log import COMMITS_KEPT, Commit, Removal, head_of
-from message_lifecycle.stores.record_log.lines import found_none, line_of, message_of, place_of
+from message_lifecycle.stores.record_log.lines import line_of, message_of, place_of, start_state
 from message_lifecycle.stores.record_log.store import merged
 from tests.record_files import (
     HEAD,
@@ -103,7 +103,7 @@ def test_a_reader_stops_at_a_line_that_is_being_written() -> None:
     """What was appended while it read would look like a line that begins in its middle, and a message would be missing before others."""
     first, second, third = (line_of(Message(partition=0, offset=at, append_time=None, key=None, value=b"v", segment=0)) for at in range(3))
     met = [first, second[:9], second[9:], third]
-    found = found_none(1)
+    found = start_state(1)
     assert [message.offset for message in found.messages(cast(BinaryIO, iter(met)))] == [0]
     assert (found.open_end, found.tail, found.position) == (True, second[:9], len(first) + 9)
 

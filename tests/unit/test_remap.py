@@ -15,7 +15,7 @@ from message_lifecycle.app import steps
 from message_lifecycle.app.ingest_result import IngestResult
 from message_lifecycle.app.intake import IngestOptions, Intake
 from message_lifecycle.app.places import files_at
-from message_lifecycle.app.remap import Remapped, Word, remap
+from message_lifecycle.app.remap import RemapRequest, RemapResult, remap
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.model.errors import HeldByLegalHold
 from message_lifecycle.model.instants import Instant
@@ -29,7 +29,7 @@ from tests.errors import raises
 from tests.worlds import NOW, Lake, make_lake
 
 WRONG, RIGHT = FieldMapping(key="v", append_time="at"), FieldMapping(key="k", append_time="at")
-WORD = Word(by="ann", why="the key was another field")
+WORD = RemapRequest(by="ann", why="the key was another field")
 AT = "2026-11-21T10:00:00Z"
 
 
@@ -93,7 +93,7 @@ class Sources:
     def take(self, mapping: FieldMapping) -> IngestResult:
         return self.bring(self.intake, self.name, str(self.folder), IngestOptions(mapping=mapping))
 
-    def remap(self, mapping: FieldMapping = RIGHT, word: Word = WORD) -> Remapped:
+    def remap(self, mapping: FieldMapping = RIGHT, word: RemapRequest = WORD) -> RemapResult:
         return remap(self.lake.services, self.intake, self.name, str(self.folder), IngestOptions(mapping=mapping), word, bring=self.bring)
 
     def stored(self) -> list[tuple[int, bytes | None]]:

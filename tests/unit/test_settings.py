@@ -25,7 +25,7 @@ from message_lifecycle.model.settings import (
     topic_changes,
     topic_settings,
 )
-from message_lifecycle.model.topic import created, given_when_made
+from message_lifecycle.model.topic import new_topic_settings, values_stored_at_creation
 
 ROOT = Path(__file__).parents[2]
 
@@ -98,8 +98,8 @@ def test_topic_wins_over_server_wins_over_built_in() -> None:
 def test_what_a_topic_gets_when_it_is_made_is_not_given_to_one_that_is_there() -> None:  # EXP-3
     server = server_settings({"system": {"segment": {"max_seconds": 60}}}, where="t")
     assert dict(resolve(topic={}, server=server).settings)["segment_max_seconds"] == Resolved(value=0, origin="built in")
-    assert given_when_made(server, {"message_expiry": 5}) == {"segment_max_seconds": 60}
-    assert given_when_made(server, {"segment_max_seconds": 0}) == given_when_made(server, {"fold": "yjs"}) == {}
+    assert values_stored_at_creation(server, {"message_expiry": 5}) == {"segment_max_seconds": 60}
+    assert values_stored_at_creation(server, {"segment_max_seconds": 0}) == values_stored_at_creation(server, {"fold": "yjs"}) == {}
 
 
 def test_the_hash_is_of_values_not_of_origins() -> None:
@@ -248,10 +248,10 @@ def test_what_is_no_object_of_texts_is_refused(given: object) -> None:
 def test_a_yjs_document_has_a_root(roots: object) -> None:  # SNP-6, SNP-10
     given = {"fold": "yjs"} if roots is None else {"fold": "yjs", "yjs_roots": roots}
     with pytest.raises(InvalidSetting, match="one at least"):
-        created(given, where="test")
-    assert created({"fold": "yjs", "yjs_roots": {"text": "Text"}}, where="test")["fold"] == "yjs"
+        new_topic_settings(given, where="test")
+    assert new_topic_settings({"fold": "yjs", "yjs_roots": {"text": "Text"}}, where="test")["fold"] == "yjs"
     with pytest.raises(InvalidSetting, match="unset for any other fold"):
-        created({"fold": "last_write", "yjs_roots": roots or "{}"}, where="test")
+        new_topic_settings({"fold": "last_write", "yjs_roots": roots or "{}"}, where="test")
 
 
 def test_settings_have_changed_where_their_value_is_another_whoever_knew_them() -> None:

@@ -104,7 +104,7 @@ def test_a_look_sees_of_each_topic_what_is_its_own(tmp_path: Path) -> None:
         ledger.commit(names[1], "c1", 0, 5, Instant(7))
         ledger.set_accepted(names[2], {"message_expiry": 5})
         witness = LogWitness(table_uuid="u0", kind="", snapshot_id=1, sequence_number=1, offsets={0: 1}, state={})
-        ledger.keep_log_witnesses(names[0], [witness])
+        ledger.record_log_witnesses(names[0], [witness])
         ledger.set_looks("message_cleaner", {names[0]: True, names[2]: False}, as_of=NOW)
         readers = (
             ledger.holds,

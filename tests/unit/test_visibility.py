@@ -11,7 +11,7 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.rules import Limits
 from message_lifecycle.model.settings import resolve
-from message_lifecycle.operations.limits import Row, cuts, kept_of_one, visible
+from message_lifecycle.operations.limits import Row, cuts, kept_in_group, visible
 
 AS_OF = Instant(100_000_000)
 
@@ -41,4 +41,4 @@ def test_one_pass_over_one_partition_keeps_what_the_cuts_keep(sizes: list[int], 
     ]
     rows = [Row(partition=0, offset=m.offset, append_time=None, size_bytes=m.size_bytes) for m in log]
     found = cuts(rows, limits)
-    assert [m.offset for m in kept_of_one(log, limits)] == [row.offset for row in rows if found.reason(row) is None]
+    assert [m.offset for m in kept_in_group(log, limits)] == [row.offset for row in rows if found.reason(row) is None]

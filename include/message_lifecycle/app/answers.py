@@ -53,7 +53,7 @@ def ending_of(s: Services, plan_id: str, gate_id: str, *, with_settings: bool = 
         UnknownPlan: The ledger has no such plan.
     """
     record = s.ledger.record(plan_id)
-    said = _said(record)
+    said = _answer_text(record)
     if record.outcome is not None:
         then = f"the plan {_ENDINGS[record.outcome.name]}"
         return Ending(reason=f"{said}, and {then}" if said else then)
@@ -63,7 +63,7 @@ def ending_of(s: Services, plan_id: str, gate_id: str, *, with_settings: bool = 
         return Ending(reason="the plan was judged again; the next question shows the new report")
     if s.ledger.now() > record.reported_at + Policy.of_values(record.plan.policy).approval_ttl_us:
         return Ending(reason="nobody answered in time; nothing of the plan was removed")
-    if with_settings and changes.outdated(s, record.plan):
+    if with_settings and changes.why_outdated(s, record.plan):
         return Ending(reason="the topic's settings were changed; nothing of the plan was removed, and the next run asks again")
     return None
 
@@ -94,10 +94,10 @@ def record_answer(s: Services, plan_id: str, gate_id: str, *, granted: bool, by:
             return Ending(reason=f"{ending.reason}, and the plan was carried out before {safe(by)} refused it")
         return ending
     if not granted and earlier.approval is not None and earlier.approval.granted:
-        return Ending(reason=f"{_said(earlier)}, then {safe(by)} refused it; nothing of the plan was removed")
+        return Ending(reason=f"{_answer_text(earlier)}, then {safe(by)} refused it; nothing of the plan was removed")
     return None
 
 
-def _said(record: PlanRecord) -> str:
+def _answer_text(record: PlanRecord) -> str:
     approval = record.approval
     return "" if approval is None else f"{safe(approval.by)} {'approved' if approval.granted else 'refused'} the plan elsewhere"

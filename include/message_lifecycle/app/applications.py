@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.known import of_it_alone
-from message_lifecycle.app.operations.registry import Scheduled, Work, again, of_plan, work_on
+from message_lifecycle.app.known import error_of_one_topic
+from message_lifecycle.app.operations.registry import Scheduled, Work, operation_of_plan, replan_work, work_on
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.topics import copy_topic
 from message_lifecycle.app.wiring import lake
@@ -50,7 +50,7 @@ def copy_all(*, topics: list[str]) -> int:
         if done.span_seconds is not None:
             log.warning("%s: %s", name, span_doubled(done.span_seconds))
 
-    return _isolated(s, None, None, [TopicName.parse(topic) for topic in topics], one)
+    return _run_isolated(s, None, None, [TopicName.parse(topic) for topic in topics], one)
 
 
 def plan_and_stage(*, run: str, as_of: str, topics: list[str], work: Scheduled | EraseKey = "message_cleaner") -> int:
@@ -68,7 +68,7 @@ def plan_and_stage(*, run: str, as_of: str, topics: list[str], work: Scheduled |
             steps.stage(s, record.plan.plan_id)
         log.info("%s: plan %s at %s: %s", name, record.plan.plan_id, to_second(instant), summary(s, record))
 
-    return _isolated(s, run, instant, [TopicName.parse(topic) for topic in topics], one, work=asked)
+    return _run_isolated(s, run, instant, [TopicName.parse(topic) for topic in topics], one, work=asked)
 
 
 def mark_all(*, run: str) -> int:
@@ -80,12 +80,17 @@ def mark_all(*, run: str) -> int:
         made = 0 if staged.markers is None else staged.markers.count
         log.info("%s: plan %s: %d markers", record.plan.topic, record.plan.plan_id, made)
 
-    return _isolated(s, run, None, [record for record in _open_plans(s, run) if _wants_markers(s, record)], one)
+    return _run_isolated(s, run, None, [record for record in _open_plans(s, run) if _wants_markers(s, record)], one)
 
 
 def _wants_markers(s: Services, record: PlanRecord) -> bool:
     """Return True for a staged plan whose markers are not staged yet."""
-    return record.state is PlanState.STAGED and record.staged is not None and record.staged.markers is None and steps.marks(s, record.plan)
+    return (
+        record.state is PlanState.STAGED
+        and record.staged is not None
+        and record.staged.markers is None
+        and steps.may_need_markers(s, record.plan)
+    )
 
 
 def gate_all(*, run: str) -> int:
@@ -96,7 +101,7 @@ def gate_all(*, run: str) -> int:
         try:
             report = steps.gate(s, record.plan.plan_id)
         except PlanConflict as conflict:
-            _again(s, record, conflict, run)
+            _plan_again(s, record, conflict, run)
             return
         log.info("%s: plan %s: %s", record.plan.topic, record.plan.plan_id, report.judgement)
         for check in report.checks:
@@ -104,7 +109,7 @@ def gate_all(*, run: str) -> int:
                 log.warning("%s: %s: %s", record.plan.topic, check.id, check.found)
 
     records = [record for record in _open_plans(s, run) if record.state is PlanState.STAGED]
-    return _isolated(s, run, None, records, one)
+    return _run_isolated(s, run, None, records, one)
 
 
 def publish_all(*, run: str, plan_id: str | None = None) -> int:
@@ -115,7 +120,7 @@ def publish_all(*, run: str, plan_id: str | None = None) -> int:
         try:
             result = steps.publish(s, record.plan.plan_id)
         except PlanConflict as conflict:
-            _again(s, record, conflict, run)
+            _plan_again(s, record, conflict, run)
             return
         if isinstance(result, Outcome):
             log.info("%s: %s %s", record.plan.topic, result.name, result.detail)
@@ -123,20 +128,20 @@ def publish_all(*, run: str, plan_id: str | None = None) -> int:
             log.info("%s: plan %s published as snapshot %s", record.plan.topic, result.plan_id, result.snapshot_id)
 
     records = [s.ledger.record(plan_id)] if plan_id else _open_plans(s, run)
-    return _isolated(s, run, None, [record for record in records if allows(record.state, Event.VERIFY)], one)
+    return _run_isolated(s, run, None, [record for record in records if allows(record.state, Event.VERIFY)], one)
 
 
-def _again(s: Services, record: PlanRecord, conflict: PlanConflict, run: str) -> None:
+def _plan_again(s: Services, record: PlanRecord, conflict: PlanConflict, run: str) -> None:
     """Plan the topic again and run that plan, because the facts behind the first plan have changed."""
     log.warning("%s", conflict)
-    ended = steps.ended_by_another(s, record.plan)
+    ended = steps.outcome_of_other_run(s, record.plan)
     if ended is not None:
         log.info("%s: plan %s was %s by another run", record.plan.topic, record.plan.plan_id, ended.name)
         return
     steps.close(s, record.plan, "superseded", conflict.reason)
-    if of_plan(s, record.plan).by_request:
+    if operation_of_plan(s, record.plan).by_request:
         raise conflict  # the person who requested it sees the error, and requests it again
-    outcome = steps.run(s, record.plan.topic, as_of=record.plan.as_of, run=run, work=again(s, record.plan))
+    outcome = steps.run(s, record.plan.topic, as_of=record.plan.as_of, run=run, work=replan_work(s, record.plan))
     log.info("%s: %s %s", record.plan.topic, outcome.name, outcome.detail)
 
 
@@ -147,10 +152,10 @@ def _open_plans(s: Services, run: str) -> list[PlanRecord]:
 
 def summary(s: Services, record: PlanRecord) -> str:
     """One line for the log."""
-    return of_plan(s, record.plan).summary(record.plan) if record.outcome is None else f"{record.outcome.name} before"
+    return operation_of_plan(s, record.plan).summary(record.plan) if record.outcome is None else f"{record.outcome.name} before"
 
 
-def _isolated(
+def _run_isolated(
     s: Services,
     run: str | None,
     as_of: Instant | None,
@@ -179,19 +184,21 @@ def _isolated(
             log.info("%s", rival)
             if run is not None and isinstance(subject, TopicName) and as_of is not None:
                 # The run examined nothing here, so the outcome must not settle anything.
-                s.ledger.record_run_outcome(run, replace(_failed(subject, None, as_of, rival, work), name="no_op", more=True))
+                s.ledger.record_run_outcome(run, replace(_failed_outcome(subject, None, as_of, rival, work), name="no_op", more=True))
         except Exception as error:  # noqa: BLE001 - the barrier of one topic
             name = subject if isinstance(subject, TopicName) else subject.plan.topic
-            told = error if isinstance(error, LifecycleError) and not isinstance(error, UnknownTopic) else of_it_alone(s, name, error)
+            told = (
+                error if isinstance(error, LifecycleError) and not isinstance(error, UnknownTopic) else error_of_one_topic(s, name, error)
+            )
             log.error("%s: %s: %s", name, told.code, told)
             failures.append(told.exit_code)
             if run is not None:
                 plan = None if isinstance(subject, TopicName) else subject.plan
-                s.ledger.record_run_outcome(run, _failed(name, plan, as_of, told, work if plan is None else plan.operation))
+                s.ledger.record_run_outcome(run, _failed_outcome(name, plan, as_of, told, work if plan is None else plan.operation))
     return failures[-1] if failures and (run is None or len(failures) == len(subjects)) else 0
 
 
-def _failed(name: TopicName, plan: Plan | None, as_of: Instant | None, error: LifecycleError, work: Operation) -> Outcome:
+def _failed_outcome(name: TopicName, plan: Plan | None, as_of: Instant | None, error: LifecycleError, work: Operation) -> Outcome:
     judged_at = as_of if plan is None else plan.as_of
     assert judged_at is not None
     return Outcome(
@@ -207,7 +214,7 @@ def _failed(name: TopicName, plan: Plan | None, as_of: Instant | None, error: Li
 # The command line of the Spark applications that plan and stage, the same for every operation.
 
 
-def planning(description: str | None, *, work: Scheduled) -> Callable[[], int]:
+def planning_main(description: str | None, *, work: Scheduled) -> Callable[[], int]:
     """Return the main function of the operation's application, for `run_application`."""
 
     def main() -> int:

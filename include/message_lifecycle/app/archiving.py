@@ -10,7 +10,7 @@ from message_lifecycle.model.erasure import Matches
 from message_lifecycle.model.errors import PlanConflict, storage_refused
 from message_lifecycle.model.in_values import Needle, ValuePlace
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.message import Archived, Message, archived
+from message_lifecycle.model.message import Archived, Message, digest_messages
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 # Frames of evidence that are found above the stores, of the kind that the store's own are.
 
 
-def with_figures(frames: Mapping[str, object], more: Mapping[str, int]) -> Mapping[str, object]:
+def add_figures(frames: Mapping[str, object], more: Mapping[str, int]) -> Mapping[str, object]:
     """Return the store's frames, with `more` added to the single row of figures."""
     found: Any = frames["figures"]
     (row,) = found if isinstance(found, list) else found.to_pylist()
-    return with_frame(frames, "figures", [{**row, **more}])
+    return add_frame(frames, "figures", [{**row, **more}])
 
 
-def with_frame(frames: Mapping[str, object], name: str, rows: Sequence[Mapping[str, object]]) -> Mapping[str, object]:
+def add_frame(frames: Mapping[str, object], name: str, rows: Sequence[Mapping[str, object]]) -> Mapping[str, object]:
     """Return the store's frames and one more frame: a list of rows if the store's frames are lists, otherwise an Arrow table."""
     if isinstance(frames.get("figures"), list):
         return {**frames, name: list(rows)}
@@ -59,16 +59,16 @@ def archive(s: Services, plan: Plan) -> None:
         StorageRefused: An archive that has messages of the topic is not there. A new folder in its place would count as
             the whole archive in every later search for a key.
     """
-    for folder in lost(s, plan.topic):
+    for folder in find_lost_archives(s, plan.topic):
         raise storage_refused(folder, "it has archived messages of the topic, and it is not there or not reached")
-    _archive(plan).write(plan.topic, plan.plan_id, _going(s, plan))
+    _archive(plan).write(plan.topic, plan.plan_id, _removed_messages(s, plan))
 
 
 def evidence(s: Services, plan: Plan, frames: Mapping[str, object]) -> Mapping[str, object]:
     """Return the store's frames and `archive`: one row about the file, read again and compared with the messages to remove."""
-    kept = _kept(plan)
-    rows = [] if kept is None else [{"rows": kept.rows, "same": kept == archived(_going(s, plan))}]
-    return with_frame(frames, FRAME, rows)
+    kept = _read_archived(plan)
+    rows = [] if kept is None else [{"rows": kept.rows, "same": kept == digest_messages(_removed_messages(s, plan))}]
+    return add_frame(frames, FRAME, rows)
 
 
 def require(s: Services, plan: Plan) -> None:
@@ -77,10 +77,10 @@ def require(s: Services, plan: Plan) -> None:
     Raises:
         PlanConflict: Messages are missing from the archive, or differ from the log's.
     """
-    kept, rows = _kept(plan), plan.expected.removed_rows
+    kept, rows = _read_archived(plan), plan.expected.removed_rows
     if kept is None or kept.rows != rows:
         raise PlanConflict(plan.plan_id, f"the archive has {0 if kept is None else kept.rows} of the {rows} messages that go")
-    if kept != archived(_going(s, plan)):
+    if kept != digest_messages(_removed_messages(s, plan)):
         raise PlanConflict(plan.plan_id, "the archive's file and the log do not agree on what goes")
 
 
@@ -92,12 +92,12 @@ def forget(plan: Plan) -> None:
 # For a key search: the archives that received messages of the topic.
 
 
-def lost(s: Services, name: TopicName) -> list[str]:
+def find_lost_archives(s: Services, name: TopicName) -> list[str]:
     """Return the archives that received messages of the topic but cannot be read now: a disk not mounted, a store not reached.
 
     An archive that cannot be searched may hold any key.
     """
-    return [archive.folder(name) for archive in _used(s, name) if not archive.is_there(name)]
+    return [archive.folder(name) for archive in _archives_of(s, name) if not archive.is_there(name)]
 
 
 def former_holders(s: Services, name: TopicName, policy: Policy, matches: Matches) -> Iterator[str]:
@@ -107,8 +107,8 @@ def former_holders(s: Services, name: TopicName, policy: Policy, matches: Matche
     """
     from message_lifecycle.stores.archive import key_in_archive
 
-    now = None if policy.archive_to is None else _at(policy.archive_to).folder(name)
-    for archive in _used(s, name):
+    now = None if policy.archive_to is None else _archive_at(policy.archive_to).folder(name)
+    for archive in _archives_of(s, name):
         if archive.folder(name) != now and archive.is_there(name) and not key_in_archive(archive, name, "", matches).clean:
             yield archive.to
 
@@ -119,10 +119,10 @@ def find_in_values(s: Services, name: TopicName, needle: Needle) -> list[ValuePl
     Raises:
         StorageRefused: An archive that has messages of the topic is not there.
     """
-    for folder in lost(s, name):
+    for folder in find_lost_archives(s, name):
         raise storage_refused(folder, "it has archived messages of the topic, and it is not there or not reached")
     now = policy_of(s, name).archive_to
-    found = [*_used(s, name), *([] if now is None else [_at(now)])]
+    found = [*_archives_of(s, name), *([] if now is None else [_archive_at(now)])]
     each = {archive.folder(name): archive for archive in found if archive.is_there(name)}.values()
     return [place for archive in each for plan_id in archive.plans(name) for place in archive.find_in_values(name, plan_id, needle)]
 
@@ -140,29 +140,31 @@ def kept_beneath(s: Services, name: TopicName, until: Instant) -> list[str]:
     """
     now = policy_of(s, name).archive_to
     # The current archive may also keep copies for plans that were not published.
-    found = [*_used(s, name), *([] if now is None else [_at(now)])]
+    found = [*_archives_of(s, name), *([] if now is None else [_archive_at(now)])]
     each = {archive.folder(name): archive for archive in found}.values()
     return [told for archive in each for told in archive.kept_beneath(name, until)]
 
 
-def _used(s: Services, name: TopicName) -> list[ParquetArchive]:
+def _archives_of(s: Services, name: TopicName) -> list[ParquetArchive]:
     """Every archive into which something of the topic went, by the ledger's history."""
     done = (outcome.plan_id for _, outcome in s.ledger.history(name) if outcome.archived)
     written = (s.ledger.record(plan_id).plan for plan_id in done if plan_id is not None)
-    return [_at(to) for to in sorted({to for plan in written for to in [Policy.of_values(plan.policy).archive_to] if to is not None})]
+    return [
+        _archive_at(to) for to in sorted({to for plan in written for to in [Policy.of_values(plan.policy).archive_to] if to is not None})
+    ]
 
 
-def _kept(plan: Plan) -> Archived | None:
+def _read_archived(plan: Plan) -> Archived | None:
     """Return the content of the plan's archive file, or None if no readable file exists. Raises UnsafePath, StorageRefused."""
     import pyarrow as pa
 
     try:
-        return archived(_archive(plan).read(plan.topic, plan.plan_id))
+        return digest_messages(_archive(plan).read(plan.topic, plan.plan_id))
     except (OSError, pa.ArrowException):
         return None
 
 
-def _going(s: Services, plan: Plan) -> Iterator[Message]:
+def _removed_messages(s: Services, plan: Plan) -> Iterator[Message]:
     from message_lifecycle.stores.record_log.store import removal_of
 
     takes = removal_of(plan, plan.expected.removed_rows).taker()
@@ -171,10 +173,10 @@ def _going(s: Services, plan: Plan) -> Iterator[Message]:
 
 def _archive(plan: Plan) -> ParquetArchive:
     assert plan.on_log.keep is not None, "asked only where there is one"
-    return _at(plan.on_log.keep)
+    return _archive_at(plan.on_log.keep)
 
 
-def _at(to: str) -> ParquetArchive:
+def _archive_at(to: str) -> ParquetArchive:
     from message_lifecycle.stores.archive import ParquetArchive
 
     return ParquetArchive(to)

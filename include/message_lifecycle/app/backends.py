@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, assert_never
 from message_lifecycle.app.backends_config import ConfiguredBackend, Folder, RedisServer
 from message_lifecycle.app.config import named_redis
 from message_lifecycle.app.known import is_missing
-from message_lifecycle.app.operations.registry import on_records
+from message_lifecycle.app.operations.registry import operations_on_records
 from message_lifecycle.app.parts import with_parts
 from message_lifecycle.app.receipts import eraser_of
 from message_lifecycle.app.routing import RoutingEraser, RoutingGroups, RoutingLogs, RoutingReader, RoutingTopics
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 # backend does not have is missing, and is never created again (OBL-1).
 
 
-def beside(lake: Services, backends: tuple[ConfiguredBackend, ...]) -> Services:
+def with_backends(lake: Services, backends: tuple[ConfiguredBackend, ...]) -> Services:
     """The lake with the backends' topics; the gate, the ledger and the server's settings are one for all."""
     opened_backends = {backend.name: OpenedBackend(lake, backend) for backend in backends}
     elsewhere = {name: opened_backends[backend.name] for backend in backends for name in backend.topics}
 
     def services_of(name: TopicName) -> Services:
         backend = elsewhere.get(name)
-        return lake if backend is None else backend.of(name)
+        return lake if backend is None else backend.services_for(name)
 
     return with_parts(
         lake,
@@ -90,7 +90,7 @@ class OpenedBackend:
         _refuse_shadows(self._lake, self._backend)
         return _services(self._lake, self._backend)
 
-    def of(self, name: TopicName) -> Services:
+    def services_for(self, name: TopicName) -> Services:
         """Return the services of the backend after its topic `name` is as the configuration says, or is missing.
 
         Raises:
@@ -109,13 +109,13 @@ def _services(lake: Services, backend: ConfiguredBackend) -> Services:
     from message_lifecycle.stores.redis_streams.log import RedisLogs
 
     logs = _logs(backend)
-    store = RecordLogStore(logs, server=lake.server, operations=on_records, frames=_as_tables)
+    store = RecordLogStore(logs, server=lake.server, operations=operations_on_records, frames=_to_arrow)
     groups = logs if isinstance(logs, RedisLogs) else None
-    eraser = RecordLogEraser(logs, server=lake.server, frames=_as_tables)
+    eraser = RecordLogEraser(logs, server=lake.server, frames=_to_arrow)
     return record_log(store, logs, lake.server, ledger=lake.ledger, gate=lake.gate, eraser=eraser, groups=groups)
 
 
-def _as_tables(evidence: Mapping[str, object]) -> Mapping[str, object]:
+def _to_arrow(evidence: Mapping[str, object]) -> Mapping[str, object]:
     """Turn each list of rows into an Arrow table for Great Expectations.
 
     An empty list gives a table without columns. The checks need only its number of rows.

@@ -15,7 +15,7 @@ from message_lifecycle.model.errors import InvalidName, InvalidSetting
 from message_lifecycle.model.names import TopicName, normalise_name
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import resolve
-from message_lifecycle.model.topic import SECTION, check_policy, created
+from message_lifecycle.model.topic import SECTION, check_policy, new_topic_settings
 
 BackendKind = Literal["json_file", "rotating_file", "redis_streams"]
 _HIDDEN = "(not shown)"
@@ -141,7 +141,7 @@ class _RedisStreams(_Common):
         return url
 
     @model_validator(mode="after")
-    def _of_one_server(self) -> _RedisStreams:
+    def _check_one_server(self) -> _RedisStreams:
         if self.password_file is not None and self.password_env is not None:
             raise ValueError("password_file or password_env, not both")
         if self.url is None and any((self.username, self.password_file, self.password_env, self.ca_file)):
@@ -228,7 +228,7 @@ def _topics(given: Mapping[str, Mapping[str, object]], where: str) -> Iterator[t
         if not isinstance(partitions, int) or isinstance(partitions, bool) or not 1 <= partitions <= _PARTITIONS_MOST:
             raise InvalidSetting(where=of_topic, key="partitions", value=partitions, allowed=f"a whole number from 1 to {_PARTITIONS_MOST}")
         settings = {key: value for key, value in content.items() if key != "partitions"}
-        yield name, BackendTopic(partitions=partitions, settings=created(settings, where=of_topic))
+        yield name, BackendTopic(partitions=partitions, settings=new_topic_settings(settings, where=of_topic))
 
 
 def _named(error: ValidationError, where: str) -> InvalidSetting:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from message_lifecycle.app import archiving
-from message_lifecycle.app.operations.registry import Operation, of_plan, stores
+from message_lifecycle.app.operations.registry import Operation, operation_of_plan, stores_of
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.topics import update_latest_view
 from message_lifecycle.app.witness import note
@@ -29,13 +29,13 @@ from message_lifecycle.ports import Prepared
 logger = logging.getLogger(__name__)
 
 
-def make(s: Services, plan: Plan) -> Staged:
+def stage_all(s: Services, plan: Plan) -> Staged:
     """Stage all changes where no reader sees them. Repeating it gives the same stage."""
-    operation = of_plan(s, plan)
+    operation = operation_of_plan(s, plan)
     staged = Staged(plan_id=plan.plan_id, branch=None, snapshot_id=plan.requirements.snapshot_id)
     # An undo stages in reverse: if the view's messages are lost, it fails before the log has a stage.
-    for store in reversed(stores(s, plan)) if operation.gives_back else stores(s, plan):
-        made = store.stage(plan, operation.given(s, plan, staged))
+    for store in reversed(stores_of(s, plan)) if operation.gives_back else stores_of(s, plan):
+        made = store.stage(plan, operation.commit_context(s, plan, staged))
         staged = replace(made, view=made.view or staged.view, documents=made.documents or staged.documents)
     if plan.archives:
         archiving.archive(s, plan)  # checked again before the removal, and dropped unless the removal was made
@@ -47,14 +47,14 @@ def commit(s: Services, verdict: Verdict) -> Published:
 
     Raises PlanConflict. If the second commit raises it, the first one stays.
     """
-    plan, operation = verdict.plan, of_plan(s, verdict.plan)
+    plan, operation = verdict.plan, operation_of_plan(s, verdict.plan)
     done: list[Published] = []
     with operation.writer_lock(s, plan):
         _commit_at_once(s, verdict, operation)
-        for store in stores(s, plan):
+        for store in stores_of(s, plan):
             if store.published(plan) is None:
                 operation.check_before_commit(s, verdict, store)
-            done.append(store.publish(verdict, operation.given(s, plan, verdict.staged)))
+            done.append(store.publish(verdict, operation.commit_context(s, plan, verdict.staged)))
         if plan.to_view.back:
             update_latest_view(s, plan.topic)  # it still names the compacted view of before
     s.ledger.record_committed(plan.plan_id)
@@ -67,10 +67,10 @@ def _commit_at_once(s: Services, verdict: Verdict, operation: Operation) -> None
 
     Raises PlanConflict, NoTransactions.
     """
-    found = stores(s, verdict.plan)
-    if len(found) < 2 or operation.comes_between(verdict.plan):
+    found = stores_of(s, verdict.plan)
+    if len(found) < 2 or operation.needs_separate_commits(verdict.plan):
         return
-    given = operation.given(s, verdict.plan, verdict.staged)
+    given = operation.commit_context(s, verdict.plan, verdict.staged)
     ready: list[Prepared] = []
     for store in found:
         prepared = store.prepare(verdict, given)
@@ -93,7 +93,7 @@ def drop(s: Services, plan: Plan, *, ended: OutcomeName | None = None) -> None:
         plan: The plan whose stage to drop.
         ended: The outcome of a plan that ended long ago, because the log may no longer know it.
     """
-    for store in stores(s, plan):
+    for store in stores_of(s, plan):
         store.discard(plan)
     if plan.archives and ended not in ("published", "failed") and s.stores.log.published(plan) is None:
         archiving.forget(plan)
@@ -118,7 +118,7 @@ def drop_leftover_stage(s: Services, record: PlanRecord) -> bool:
     """
     plan = record.plan
     try:
-        with _nobody_stages(s, plan):
+        with _lock_out_staging(s, plan):
             drop(s, plan, ended=None if record.outcome is None else record.outcome.name)
     except TopicBusy:  # another run stages this plan, or the next one
         logger.info("%s: what plan %s has staged is looked at with the next plan", plan.topic, plan.plan_id)
@@ -130,7 +130,7 @@ def drop_leftover_stage(s: Services, record: PlanRecord) -> bool:
 
 
 @contextmanager
-def _nobody_stages(s: Services, plan: Plan) -> Iterator[None]:
+def _lock_out_staging(s: Services, plan: Plan) -> Iterator[None]:
     """Lock out a run that stages next to the topic's lock (CMP-10). Raises TopicBusy."""
     if not plan.is_beside:
         yield
@@ -144,15 +144,15 @@ def published(s: Services, plan: Plan) -> Published | None:
 
     For a removal the last commit is enough, because the others precede it. An undo needs every commit.
     """
-    operation = of_plan(s, plan)
-    found = [store.published(plan) for store in (stores(s, plan) if operation.gives_back else stores(s, plan)[-1:])]
+    operation = operation_of_plan(s, plan)
+    found = [store.published(plan) for store in (stores_of(s, plan) if operation.gives_back else stores_of(s, plan)[-1:])]
     there = [commit for commit in found if commit is not None]
     return operation.published(plan, there) if there and len(there) == len(found) else None
 
 
 def warnings(s: Services, plan: Plan) -> tuple[str, ...]:
     """Warn if the catalog should have made all commits at once but made only some of them."""
-    several = stores(s, plan)
+    several = stores_of(s, plan)
     found = [store.published(plan) for store in several] if len(several) > 1 else []
     if {commit.at_once for commit in found if commit is not None} != {True, False}:
         return ()
@@ -170,35 +170,35 @@ def is_committed(s: Services, plan: Plan) -> bool:
 
 def has_first(s: Services, plan: Plan) -> bool:
     """Return True if the plan's first commit exists."""
-    return any(store.published(plan) is not None for store in stores(s, plan)[:1])
+    return any(store.published(plan) is not None for store in stores_of(s, plan)[:1])
 
 
 def is_halfway(s: Services, plan: Plan) -> bool:
     """Return True if a run has died between two commits of the plan, which must therefore be finished."""
-    begun = has_first(s, plan) if len(stores(s, plan)) > 1 else of_plan(s, plan).moves_tables and has_begun(s, plan)
-    return plan.goes_on and begun and published(s, plan) is None
+    begun = has_first(s, plan) if len(stores_of(s, plan)) > 1 else operation_of_plan(s, plan).moves_tables and has_begun(s, plan)
+    return plan.continues_after_crash and begun and published(s, plan) is None
 
 
 def is_past_stopping(s: Services, plan: Plan) -> bool:
     """Return True if nothing may stop the plan any more: all of it is committed, or any part of an undo."""
-    return has_begun(s, plan) if of_plan(s, plan).gives_back else published(s, plan) is not None
+    return has_begun(s, plan) if operation_of_plan(s, plan).gives_back else published(s, plan) is not None
 
 
 def has_begun(s: Services, plan: Plan) -> bool:
     """Return True if any commit of the plan exists, or any of its files is removed."""
     # If the view's history no longer shows whether a compaction was committed, `ChangeStore.has_begun` returns True, so that undos refuse.
-    first = plan.goes_on and not plan.on_view.compact and any(store.has_begun(plan) for store in stores(s, plan)[:1])
+    first = plan.continues_after_crash and not plan.on_view.compact and any(store.has_begun(plan) for store in stores_of(s, plan)[:1])
     return first or published(s, plan) is not None
 
 
 def is_to_be_finished(s: Services, plan: Plan) -> bool:
     """Return True if the plan has started and cannot be rolled back. Any later run then finishes it."""
-    return plan.no_way_back and has_begun(s, plan)
+    return plan.is_irreversible and has_begun(s, plan)
 
 
 def finish(s: Services, plan: Plan) -> Published:
     """Finish a plan that has started, without a verdict."""
-    done = stores(s, plan)[0].finish(plan)
+    done = stores_of(s, plan)[0].finish(plan)
     s.ledger.record_committed(plan.plan_id)
     note(s, plan.topic)
     return done
@@ -206,7 +206,7 @@ def finish(s: Services, plan: Plan) -> Published:
 
 def find_unapplied(s: Services, plan: Plan) -> list[str]:
     """Describe the rows that should be gone but are not, and the rows that should be back but are not."""
-    return [what for store in stores(s, plan) for what in store.left(plan)]
+    return [what for store in stores_of(s, plan) for what in store.find_unapplied(plan)]
 
 
 # The owner of a topic's open plan, the question to a person (DEL-1), and the reasons that end it.
@@ -226,7 +226,7 @@ def belongs_to_another(s: Services, plan_id: str, recorded_at: Instant, run: str
     return plan_id not in own and s.ledger.now() < recorded_at + UNDER_WAY_US
 
 
-def standing(s: Services, record: PlanRecord, run: str | None = None) -> Standing:
+def standing_of(s: Services, record: PlanRecord, run: str | None = None) -> Standing:
     """Return the standing of an open plan for `run`, by the ledger, the clock and the settings. The tables are not read."""
     asked = record.state is PlanState.ASKED
     if asked and not _can_be_answered(s, record):
@@ -252,26 +252,26 @@ def standing_in_tables(s: Services, record: PlanRecord, planner: Planner, run: s
     plan = record.plan
     if can_finish and is_committed(s, plan):
         return Standing.COMMITTED
-    by_ledger = standing(s, record, run)
+    by_ledger = standing_of(s, record, run)
     if can_finish and is_halfway(s, plan):
         return Standing.HALF_ANSWERED if by_ledger.is_question else Standing.HALF
     same = planner in PLANNING[Standing.BEGUN]
-    return Standing.BEGUN if same and not by_ledger.is_question and of_plan(s, plan).resumes and has_begun(s, plan) else by_ledger
+    return Standing.BEGUN if same and not by_ledger.is_question and operation_of_plan(s, plan).resumes and has_begun(s, plan) else by_ledger
 
 
 def _can_be_answered(s: Services, record: PlanRecord) -> bool:
     """Return False if nobody answered in time, or settings were changed: the topic is asked again."""
     assert record.reported_at is not None, "a gate report has its time"
     ttl_us = Policy.of_values(record.plan.policy).approval_ttl_us
-    return s.ledger.now() <= record.reported_at + ttl_us and not outdated(s, record.plan)
+    return s.ledger.now() <= record.reported_at + ttl_us and not why_outdated(s, record.plan)
 
 
-def waits(s: Services, record: PlanRecord) -> bool:
+def waits_for_person(s: Services, record: PlanRecord) -> bool:
     """Return True if the gate left the plan to a person, and the question still stands or has its answer."""
-    return standing(s, record).is_question
+    return standing_of(s, record).is_question
 
 
-def outdated(s: Services, plan: Plan) -> str:
+def why_outdated(s: Services, plan: Plan) -> str:
     """Return why the plan can no longer be approved. Empty: it can."""
     try:
         changed = settings_changed(s, plan)
@@ -287,7 +287,7 @@ def settings_changed(s: Services, plan: Plan) -> tuple[str, ...]:
         UnknownTopic: The topic does not exist.
         PlanConflict: The tables of a deleted topic are gone.
     """
-    before, now = dict(plan.policy), of_plan(s, plan).settings_now(s, plan)
+    before, now = dict(plan.policy), operation_of_plan(s, plan).settings_now(s, plan)
     return tuple(from_to(name, before, now.values) for name in now.changed_since(before))
 
 
@@ -299,16 +299,16 @@ def with_second_person(plan: Plan, requested_by: str | None) -> Plan:
     return replace(plan, asks=(*plan.asks, asked))
 
 
-def asked_by_itself(record: PlanRecord, by: str) -> bool:
+def is_requested_by(record: PlanRecord, by: str) -> bool:
     """Return True if `by` asked for the plan, and may therefore not approve it."""
     if record.requested_by is None or not Policy.of_values(record.plan.policy).approver_is_not_requester:
         return False
     return is_same_person(by, record.requested_by)
 
 
-def replaced(s: Services, record: PlanRecord, by: str) -> tuple[OutcomeName, str]:
+def outcome_when_replaced(s: Services, record: PlanRecord, by: str) -> tuple[OutcomeName, str]:
     """Return the outcome, and its text, of an open plan that another plan replaces. An outdated plan does not count as unanswered."""
-    if told := outdated(s, record.plan):
+    if told := why_outdated(s, record.plan):
         return "superseded", f"{by} took its place: {told}"
     asked = record.state is PlanState.ASKED or record.approval is not None
     return "lapsed" if asked else "superseded", f"{by} took its place"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from message_lifecycle.app import changes, sparing
-from message_lifecycle.app.archiving import with_frame
-from message_lifecycle.app.operations.registry import of_plan, suite_of
+from message_lifecycle.app.archiving import add_frame
+from message_lifecycle.app.operations.registry import operation_of_plan, suite_of
 from message_lifecycle.app.services import Services
 from message_lifecycle.model.errors import OpenPlan
 from message_lifecycle.model.instants import to_second
@@ -17,16 +17,16 @@ from message_lifecycle.model.settings import Policy
 
 def judge(s: Services, plan: Plan, staged: Staged, policy: Policy) -> GateReport:
     """Hold the staged change to the checks of its operation and of the legal holds (DEL-2). Records nothing."""
-    operation = of_plan(s, plan)
+    operation = operation_of_plan(s, plan)
     with s.topics.look():
         frames = operation.evidence(s, plan, staged, policy)
     if plan.requirements.heeded:
-        holds = sparing.evidence(s, plan, lambda holds: operation.touched(s, plan, staged, holds))
-        frames = with_frame(frames, "holds", holds)
+        holds = sparing.evidence(s, plan, lambda holds: operation.count_rows_under_hold(s, plan, staged, holds))
+        frames = add_frame(frames, "holds", holds)
     return s.gate.judge(plan, staged, suite_of(plan, staged, policy), frames)
 
 
-def blocked_by(report: GateReport) -> str:
+def blocking_text(report: GateReport) -> str:
     """Name the checks that blocked the plan, each with its finding."""
     found = "; ".join(f"{check.id}: {check.found}" for check in report.blocking)
     return found or f"{len(report.checks)} of {report.declared} checks were evaluated"
@@ -46,17 +46,17 @@ def conclude(s: Services, plan: Plan, rival: PlanRecord, *, run: str | None, req
         OpenPlan: A person must answer for this plan, too; the open plan comes first.
     """
     assert plan.is_empty, "a plan that changes the topic takes the open plan's place"
-    operation = of_plan(s, plan)
-    sparing.require_heeded(s, plan)
-    staged = changes.make(s, plan)
+    operation = operation_of_plan(s, plan)
+    sparing.require_known_holds(s, plan)
+    staged = changes.stage_all(s, plan)
     report = judge(s, plan, staged, Policy.of_values(plan.policy))
     if report.judgement == "needs_approval":
         raise OpenPlan(str(plan.topic), rival.plan.plan_id, to_second(rival.recorded_at))
     name: OutcomeName = "blocked"
-    detail, after = blocked_by(report), None
+    detail, after = blocking_text(report), None
     if report.judgement == "passed":
         operation.record_effects(s, plan, staged)
-        after, overdue = operation.look_again(s, plan)
+        after, overdue = operation.check_again(s, plan)
         name, detail = ("failed", "; ".join(overdue)) if overdue else ("no_op", operation.detail_text(plan))
     outcome = closing_outcome(s, plan, name, detail, after=after, staged=staged)
     record = s.ledger.add_closed_plan(plan, staged, report, outcome, run=run, requested_by=requested_by)
@@ -76,7 +76,7 @@ def closing_outcome(
     staged: Staged | None = None,
 ) -> Outcome:
     """Return the outcome of a plan that ends now, with its counts and warnings. Records nothing."""
-    operation = of_plan(s, plan)
+    operation = operation_of_plan(s, plan)
     left = operation.on_close(s, plan)
     outcome = replace(
         outcome_of(plan, name, detail=f"{detail}. {left}" if left else detail),
@@ -98,7 +98,7 @@ def closing_outcome(
         more=plan.more or (after is not None and not after.is_empty),
         first_plan_id=operation.earlier_plan_id(s, plan) if name == "no_op" else None,
     )
-    return operation.counted(outcome, plan, published) if published else outcome
+    return operation.with_counts(outcome, plan, published) if published else outcome
 
 
 def outcome_of(plan: Plan, name: OutcomeName, *, detail: str) -> Outcome:

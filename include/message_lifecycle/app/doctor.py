@@ -53,7 +53,7 @@ class Finding:
     seconds: float = 0.0
 
 
-class _NotWell(Exception):
+class _PartBroken(Exception):
     """The checked part exists, but is not as it should be."""
 
 
@@ -67,34 +67,34 @@ def examine(make_world: MakeWorld) -> Iterator[Finding]:
     Args:
         make_world: Builds the world of the configured lake, for a temporary topic.
     """
-    configured = _looked_at("settings", _settings)
+    configured = _check_part("settings", _settings)
     yield configured
     if not configured.ok:
         return
-    yield _looked_at("ledger", _ledger)
-    yield (catalog := _looked_at("catalog", _catalog))
+    yield _check_part("ledger", _ledger)
+    yield (catalog := _check_part("catalog", _catalog))
     with ExitStack() as ending:
         trial = _Trial(make_world, ending)
-        tables = _looked_at("tables", trial.tables) if catalog.ok else _after("tables", "the catalog")
+        tables = _check_part("tables", trial.tables) if catalog.ok else _skipped_finding("tables", "the catalog")
         yield tables
-        yield _looked_at("tasks", trial.tasks) if tables.ok else _after("tasks", "the tables")
+        yield _check_part("tasks", trial.tasks) if tables.ok else _skipped_finding("tasks", "the tables")
         # Also remove everything that was created before the check of the tables failed.
-        yield _looked_at("nothing left", trial.nothing_left) if trial.has_begun else _after("nothing left", "the tables")
-    yield _looked_at("Airflow", _airflow)
+        yield _check_part("nothing left", trial.check_leftovers) if trial.has_begun else _skipped_finding("nothing left", "the tables")
+    yield _check_part("Airflow", _airflow)
 
 
-def _after(part: str, first: str) -> Finding:
+def _skipped_finding(part: str, first: str) -> Finding:
     return Finding(part=part, ok=None, found=f"not checked: correct {first} first")
 
 
-def _looked_at(part: str, look: Callable[[], str]) -> Finding:
+def _check_part(part: str, look: Callable[[], str]) -> Finding:
     began = perf_counter()
     ok: bool | None = False
     try:
         found, ok = look(), True
     except _Absent as absent:
         found, ok = str(absent), None
-    except _NotWell as reason:
+    except _PartBroken as reason:
         found = str(reason)
     except LifecycleError as error:
         found = f"{error.code}: {error}"
@@ -122,7 +122,7 @@ def _catalog() -> str:
 
     if not one_catalog(Tables()):
         told = "Java (spark-defaults.conf) made a namespace that Python (.pyiceberg.yaml) does not find: they name two catalogs"
-        raise _NotWell(f"{told}. {_WHERE_IT_STANDS}")
+        raise _PartBroken(f"{told}. {_WHERE_IT_STANDS}")
     several = ", which commits several tables at once, by its configuration" if at_once() else ""
     return f"Java and Python use the same catalog{several}"
 
@@ -152,10 +152,10 @@ class _Trial:
         was = list(world.services.reader.messages(name))
         taken = self._published(world, RemoveMessages(positions=((0, 0),)))
         if [message.offset for message in world.services.reader.messages(name)] != [1]:
-            raise _NotWell("the run should remove one message, but the table has other messages")
+            raise _PartBroken("the run should remove one message, but the table has other messages")
         self._published(world, UndoPlan(plan_id=taken))
         if list(world.services.reader.messages(name)) != was:
-            raise _NotWell("after the undo of a removal, the table does not have the same messages as before")
+            raise _PartBroken("after the undo of a removal, the table does not have the same messages as before")
         (self._file, *_) = world.services.reader.log(name).segments[0].files
         return f"created a topic at {self._table.location()}, removed a message, and brought it back"
 
@@ -168,7 +168,7 @@ class _Trial:
         world.set_now(at)
         outcome = steps.run(world.services, self._name, as_of=at, work=request, approver=lambda *_: (True, "doctor", "a trial"))
         if outcome.name != "published" or outcome.plan_id is None:
-            raise _NotWell(f"a removal ended as {outcome.name}: {outcome.detail}")
+            raise _PartBroken(f"a removal ended as {outcome.name}: {outcome.detail}")
         return outcome.plan_id
 
     def tasks(self) -> str:
@@ -184,24 +184,24 @@ class _Trial:
         except LifecycleError:
             raise
         except Exception as error:  # Spark or a library on a machine without a package: report with advice
-            raise _NotWell(_advised(str(error), own.python)) from error
+            raise _PartBroken(_with_advice(str(error), own.python)) from error
         wrong = [told for one in found if (told := _differs(own, one))]
         if wrong:
-            raise _NotWell("; ".join(wrong))
+            raise _PartBroken("; ".join(wrong))
         if len(found) < there:
-            raise _NotWell(f"{len(found)} of {there} executors answered: repeat the command when nothing else runs there")
+            raise _PartBroken(f"{len(found)} of {there} executors answered: repeat the command when nothing else runs there")
         return f"{len(found)} executors have this package, Python {own.python} and its packages, and read the store"
 
-    def nothing_left(self) -> str:
+    def check_leftovers(self) -> str:
         from message_lifecycle.stores.iceberg.table_files import list_files
 
         self._ending.close()
         if self._table is None and self._is_made:
-            raise _NotWell("Python could not read the topic that was created and dropped, so its files were not checked")
+            raise _PartBroken("Python could not read the topic that was created and dropped, so its files were not checked")
         if self._table is None:
             raise _Absent("no topic was created")
         if left := [file.name for file in list_files(self._table.io, self._table.location())]:
-            raise _NotWell(f"{len(left)} files are left below {self._table.location()}, for example {left[0]}: the keys may not delete")
+            raise _PartBroken(f"{len(left)} files are left below {self._table.location()}, for example {left[0]}: the keys may not delete")
         return "the topic and all its files are removed"
 
 
@@ -216,7 +216,7 @@ def _differs(own: Machine, other: Machine) -> str:
     return f"{other.name} cannot read the store: {other.refused}" if other.refused else ""
 
 
-def _advised(said: str, python: str) -> str:
+def _with_advice(said: str, python: str) -> str:
     """Return Spark's error about the executors' Python, together with the remedy."""
     if "PYTHON_VERSION_MISMATCH" in said:
         return f"the executors have another Python than {python}, which is here: set LIFECYCLE_PYTHON there, or spark.pyspark.python"
@@ -240,16 +240,16 @@ def _airflow() -> str:
     try:
         answer = subprocess.run(asked, capture_output=True, text=True, timeout=_AIRFLOW_SECONDS, check=False)
     except subprocess.TimeoutExpired:
-        raise _NotWell(f"it did not return its connection {_CONNECTION} within {_AIRFLOW_SECONDS} s") from None
+        raise _PartBroken(f"it did not return its connection {_CONNECTION} within {_AIRFLOW_SECONDS} s") from None
     if answer.returncode:
         said = [line for line in (answer.stderr or answer.stdout).splitlines() if line.strip()] or ["it printed nothing"]
         if _NO_CONNECTION in answer.stderr + answer.stdout:
-            raise _NotWell(f"it has no connection {_CONNECTION}: make one of type Spark")
-        raise _NotWell(f"Airflow of {os.environ['AIRFLOW_HOME']} did not answer: {said[-1]}")
+            raise _PartBroken(f"it has no connection {_CONNECTION}: make one of type Spark")
+        raise _PartBroken(f"Airflow of {os.environ['AIRFLOW_HOME']} did not answer: {said[-1]}")
     (told,) = json.loads(answer.stdout[answer.stdout.index("[") :])
     named = _master_of(told)
     if master() not in (None, named):
-        raise _NotWell(
+        raise _PartBroken(
             f"its connection {_CONNECTION} names {named}, the command line's spark.master is {master()}: use the same master in both"
         )
     return f"its connection {_CONNECTION} names {named}"

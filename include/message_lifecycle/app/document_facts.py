@@ -13,7 +13,7 @@ from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.sparing import undone_detail
 from message_lifecycle.model.document import ACCEPTED_OWN, OwnSettings, Synced
 from message_lifecycle.model.errors import not_a_document_topic
-from message_lifecycle.model.instants import INT64_MIN, Instant, of_datetime, seconds
+from message_lifecycle.model.instants import INT64_MIN, Instant, from_datetime, seconds
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import Policy
@@ -45,10 +45,10 @@ def document_facts(s: Services, name: TopicName, policy: Policy, *, as_of: Insta
             older_than=older_than(policy.changes_max_age, as_of),
             own={document: older_than(narrowed.changes_max_age, as_of) for document, narrowed in policies.items()},
         ),
-        synced=by_document(s, name),
+        synced=clients_by_document(s, name),
         policies=policies,
         accepted=accepted,
-        accepted_own=accepted_own(accepted),
+        accepted_own=accepted_own_settings(accepted),
         settings_hash=settings_hash(own),
     )
 
@@ -67,7 +67,7 @@ def undone_documents(s: Services, name: TopicName) -> dict[str, CameBack]:
 def own_policies(own: OwnSettings, policy: Policy) -> dict[str, Policy]:
     """Return the policy of each document that has settings of its own or from its owner. The narrowest level wins (SNP-9)."""
     owned = {document for document, owner in own.owners.items() if owner in own.users}
-    return {document: policy.narrowed(*_levels(own, document)) for document in sorted(owned | own.documents.keys())}
+    return {document: policy.with_narrower(*_levels(own, document)) for document in sorted(owned | own.documents.keys())}
 
 
 def policy_of_document_topic(s: Services, name: TopicName) -> Policy:
@@ -79,14 +79,14 @@ def policy_of_document_topic(s: Services, name: TopicName) -> Policy:
 
 
 def policy_of_document(own: OwnSettings, policy: Policy, document: str) -> Policy:
-    return policy.narrowed(*_levels(own, document))
+    return policy.with_narrower(*_levels(own, document))
 
 
 def _levels(own: OwnSettings, document: str) -> tuple[Mapping[str, Value], Mapping[str, Value]]:
     return own.users.get(own.owners.get(document, ""), {}), own.documents.get(document, {})
 
 
-def by_document(s: Services, name: TopicName) -> dict[str, list[Synced]]:
+def clients_by_document(s: Services, name: TopicName) -> dict[str, list[Synced]]:
     """Clients of every document as the ledger has them now."""
     found: dict[str, list[Synced]] = {}
     for row in s.ledger.synced(name):
@@ -108,7 +108,7 @@ def accepted_values(own: OwnSettings, policy: Mapping[str, Value | None]) -> dic
     return {**policy, ACCEPTED_OWN: json.dumps(asdict(own), sort_keys=True)}
 
 
-def accepted_own(accepted: Mapping[str, Value | None] | None) -> dict[str, dict[str, Value | None]]:
+def accepted_own_settings(accepted: Mapping[str, Value | None] | None) -> dict[str, dict[str, Value | None]]:
     """Return the accepted settings by document, with the owners of that time."""
     kept = json.loads(str((accepted or {}).get(ACCEPTED_OWN) or "{}"))
     users, documents, owners = (kept.get(level, {}) for level in ("users", "documents", "owners"))
@@ -142,4 +142,4 @@ def older_than(period: int | str | None, as_of: Instant) -> Instant | None:
         back = pendulum.instance(moment).subtract(**{units: int(count)})
     except (ValueError, OverflowError):
         return Instant(INT64_MIN)
-    return of_datetime(datetime.combine(back.date(), back.time(), UTC))
+    return from_datetime(datetime.combine(back.date(), back.time(), UTC))

@@ -31,7 +31,7 @@ Asked = Callable[[DocumentState], Answer]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pulled:
+class PullResult:
     """The answer to a client: the snapshot with its state, then `changes` up to `seq`, without a hole. A client may need no snapshot."""
 
     document: str
@@ -44,7 +44,7 @@ class Pulled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SyncedAt:
+class SyncResult:
     """The client's position in the ledger now. `epoch` is the document's; the client sends it from now on."""
 
     document: str
@@ -54,7 +54,7 @@ class SyncedAt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Described:
+class DocumentDescription:
     """A document with its owner, its clients' positions, and its effective settings."""
 
     state: DocumentState
@@ -81,7 +81,7 @@ def add_changes(s: Services, name: TopicName, changes: Sequence[Change], *, epoc
         InvalidServerSeq, EpochMismatch, InvalidName, NotADocumentTopic, TopicBusy: Nothing was stored (SNP-7).
     """
     s.ledger.check(name, s.topics.describe(name).ledger)
-    named = _named(changes)
+    named = _normalise_names(changes)
     with s.ledger.lock(name, wait_seconds=_WAIT_SECONDS, purpose="ingest"):
         # Read the forbidden keys under the lock: an erasure that forbids a key waits for this lock (see `erasures`).
         forbidden = forbidden_keys(s.ledger, s.key_secret, name)
@@ -106,10 +106,10 @@ def check_epochs(s: Services, name: TopicName, brought: Sequence[tuple[Change, i
         EpochMismatch, InvalidName: A change is refused.
     """
     changes, epochs = zip(*brought, strict=True) if brought else ((), ())
-    _check_epochs(s, name, list(zip(_named(changes), epochs, strict=True)))
+    _check_epochs(s, name, list(zip(_normalise_names(changes), epochs, strict=True)))
 
 
-def _named(changes: Sequence[Change]) -> list[Change]:
+def _normalise_names(changes: Sequence[Change]) -> list[Change]:
     """Return the changes with the stored names of their documents and clients (NAME-1). Raises InvalidName."""
     return [replace(change, document=normalise_name(change.document), client=normalise_name(change.client)) for change in changes]
 
@@ -137,7 +137,7 @@ def pull(
     client: str | None = None,
     epoch: int | None = None,
     at: Instant | None = None,
-) -> Pulled:
+) -> PullResult:
     """Return the snapshot and changes that a client at `client_seq` is missing (SNP-2).
 
     A client that asks is not silent (SNP-3). Its proven position in the document does not change.
@@ -164,13 +164,13 @@ def pull(
             check_epoch(state, who, client_seq, epoch, has_row=has_row)
         return document_reading.pull(state, who, client_seq, policy)
 
-    pulled = _pulled(s, name, wanted, answer, policy)
+    pulled = _answer_pull(s, name, wanted, answer, policy)
     if who is not None and at is not None:
         s.ledger.heard_of(name, wanted, who, at)
     return pulled
 
 
-def attach(s: Services, name: TopicName, document: str, *, client: str) -> Pulled:
+def attach(s: Services, name: TopicName, document: str, *, client: str) -> PullResult:
     """Start again as a client, from the newest snapshot.
 
     The ledger forgets the client's old position, so it keeps no changes any more (SNP-3, SNP-5). After an error the old position stays.
@@ -179,9 +179,9 @@ def attach(s: Services, name: TopicName, document: str, *, client: str) -> Pulle
     who = normalise_name(client)
     policy = _policy(s, name, wanted)
     if _find(s, name, wanted) is None:
-        pulled = Pulled(document=wanted, seq=0, epoch=0, snapshot=None, state=None, changes=())
+        pulled = PullResult(document=wanted, seq=0, epoch=0, snapshot=None, state=None, changes=())
     else:
-        pulled = _pulled(s, name, wanted, document_reading.attach, policy)
+        pulled = _answer_pull(s, name, wanted, document_reading.attach, policy)
     s.ledger.detach(name, wanted, who)
     return pulled
 
@@ -195,7 +195,7 @@ def sync(
     server_seq: int,
     at: Instant | None,
     epoch: int | None = None,
-) -> SyncedAt:
+) -> SyncResult:
     """Record that the client has everything up to `server_seq`. Its request from there proves that (SNP-3).
 
     Args:
@@ -241,7 +241,7 @@ def sync(
             s.ledger.replace_synced(name, wanted, who, seen=pinned, to=before)
             raise
         if s.ledger.replace_synced(name, wanted, who, seen=pinned, to=after):
-            return SyncedAt(document=wanted, client=who, server_seq=server_seq, epoch=state.epoch)
+            return SyncResult(document=wanted, client=who, server_seq=server_seq, epoch=state.epoch)
     raise TableBusy(f"client {who} of document {wanted} of {name}", _TRIES)
 
 
@@ -305,11 +305,11 @@ def history(s: Services, name: TopicName, document: str, *, start: int = 0, limi
         if base is None and found.base:
             continue
         replay = Replay(fold, wanted, after=found.base, stored=None if base is None else base.state)
-        return _replayed(replay, chain(first, changes), wanted, first=found.first, last=last)
+        return _replay_range(replay, chain(first, changes), wanted, first=found.first, last=last)
     raise TableBusy(f"document {wanted} of {name}", _TRIES)
 
 
-def _replayed(replay: Replay, changes: Iterable[Change], document: str, *, first: int, last: int) -> Iterator[tuple[int, object]]:
+def _replay_range(replay: Replay, changes: Iterable[Change], document: str, *, first: int, last: int) -> Iterator[tuple[int, object]]:
     if replay.seq == first:
         yield replay.seq, replay.folding.shown()
     for change in changes:
@@ -320,7 +320,7 @@ def _replayed(replay: Replay, changes: Iterable[Change], document: str, *, first
         raise InvalidChange(document, replay.seq + 1, "it is not stored")
 
 
-def describe(s: Services, name: TopicName, document: str | None = None) -> list[Described]:
+def describe(s: Services, name: TopicName, document: str | None = None) -> list[DocumentDescription]:
     """One document, or all by name. Raises UnknownDocument, NotADocumentTopic."""
     policy, own = policy_of_document_topic(s, name), s.ledger.own_settings(name)
     wanted = None if document is None else normalise_name(document)
@@ -331,7 +331,7 @@ def describe(s: Services, name: TopicName, document: str | None = None) -> list[
     for row in s.ledger.synced(name, wanted):
         clients.setdefault(row.document, []).append(row)
     return [
-        Described(
+        DocumentDescription(
             state=state,
             owner=own.owners.get(state.document),
             clients=tuple(clients.get(state.document, ())),
@@ -341,7 +341,7 @@ def describe(s: Services, name: TopicName, document: str | None = None) -> list[
     ]
 
 
-def _pulled(s: Services, name: TopicName, document: str, answer_to: Asked, policy: Policy) -> Pulled:
+def _answer_pull(s: Services, name: TopicName, document: str, answer_to: Asked, policy: Policy) -> PullResult:
     for _ in range(_TRIES):
         state = _state(s, name, document)
         answer = answer_to(state)
@@ -350,7 +350,7 @@ def _pulled(s: Services, name: TopicName, document: str, answer_to: Asked, polic
         if changes is None or (snapshot is None and answer.snapshot is not None):
             continue
         shown = None if snapshot is None else Replay(_fold(policy), document, after=0, stored=snapshot.state).folding.shown()
-        return Pulled(document=document, seq=state.seq, epoch=state.epoch, snapshot=snapshot, state=shown, changes=changes)
+        return PullResult(document=document, seq=state.seq, epoch=state.epoch, snapshot=snapshot, state=shown, changes=changes)
     raise TableBusy(f"document {document} of {name}", _TRIES)
 
 
@@ -422,12 +422,14 @@ def alter_own_settings(s: Services, name: TopicName, given: OwnChanges) -> OwnCh
         The changes, under the names as they are stored.
     """
     policy = policy_of_document_topic(s, name)
-    changes = _as_kept(given)
+    changes = _normalise_own_changes(given)
     s.ledger.alter_own_settings(
         name,
         OwnChanges(
-            users={user: _checked(settings, f"user {user} of {name}") for user, settings in changes.users.items()},
-            documents={document: _checked(settings, f"document {document} of {name}") for document, settings in changes.documents.items()},
+            users={user: _check_changes(settings, f"user {user} of {name}") for user, settings in changes.users.items()},
+            documents={
+                document: _check_changes(settings, f"document {document} of {name}") for document, settings in changes.documents.items()
+            },
             owners=changes.owners,
         ),
         check=lambda after: check_levels(policy, after, where=str(name)),
@@ -435,16 +437,16 @@ def alter_own_settings(s: Services, name: TopicName, given: OwnChanges) -> OwnCh
     return changes
 
 
-def _as_kept(given: OwnChanges) -> OwnChanges:
+def _normalise_own_changes(given: OwnChanges) -> OwnChanges:
     """Return the changes with the stored names of users and documents (NAME-1). Raises InvalidName."""
     return OwnChanges(
-        users=_merged((normalise_name(user), settings) for user, settings in given.users.items()),
-        documents=_merged((normalise_name(document), settings) for document, settings in given.documents.items()),
+        users=_merge_spellings((normalise_name(user), settings) for user, settings in given.users.items()),
+        documents=_merge_spellings((normalise_name(document), settings) for document, settings in given.documents.items()),
         owners={normalise_name(document): None if owner is None else normalise_name(owner) for document, owner in given.owners.items()},
     )
 
 
-def _merged(settings: Iterable[tuple[str, Mapping[str, Value | None]]]) -> dict[str, dict[str, Value | None]]:
+def _merge_spellings(settings: Iterable[tuple[str, Mapping[str, Value | None]]]) -> dict[str, dict[str, Value | None]]:
     """One name may have been given in two spellings."""
     found: dict[str, dict[str, Value | None]] = {}
     for name, changes in settings:
@@ -460,12 +462,12 @@ def check_levels(policy: Policy, own: OwnSettings, *, where: str) -> None:
 
 def _levels(policy: Policy, own: OwnSettings) -> Iterator[tuple[str, Policy]]:
     for user, settings in own.users.items():
-        yield f"user {user}", policy.narrowed(settings)
+        yield f"user {user}", policy.with_narrower(settings)
     for document, settings in own.documents.items():
-        yield f"document {document}", policy.narrowed(own.users.get(own.owners.get(document, ""), {}), settings)
+        yield f"document {document}", policy.with_narrower(own.users.get(own.owners.get(document, ""), {}), settings)
 
 
-def _checked(changes: Mapping[str, Value | None], where: str) -> dict[str, Value | None]:
+def _check_changes(changes: Mapping[str, Value | None], where: str) -> dict[str, Value | None]:
     """Check every change, before the ledger stores any of them."""
     for setting, value in changes.items():
         if setting not in OWN_SETTINGS:

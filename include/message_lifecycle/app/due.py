@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar, cast, get_args
 
-from message_lifecycle.app.changes import belongs_to_another, waits
-from message_lifecycle.app.known import holds_documents, of_it_alone
+from message_lifecycle.app.changes import belongs_to_another, waits_for_person
+from message_lifecycle.app.known import error_of_one_topic, holds_documents
 from message_lifecycle.app.operations import registry
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.sparing import readers_of, spared_state
@@ -45,7 +45,7 @@ class Due:
     waits: bool = False
 
     @property
-    def settled(self) -> bool:
+    def is_settled(self) -> bool:
         """True if no message is due and none waits."""
         return not self.due and not self.waits and self.error is None
 
@@ -69,7 +69,7 @@ def due(
         work: The scheduled operation.
         named: A person named these topics.
     """
-    operation, asked = registry.named(work), DueContext(s, as_of=as_of, run=run, named=named)
+    operation, asked = registry.operation_named(work), DueContext(s, as_of=as_of, run=run, named=named)
 
     def one(name: TopicName) -> Due:
         require_intact(s, name)
@@ -78,10 +78,10 @@ def due(
     return _judge_each(s, operation.candidates(s, names, named=named), one)
 
 
-def note_looks(s: Services, found: Iterable[Due], *, as_of: Instant, work: registry.Scheduled) -> None:
+def record_looks(s: Services, found: Iterable[Due], *, as_of: Instant, work: registry.Scheduled) -> None:
     """Record that a run has checked these topics, and which of them had nothing due or held (OBL-1)."""
-    judged = {answer.topic: answer.settled for answer in found if answer.error is None}
-    s.ledger.set_looks(registry.named(work).name, judged, as_of=as_of)
+    judged = {answer.topic: answer.is_settled for answer in found if answer.error is None}
+    s.ledger.set_looks(registry.operation_named(work).name, judged, as_of=as_of)
 
 
 def _judge_each(s: Services, names: Iterable[TopicName], one: Callable[[TopicName], Due]) -> list[Due]:
@@ -91,7 +91,7 @@ def _judge_each(s: Services, names: Iterable[TopicName], one: Callable[[TopicNam
         try:
             found.append(one(name))
         except Exception as error:  # noqa: BLE001 - the barrier of one topic: a dropped table or a wrong setting must not stop the others
-            told = of_it_alone(s, name, error)
+            told = error_of_one_topic(s, name, error)
             found.append(Due(topic=name, due=False, reason=f"{told.code}: {told}", error=told))
     return found
 
@@ -114,16 +114,16 @@ class DueContext:
 
         A question ends when it lapses or settings change. The next plan then closes it.
         """
-        question = self.cached(_waiting).get(name)
+        question = self.cached(_waiting_plans).get(name)
         if question is None:
             return None
-        if not waits(self._s, self._s.ledger.record(question.plan_id)):
+        if not waits_for_person(self._s, self._s.ledger.record(question.plan_id)):
             return None
         return Due(topic=name, due=False, reason=f"plan {short(question.plan_id)} is pending approval", waits=True)
 
     def due_unless_blocked(self, made: Plan, reason: str) -> Due:
         """Return that the plan makes the topic due, unless another run works on it or a person's refusal still counts."""
-        rival = _under_way(self._s, made.topic, self._run)
+        rival = _plan_under_way(self._s, made.topic, self._run)
         if rival is not None:
             return Due(topic=made.topic, due=False, reason=f"another run works on it: plan {short(rival)}", waits=True)
         refused_until = _refused_until(self._s, made, self.as_of)
@@ -133,16 +133,16 @@ class DueContext:
         return Due(topic=made.topic, due=True, reason=reason)
 
 
-def _waiting(s: Services) -> dict[TopicName, PlanSummary]:
+def _waiting_plans(s: Services) -> dict[TopicName, PlanSummary]:
     return {plan.topic: plan for plan in s.ledger.waiting()}
 
 
-def of_messages(s: Services, names: Iterable[TopicName]) -> list[TopicName]:
+def topics_of_messages(s: Services, names: Iterable[TopicName]) -> list[TopicName]:
     """Return the topics of messages. An unreadable topic stays in the list and is judged with the others."""
     return [name for name in names if holds_documents(s, name) is not True]
 
 
-def _under_way(s: Services, name: TopicName, run: str | None) -> str | None:
+def _plan_under_way(s: Services, name: TopicName, run: str | None) -> str | None:
     """Return the plan that another run carries out now."""
     for plan in s.ledger.plans(name, limit=1):
         at_work = plan.state not in (PlanState.CLOSED, PlanState.ASKED)

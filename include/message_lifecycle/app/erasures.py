@@ -15,9 +15,9 @@ from secrets import token_hex
 from message_lifecycle.app import steps
 from message_lifecycle.app.erasure_secret import match_of, secret_for_request
 from message_lifecycle.app.holds import record_ledger
-from message_lifecycle.app.known import all_topics, of_it_alone, why_absent
+from message_lifecycle.app.known import all_topics, error_of_one_topic, why_absent
 from message_lifecycle.app.operations.erasure import INTAKE, forget_former, writers_waited_for
-from message_lifecycle.app.operations.reclaim import is_gone, lost
+from message_lifecycle.app.operations.reclaim import find_lost_reclaims, is_gone
 from message_lifecycle.app.operations.topics import uuid_of
 from message_lifecycle.app.receipts import ERASURE, beneath, eraser_of, found_nowhere, gone_at, newest_outcomes, outcomes
 from message_lifecycle.app.services import Services, policy_of
@@ -94,7 +94,7 @@ def _record_ledger(s: Services, topics: Sequence[TopicName]) -> None:
         try:
             record_ledger(s, name)
         except Exception as error:  # noqa: BLE001 - the barrier of one topic
-            of_it_alone(s, name, error)
+            error_of_one_topic(s, name, error)
 
 
 def tells(key: bytes, text: str) -> bool:
@@ -153,7 +153,7 @@ def carry_out(s: Services, request_id: str, *, approver: Approver | None = None)
         except LifecycleError as error:
             found.append(Erased(topic=name, error=why_absent(s, name, error) if isinstance(error, UnknownTopic) else error))
         except Exception as error:  # noqa: BLE001 - the barrier of one topic
-            found.append(Erased(topic=name, error=of_it_alone(s, name, error)))
+            found.append(Erased(topic=name, error=error_of_one_topic(s, name, error)))
         else:
             found.append(Erased(topic=name, outcome=outcome))
     settle(s, request, found)
@@ -219,7 +219,7 @@ def _not_looked_at(s: Services, name: TopicName) -> str:
     try:
         s.topics.describe(name)
     except Exception as error:  # noqa: BLE001 - the barrier of one topic
-        return Erased(topic=name, error=of_it_alone(s, name, error)).reason()
+        return Erased(topic=name, error=error_of_one_topic(s, name, error)).reason()
     return f"{name}: not searched yet"
 
 
@@ -229,7 +229,7 @@ def unreached(s: Services, request: ErasureRequest) -> list[str]:
     An erasure searches only the tables of existing topics. Tables of deleted topics, missing tables and returned tables are listed here. If
     the request is about every topic, topics in a backend that are not configured are listed, too.
     """
-    gone = lost(s)
+    gone = find_lost_reclaims(s)
     return (
         [
             f"{topic.topic}: its tables were not searched, because plan {short(topic.plan_id)} deleted the topic. Bring it back with "

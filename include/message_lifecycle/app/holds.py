@@ -30,7 +30,7 @@ def place_hold(s: Services, name: TopicName, *, by: str, why: str, key: bytes | 
     Raises:
         UnknownTopic, LedgerMismatch, InvalidHold, UnknownPartition, UnknownDocument, InvalidName: No hold was placed.
     """
-    topic = _standing_or_deleted(s, name)
+    topic = _topic_or_deletion(s, name)
     s.ledger.check(name, topic.ledger)
     if key is not None and offsets is not None:
         raise invalid_hold("what", "a key and offsets", "the topic, or a key, or a range of offsets of one partition")
@@ -47,7 +47,7 @@ def place_hold(s: Services, name: TopicName, *, by: str, why: str, key: bytes | 
         return s.ledger.add_hold(Hold(hold_id=hold_id, topic=name, what=what, placed_by=by, why=why.strip(), placed_at=s.ledger.now()))
 
 
-def _standing_or_deleted(s: Services, name: TopicName) -> Topic | Deletion:
+def _topic_or_deletion(s: Services, name: TopicName) -> Topic | Deletion:
     """A deleted topic can be held as well: it could go for good. Raises UnknownTopic."""
     try:
         return s.topics.describe(name)
@@ -77,7 +77,7 @@ def record_ledger(s: Services, name: TopicName) -> None:
         ClockSkewed: This machine's clock would be written into the table.
     """
     s.ledger.check_host_clock()
-    topic = _standing_or_deleted(s, name)
+    topic = _topic_or_deletion(s, name)
     number = s.ledger.next_identity(name)
     if isinstance(topic, Deletion):
         assert s.stores.delete_tables is not None, "a deletion comes from there"
@@ -86,7 +86,7 @@ def record_ledger(s: Services, name: TopicName) -> None:
         s.topics.record_ledger(name, number)
 
 
-def standing(s: Services, name: TopicName, *, key: bytes | None = None, offsets: HeldRange | None = None) -> Hold | None:
+def find_hold_on(s: Services, name: TopicName, *, key: bytes | None = None, offsets: HeldRange | None = None) -> Hold | None:
     """Return the current hold on exactly this topic, key or range, or None."""
     for hold in s.ledger.holds(name):
         same = hold.what.key == key if isinstance(hold.what, HeldKey) else key is None and hold.what == (offsets or HeldTopic())
@@ -127,9 +127,9 @@ def held_documents(holds: Iterable[Hold]) -> dict[str, str]:
     for hold in holds:
         match hold.what:
             case HeldKey(key=key):
-                found[(key or b"").decode(errors="replace")] = hold.told
+                found[(key or b"").decode(errors="replace")] = hold.description
             case HeldTopic() | HeldRange():
-                found[EVERY_DOCUMENT] = hold.told
+                found[EVERY_DOCUMENT] = hold.description
             case never:
                 assert_never(never)
     return found

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from message_lifecycle.app import archiving
-from message_lifecycle.app.known import of_it_alone
-from message_lifecycle.app.operations.registry import undoable
+from message_lifecycle.app.known import error_of_one_topic
+from message_lifecycle.app.operations.registry import undoable_operations
 from message_lifecycle.app.receipts import eraser_of
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.model.errors import unusable_key
@@ -48,9 +48,9 @@ def with_copies(s: Services, topics: Iterable[TopicName]) -> list[TopicName]:
 def _search(s: Services, name: TopicName, needle: Needle) -> TopicValues:
     try:
         policy = policy_of(s, name)
-        open_undo = s.ledger.published_since(name, undoable(), published_after=Instant(s.ledger.now() - policy.undo_window_us))
+        open_undo = s.ledger.published_since(name, undoable_operations(), published_after=Instant(s.ledger.now() - policy.undo_window_us))
         places = list(eraser_of(s, name).find_in_values(name, needle, policy, as_of=s.ledger.now(), undoable=open_undo))
         return of_topic(str(name), [*places, *archiving.find_in_values(s, name, needle)])
     except Exception as error:  # noqa: BLE001 - the barrier of one topic
-        told = of_it_alone(s, name, error)
+        told = error_of_one_topic(s, name, error)
         return TopicValues(topic=str(name), error=f"{told.code}: {told}")

@@ -92,7 +92,7 @@ class IngestResult(View):
             "segments": count(self.segments),
             "end offsets": end_offsets_text(self.end_offsets),
             "quarantined": reasons(self.quarantined),
-            "refused files": _shortened(self.refused_whole),
+            "refused files": _shorten_names(self.refused_whole),
             "rejected": f"{amount(self.erased, 'messages')} of forbidden keys" if self.erased else "",
             "unknown times": f"{amount(self.unknown_times, 'messages')}, which never expire" if self.unknown_times else "",
             "without a field": ", ".join(f"{name}: {amount(number, 'records')}" for name, number in self.absent.items()),
@@ -122,10 +122,10 @@ def _passed_over_lines(passed_over: Sequence[PassedOver]) -> list[str]:
     names: dict[str, list[str]] = {}
     for one in passed_over:
         names.setdefault(one.why, []).append(one.file)
-    return [f"skipped, {why}: {_shortened(some)}" for why, some in names.items()]
+    return [f"skipped, {why}: {_shorten_names(some)}" for why, some in names.items()]
 
 
-def _shortened(names: Sequence[str]) -> str:
+def _shorten_names(names: Sequence[str]) -> str:
     """Return the first names, and how many more there are."""
     shown = ", ".join(map(safe, names[:_NAMES_SHOWN]))
     return shown if len(names) <= _NAMES_SHOWN else f"{shown} and {len(names) - _NAMES_SHOWN:,} more"

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from message_lifecycle.app.erasure_secret import forbidden_keys, secret_of_place
 from message_lifecycle.app.ingest_result import CHANGED, IngestResult
 from message_lifecycle.app.places import files_at
-from message_lifecycle.app.witness import compare, learn
+from message_lifecycle.app.witness import compare, record_state
 from message_lifecycle.model.erasure import KeySecret
 from message_lifecycle.model.errors import BadInput, Refused, batch_not_open, invalid_append
 from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from message_lifecycle.sources.files import InputFile
     from message_lifecycle.sources.mapping import FieldMapping
     from message_lifecycle.sources.reader import Job
-    from message_lifecycle.stores.iceberg.append import Appended
+    from message_lifecycle.stores.iceberg.append import BatchCommit
     from message_lifecycle.stores.iceberg.engine import Engine
 
 log = logging.getLogger("lifecycle")
@@ -84,8 +84,8 @@ class Intake:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Taken:
-    appended: Appended | None
+class _BatchResult:
+    appended: BatchCommit | None
     quarantined: Mapping[str, int]
     refused_whole: Mapping[str, int]
     unknown_times: int
@@ -97,7 +97,7 @@ class _Taken:
 
 def take_files(intake: Intake, name: TopicName, path: str, options: IngestOptions) -> IngestResult:
     """Take new files; see `ingest.ingest`. Raises InvalidAppend (a mirror), ChangedFile, TopicBusy, and errors from reading and writing."""
-    with taking(intake, name) as policy:
+    with lock_for_ingest(intake, name) as policy:
         found = files_at(path, options.patterns)
         files = {file.name: file for file in found}
         known = [SourceFile(path=file.name, size_bytes=file.size_bytes, sha256=file.sha256()) for file in found]
@@ -115,7 +115,7 @@ def take_files(intake: Intake, name: TopicName, path: str, options: IngestOption
 
 
 @contextmanager
-def taking(intake: Intake, name: TopicName) -> Iterator[Policy]:
+def lock_for_ingest(intake: Intake, name: TopicName) -> Iterator[Policy]:
     """Hold the topic's lock while messages come in. Raises InvalidAppend (a mirror), LedgerMismatch, TopicBusy."""
     topic = intake.topics.describe(name)
     check_messages(topic.settings, name)
@@ -136,7 +136,7 @@ def take_known(
     known: Sequence[SourceFile],
     policy: Policy,
     options: IngestOptions,
-) -> Mapping[str, tuple[Sequence[SourceFile], _Taken]]:
+) -> Mapping[str, tuple[Sequence[SourceFile], _BatchResult]]:
     """Finish the batch that a dead run left, then take the files that no batch has taken.
 
     Args:
@@ -152,8 +152,8 @@ def take_known(
     """
     from message_lifecycle.sources.files import MAX_FILES
 
-    taken: dict[str, tuple[Sequence[SourceFile], _Taken]] = {}
-    begun = left_open(intake, name, known)
+    taken: dict[str, tuple[Sequence[SourceFile], _BatchResult]] = {}
+    begun = find_open_batch(intake, name, known)
     starts = range(0, len(known), MAX_FILES)
     plans = ([begun] if begun else []) + [(uuid.uuid4().hex, known[start : start + MAX_FILES]) for start in starts]
     for batch_id, some in plans:
@@ -175,7 +175,7 @@ def take_known(
     return taken
 
 
-def left_open(intake: Intake, name: TopicName, known: Sequence[SourceFile]) -> tuple[str, Sequence[SourceFile]] | None:
+def find_open_batch(intake: Intake, name: TopicName, known: Sequence[SourceFile]) -> tuple[str, Sequence[SourceFile]] | None:
     """End the batch that a dead run left, if the table has it or `known` lacks one of its files. Otherwise return it, to be done again."""
     from message_lifecycle.stores.iceberg.append import end_of_batch
     from message_lifecycle.stores.iceberg.refused_rows import quarantined
@@ -207,7 +207,7 @@ def _take(
     options: IngestOptions,
     *,
     again: bool,
-) -> _Taken:
+) -> _BatchResult:
     """Take one batch, from its files to the table and the ledger. `again`: an earlier run of the batch died."""
     from message_lifecycle.stores.iceberg.session import engine_failures
 
@@ -227,7 +227,7 @@ def _take(
         refused=taken.refused_whole,
         ranges=() if appended is None else appended.ranges,
     )
-    learn(intake.witnesses, intake.ledger, name)
+    record_state(intake.witnesses, intake.ledger, name)
     return taken
 
 
@@ -258,7 +258,7 @@ def _append(
     options: IngestOptions,
     *,
     again: bool,
-) -> _Taken:
+) -> _BatchResult:
     from message_lifecycle.app.intake_tasks import Reading, read_files, remove_scratch, write_refused_rows
     from message_lifecycle.sources.messages import check_found
     from message_lifecycle.stores.iceberg.append import append_batch, place_of, store_of
@@ -313,7 +313,7 @@ def _append(
     for (file, code), count in refused.items():
         by_code[code] += count
         by_file[file] += count
-    return _Taken(
+    return _BatchResult(
         appended=appended,
         quarantined=by_code,
         refused_whole={
@@ -354,7 +354,7 @@ def _shift_days(
 def result_of(
     intake: Intake,
     name: TopicName,
-    taken: Mapping[str, tuple[Sequence[SourceFile], _Taken]],
+    taken: Mapping[str, tuple[Sequence[SourceFile], _BatchResult]],
     *,
     files_before: int,
     changed: tuple[str, ...],

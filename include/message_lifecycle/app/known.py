@@ -31,7 +31,7 @@ log = logging.getLogger("lifecycle")
 def all_topics(s: Services, stream: str | None = None) -> list[TopicName]:
     """Return the topics of the lake and the backends, sorted, together with missing topics (see `why_absent`)."""
     there = {*s.topics.list(), *s.backends}
-    missing = _missing(s, s.ledger.known_topics().keys() - there)
+    missing = _find_missing(s, s.ledger.known_topics().keys() - there)
     return sorted(name for name in there | missing if stream in (None, name.stream))
 
 
@@ -41,7 +41,7 @@ def why_absent(s: Services, name: TopicName, error: UnknownTopic) -> LifecycleEr
     Returns:
         TopicMissing, if the topic is gone but no plan deleted it. Otherwise `error`: the topic exists, never existed or was deleted.
     """
-    absent = find_topic(s, name) is None and _missing(s, {name})
+    absent = find_topic(s, name) is None and _find_missing(s, {name})
     return topic_missing(str(name)) if absent else error
 
 
@@ -60,10 +60,10 @@ def require_not_missing(s: Services, name: TopicName) -> None:
 
 def is_missing(s: Services, name: TopicName) -> bool:
     """Return whether the ledger knows a topic of this name that no plan has deleted. The caller has found that no topic has the name."""
-    return bool(_missing(s, {name}))
+    return bool(_find_missing(s, {name}))
 
 
-def of_it_alone(s: Services, name: TopicName, error: Exception) -> LifecycleError:
+def error_of_one_topic(s: Services, name: TopicName, error: Exception) -> LifecycleError:
     """Return the error to report for one topic while the other topics go on.
 
     The barrier of one topic catches every exception. Another program can bring a table into an unforeseen state, and that must not hide the
@@ -87,7 +87,7 @@ def holds_documents(s: Services, name: TopicName) -> bool | None:
     try:
         return s.topics.describe(name).of_documents
     except Exception as error:  # noqa: BLE001 - the barrier of one topic
-        of_it_alone(s, name, error)
+        error_of_one_topic(s, name, error)
         return None
 
 
@@ -104,11 +104,11 @@ def forget_topic(s: Services, name: TopicName, *, by: str, text: str) -> Outcome
     by = person_of(by)
     if find_topic(s, name) is not None:
         raise topic_exists(str(name))
-    if not _missing(s, {name}):
+    if not _find_missing(s, {name}):
         raise UnknownTopic(str(name))
     holds = holds_of(s, name)
     if holds:
-        raise HeldByLegalHold(str(name), None, [hold.told for hold in holds])
+        raise HeldByLegalHold(str(name), None, [hold.description for hold in holds])
     told = f"no plan has deleted it, and it is not there; {by} says that it is meant to be gone: {text}"
     outcome = Outcome(name="no_op", operation="topic_delete", topic=name, as_of=s.ledger.now(), detail=told)
     s.ledger.record_run_outcome(None, outcome)
@@ -116,7 +116,7 @@ def forget_topic(s: Services, name: TopicName, *, by: str, text: str) -> Outcome
     return outcome
 
 
-def _missing(s: Services, names: Collection[TopicName]) -> set[TopicName]:
+def _find_missing(s: Services, names: Collection[TopicName]) -> set[TopicName]:
     """Return the names that the ledger knows and no plan has deleted since. The caller has found that no topic has these names."""
     known = {name: since for name, since in s.ledger.known_topics().items() if name in names}
     deleted: dict[TopicName, tuple[Instant, str]] = {}

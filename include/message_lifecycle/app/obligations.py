@@ -13,18 +13,18 @@ from itertools import takewhile
 from typing import cast
 
 from message_lifecycle.app import refused
-from message_lifecycle.app.changes import outdated, waits
+from message_lifecycle.app.changes import waits_for_person, why_outdated
 from message_lifecycle.app.erasures import newest
 from message_lifecycle.app.holds import holds_of
-from message_lifecycle.app.known import of_it_alone
-from message_lifecycle.app.operations.registry import OPERATIONS, Operation, Scheduled, kind_of, named
+from message_lifecycle.app.known import error_of_one_topic
+from message_lifecycle.app.operations.registry import OPERATIONS, Operation, Scheduled, kind_of, operation_named
 from message_lifecycle.app.operations.topics import policy_of_deleted, undo_until
 from message_lifecycle.app.services import Services
 from message_lifecycle.model.erasure import ErasureRequest
 from message_lifecycle.model.errors import LifecycleError, internal_error
 from message_lifecycle.model.instants import Instant, seconds, to_second
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.obligation import OF_TOPIC, Look, Obligation, Owed, judged
+from message_lifecycle.model.obligation import OF_TOPIC, Look, Obligation, Owed, judge
 from message_lifecycle.model.outcome import Outcome, OutcomeName, PlanSummary
 from message_lifecycle.model.phrases import amount, short
 from message_lifecycle.model.plan import Held, Plan
@@ -54,13 +54,13 @@ class Lake:
     """The error that prevented reading the deleted topics; None: they were read."""
 
 
-def of_lake(s: Services) -> Lake:
+def read_lake(s: Services) -> Lake:
     open_erasures = tuple(request for request in s.ledger.erasures() if request.state == "requested")
     now = s.ledger.now()
     deleted: Mapping[TopicName, Sequence[Obligation]] = {}
     unknown = None
     try:
-        deleted = _of_deleted(s, now)
+        deleted = _deleted_obligations(s, now)
     except LifecycleError as error:  # the topics that stand are reported without it
         unknown = error
     except Exception as error:  # the barrier of the deleted topics: logged with its traceback, named in each status
@@ -69,12 +69,12 @@ def of_lake(s: Services) -> Lake:
     return Lake(now=now, waiting=s.ledger.waiting(), erasures=open_erasures, deleted=deleted, unknown=unknown)
 
 
-def regardless(policy: Policy) -> Policy:
+def as_if_enabled(policy: Policy) -> Policy:
     """Return the policy as if the cleaner were enabled, because obligations do not depend on that setting."""
-    return policy if policy.cleaner_enabled else policy.narrowed({"enabled": True})
+    return policy if policy.cleaner_enabled else policy.with_narrower({"enabled": True})
 
 
-def of_topic(s: Services, name: TopicName, policy: Policy, made: Mapping[str, Plan], lake: Lake) -> list[Obligation]:
+def obligations_of_topic(s: Services, name: TopicName, policy: Policy, made: Mapping[str, Plan], lake: Lake) -> list[Obligation]:
     """`made`: by operation, plans that the caller has made under `regardless` settings as of now, so that none is made twice."""
     looks = s.ledger.looks(name)
     stands = looks.get(OF_TOPIC, Look(looked_at=None, settled_at=None))
@@ -85,27 +85,27 @@ def of_topic(s: Services, name: TopicName, policy: Policy, made: Mapping[str, Pl
     )
     ended = {work: ends for work, ends in its_own if ends}
     found: list[Obligation] = []
-    for operation in map(named, OPERATIONS):
+    for operation in map(operation_named, OPERATIONS):
         if operation.on_records != (name in s.backends):
             continue
         ends = ended.get(operation.name, ())
-        look = _look(s, name, looks.get(operation.name), ends, stands)
+        look = _update_look(s, name, looks.get(operation.name), ends, stands)
         last = next(((at, outcome.name) for at, outcome in ends), None)
         bound = bound_us(s, policy, operation)
         try:
             owed = _owed(s, name, policy, operation, made, look, lake.now)
         except Exception as error:  # noqa: BLE001 - the barrier of one operation: the others are judged and reported
-            found.append(_not_judged(operation, last, look, of_it_alone(s, name, error)))
+            found.append(_not_judged(operation, last, look, error_of_one_topic(s, name, error)))
             continue
         found += [
-            judged(one, operation=operation.name, look=look, last_run=last, bound_us=bound, stands_since=stands.looked_at, now=lake.now)
+            judge(one, operation=operation.name, look=look, last_run=last, bound_us=bound, stands_since=stands.looked_at, now=lake.now)
             for one in owed
         ]
     at_work = {one.operation for one in found if one.amount}
     return [
         *found,
-        *_of_questions(s, name, policy, lake, ended, at_work),
-        *_of_erasures(s, name, policy, lake, stands),
+        *_question_obligations(s, name, policy, lake, ended, at_work),
+        *_erasure_obligations(s, name, policy, lake, stands),
         *refused.obligations(s, name),
         *lake.deleted.get(name, ()),
     ]
@@ -135,17 +135,17 @@ def bound_us(s: Services, policy: Policy, operation: Operation) -> int:
 def _owed(
     s: Services, name: TopicName, policy: Policy, operation: Operation, made: Mapping[str, Plan], look: Look, now: Instant
 ) -> Sequence[Owed]:
-    free = regardless(policy)
+    free = as_if_enabled(policy)
 
     @cache
     def plan() -> Plan:
         there = made.get(operation.name)
         return operation.plan(s, name, free, cast(Scheduled, operation.name), as_of=now) if there is None else there
 
-    return operation.owed(s, name, free, plan, look)
+    return operation.find_owed(s, name, free, plan, look)
 
 
-def _look(s: Services, name: TopicName, kept: Look | None, ends: Sequence[tuple[Instant, Outcome]], stands: Look) -> Look:
+def _update_look(s: Services, name: TopicName, kept: Look | None, ends: Sequence[tuple[Instant, Outcome]], stands: Look) -> Look:
     """Return the look, updated with every run that has ended since. Scheduled runs and runs by hand count alike.
 
     `stands` is the lower limit: no run can have examined the topic before the topic was as it is now.
@@ -166,7 +166,7 @@ def of_standing(s: Services, name: TopicName, ends: Sequence[tuple[Instant, Outc
     """Return the ends without the reclaims of a deleted topic with the same name, because they say nothing about the existing topic."""
 
     def is_of_another(outcome: Outcome) -> bool:
-        if outcome.plan_id is None or named(outcome.operation).counts_messages:
+        if outcome.plan_id is None or operation_named(outcome.operation).counts_messages:
             return False
         # A reclaim's plan has many MB, so it is read only if a topic of this name was deleted once.
         if not s.ledger.history(name, limit=1, operations=["topic_delete"]):
@@ -183,7 +183,7 @@ def _newest(times: Iterable[Instant | None]) -> Instant | None:
     return max((at for at in times if at is not None), default=None)
 
 
-def _of_questions(
+def _question_obligations(
     s: Services,
     name: TopicName,
     policy: Policy,
@@ -198,17 +198,17 @@ def _of_questions(
             record = s.ledger.record(plan.plan_id)
             # The next plan closes a lapsed question, but if nothing is due any more, that plan may never come. A question that a change of
             # settings made void was not left unanswered.
-            if waits(s, record) or (plan.operation in at_work and not outdated(s, record.plan)):
+            if waits_for_person(s, record) or (plan.operation in at_work and not why_outdated(s, record.plan)):
                 asked[plan.operation] = [plan.reported_at]
     for ends in ended.values():
         if ends[0][1].name == "lapsed" and ends[0][1].operation in at_work:
             asked.setdefault(ends[0][1].operation, [])
     for operation, times in sorted(asked.items()):
-        if not named(operation).by_request:
+        if not operation_named(operation).by_request:
             times += [at for _, at in takewhile(_has_lapsed, _outcomes(s, name, operation))]
         since = min(times)
         told = f"approval of {operation} pending since {to_second(since)}: {amount(len(times), 'requests')} without an answer"
-        late = lake.now - since > bound_us(s, policy, named(operation)) or len(times) > 1
+        late = lake.now - since > bound_us(s, policy, operation_named(operation)) or len(times) > 1
         yield Obligation(
             kind="question",
             operation=operation,
@@ -233,7 +233,7 @@ def _has_lapsed(ended: tuple[Outcome, Instant]) -> bool:
     return ended[0].name == "lapsed"
 
 
-def _of_erasures(s: Services, name: TopicName, policy: Policy, lake: Lake, stands: Look) -> Iterator[Obligation]:
+def _erasure_obligations(s: Services, name: TopicName, policy: Policy, lake: Lake, stands: Look) -> Iterator[Obligation]:
     """Requests that are not done, here or anywhere: a deleted topic that may hold the key has no line of its own."""
     for request in lake.erasures:
         if not request.covers(name):
@@ -259,9 +259,9 @@ def _of_erasures(s: Services, name: TopicName, policy: Policy, lake: Lake, stand
         )
 
 
-def _of_deleted(s: Services, now: Instant) -> dict[TopicName, list[Obligation]]:
+def _deleted_obligations(s: Services, now: Instant) -> dict[TopicName, list[Obligation]]:
     found: dict[TopicName, list[Obligation]] = {}
-    operation = named("reclaim of a deleted topic")
+    operation = operation_named("reclaim of a deleted topic")
     for deletion in s.stores.deletions():
         since, holds = undo_until(s, deletion), holds_of(s, deletion.topic)
         if now < since:
@@ -276,7 +276,7 @@ def _of_deleted(s: Services, now: Instant) -> dict[TopicName, list[Obligation]]:
                 unit="deleted topics",
                 due_since=since,
                 held=tuple(
-                    Held(partition=0, first_base=0, last_offset=0, rows=1, overdue_since=since, holder="hold", detail=hold.told)
+                    Held(partition=0, first_base=0, last_offset=0, rows=1, overdue_since=since, holder="hold", detail=hold.description)
                     for hold in holds[:1]
                 ),
                 last_run=None,

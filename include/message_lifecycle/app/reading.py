@@ -17,7 +17,7 @@ from message_lifecycle.model.rules import Rule, holds
 from message_lifecycle.model.settings import Policy, resolve
 from message_lifecycle.operations import expiry, message_cleaner
 from message_lifecycle.operations.compaction import order
-from message_lifecycle.operations.limits import NONE_BEYOND, BeyondLimits, kept_of_one, newest, visible
+from message_lifecycle.operations.limits import NONE_BEYOND, BeyondLimits, kept_in_group, newest, visible
 
 if TYPE_CHECKING:
     from message_lifecycle.app.services import Services
@@ -113,7 +113,7 @@ def read(
         shown = visible(read_compacted(s, name, partition=partition, start=start, at=at), policy, at=None, since=since)
     elif at is not None and policy.limits is not None and topic.partitions == 1 and policy.limits.scope != "key" and not progress:
         # With one partition, the order of messages is their rank. So one pass is enough, without counting the whole log first.
-        kept = kept_of_one(visible(s.reader.messages(name), policy, at=at), policy.limits)
+        kept = kept_in_group(visible(s.reader.messages(name), policy, at=at), policy.limits)
         shown = iter(kept)
         if start or partition is not None or since is not None:
             here = (message for message in kept if message.offset >= start and partition in (None, message.partition))

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from message_lifecycle import __version__
 from message_lifecycle.app import archiving
 from message_lifecycle.app.erasure_secret import match_of
-from message_lifecycle.app.known import of_it_alone
+from message_lifecycle.app.known import error_of_one_topic
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.model.erasure import TABLE_KINDS, ErasedTable, ErasureRequest, KeyMatch, Receipt, TableReceipt, TopicReceipt
 from message_lifecycle.model.errors import LifecycleError, Unavailable, UnknownTopic, code_of, unsupported_erasure
@@ -183,12 +183,12 @@ def verify(s: Services, request_id: str, *, key: bytes | None = None) -> list[st
     wrong: list[str] = []
     for topic in receipt.topics:
         plan = s.ledger.record(topic.plan_id).plan
-        lost = archiving.lost(s, plan.topic)
+        lost = archiving.find_lost_archives(s, plan.topic)
         try:
             found = {table.table: table for table in search(s, plan, matches, {table.table: table.gone for table in topic.tables})}
         except Exception as error:  # noqa: BLE001 - the barrier of one topic
             # An archive that is not reached concerns this topic alone, so the other topics are still verified.
-            told = error if lost and isinstance(error, Unavailable) else of_it_alone(s, plan.topic, error)
+            told = error if lost and isinstance(error, Unavailable) else error_of_one_topic(s, plan.topic, error)
             deleted = isinstance(told, UnknownTopic)  # if a plan removed the topic for good, all its files are gone
             wrong += _not_looked_into(s, plan) if deleted else [f"{plan.topic}: {told.code}: {told}"]
             continue

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.ingest_result import IngestResult
-from message_lifecycle.app.intake import IngestOptions, Intake, left_open, messages_in, take_files, taking
+from message_lifecycle.app.intake import IngestOptions, Intake, find_open_batch, lock_for_ingest, messages_in, take_files
 from message_lifecycle.app.operations.registry import is_undone
 from message_lifecycle.app.places import files_at
 from message_lifecycle.app.services import Services
@@ -60,13 +60,13 @@ def remap_empty(topic: TopicName) -> Refused:
 class RemovalOpen(Exception):
     """The removal waits for a person, or was refused or blocked, so nothing came in. For callers that must return an ingest's result."""
 
-    def __init__(self, remapped: Remapped) -> None:
+    def __init__(self, remapped: RemapResult) -> None:
         super().__init__(remapped)
         self.remapped = remapped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Remapped:
+class RemapResult:
     """The result of a remap.
 
     Args:
@@ -83,7 +83,7 @@ class Remapped:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Word:
+class RemapRequest:
     """The requester of a remap, and the reason."""
 
     by: str
@@ -98,8 +98,8 @@ Bring = Callable[[Intake, TopicName, str, IngestOptions], IngestResult]
 
 
 def remap(
-    s: Services, intake: Intake, name: TopicName, path: str, options: IngestOptions, word: Word, *, bring: Bring = take_files
-) -> Remapped:
+    s: Services, intake: Intake, name: TopicName, path: str, options: IngestOptions, word: RemapRequest, *, bring: Bring = take_files
+) -> RemapResult:
     """Replace messages of the files at `path` that batches took by another mapping, and take new files, too.
 
     The remap reads all files once before it removes a message.
@@ -112,22 +112,22 @@ def remap(
     """
     batches = batches_to_remap(intake, name, path, options)
     if not batches:
-        return Remapped(batches=(), removal=None, result=bring(intake, name, path, options))
+        return RemapResult(batches=(), removal=None, result=bring(intake, name, path, options))
     ids = tuple(batch.batch_id for batch in batches)
-    removal, plan_id = _removed(s, name, batches, word)
+    removal, plan_id = _remove_messages(s, name, batches, word)
     if removal is not None and removal.name not in _GONE:
-        return Remapped(batches=ids, removal=removal, result=None)
+        return RemapResult(batches=ids, removal=removal, result=None)
     instead = InsteadOf(batch_ids=ids, plan_id=plan_id, by=word.by, why=word.why)
     result = bring(intake, name, path, replace(options, instead_of=instead))
-    return Remapped(batches=ids, removal=removal, result=result, refused=sum(batch.refused for batch in batches))
+    return RemapResult(batches=ids, removal=removal, result=result, refused=sum(batch.refused for batch in batches))
 
 
 def batches_to_remap(intake: Intake, name: TopicName, path: str, options: IngestOptions) -> list[TakenBatch]:
     """Return the batches that took files at `path` by another mapping, after the batch that a dead run left was ended."""
-    with taking(intake, name) as policy:
+    with lock_for_ingest(intake, name) as policy:
         found = files_at(path, options.patterns)
         known = [SourceFile(path=file.name, size_bytes=file.size_bytes, sha256=file.sha256()) for file in found]
-        left_open(intake, name, known)
+        find_open_batch(intake, name, known)
         taken = intake.ledger.taken_batches(name, [file.path for file in known])
         batches = [batch for batch in taken if not batch.is_open and batch.mapping != options.mapping_text]
         batches = checked(intake, name, known, batches)
@@ -158,7 +158,7 @@ def _with_ranges(intake: Intake, name: TopicName, batch: TakenBatch) -> TakenBat
     return replace(batch, ranges=appended.ranges)
 
 
-def _removed(s: Services, name: TopicName, batches: Sequence[TakenBatch], word: Word) -> tuple[Outcome | None, str]:
+def _remove_messages(s: Services, name: TopicName, batches: Sequence[TakenBatch], word: RemapRequest) -> tuple[Outcome | None, str]:
     """Remove the batches' messages, and return the plan's outcome and id. A plan of an earlier call continues."""
     records = {batch.batch_id: _record(s, batch.remap_plan) for batch in batches}
     left = [batch for batch in batches if not _is_gone(s, records[batch.batch_id])]
@@ -174,7 +174,7 @@ def _removed(s: Services, name: TopicName, batches: Sequence[TakenBatch], word: 
         if outcome.name == "needs_approval":
             return outcome, record.plan.plan_id
         if outcome.name in _GONE:
-            return _removed(s, name, batches, word)
+            return _remove_messages(s, name, batches, word)
     ranges = tuple(sorted(one for batch in left for one in batch.ranges or ()))
     if not ranges:
         return None, ""

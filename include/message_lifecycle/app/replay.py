@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from message_lifecycle.app.ingest_result import IngestResult
-from message_lifecycle.app.intake import IngestOptions, Intake, result_of, take_known, taking
+from message_lifecycle.app.intake import IngestOptions, Intake, lock_for_ingest, result_of, take_known
 from message_lifecycle.ledger.intake import replay_path
 from message_lifecycle.model.errors import nothing_to_replay, unreplayable_rows
 from message_lifecycle.model.names import TopicName
@@ -53,7 +53,7 @@ def replay_batch(intake: Intake, name: TopicName, replay: Replay, options: Inges
         NothingToReplay: The batch has no refused rows in the quarantine, was replayed, or all its files came in mended.
         UnreplayableRows: The raw text of a row does not suffice to read it again.
     """
-    with taking(intake, name) as policy, TemporaryDirectory(prefix="lifecycle-replay-") as folder:
+    with lock_for_ingest(intake, name) as policy, TemporaryDirectory(prefix="lifecycle-replay-") as folder:
         rows = _rows_to_take(intake, name, replay.batch_id)
         files: dict[str, InputFile] = {}
         known: list[SourceFile] = []

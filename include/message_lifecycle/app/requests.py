@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from message_lifecycle.app import changes, steps
 from message_lifecycle.app.operations import reclaim
-from message_lifecycle.app.operations.registry import Scheduled, named
+from message_lifecycle.app.operations.registry import Scheduled, operation_named
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.steps import Approver
 from message_lifecycle.model.errors import (
@@ -27,7 +27,7 @@ from message_lifecycle.model.tables import DeletedTopic
 _WORK: Scheduled = "compaction"
 
 
-def begin_anew(s: Services, name: TopicName) -> None:
+def forget_view(s: Services, name: TopicName) -> None:
     """Forget that the topic had a view, so that the next compaction takes the log for all there is.
 
     Raises UnknownTopic; CompactedTableThere while there is a view, CompactedTableMissing while there is a damaged one.
@@ -54,7 +54,7 @@ def _note_failure(s: Services, name: TopicName, as_of: Instant, error: Lifecycle
     """A plan that this run has made is closed, or the cleaner would wait for it; another's is left to its own run."""
     told = f"{error.code}: {error}"
     left = s.ledger.open_plan(name)
-    own = left is not None and named(_WORK).is_of(left.plan, _WORK) and left.plan.plan_id != before
+    own = left is not None and operation_named(_WORK).is_of(left.plan, _WORK) and left.plan.plan_id != before
     if own and left is not None and changes.published(s, left.plan) is None:
         steps.close(s, left.plan, "failed", told)
     else:
@@ -125,11 +125,11 @@ def reclaim_deleted(s: Services, plan_id: str, *, as_of: Instant, approver: Appr
     deletion = reclaim.deletion_of(s, plan_id)
     work = ReclaimDeleted(plan_id=deletion.plan_id)
     try:
-        if reclaim.done_before(s, deletion) is None:
+        if reclaim.find_final_removal(s, deletion) is None:
             return steps.run(s, deletion.topic, as_of=as_of, approver=approver, work=work, requested_by=by)
     except NothingDeleted:
-        if reclaim.done_before(s, deletion) is None:
+        if reclaim.find_final_removal(s, deletion) is None:
             raise  # otherwise another run has removed the topic meanwhile
-    done = reclaim.done_before(s, deletion)
+    done = reclaim.find_final_removal(s, deletion)
     assert done is not None, "asked just now"
     return Outcome(name="no_op", operation="reclaim", topic=deletion.topic, as_of=done.plan.as_of, first_plan_id=done.plan.plan_id)

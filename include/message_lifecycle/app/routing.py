@@ -23,10 +23,10 @@ from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import (
-    NOTHING_GIVEN,
+    NO_CONTEXT,
     ChangeStore,
+    CommitContext,
     Eraser,
-    Given,
     Groups,
     MessageReader,
     MessageStore,
@@ -118,16 +118,16 @@ class RoutingReader(MessageReader):
 class _RoutingChanges(ChangeStore, Generic[Store]):
     store_of: Callable[[TopicName], Store]
 
-    def stage(self, plan: Plan, given: Given = NOTHING_GIVEN, /) -> Staged:
+    def stage(self, plan: Plan, given: CommitContext = NO_CONTEXT, /) -> Staged:
         return self.store_of(plan.topic).stage(plan, given)
 
-    def evidence(self, plan: Plan, staged: Staged, policy: Policy, given: Given = NOTHING_GIVEN, /) -> Mapping[str, object]:
+    def evidence(self, plan: Plan, staged: Staged, policy: Policy, given: CommitContext = NO_CONTEXT, /) -> Mapping[str, object]:
         return self.store_of(plan.topic).evidence(plan, staged, policy, given)
 
-    def prepare(self, verdict: Verdict, given: Given, /) -> Prepared | None:
+    def prepare(self, verdict: Verdict, given: CommitContext, /) -> Prepared | None:
         return self.store_of(verdict.plan.topic).prepare(verdict, given)
 
-    def publish(self, verdict: Verdict, given: Given, /) -> Published:
+    def publish(self, verdict: Verdict, given: CommitContext, /) -> Published:
         return self.store_of(verdict.plan.topic).publish(verdict, given)
 
     def published(self, plan: Plan, /) -> Published | None:
@@ -142,8 +142,8 @@ class _RoutingChanges(ChangeStore, Generic[Store]):
     def finish(self, plan: Plan, /) -> Published:
         return self.store_of(plan.topic).finish(plan)
 
-    def left(self, plan: Plan, /) -> Sequence[str]:
-        return self.store_of(plan.topic).left(plan)
+    def find_unapplied(self, plan: Plan, /) -> Sequence[str]:
+        return self.store_of(plan.topic).find_unapplied(plan)
 
     def discard(self, plan: Plan, /) -> None:
         self.store_of(plan.topic).discard(plan)

@@ -28,22 +28,22 @@ _NO_KEY = "none"
 
 def sealed_report(s: Services, record: PlanRecord, staged: Staged, report: GateReport) -> GateReport:
     """Return the report with its seal. Raises ErasureSecretMissing if the configured secret cannot be read."""
-    return replace(report, seal=_seal(s, _judged(record, staged, report), make=True))
+    return replace(report, seal=_seal(s, _judgement_fields(record, staged, report), make=True))
 
 
 def sealed_approval(s: Services, approval: Approval) -> Approval:
     """Return the approval with its seal. Raises ErasureSecretMissing if the configured secret cannot be read."""
-    return replace(approval, seal=_seal(s, _answered(approval), make=True))
+    return replace(approval, seal=_seal(s, _approval_fields(approval), make=True))
 
 
 def broken_seal(s: Services, record: PlanRecord) -> str | None:
     """Return which record of the plan is not as this program wrote it, in words; None if all are."""
     if record.report is not None and record.staged is not None:
-        if not _holds(s, record.report.seal, _judged(record, record.staged, record.report)):
+        if not _holds(s, record.report.seal, _judgement_fields(record, record.staged, record.report)):
             return "the report of the gate"
     elif record.report is not None:
         return "the report of the gate"
-    if record.approval is not None and not _holds(s, record.approval.seal, _answered(record.approval)):
+    if record.approval is not None and not _holds(s, record.approval.seal, _approval_fields(record.approval)):
         return "the approval"
     return None
 
@@ -55,12 +55,12 @@ def require_sealed(s: Services, record: PlanRecord) -> None:
         raise ledger_tampered(record.plan.plan_id, broken)
 
 
-def _judged(record: PlanRecord, staged: Staged, report: GateReport) -> list[object]:
+def _judgement_fields(record: PlanRecord, staged: Staged, report: GateReport) -> list[object]:
     text = hashlib.sha256(record.plan.to_json().encode()).hexdigest()
     return ["report", record.plan.plan_id, text, record.requested_by, to_json(staged), to_json(replace(report, seal=None))]
 
 
-def _answered(approval: Approval) -> list[object]:
+def _approval_fields(approval: Approval) -> list[object]:
     return ["approval", to_json(replace(approval, seal=None))]
 
 

@@ -70,7 +70,7 @@ class Stores:
         """Return the deleted topics, the newest first. Empty if the store cannot delete topics."""
         return () if self.delete_tables is None else self.delete_tables.deletions()
 
-    def of(self, key: str) -> ChangeStore:
+    def store_for(self, key: str) -> ChangeStore:
         found: ChangeStore | None = getattr(self, key)
         assert found is not None, "who plans a change has asked for its store"
         return found

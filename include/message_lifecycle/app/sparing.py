@@ -75,7 +75,7 @@ def spared_in_view(s: Services, log: LogState, view: ViewState, holds: Sequence[
     found: list[Spared] = []
     for hold in holds:
         if isinstance(hold.what, HeldKey):
-            found += (_spared(hold, partition, offset, offset) for partition, offset, _ in of_key(s, log.topic, view, hold.what))
+            found += (_spared(hold, partition, offset, offset) for partition, offset, _ in places_of_key(s, log.topic, view, hold.what))
         else:
             found += _of_log(s, log, hold)
     return tuple(found)
@@ -155,7 +155,7 @@ def _rows_held(s: Services, log: LogState, what: What) -> int:
 
 
 def _spared(hold: Hold, partition: int, first: int, last: int | None) -> Spared:
-    return Spared(partition=partition, first=first, last=last, holder="hold", name=hold.hold_id, detail=hold.told)
+    return Spared(partition=partition, first=first, last=last, holder="hold", name=hold.hold_id, detail=hold.description)
 
 
 # Held messages whose only copy is in the compacted view: their raw messages left before the hold was placed (DEL-8).
@@ -174,13 +174,13 @@ class Copy(NamedTuple):
     hold: Hold
 
 
-def of_key(s: Services, name: TopicName, view: ViewState, held: HeldKey) -> Sequence[tuple[int, int, bytes | None]]:
+def places_of_key(s: Services, name: TopicName, view: ViewState, held: HeldKey) -> Sequence[tuple[int, int, bytes | None]]:
     """Return the places of the key's messages in the view."""
     assert held.key is not None, "the ledger keeps the key for as long as its hold stands"
     return s.stores.view.places_of(name, view, offsets={}, keys={held.key})
 
 
-def at_risk(
+def find_at_risk(
     s: Services, log: LogState, view: ViewState, tails: Iterable[Tail], policy: Policy, *, as_of: Instant, holds: Iterable[Hold]
 ) -> tuple[Held, ...]:
     """Return the held messages that a compaction might remove now: one entry for each hold and partition."""
@@ -199,7 +199,7 @@ def at_risk(
     }
     alone = [copy for copy in copies if (copy.partition, copy.offset) not in in_log]
     if not due:
-        newer = _with_newer(s, log, view, {copy.key for copy in alone if copy.key is not None}, as_of)
+        newer = _keys_with_newer(s, log, view, {copy.key for copy in alone if copy.key is not None}, as_of)
         alone = [copy for copy in alone if newer is None or copy.key in newer]
     ordered = sorted(alone, key=lambda copy: (copy.hold.hold_id, copy.partition, copy.offset))
     return tuple(_held(list(group)) for _, group in groupby(ordered, key=lambda copy: (copy.hold.hold_id, copy.partition)))
@@ -208,7 +208,7 @@ def at_risk(
 def _copies(s: Services, name: TopicName, view: ViewState, hold: Hold) -> Iterator[Copy]:
     match hold.what:
         case HeldKey():
-            yield from (Copy(partition, offset, key, hold) for partition, offset, key in of_key(s, name, view, hold.what))
+            yield from (Copy(partition, offset, key, hold) for partition, offset, key in places_of_key(s, name, view, hold.what))
         case HeldTopic():
             for row in s.stores.view.view_rows(name, view):
                 if not row.remembered:
@@ -223,7 +223,7 @@ def _copies(s: Services, name: TopicName, view: ViewState, hold: Hold) -> Iterat
             assert_never(never)
 
 
-def _with_newer(s: Services, log: LogState, view: ViewState, keys: set[bytes], as_of: Instant) -> set[bytes | None] | None:
+def _keys_with_newer(s: Services, log: LogState, view: ViewState, keys: set[bytes], as_of: Instant) -> set[bytes | None] | None:
     """Return the keys with a message past the horizon. None: too many keys to search."""
     if len(keys) > _KEYS_ASKED:
         return None
@@ -245,7 +245,7 @@ def _held(copies: Sequence[Copy]) -> Held:
         rows=len(copies),
         overdue_since=None,
         holder="hold",
-        detail=copies[0].hold.told,
+        detail=copies[0].hold.description,
         reason="superseded",
     )
 
@@ -253,11 +253,11 @@ def _held(copies: Sequence[Copy]) -> Held:
 # The check of every publish
 
 
-def require_heeded(s: Services, plan: Plan) -> None:
+def require_known_holds(s: Services, plan: Plan) -> None:
     """Raise PlanConflict if there is a hold that the plan does not know. The next plan will know it."""
     unknown = [hold for hold in holds_of(s, plan.topic) if hold.hold_id not in plan.requirements.heeded]
     if unknown:
-        raise PlanConflict(plan.plan_id, f"{unknown[0].told} was placed after it was planned", rival=f"hold {unknown[0].hold_id}")
+        raise PlanConflict(plan.plan_id, f"{unknown[0].description} was placed after it was planned", rival=f"hold {unknown[0].hold_id}")
 
 
 def evidence(s: Services, plan: Plan, touched: Callable[[Sequence[Hold]], int]) -> list[dict[str, int]]:
@@ -267,7 +267,7 @@ def evidence(s: Services, plan: Plan, touched: Callable[[Sequence[Hold]], int]) 
     return [{"holds": len(holds), "unheeded": unheeded, "touched": 0 if not holds or plan.is_empty else touched(holds)}]
 
 
-def touched_messages(s: Services, plan: Plan, staged: Staged, holds: Sequence[Hold]) -> int:
+def count_messages_under_hold(s: Services, plan: Plan, staged: Staged, holds: Sequence[Hold]) -> int:
     """Return the number of the plan's messages and segments that a hold may cover."""
     # At the plan's own snapshot, which is enough to find the messages of a key.
     log = replace(s.reader.log(plan.topic), snapshot_id=plan.requirements.snapshot_id)
@@ -278,24 +278,24 @@ def touched_messages(s: Services, plan: Plan, staged: Staged, holds: Sequence[Ho
         view = s.view_of(plan.topic)
         return SparedOffsets(() if view is None else spared_in_view(s, log, view, holds))
 
-    touched = sum(of_log.touching(run.partition, run.first_base, run.last_offset) is not None for run in plan.on_log.drop)
+    touched = sum(of_log.find_spared(run.partition, run.first_base, run.last_offset) is not None for run in plan.on_log.drop)
     touched += sum(_among(of_log, rows) for rows in (*plan.on_log.mark, *staged.superseded))
     touched += sum(_among(of_log, rows) for rows in plan.erased_of("log"))
     touched += sum(_among(of_view(), rows) for rows in (*plan.from_view.mark, *plan.erased_of("view")))
-    return touched + touched_tables(plan, holds)
+    return touched + count_tables_under_hold(plan, holds)
 
 
-def touched_by_compaction(s: Services, plan: Plan, holds: Sequence[Hold]) -> int:
+def count_view_messages_under_hold(s: Services, plan: Plan, holds: Sequence[Hold]) -> int:
     """Return the number of messages that a hold may cover and that only the view still has: the compaction would lose them."""
     view = s.view_of(plan.topic)
     if view is None:
         return 0
     log, policy = replace(s.reader.log(plan.topic), snapshot_id=plan.requirements.snapshot_id), Policy.of_values(plan.policy)
     tails = s.stores.view.tails(log, view.horizons, as_of=plan.as_of, late_after=policy.late_after(plan.as_of))
-    return sum(held.rows for held in at_risk(s, log, view, tails, policy, as_of=plan.as_of, holds=holds))
+    return sum(held.rows for held in find_at_risk(s, log, view, tails, policy, as_of=plan.as_of, holds=holds))
 
 
-def touched_tables(plan: Plan, holds: Sequence[Hold]) -> int:
+def count_tables_under_hold(plan: Plan, holds: Sequence[Hold]) -> int:
     """Return the number of tables of an erasure that a hold may cover: rewritten files may have rows without offsets of the log."""
     return sum(not isinstance(hold.what, HeldKey) for hold in holds) * len(plan.rewrites)
 

@@ -12,9 +12,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 
 from message_lifecycle.app import changes, seals, sparing
-from message_lifecycle.app.changes import asked_by_itself, replaced
-from message_lifecycle.app.concluding import blocked_by, closing_outcome, conclude, judge, outcome_of
-from message_lifecycle.app.operations.registry import Operation, Work, is_lost, is_undone, of_plan, of_work, preview
+from message_lifecycle.app.changes import is_requested_by, outcome_when_replaced
+from message_lifecycle.app.concluding import blocking_text, closing_outcome, conclude, judge, outcome_of
+from message_lifecycle.app.operations.registry import Operation, Work, is_lost, is_undone, operation_of_plan, operation_of_work, preview
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.witness import missing_tables, require_intact
 from message_lifecycle.model.errors import (
@@ -58,7 +58,7 @@ def plan(
     A plan of the same work that waits for a person is returned as it is. Any other open plan gives way to the new plan. A new plan that
     changes nothing takes no other operation's place: it is judged and closed here, and the open plan stays (DEL-3).
     """
-    operation = of_work(s, name, work)
+    operation = operation_of_work(s, name, work)
     topic = operation.topic(s, name)
     if topic is not None:
         s.ledger.check(name, topic.ledger)
@@ -66,12 +66,12 @@ def plan(
     with s.ledger.lock(name):
         operation.prepare(s, name)
         changes.sweep(s, name)
-        earlier, decision = _make_way(s, name, operation, work, as_of=as_of, run=run)
+        earlier, decision = _decide_open_plan(s, name, operation, work, as_of=as_of, run=run)
         if earlier is not None and decision is Decision.KEEP:
             s.ledger.link_run(run, earlier.plan.plan_id)
             return earlier
         if earlier is not None and decision is Decision.REFUSE:
-            raise _refused(earlier, operation.is_of(earlier.plan, work))
+            raise _open_plan_error(earlier, operation.is_of(earlier.plan, work))
         with sparing.refusals_recorded(s, name, operation.name, as_of, run):
             made = preview(s, name, as_of=as_of, work=work)  # again, because an undo that was finished just now leaves no work
         requested_by = requested_by or _requester(s, made)
@@ -83,11 +83,11 @@ def plan(
         if not made.is_empty and _was_published(s, made.plan_id):
             raise commit_lost(made.plan_id)  # an equal plan after its own publish means that the commit was lost
         if earlier is not None and earlier.plan.plan_id != made.plan_id:
-            close(s, earlier.plan, *replaced(s, earlier, by=f"plan {made.plan_id}"))
+            close(s, earlier.plan, *outcome_when_replaced(s, earlier, by=f"plan {made.plan_id}"))
         return s.ledger.add_plan(made, run=run, requested_by=requested_by)
 
 
-def _make_way(
+def _decide_open_plan(
     s: Services, name: TopicName, operation: Operation, work: Work, *, as_of: Instant, run: str | None
 ) -> tuple[PlanRecord | None, Decision]:
     """Return the topic's open plan, if one is left, with the decision of `PLANNING`. Under the topic's lock.
@@ -106,7 +106,7 @@ def _make_way(
     decision = PLANNING[changes.standing_in_tables(s, earlier, planner, run)][planner]
     if decision is Decision.VERIFY:
         verify(s, earlier.plan.plan_id)  # a run died between its commit and its outcome
-        if operation.is_of(earlier.plan, work) and earlier.plan.no_way_back:  # nothing is left to plan
+        if operation.is_of(earlier.plan, work) and earlier.plan.is_irreversible:  # nothing is left to plan
             return s.ledger.record(earlier.plan.plan_id), Decision.KEEP
         return None, Decision.REPLACE
     if decision is not Decision.FINISH:
@@ -120,7 +120,7 @@ def _make_way(
     return stuck, decision
 
 
-def _refused(open_plan: PlanRecord, same: bool) -> OpenPlan | CompactionRunning:
+def _open_plan_error(open_plan: PlanRecord, same: bool) -> OpenPlan | CompactionRunning:
     plan = open_plan.plan
     if same and plan.is_beside:
         return CompactionRunning(str(plan.topic), plan.plan_id)
@@ -157,7 +157,7 @@ def _finish_halfway_plan(s: Services, record: PlanRecord) -> PlanRecord | None:
 
 def _restore_moved_tables(s: Services, plan: Plan) -> Outcome | None:
     """Bring the tables of a half-moved topic home. That completes an undo, and its outcome is returned."""
-    if not of_plan(s, plan).moves_tables:
+    if not operation_of_plan(s, plan).moves_tables:
         return None
     changes.drop(s, plan)
     return verify(s, plan.plan_id) if changes.published(s, plan) is not None else None
@@ -168,9 +168,9 @@ def stage(s: Services, plan_id: str) -> Staged:
     plan = _open(s, plan_id).plan
     with _lock_for_staging(s, plan):
         record = _open(s, plan_id)
-        if record.staged is not None and (not allows(record.state, Event.STAGE) or _stands(s, record)):
+        if record.staged is not None and (not allows(record.state, Event.STAGE) or _must_stay(s, record)):
             return record.staged  # a second stage would differ from the judged one, and the ledger would refuse it
-        staged = changes.make(s, plan)
+        staged = changes.stage_all(s, plan)
         try:
             s.ledger.record_staged(staged)
         except NotReady:
@@ -187,7 +187,7 @@ def _open(s: Services, plan_id: str) -> PlanRecord:
     return record
 
 
-def _staged(s: Services, plan_id: str) -> tuple[PlanRecord, Staged]:
+def _read_staged(s: Services, plan_id: str) -> tuple[PlanRecord, Staged]:
     record = s.ledger.record(plan_id)
     if record.state is PlanState.CLOSED or record.staged is None:
         raise _not_ready(record, Event.PASS)
@@ -198,7 +198,7 @@ def _not_ready(record: PlanRecord, event: Event) -> NotReady:
     return not_ready(record.plan.plan_id, record.state, event, ended=None if record.outcome is None else record.outcome.name)
 
 
-def _stands(s: Services, record: PlanRecord) -> bool:
+def _must_stay(s: Services, record: PlanRecord) -> bool:
     """Return True if the stage and its report must stay, because another run has committed a part of it."""
     return record.report is not None and changes.has_begun(s, record.plan)
 
@@ -220,20 +220,20 @@ def _lock_for_staging(s: Services, plan: Plan) -> Iterator[None]:
 
 def mark(s: Services, plan_id: str) -> Staged:
     """Stage the markers that the change requires, unless the topic makes no markers or the plan is empty."""
-    record, staged = _staged(s, plan_id)
-    if not marks(s, record.plan) or staged.markers is not None:
+    record, staged = _read_staged(s, plan_id)
+    if not may_need_markers(s, record.plan) or staged.markers is not None:
         return staged
     with s.ledger.lock(record.plan.topic):
-        record, staged = _staged(s, plan_id)
-        if staged.markers is None and not _stands(s, record):
+        record, staged = _read_staged(s, plan_id)
+        if staged.markers is None and not _must_stay(s, record):
             staged = s.stores.log.mark(record.plan, staged, Policy.of_values(record.plan.policy))
             s.ledger.record_staged(staged)
     return staged
 
 
-def marks(s: Services, plan: Plan) -> bool:
+def may_need_markers(s: Services, plan: Plan) -> bool:
     """Return True if the plan may require markers."""
-    return of_plan(s, plan).marks and not plan.is_empty and Policy.of_values(plan.policy).marker_ttl_us is not None
+    return operation_of_plan(s, plan).marks and not plan.is_empty and Policy.of_values(plan.policy).marker_ttl_us is not None
 
 
 def gate(s: Services, plan_id: str) -> GateReport:
@@ -241,23 +241,23 @@ def gate(s: Services, plan_id: str) -> GateReport:
 
     A blocked plan is closed and its stage dropped, so readers' data stays as it was (DEL-2, DEL-3).
     """
-    record, staged = _staged(s, plan_id)
-    if record.report is not None and _stands(s, record):
+    record, staged = _read_staged(s, plan_id)
+    if record.report is not None and _must_stay(s, record):
         return record.report
     policy = Policy.of_values(record.plan.policy)
-    sparing.require_heeded(s, record.plan)
-    if staged.markers is None and marks(s, record.plan):
+    sparing.require_known_holds(s, record.plan)
+    if staged.markers is None and may_need_markers(s, record.plan):
         staged = mark(s, plan_id)  # another run has replaced the stage that this run had marked
     report = judge(s, record.plan, staged, policy)
     report = seals.sealed_report(s, record, staged, report)
     try:
         s.ledger.record_report(staged, report)
     except NotReady:
-        if _staged(s, plan_id)[1] == staged:
+        if _read_staged(s, plan_id)[1] == staged:
             raise  # a person has answered, or a run publishes the plan
         return gate(s, plan_id)
     if report.judgement == "blocked":
-        close(s, record.plan, "blocked", blocked_by(report), staged=staged)
+        close(s, record.plan, "blocked", blocking_text(report), staged=staged)
     return report
 
 
@@ -285,10 +285,10 @@ def approve(s: Services, plan_id: str, *, granted: bool, by: str, text: str, gat
     by = person_of(by)
     asks = granted and allows(record.state, Event.GRANT)
     # Only a question can be void: a plan that passed the gate may be published by now.
-    if asks and not changes.is_committed(s, record.plan) and (why := changes.outdated(s, record.plan)):
+    if asks and not changes.is_committed(s, record.plan) and (why := changes.why_outdated(s, record.plan)):
         close(s, record.plan, "superseded", why)
         raise void_answer(record.plan.plan_id, why)
-    if granted and asked_by_itself(record, by):
+    if granted and is_requested_by(record, by):
         raise own_request(record.plan.plan_id, by)
     if asks:
         seals.require_sealed(s, record)
@@ -336,7 +336,7 @@ def publish(s: Services, plan_id: str) -> Published | Outcome | None:
 
 def _publish(s: Services, record: PlanRecord) -> Published | Outcome | None:
     """Publish under the topic's lock. Raises PlanConflict, and NotReady if no gate has judged the stage."""
-    plan, operation = record.plan, of_plan(s, record.plan)
+    plan, operation = record.plan, operation_of_plan(s, record.plan)
     if record.staged is None or record.report is None or record.reported_at is None:
         raise _not_ready(record, Event.PUBLISH)
     seals.require_sealed(s, record)
@@ -345,7 +345,7 @@ def _publish(s: Services, record: PlanRecord) -> Published | Outcome | None:
             require_intact(s, plan.topic)
             if changes.settings_changed(s, plan):
                 raise PlanConflict(plan.plan_id, "the topic's settings were changed after it was planned")
-            sparing.require_heeded(s, plan)
+            sparing.require_known_holds(s, plan)
     verdict = decide(
         plan,
         record.staged,
@@ -361,7 +361,7 @@ def _publish(s: Services, record: PlanRecord) -> Published | Outcome | None:
         return close(s, plan, verdict.outcome, verdict.reason)
     if changes_nothing(plan, record.staged):
         return None
-    if not operation.heeds_horizon(s, plan) and changes.published(s, plan) is None:
+    if not operation.respects_horizon(s, plan) and changes.published(s, plan) is None:
         raise PlanConflict(plan.plan_id, "the topic has been compacted since it was planned")
     # Another run may gate or stage without this lock. From here on the ledger refuses both.
     s.ledger.record_publishing(record.staged, record.report)
@@ -380,7 +380,7 @@ def verify(s: Services, plan_id: str) -> Outcome:
     if record.outcome is not None:
         _require_on_main(s, record)
         return record.outcome
-    plan, operation = record.plan, of_plan(s, record.plan)
+    plan, operation = record.plan, operation_of_plan(s, record.plan)
     if changes.is_to_be_finished(s, plan):
         changes.finish(s, plan)
     published = changes.published(s, plan)
@@ -394,7 +394,7 @@ def verify(s: Services, plan_id: str) -> Outcome:
     _require_tables(s, record, wrong=bool(wrong))
     if not wrong:
         operation.record_effects(s, plan, record.staged)
-    after, overdue = operation.look_again(s, plan)
+    after, overdue = operation.check_again(s, plan)
     wrong = [*wrong, *overdue]
     if wrong:
         return close(s, plan, "failed", "; ".join(wrong), published=published, staged=record.staged)
@@ -443,10 +443,10 @@ def differences(s: Services, record: PlanRecord, published: Published | None) ->
     """Describe all differences from the plan and the judgement (DEL-6)."""
     if published is None or record.staged is None:
         return []
-    return [*of_plan(s, record.plan).differences(s, record, published), *changes.find_unapplied(s, record.plan)]
+    return [*operation_of_plan(s, record.plan).differences(s, record, published), *changes.find_unapplied(s, record.plan)]
 
 
-def ended_by_another(s: Services, plan: Plan) -> Outcome | None:
+def outcome_of_other_run(s: Services, plan: Plan) -> Outcome | None:
     """Return the outcome of a plan that another run has finished. If that run has only committed it, verify it here."""
     outcome = s.ledger.record(plan.plan_id).outcome
     if outcome is None:
@@ -513,7 +513,7 @@ def run(
         try:
             return carry_out(s, record, approver)
         except (PlanConflict, NotReady) as conflict:
-            ended = ended_by_another(s, record.plan)
+            ended = outcome_of_other_run(s, record.plan)
             if ended is not None:
                 return ended
             if isinstance(conflict, NotReady):
@@ -543,8 +543,8 @@ def carry_out(s: Services, record: PlanRecord, approver: Approver | None = None)
     if report.judgement == "needs_approval" and record.approval is None and approver is not None:
         word = approver(record.plan, report)
         # An answer given in advance may be the requester's own. The plan then waits for a second person.
-        if word is not None and not (word[0] and asked_by_itself(record, word[1])):
-            if word[0] and (why := changes.outdated(s, record.plan)):
+        if word is not None and not (word[0] and is_requested_by(record, word[1])):
+            if word[0] and (why := changes.why_outdated(s, record.plan)):
                 raise PlanConflict(plan_id, why)
             approve(s, plan_id, granted=word[0], by=word[1], text=word[2])
     result = publish(s, plan_id)

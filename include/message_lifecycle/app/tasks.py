@@ -9,13 +9,13 @@ from typing import Any
 
 from message_lifecycle.app import answers, changes, erasures, steps
 from message_lifecycle.app.concluding import outcome_of
-from message_lifecycle.app.due import Due, note_looks
+from message_lifecycle.app.due import Due, record_looks
 from message_lifecycle.app.due import due as judge_due
-from message_lifecycle.app.known import of_it_alone
-from message_lifecycle.app.operations.registry import Scheduled, looked_at, named, preview, work_on
+from message_lifecycle.app.known import error_of_one_topic
+from message_lifecycle.app.operations.registry import Scheduled, operation_named, preview, topics_to_check, work_on
 from message_lifecycle.app.rendering import as_json
 from message_lifecycle.app.services import Services
-from message_lifecycle.app.topics import to_copy
+from message_lifecycle.app.topics import replicas_to_copy
 from message_lifecycle.app.views import overview as overview_views
 from message_lifecycle.app.views import plans as plan_views
 from message_lifecycle.app.views import state as state_views
@@ -49,7 +49,7 @@ def run_failed(outcomes: list[Outcome]) -> LifecycleError:
 def copies(*, topics: list[str]) -> list[str]:
     """Return the replicas with something new to copy: all, or only the named topics and their copies. Reads metadata only."""
     s = lake()
-    return [str(name) for name in to_copy(s, [TopicName.parse(topic) for topic in topics])]
+    return [str(name) for name in replicas_to_copy(s, [TopicName.parse(topic) for topic in topics])]
 
 
 def due(*, run: str, as_of: str, topics: list[str], work: Scheduled = "message_cleaner") -> list[str]:
@@ -63,21 +63,23 @@ def due(*, run: str, as_of: str, topics: list[str], work: Scheduled = "message_c
     instant = parse_instant(as_of)
     s.ledger.check_as_of(instant, resolve(topic={}, server=s.server).clock_skew_us)
     given = [TopicName.parse(topic) for topic in topics]
-    found = judge_due(s, looked_at(s, work, given), as_of=instant, run=run, work=work, named=bool(topics))
-    note_looks(s, found, as_of=instant, work=work)
-    failed = [_not_judged(s, run, answer, instant, work) for answer in found if answer.error is not None and _is_news(answer.error, topics)]
-    found = [_taken(s, run, answer) if answer.due else answer for answer in found]
+    found = judge_due(s, topics_to_check(s, work, given), as_of=instant, run=run, work=work, named=bool(topics))
+    record_looks(s, found, as_of=instant, work=work)
+    failed = [
+        _failed_judgement(s, run, answer, instant, work) for answer in found if answer.error is not None and _is_news(answer.error, topics)
+    ]
+    found = [_claim_topic(s, run, answer) if answer.due else answer for answer in found]
     for answer in found:
         log.info("%s: %s: %s", answer.topic, "due" if answer.due else "not due", answer.reason)
     if failed and not any(answer.due for answer in found):
         raise run_failed(failed)
     if not any(answer.due for answer in found):
-        told = [f"{answer.topic}: {answer.reason}{_done_before(s, answer.topic, instant, work)}" for answer in found]
+        told = [f"{answer.topic}: {answer.reason}{_earlier_result(s, answer.topic, instant, work)}" for answer in found]
         s.ledger.record_idle_run(run, as_of=instant, detail="; ".join(told)[:2000])
     return [str(answer.topic) for answer in found if answer.due]
 
 
-def keep_preview(*, run: str, as_of: str, topics: list[str], work: Scheduled) -> None:
+def store_preview(*, run: str, as_of: str, topics: list[str], work: Scheduled) -> None:
     """Plan the named topics, or all due topics, and store the printed plans for the run's page.
 
     No plan is recorded, and the run claims no topic. Only the ledger keeps the text: it may name documents, and an erasure searches the
@@ -86,24 +88,24 @@ def keep_preview(*, run: str, as_of: str, topics: list[str], work: Scheduled) ->
     Raises:
         RunFailed: Some topics could not be planned. Their errors are in the stored text.
     """
-    from message_lifecycle.app.cli.screen import printed
+    from message_lifecycle.app.cli.screen import as_text
 
     s = lake()
     instant = parse_instant(as_of)
     s.ledger.check_as_of(instant, resolve(topic={}, server=s.server).clock_skew_us)
     given = [TopicName.parse(topic) for topic in topics]
-    names = looked_at(s, work, given)
+    names = topics_to_check(s, work, given)
     answers = [] if given else judge_due(s, names, as_of=instant, work=work)
     told, failed = [], []
     for name in given or [answer.topic for answer in answers if answer.due or answer.error is not None]:
         try:
             made = preview(s, name, as_of=instant, work=work_on(s, name, work, as_of=instant))
         except Exception as error:  # noqa: BLE001 - the barrier of one topic
-            why = of_it_alone(s, name, error)
+            why = error_of_one_topic(s, name, error)
             failed.append(Outcome(name="failed", operation=work, topic=name, as_of=instant, detail=f"{why.code}: {why}"))
         else:
             log.info("%s: plan %s", name, made.plan_id)
-            told.append(printed(plan_view(made).shown()))
+            told.append(as_text(plan_view(made).shown()))
     told += [f"{outcome.topic}: cannot be planned: {outcome.detail}\n" for outcome in failed]
     told += [f"{answer.topic}: not due: {answer.reason}\n" for answer in answers if not answer.due and answer.error is None]
     s.ledger.record_idle_run(run, as_of=instant, detail="\n".join(told) or "No topic is there for this operation.\n")
@@ -135,7 +137,7 @@ def requested_erasure(*, run: str, request_id: str) -> Values:
     return {**found, "topics": [str(name) for name in topics]}
 
 
-def _taken(s: Services, run: str, answer: Due) -> Due:
+def _claim_topic(s: Services, run: str, answer: Due) -> Due:
     rival = s.ledger.claim(run, answer.topic, since=Instant(s.ledger.now() - changes.UNDER_WAY_US))
     return answer if rival is None else replace(answer, due=False, reason=f"another run works on it: {rival}")
 
@@ -147,12 +149,12 @@ def _is_news(error: LifecycleError, named: list[str]) -> bool:
     return not isinstance(error, UnknownTopic)
 
 
-def _not_judged(s: Services, run: str, answer: Due, as_of: Instant, work: Scheduled) -> Outcome:
+def _failed_judgement(s: Services, run: str, answer: Due, as_of: Instant, work: Scheduled) -> Outcome:
     outcome = Outcome(name="failed", operation=work, topic=answer.topic, as_of=as_of, detail=answer.reason)
     return s.ledger.record_run_outcome(run, outcome)
 
 
-def _done_before(s: Services, name: TopicName, as_of: Instant, work: Scheduled) -> str:
+def _earlier_result(s: Services, name: TopicName, as_of: Instant, work: Scheduled) -> str:
     """An interval that is judged again reports its first result (DEL-5)."""
     first = s.ledger.find_published(name, work, as_of)
     if first is None:
@@ -167,10 +169,10 @@ def wants_markers(*, run: str) -> bool:
     """Return whether a plan of the run may need markers. If not, the task need not start a JVM."""
     s = lake()
     entries = [entry for entry in s.ledger.run_entries(run) if entry.plan_id is not None and entry.state is PlanState.STAGED]
-    return any(steps.marks(s, s.ledger.record(entry.plan_id).plan) for entry in entries if entry.plan_id is not None)
+    return any(steps.may_need_markers(s, s.ledger.record(entry.plan_id).plan) for entry in entries if entry.plan_id is not None)
 
 
-def waiting(*, run: str) -> list[Values]:
+def waiting_plans(*, run: str) -> list[Values]:
     """Return the plans of this run that need a person, each with the facts for a decision (Markdown) and the seconds left to answer."""
     s = lake()
     questions = []
@@ -235,7 +237,7 @@ def verify(*, run: str, plan_id: str | None = None, work: Operation = "message_c
     outcomes = [_outcome(s, run, entry, work, answered=plan_id is not None) for entry in judged]
     for outcome in outcomes:
         log.info("%s: %s %s %s", outcome.topic, outcome.name, dict(outcome.removed), outcome.detail)
-    if named(work).by_request:
+    if operation_named(work).by_request:
         _settle(s, entries)
     failed = [outcome for outcome in outcomes if outcome.name in ("blocked", "starved", "failed")]
     if failed:
@@ -266,9 +268,9 @@ def _outcome(s: Services, run: str, entry: RunEntry, work: Operation, *, answere
     if changes.is_committed(s, plan) or (plan.is_empty and record.state is PlanState.PASSED):
         return steps.verify(s, entry.plan_id)
     if record.state is PlanState.ASKED or (record.approval is not None and not answered):
-        if changes.waits(s, record):
+        if changes.waits_for_person(s, record):
             return outcome_of(plan, "needs_approval", detail="waits for a person")
-        outdated = changes.outdated(s, plan)
+        outdated = changes.why_outdated(s, plan)
         return steps.close(s, plan, "superseded" if outdated else "lapsed", outdated or "nobody answered in time")
     said = (
         entry.outcome.detail

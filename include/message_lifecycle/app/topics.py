@@ -26,7 +26,15 @@ from message_lifecycle.model.errors import (
 from message_lifecycle.model.names import TopicName, normalise_name
 from message_lifecycle.model.setting_list import Value, check_messages
 from message_lifecycle.model.settings import resolve
-from message_lifecycle.model.topic import RECORD_LOGS, altered, check_documents, check_overdue, created, given_when_made, origin_of
+from message_lifecycle.model.topic import (
+    RECORD_LOGS,
+    altered_settings,
+    check_documents,
+    check_overdue,
+    new_topic_settings,
+    origin_of,
+    values_stored_at_creation,
+)
 from message_lifecycle.operations.admission import check_origin, new_in_origin
 from message_lifecycle.ports import Topic
 
@@ -52,8 +60,8 @@ def create_topic(s: Services, name: TopicName, *, partitions: int | None = None,
     if find_topic(s, name) is not None:
         raise topic_exists(str(name))
     require_not_missing(s, name)
-    own = created(settings, where=f"topic {name}")
-    settings = {**given_when_made(s.server, own), **own}
+    own = new_topic_settings(settings, where=f"topic {name}")
+    settings = {**values_stored_at_creation(s.server, own), **own}
     check_documents(resolve(topic=settings, server=s.server), where=f"topic {name}")
     check_overdue(settings, s.server, where=f"topic {name}")
     origin = origin_of(name, settings)
@@ -61,7 +69,7 @@ def create_topic(s: Services, name: TopicName, *, partitions: int | None = None,
         partitions = _checked_origin(s, name, origin, partitions)
     s.ledger.check_host_clock()
     # Write to the ledger before the table exists: a creation that dies in between may keep messages too long, but never loses one.
-    s.ledger.start_anew(name)
+    s.ledger.reset_topic(name)
     s.ledger.set_accepted_view(name, None)
     if origin is not None and partitions is not None:
         record_ledger(s, origin)
@@ -106,7 +114,7 @@ def alter_topic(s: Services, name: TopicName, changes: Mapping[str, Value | None
     from message_lifecycle.app.documents import check_levels  # each plan renews a view by this module, and needs no documents
 
     before = s.topics.describe(name).settings
-    after = altered(before, changes, where=f"topic {name}")
+    after = altered_settings(before, changes, where=f"topic {name}")
     check_overdue(changes, s.server, where=f"topic {name}")
     effective = resolve(topic=after, server=s.server)
     check_documents(effective, where=f"topic {name}")
@@ -209,7 +217,7 @@ def copy_topic(s: Services, name: TopicName) -> CopyResult:
     for one in (origin, name):
         require_intact(s, one)
     with s.ledger.lock(name, wait_seconds=_LOCK_SECONDS, purpose="copy"):
-        before = s.copier.copied(name)
+        before = s.copier.copy_state(name)
         # Check before registering: a replica that can never be copied must not return to its origin's list, if a person has removed it.
         check_origin(name, s.reader.log(origin), before)
         s.ledger.register_replica(origin, name, topic.partitions)
@@ -229,7 +237,7 @@ def copy_topic(s: Services, name: TopicName) -> CopyResult:
     return CopyResult(topic=name, origin=origin, messages=rows, copied=copied, erased=erased, span_seconds=doubled)
 
 
-def to_copy(s: Services, names: Collection[TopicName] = ()) -> list[TopicName]:
+def replicas_to_copy(s: Services, names: Collection[TopicName] = ()) -> list[TopicName]:
     """Return the replicas with something new to copy, each after its own origin. Reads metadata only.
 
     A replica that a person removed from its origin's list is left out, and so is a replica that cannot be judged. A copy of such a replica

@@ -15,7 +15,7 @@ import pendulum
 from pendulum.parsing.exceptions import ParserError
 
 from message_lifecycle.model.errors import BadInput, InvalidInstant
-from message_lifecycle.model.instants import Instant, format_instant, of_datetime
+from message_lifecycle.model.instants import Instant, format_instant, from_datetime
 
 Origin = Literal["the parameter as_of", "the end of the data interval", "the newest triggering asset event"]
 AS_OF = "as_of"
@@ -96,7 +96,7 @@ def _read(text: object) -> Instant:
         if isinstance(found, pendulum.DateTime):
             return _instant(found)
         if isinstance(found, pendulum.Date):
-            return of_datetime(datetime(found.year, found.month, found.day, tzinfo=UTC))
+            return from_datetime(datetime(found.year, found.month, found.day, tzinfo=UTC))
     except (ParserError, ValueError, OverflowError) as error:
         raise InvalidInstant(text) from error
     raise InvalidInstant(text)
@@ -105,4 +105,4 @@ def _read(text: object) -> Instant:
 def _instant(moment: datetime) -> Instant:
     """Return the exact instant. Convert to a plain datetime first, because differences of pendulum's datetimes cannot give microseconds."""
     utc = moment.astimezone(UTC) if moment.tzinfo else moment
-    return of_datetime(datetime.combine(utc.date(), utc.time(), UTC))
+    return from_datetime(datetime.combine(utc.date(), utc.time(), UTC))

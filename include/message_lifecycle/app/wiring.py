@@ -50,9 +50,9 @@ def lake() -> Services:
     found = _iceberg(config.server, ledger, scratch=False)
     if not config.backends:
         return found
-    from message_lifecycle.app.backends import beside
+    from message_lifecycle.app.backends import with_backends
 
-    return beside(found, config.backends)
+    return with_backends(found, config.backends)
 
 
 def _iceberg(server: Mapping[str, Value], ledger: Ledger, *, scratch: bool) -> Services:
@@ -97,10 +97,10 @@ def _iceberg(server: Mapping[str, Value], ledger: Ledger, *, scratch: bool) -> S
         return IcebergQuarantine(_engine, tables=tables)
 
     def rewrite() -> IcebergEraser:
-        from message_lifecycle.app.operations.registry import undoable
+        from message_lifecycle.app.operations.registry import undoable_operations
         from message_lifecycle.stores.iceberg.erasure.store import IcebergEraser
 
-        return IcebergEraser(tables, undoable=undoable)
+        return IcebergEraser(tables, undoable=undoable_operations)
 
     def forget() -> IcebergReclaimer:
         from message_lifecycle.stores.iceberg.reclaiming import IcebergReclaimer
@@ -264,7 +264,7 @@ def iceberg_world(server: Mapping[str, Value], options: StoreOptions = NO_OPTION
 def record_log_world(logs: RecordLogs, server: Mapping[str, Value], close: Callable[[], None], *, groups: Groups | None = None) -> World:
     """Scratch logs of single records, with a scratch ledger."""
     from message_lifecycle.app.backends import record_log
-    from message_lifecycle.app.operations.registry import on_records
+    from message_lifecycle.app.operations.registry import operations_on_records
     from message_lifecycle.app.scenario import World
     from message_lifecycle.gates.plain import PlainGate
     from message_lifecycle.ledger import open_ledger
@@ -272,7 +272,7 @@ def record_log_world(logs: RecordLogs, server: Mapping[str, Value], close: Calla
     from message_lifecycle.stores.record_log.store import RecordLogStore
 
     clock = _Clock()
-    log = RecordLogStore(logs, server=server, operations=on_records)
+    log = RecordLogStore(logs, server=server, operations=operations_on_records)
     ledger, eraser = open_ledger("sqlite://", clock=clock), RecordLogEraser(logs, server=server)
     services = record_log(log, logs, server, ledger=ledger, gate=PlainGate(), eraser=eraser, groups=groups)
     services = with_parts(services, key_secret=_scratch_secret())

@@ -41,26 +41,30 @@ def require_intact(s: Services, name: TopicName) -> None:
 def note(s: Services, name: TopicName) -> None:
     """Record our newest commit, and the tables next to the log, in the ledger."""
     if s.witnesses is not None and name not in s.backends:
-        learn(s.witnesses, s.ledger, name)
+        record_state(s.witnesses, s.ledger, name)
 
 
-def learn(witnesses: LogIntegrity, ledger: Ledger, name: TopicName) -> None:
+def record_state(witnesses: LogIntegrity, ledger: Ledger, name: TopicName) -> None:
     """Do the work of `note` for a topic whose log is a table. Disagreements are ignored here, because the next verb reports them."""
     with suppress(LogStateLost, LogRolledBack, UnknownTopic):
         compare(witnesses, ledger, name)
-    known = ledger.tables_beside(name)
-    new = {table_uuid: kind for kind, table_uuid in witnesses.beside(name).items() if table_uuid is not None and table_uuid not in known}
+    known = ledger.side_tables(name)
+    new = {
+        table_uuid: kind
+        for kind, table_uuid in witnesses.side_table_uuids(name).items()
+        if table_uuid is not None and table_uuid not in known
+    }
     if new:
-        ledger.keep_tables_beside(name, new)
+        ledger.record_side_tables(name, new)
 
 
 def compare(witnesses: LogIntegrity, ledger: Ledger, name: TopicName) -> None:
     """As `require_intact`, of a topic whose log is a table."""
-    seen = [(one, ledger.log_witness(one.table_uuid)) for one in witnesses.seen(name)]
+    seen = [(one, ledger.log_witness(one.table_uuid)) for one in witnesses.read_commits(name)]
     if any(kept is not None and (one.witness is None or one.witness.sequence_number < kept.sequence_number) for one, kept in seen):
         # Another run may have committed since the table was read: the table is read again, after the ledger.
         known = {one.table_uuid: kept for one, kept in seen}
-        seen = [(one, known.get(one.table_uuid)) for one in witnesses.seen(name, anew=True)]
+        seen = [(one, known.get(one.table_uuid)) for one in witnesses.read_commits(name, anew=True)]
     newer = []
     for one, kept in seen:
         if one.witness is None:
@@ -71,7 +75,7 @@ def compare(witnesses: LogIntegrity, ledger: Ledger, name: TopicName) -> None:
         if one.witness.witnessed and (kept is None or kept.sequence_number < one.witness.sequence_number):
             newer.append(one.witness)
     if newer:
-        ledger.keep_log_witnesses(name, newer)
+        ledger.record_log_witnesses(name, newer)
 
 
 def _agree(table: SeenTable, seen: LogWitness, kept: LogWitness | None) -> None:
@@ -136,8 +140,8 @@ def missing_tables(s: Services, name: TopicName) -> tuple[MissingTable, ...]:
     """
     if s.witnesses is None or name in s.backends:
         return ()
-    known = s.ledger.tables_beside(name)
-    there = s.witnesses.beside(name) if known else {}
+    known = s.ledger.side_tables(name)
+    there = s.witnesses.side_table_uuids(name) if known else {}
     missing = [
         MissingTable(kind=kind, table_uuid=table_uuid)
         for table_uuid, kind in known.items()
@@ -159,15 +163,15 @@ def note_searched(s: Services, name: TopicName, searched: Iterable[str]) -> None
         name: The topic.
         searched: The uuids of the tables that the search has seen.
     """
-    missed = s.ledger.tables_beside(name).keys() - set(searched)
+    missed = s.ledger.side_tables(name).keys() - set(searched)
     if missed:
-        s.ledger.miss_tables(missed)
+        s.ledger.record_missed_tables(missed)
 
 
 def back_since(s: Services, name: TopicName, searched_at: Instant) -> tuple[MissingTable, ...]:
     """Return the tables next to the log that exist now, but that a search at this time or later has missed."""
     missed = {table_uuid: kind for table_uuid, (kind, at) in s.ledger.missed_tables(name).items() if searched_at <= at}
-    there = s.witnesses.beside(name).values() if missed and s.witnesses is not None else ()
+    there = s.witnesses.side_table_uuids(name).values() if missed and s.witnesses is not None else ()
     return tuple(MissingTable(kind=kind, table_uuid=table_uuid) for table_uuid, kind in missed.items() if table_uuid in there)
 
 
@@ -178,7 +182,7 @@ def look(s: Services, name: TopicName) -> Repair:
     witnesses = s.witnesses
     return Repair(
         topic=name,
-        found=witnesses.found(name, s.ledger.log_witness, s.ledger.log_witnesses(name), lambda: compare(witnesses, s.ledger, name)),
+        found=witnesses.read_states(name, s.ledger.log_witness, s.ledger.log_witnesses(name), lambda: compare(witnesses, s.ledger, name)),
         missing=missing_tables(s, name),
     )
 
@@ -219,7 +223,7 @@ def _repair(s: Services, name: TopicName, *, by: str, text: str, accept_rollback
             set_back += s.ledger.set_back_consumers(name, one.read)
             files += s.ledger.forget_batches(name, one.gone)
         made = s.witnesses.repair(name, one, ledger=s.ledger.next_identity(name))
-        s.ledger.keep_log_witnesses(name, [made], by=by, text=text)
+        s.ledger.record_log_witnesses(name, [made], by=by, text=text)
         repaired.append(one.table)
     given_up = first.missing if give_up_tables else ()
     for table in given_up:

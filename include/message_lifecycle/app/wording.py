@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping
 
-from message_lifecycle.model.settings import Value, typed
+from message_lifecycle.model.settings import Value, typed_text
 
 NO_TOPICS = "no topics yet; `lifecycle topic create NAME` makes one"
 ROWS = 20
@@ -44,12 +44,12 @@ def reasons(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count(number)} by {reason}" for reason, number in counts.items())
 
 
-def said(value: Value | None, unit: str) -> str:
+def setting_text(value: Value | None, unit: str) -> str:
     """Return a setting's value as a person types it. A duration contains its units: `1d12h`."""
-    return "unset" if value is None else typed(value, unit)
+    return "unset" if value is None else typed_text(value, unit)
 
 
-def unit_beside(unit: str) -> str:
+def unit_text(unit: str) -> str:
     """Return the unit to write next to a setting's value, or an empty text."""
     return "" if unit == "seconds" else unit
 

@@ -11,20 +11,20 @@ from message_lifecycle.gates.suite import (
     Suite,
     Within,
     all_are,
-    asks_counted,
-    comes_back,
+    asks_rule,
     count,
-    counted,
     figure,
-    figures_of_going,
-    figures_of_return,
     figures_row_rule,
-    none_in,
+    no_errors_rule,
     nothing_else_differs,
+    removal_figures,
+    return_figures,
+    row_count_rules,
     rule,
     same_settings,
-    tightened,
+    tightened_limit,
     total,
+    undo_limit,
 )
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.phrases import amount, short
@@ -98,8 +98,8 @@ def documents_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
             "documents with a client that is behind, or without a client",
             Within(frame="clients", column="unsynced", minimum=0, maximum=0),
         ),
-        *figures_of_going(plan, "change", purged),
-        _where(tightened(plan), plan),
+        *removal_figures(plan, "change", purged),
+        _where(tightened_limit(plan), plan),
     )
 
 
@@ -127,8 +127,8 @@ def document_undo_suite(plan: Plan, policy: Policy) -> Suite:
         *_of_table("snapshot", plan.restored_snapshots),
         _total("holes", "The changes of every document of the plan have no hole.", "documents with a hole", 0),
         _total("epochs_wrong", "Every document keeps its epoch.", "documents with another epoch", 0),
-        *figures_of_return(plan, "change"),
-        _where(comes_back(plan), plan),
+        *return_figures(plan, "change"),
+        _where(undo_limit(plan), plan),
     )
 
 
@@ -160,7 +160,7 @@ def undo_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
     markers, same = sum(action.rows for action in plan.on_log.mark), all_are("restored", "same", True)
     return (
         same_settings(plan, policy),
-        *counted(
+        *row_count_rules(
             "restored",
             len(plan.on_log.back),
             "Messages come back out of exactly the planned files.",
@@ -171,20 +171,20 @@ def undo_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
                 "messages that come back",
                 total("restored", "rows", plan.restored_rows),
             ),
-            none_in("restored", "missing", "Every message that the plan names is back.", "messages that are missing"),
-            none_in("restored", "unnamed", "The plan names every message that comes back.", "messages not named"),
+            no_errors_rule("restored", "missing", "Every message that the plan names is back.", "messages that are missing"),
+            no_errors_rule("restored", "unnamed", "The plan names every message that comes back.", "messages not named"),
             rule(
                 "restored_same", "The messages that come back equal the removed ones, byte for byte.", "files whose content differs", same
             ),
         ),
         rule("twice", "No message exists more than once.", "duplicate messages", count("twice", 0)),
-        *counted(
+        *row_count_rules(
             "rows",
             len({action.file for action in plan.on_log.mark}),
             "Markers are removed from exactly the planned files.",
             "files that lose markers",
             rule("rows_rows", "Exactly the planned markers are removed.", "markers removed", total("rows", "rows", markers)),
-            none_in("rows", "unnamed", "Only the planned markers are removed.", "messages not named", id="rows_named"),
+            no_errors_rule("rows", "unnamed", "Only the planned markers are removed.", "messages not named", id="rows_named"),
         ),
         *_view(plan),
         rule("markers_left", "No marker of a message that comes back stays.", "markers that stay", count("markers_left", 0)),
@@ -206,8 +206,8 @@ def undo_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
             "messages then",
             figure("rows_kept", plan.expected.rows_in - removed + plan.restored_rows),
         ),
-        asks_counted(plan),
-        comes_back(plan),
+        asks_rule(plan),
+        undo_limit(plan),
     )
 
 
@@ -232,5 +232,5 @@ def _view(plan: Plan) -> Suite:
             "messages that come into the view",
             total("view_returns", "rows", plan.restored_view_rows),
         ),
-        *(none_in("view_returns", *check) for check in _VIEW),
+        *(no_errors_rule("view_returns", *check) for check in _VIEW),
     )

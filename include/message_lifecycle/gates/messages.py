@@ -19,7 +19,7 @@ from message_lifecycle.gates.suite import (
     Suite,
     Within,
     all_are,
-    asks_counted,
+    asks_rule,
     count,
     figure,
     figures_row_rule,
@@ -28,13 +28,13 @@ from message_lifecycle.gates.suite import (
     rows_left,
     rule,
     same_settings,
-    tightened,
+    tightened_limit,
     total,
 )
 from message_lifecycle.model.instants import INT64_MAX
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.reasons import RemovalReason, of_cleaner, of_limits, request_reasons
+from message_lifecycle.model.reasons import RemovalReason, cleaner_reasons, limit_reasons, request_reasons
 from message_lifecycle.model.settings import Policy
 
 # A suite counts rows before it judges them.
@@ -62,11 +62,11 @@ def message_cleaner_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
         *view_removals_suite(plan),
         *older_rows_suite(plan),
         *_going(plan, policy),
-        *rows_suite(plan, staged, *of_cleaner()),
+        *rows_suite(plan, staged, *cleaner_reasons()),
         *_sample(plan),
         nothing_else_differs(),
         rule("order", "Messages are removed from the front only, except for named cases.", "segments out of order", count("order", 0)),
-        *_left(plan, *of_cleaner(), enabled=policy.cleaner_enabled),
+        *_left(plan, *cleaner_reasons(), enabled=policy.cleaner_enabled),
         *kept_suite(plan, policy, enabled=policy.cleaner_enabled),
         *archive_suite(plan, policy),
         *_figures(plan, staged),
@@ -80,10 +80,10 @@ def retention_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
     return (
         same_settings(plan, policy),
         rule("going", "No whole segment is removed, only single messages.", "files removed", count("going", 0)),
-        *rows_suite(plan, staged, *of_limits()),
+        *rows_suite(plan, staged, *limit_reasons()),
         *_sample(plan),
         nothing_else_differs(),
-        *_left(plan, *of_limits()),
+        *_left(plan, *limit_reasons()),
         *kept_suite(plan, policy),
         *archive_suite(plan, policy),
         *_figures(plan, staged),
@@ -134,7 +134,7 @@ def purge_compacted_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
                     "files past the horizon",
                     all_are("going", "compacted", True),
                 ),
-                *_whole_and_named(),
+                *_whole_segment_rules(),
             )
             if plan.selection.files
             else ()
@@ -156,7 +156,7 @@ def _rows_going(plan: Plan) -> Declared:
     return rule("going_rows", "Exactly the messages of the planned segments are removed.", "messages removed", total("going", "rows", rows))
 
 
-def _whole_and_named() -> Suite:
+def _whole_segment_rules() -> Suite:
     return (
         rule(
             "going_active",
@@ -194,7 +194,7 @@ def _going(plan: Plan, policy: Policy) -> Suite:
             "files with such a message",
             all_are("going", "any_kept", False),
         ),
-        *_whole_and_named(),
+        *_whole_segment_rules(),
     )
 
 
@@ -267,7 +267,7 @@ def _figures(plan: Plan, staged: Staged) -> Suite:
             "share of messages",
             Within(frame=FIGURES, column="fraction_rows", minimum=share - _ROUNDING, maximum=share + _ROUNDING),
         ),
-        asks_counted(plan),
+        asks_rule(plan),
     )
 
 
@@ -302,7 +302,7 @@ def _limits(plan: Plan, policy: Policy) -> Suite:
             "messages kept",
             Within(frame=FIGURES, column="rows_kept", minimum=1 if expected.removed_rows else 0, maximum=None),
         ),
-        tightened(plan),
+        tightened_limit(plan),
     )
 
 
@@ -354,7 +354,7 @@ def compaction_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
             "messages not in the view",
             figure("rows_removed", removed),
         ),
-        asks_counted(plan),
+        asks_rule(plan),
         limit(
             "much_lost",
             "The share of the view removed without a newer message is within the limit.",
@@ -367,5 +367,5 @@ def compaction_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
             "messages in the view",
             Within(frame=FIGURES, column="rows_kept", minimum=1 if plan.view is not None and plan.view.rows else 0, maximum=None),
         ),
-        tightened(plan),
+        tightened_limit(plan),
     )

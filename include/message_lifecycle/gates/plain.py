@@ -72,7 +72,7 @@ def not_evaluated(why: str) -> Finding:
     return Finding(evaluated=False, passed=False, found=f"could not be evaluated: {why}")
 
 
-def failed_with(error: BaseException) -> Finding:
+def failed_finding(error: BaseException) -> Finding:
     """Return a finding with the kind of the error. An engine's message may quote data and belongs in the log."""
     logger.warning("the gate could not evaluate a check", exc_info=error)
     return not_evaluated(code_of(error))
@@ -188,7 +188,7 @@ def evaluate(declared: Declared, evidence: Mapping[str, object]) -> Finding:
     try:
         return _evaluate(declared, evidence)
     except Exception as error:  # noqa: BLE001 - a gate fails closed, and the other findings must not be lost
-        return failed_with(error)
+        return failed_finding(error)
 
 
 def _evaluate(declared: Declared, evidence: Mapping[str, object]) -> Finding:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from message_lifecycle.gates.suite import Same, Suite, Within, all_are, count, counted, none_in, rule, total
+from message_lifecycle.gates.suite import Same, Suite, Within, all_are, count, no_errors_rule, row_count_rules, rule, total
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.reasons import RemovalReason, is_limit
@@ -21,7 +21,7 @@ def rows_suite(plan: Plan, staged: Staged, *reasons: RemovalReason) -> Suite:
     """
     removals = plan.on_log.mark + staged.superseded
     files, foreign = len({action.file for action in removals}), set(plan.reasons).difference(reasons)
-    return counted(
+    return row_count_rules(
         "rows",
         files,
         "Single messages are removed from exactly the planned files.",
@@ -32,7 +32,7 @@ def rows_suite(plan: Plan, staged: Staged, *reasons: RemovalReason) -> Suite:
             "single messages removed",
             total("rows", "rows", sum(action.rows for action in removals)),
         ),
-        none_in("rows", "unnamed", "The plan names every removed single message.", "messages not named", id="rows_named"),
+        no_errors_rule("rows", "unnamed", "The plan names every removed single message.", "messages not named", id="rows_named"),
         rule(
             "rows_justified",
             "The plan's reason applies to every removed single message.",
@@ -65,7 +65,7 @@ def purged_suite(plan: Plan) -> Suite:
             "keys that lose messages",
             Within(frame="purged", column="keys", minimum=1, maximum=1),
         ),
-        none_in("purged", "keyless", "A purge removes no message without a key.", "files that lose messages without a key"),
+        no_errors_rule("purged", "keyless", "A purge removes no message without a key.", "files that lose messages without a key"),
     )
 
 
@@ -84,8 +84,8 @@ def view_removals_suite(plan: Plan) -> Suite:
             "messages removed from the view",
             total("view_removals", "rows", sum(action.rows for action in plan.from_view.mark)),
         ),
-        none_in("view_removals", "unnamed", "The plan names each removed message.", "messages not named", id="view_named"),
-        none_in("view_removals", "added", "Nothing comes into the view.", "messages that came", id="view_added"),
+        no_errors_rule("view_removals", "unnamed", "The plan names each removed message.", "messages not named", id="view_named"),
+        no_errors_rule("view_removals", "added", "Nothing comes into the view.", "messages that came", id="view_added"),
     )
 
 
@@ -98,14 +98,14 @@ def older_rows_suite(plan: Plan) -> Suite:
         return ()
     return (
         rule("outlived", "The keys of messages removed past the horizon were read.", "looks", count("outlived", 1)),
-        none_in(
+        no_errors_rule(
             "outlived",
             "in_view",
             "The view keeps no older message of a key that loses a message past the horizon.",
             "messages removed before an older message in the view",
             id="outlived_view",
         ),
-        none_in(
+        no_errors_rule(
             "outlived",
             "in_log",
             "No message past the horizon is removed before an older message of its key.",
@@ -142,7 +142,7 @@ def kept_suite(plan: Plan, policy: Policy, *, enabled: bool = True) -> Suite:
             "most bytes kept of a group",
             Within(frame="limits", column="most_bytes", minimum=0, maximum=limits.max_total_bytes),
         ),
-        none_in(
+        no_errors_rule(
             "limits",
             "within",
             "No message within the limits by number or size is removed.",

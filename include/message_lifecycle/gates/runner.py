@@ -18,7 +18,7 @@ from itertools import groupby
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, assert_never
 
-from message_lifecycle.gates.plain import NAMED, Finding, Seen, assemble, failed_with, finding, not_evaluated, same
+from message_lifecycle.gates.plain import NAMED, Finding, Seen, assemble, failed_finding, finding, not_evaluated, same
 from message_lifecycle.gates.suite import (
     FIGURES,
     AllAre,
@@ -61,7 +61,7 @@ class GreatExpectationsGate:
                 if name == FIGURES and frame is not None and len(frame) == 1:
                     figures = frame.to_pylist()[0]
             except Exception as error:  # noqa: BLE001 - a gate fails closed, and the other findings must not be lost
-                findings |= dict.fromkeys((declared.id for declared in group), failed_with(error))
+                findings |= dict.fromkeys((declared.id for declared in group), failed_finding(error))
         took_ms = round((perf_counter() - started) * 1000)
         return assemble(plan, staged, suite, findings, figures, took_ms=took_ms)
 

@@ -101,23 +101,23 @@ def limit(id: str, says: str, what: str, test: Test) -> Declared:
     return Declared(id=id, says=says, what=what, kind="limit", test=test)
 
 
-def asked(id: str, says: str, plan: Plan) -> Declared:
+def asks_person(id: str, says: str, plan: Plan) -> Declared:
     """Return the check that asks a person each question of the plan."""
     none = Within(frame=FIGURES, column="asks", minimum=None, maximum=0)
     return Declared(id=id, says=says, what=_ASKS, kind="limit", test=none, told="; ".join(plan.asks))
 
 
-def asks_counted(plan: Plan) -> Declared:
+def asks_rule(plan: Plan) -> Declared:
     return rule("asks", "The plan's own reasons for approval are counted.", _ASKS, figure("asks", len(plan.asks)))
 
 
-def tightened(plan: Plan) -> Declared:
-    return asked("tightened", "No setting is stricter than its last approved value.", plan)
+def tightened_limit(plan: Plan) -> Declared:
+    return asks_person("tightened", "No setting is stricter than its last approved value.", plan)
 
 
-def comes_back(plan: Plan) -> Declared:
+def undo_limit(plan: Plan) -> Declared:
     """Return the check that asks a person about an undo, whatever it restores."""
-    return asked("undo", "An undo needs approval.", plan)
+    return asks_person("undo", "An undo needs approval.", plan)
 
 
 def count(frame: str, rows: int, *, named: str | None = None) -> RowCount:
@@ -136,12 +136,12 @@ def figure(column: str, equals: int) -> Within:
     return Within(frame=FIGURES, column=column, minimum=equals, maximum=equals)
 
 
-def counted(frame: str, rows: int, says: str, what: str, *of_each: Declared) -> Suite:
+def row_count_rules(frame: str, rows: int, says: str, what: str, *of_each: Declared) -> Suite:
     """Return a check of the number of rows, followed by `of_each` if rows are expected."""
     return (rule(frame, says, what, count(frame, rows)), *(of_each if rows else ()))
 
 
-def none_in(frame: str, column: str, says: str, what: str, *, id: str | None = None) -> Declared:
+def no_errors_rule(frame: str, column: str, says: str, what: str, *, id: str | None = None) -> Declared:
     """Check that a column with counts of errors is 0 in each row."""
     return rule(id or f"{frame}_{column}", says, what, total(frame, column, 0))
 
@@ -161,18 +161,18 @@ def rows_left(what: str, rows: int) -> Declared:
     return rule("rows_kept", f"Every other {what} is still there.", f"{what}s kept", figure("rows_kept", rows))
 
 
-def figures_of_going(plan: Plan, what: str, removed: int) -> Suite:
-    return (figures_row_rule(), _rows_before(plan, what), rows_left(what, plan.expected.rows_in - removed), asks_counted(plan))
+def removal_figures(plan: Plan, what: str, removed: int) -> Suite:
+    return (figures_row_rule(), _rows_before(plan, what), rows_left(what, plan.expected.rows_in - removed), asks_rule(plan))
 
 
-def figures_of_return(plan: Plan, what: str) -> Suite:
+def return_figures(plan: Plan, what: str) -> Suite:
     back = plan.restored_rows
     return (
         figures_row_rule(),
         _rows_before(plan, what),
         rule("rows_restored", f"As many {what}s come back as planned.", f"{what}s", figure("rows_restored", back)),
         rule("rows_kept", f"Every earlier {what} stays.", f"{what}s", figure("rows_kept", plan.expected.rows_in + back)),
-        asks_counted(plan),
+        asks_rule(plan),
     )
 
 
@@ -233,8 +233,8 @@ def holds_suite(plan: Plan) -> Suite:
         return ()
     return (
         rule("holds", "The legal holds of the topic were read.", "readings of holds", count("holds", 1)),
-        none_in("holds", "unheeded", "The plan respects every active legal hold.", "holds unknown to the plan", id="holds_heeded"),
-        none_in(
+        no_errors_rule("holds", "unheeded", "The plan respects every active legal hold.", "holds unknown to the plan", id="holds_heeded"),
+        no_errors_rule(
             "holds",
             "touched",
             "Nothing under a legal hold is removed.",

@@ -8,22 +8,22 @@ from message_lifecycle.gates.suite import (
     Suite,
     Within,
     all_are,
-    asked,
-    asks_counted,
-    comes_back,
+    asks_person,
+    asks_rule,
     count,
-    counted,
     figure,
-    figures_of_going,
-    figures_of_return,
     figures_row_rule,
     limit,
-    none_in,
+    no_errors_rule,
     nothing_else_differs,
+    removal_figures,
+    return_figures,
+    row_count_rules,
     rule,
     same_settings,
-    tightened,
+    tightened_limit,
     total,
+    undo_limit,
 )
 from message_lifecycle.model.instants import INT64_MAX, seconds
 from message_lifecycle.model.plan import Plan
@@ -52,25 +52,25 @@ def erasure_suite(plan: Plan, policy: Policy) -> Suite:
     rows = total("rewritten", "rows", sum(rows.rows for _, rows in plan.erased))
     return (
         same_settings(plan, policy),
-        *counted(
+        *row_count_rules(
             "rewritten",
             sum(1 for _ in plan.erased),
             "Exactly the planned files are rewritten.",
             "files",
             rule("rewritten_rows", "Exactly as many rows are removed as the plan names.", "rows removed", rows),
-            none_in("rewritten", "unnamed", "The plan names every removed row.", "rows not named"),
-            none_in("rewritten", "left", "Every row that the plan names is removed.", "rows left"),
-            none_in("rewritten", "changed", "Every other row is unchanged, in its order.", "files that differ"),
+            no_errors_rule("rewritten", "unnamed", "The plan names every removed row.", "rows not named"),
+            no_errors_rule("rewritten", "left", "Every row that the plan names is removed.", "rows left"),
+            no_errors_rule("rewritten", "changed", "Every other row is unchanged, in its order.", "files that differ"),
         ),
-        *counted(
+        *row_count_rules(
             "tables",
             len(plan.rewrites),
             "Every table of the plan was checked.",
             "tables",
-            *(none_in("tables", column, says, what) for column, says, what in _NONE_OF_TABLE),
+            *(no_errors_rule("tables", column, says, what) for column, says, what in _NONE_OF_TABLE),
         ),
-        *figures_of_going(plan, "message", plan.expected.removed_rows),
-        asked("time_travel", "No readable history is lost.", plan),
+        *removal_figures(plan, "message", plan.expected.removed_rows),
+        asks_person("time_travel", "No readable history is lost.", plan),
     )
 
 
@@ -88,7 +88,7 @@ def topic_suite(plan: Plan, policy: Policy) -> Suite:
     same, rows = all_are("tables", "same", True), total("tables", "rows", sum(action.rows for action in moves))
     return (
         same_settings(plan, policy),
-        *counted(
+        *row_count_rules(
             "tables",
             len(moves),
             "Exactly the planned tables move.",
@@ -99,8 +99,8 @@ def topic_suite(plan: Plan, policy: Policy) -> Suite:
         rule("taken", "No table exists at the target of a move.", "occupied places", count("taken", 0)),
         figures_row_rule(),
         rule("holds_none", "The topic has no legal hold.", "legal holds", figure("holds", len(plan.requirements.heeded))),
-        asks_counted(plan),
-        asked("topic", "Deleting or bringing back a topic needs approval.", plan),
+        asks_rule(plan),
+        asks_person("topic", "Deleting or bringing back a topic needs approval.", plan),
     )
 
 
@@ -117,7 +117,7 @@ def reclaim_suite(plan: Plan, policy: Policy) -> Suite:
     reachable, snapshots = all_are("tables", "reachable", True), sum(len(action.snapshots) for action in plan.forgets)
     return (
         same_settings(plan, policy),
-        *counted(
+        *row_count_rules(
             "tables",
             len(plan.forgets),
             "Every table that loses something was checked." if plan.forgets else "No table loses anything.",
@@ -140,7 +140,7 @@ def reclaim_suite(plan: Plan, policy: Policy) -> Suite:
             "removed share of bytes",
             Within(frame=FIGURES, column="fraction_bytes", minimum=None, maximum=policy.max_removed_fraction, shown_as="share"),
         ),
-        asked("tightened", "The undo window is not shorter than its last approved value.", plan),
+        asks_person("tightened", "The undo window is not shorter than its last approved value.", plan),
     )
 
 
@@ -174,7 +174,7 @@ def deleted_reclaim_suite(plan: Plan, policy: Policy) -> Suite:
     same = all_are("tables", "same", True)
     return (
         same_settings(plan, policy),
-        *counted(
+        *row_count_rules(
             "tables",
             len(plan.dropped_tables),
             "Exactly the tables of the deleted topic are removed.",
@@ -192,8 +192,8 @@ def deleted_reclaim_suite(plan: Plan, policy: Policy) -> Suite:
         _none("fresh", "No unnamed file is removed before it is old enough.", "files too young to remove"),
         figures_row_rule(),
         *_no_more_than_planned(plan),
-        asks_counted(plan),
-        asked("topic", "Removing a topic for good needs approval.", plan),
+        asks_rule(plan),
+        asks_person("topic", "Removing a topic for good needs approval.", plan),
     )
 
 
@@ -216,7 +216,7 @@ def quarantine_suite(plan: Plan, policy: Policy) -> Suite:
     newest_allowed = min(plan.as_of, INT64_MAX - 1) - seconds(age)
     return (
         same_settings(plan, policy),
-        *counted(
+        *row_count_rules(
             "going",
             len(plan.selection.files) - len(early),
             "Exactly the planned files are removed.",
@@ -237,13 +237,13 @@ def quarantine_suite(plan: Plan, policy: Policy) -> Suite:
         ),
         *(_replayed_rows(len(early), replayed) if early else ()),
         nothing_else_differs(),
-        *figures_of_going(plan, "row", removed),
-        tightened(plan),
+        *removal_figures(plan, "row", removed),
+        tightened_limit(plan),
     )
 
 
 def _replayed_rows(files: int, rows: int) -> Suite:
-    return counted(
+    return row_count_rules(
         "replayed",
         files,
         "Exactly the planned files are removed before their age.",
@@ -270,6 +270,6 @@ def quarantine_undo_suite(plan: Plan, policy: Policy) -> Suite:
         rule("back_planned", "The plan names every file that comes back.", "files not named", all_are("back", "planned", True)),
         rule("back_same", "Every file comes back unchanged.", "files that differ", all_are("back", "same", True)),
         rule("difference", "Only the files that come back differ.", "other files that differ", count("difference", 0)),
-        *figures_of_return(plan, "row"),
-        comes_back(plan),
+        *return_figures(plan, "row"),
+        undo_limit(plan),
     )

@@ -179,7 +179,7 @@ class Ledger(Identity, Plans, Runs, TopicState, Documents, Ingest, Holds, Erasur
         """
         return self._database.look()
 
-    def start_anew(self, topic: TopicName) -> None:
+    def reset_topic(self, topic: TopicName) -> None:
         """Reset the progress of readers and copies of the name, and forget its clients, before a topic is made.
 
         Readers stay registered.

@@ -41,7 +41,7 @@ from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.codec import invalid_ledger_url, ledger_unavailable
 from message_lifecycle.ledger.tables import FoundRow, Query
 from message_lifecycle.model.errors import TopicBusy, clock_skewed
-from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, of_datetime, to_second
+from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, from_datetime, to_second
 from message_lifecycle.model.names import TopicName
 
 Clock = Callable[[], Instant]
@@ -172,7 +172,7 @@ class Database:
             return self._clock()
         if not self.is_postgres:
             return _machine_clock()
-        return of_datetime(connection.execute(select(func.now())).scalar_one())
+        return from_datetime(connection.execute(select(func.now())).scalar_one())
 
     @property
     def has_real_clock(self) -> bool:

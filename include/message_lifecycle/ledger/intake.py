@@ -68,7 +68,7 @@ class Ingest(Part):
         with self._database.writing() as connection:
             claim_topic(connection, topic)
             if instead_of is not None:
-                _let_go(connection, topic, instead_of, self._database.now(connection))
+                _free_files(connection, topic, instead_of, self._database.now(connection))
             same = _find(connection, batch_id)
             if same is not None and same.state == "open":
                 connection.execute(update(_batches).where(_batches.c.batch_id == batch_id).values(mapping=mapping))
@@ -158,7 +158,7 @@ class Ingest(Part):
         with self._database.writing() as connection:
             connection.execute(update(_batches).where(of_topic).values(remap_plan=plan_id))
 
-    def brought_instead(self, topic: TopicName, plan_id: str) -> Sequence[str]:
+    def batches_ingested_instead(self, topic: TopicName, plan_id: str) -> Sequence[str]:
         """Return the batches that ingested the plan's removed messages again, the oldest first."""
         found = select(_batches.c.batch_id).where(_batches.c.topic == key_of(topic), _batches.c.instead_of == plan_id)
         return [row.batch_id for row in self._rows(found.where(_batches.c.state == "done").order_by(_batches.c.event))]
@@ -287,7 +287,7 @@ def replay_path(batch_id: str, file: str) -> str:
     return f"replay {batch_id}/{file}"
 
 
-def _let_go(connection: Connection, topic: TopicName, given: InsteadOf, now: Instant) -> None:
+def _free_files(connection: Connection, topic: TopicName, given: InsteadOf, now: Instant) -> None:
     """Free the files of the batches. Their refused rows come in again with the files and count as settled (QUA-2)."""
     for table in (_files, _refused):
         connection.execute(delete(table).where(table.c.topic == key_of(topic), table.c.batch_id.in_(given.batch_ids)))

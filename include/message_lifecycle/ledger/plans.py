@@ -24,7 +24,7 @@ from message_lifecycle.model.outcome import Approval, GateReport, Outcome, PlanR
 from message_lifecycle.model.people import person_of
 from message_lifecycle.model.phrases import short
 from message_lifecycle.model.plan import Operation, Plan
-from message_lifecycle.model.plan_state import Event, PlanState, after, judged_as
+from message_lifecycle.model.plan_state import Event, PlanState, judged_as, next_state
 
 _plans = tables.plans
 _PLAN_ID_LENGTH = 32
@@ -38,7 +38,7 @@ class Plans(Part):
 
     def record(self, plan_id: str) -> PlanRecord:
         """Return a plan by its id or by a unique beginning of it. Raises UnknownPlan, AmbiguousPlan."""
-        whole = plan_id if len(plan_id) == _PLAN_ID_LENGTH else self._by_beginning(plan_id)
+        whole = plan_id if len(plan_id) == _PLAN_ID_LENGTH else self._id_by_prefix(plan_id)
         found = self._load(_whole_plan(), of_plan=whole)
         if not found:
             raise UnknownPlan(plan_id)
@@ -130,7 +130,7 @@ class Plans(Part):
             .order_by(_plans.c.outcome_event)
         )
         # For single messages the index has only their span in a file, so the plan itself decides.
-        return [record for record in self._load(query) if record.plan.taking(partition, offset) is not None]
+        return [record for record in self._load(query) if record.plan.removal_at(partition, offset) is not None]
 
     def plans(self, topic: TopicName | None = None, *, limit: int = 50) -> Sequence[PlanSummary]:
         """Return the newest plans first."""
@@ -228,7 +228,7 @@ class Plans(Part):
         """
         approval = replace(approval, by=person_of(approval.by))
         with self._database.writing() as connection:
-            row = _locked(connection, approval.plan_id)
+            row = _lock_and_read(connection, approval.plan_id)
             if row.approval is not None:
                 first = from_json(Approval, row.approval)
                 if (first.granted, first.by, first.text) != (approval.granted, approval.by, approval.text):
@@ -252,7 +252,7 @@ class Plans(Part):
             NotReady: The ledger has another stage or report by now.
         """
         with self._database.writing() as connection:
-            row = _locked(connection, staged.plan_id)
+            row = _lock_and_read(connection, staged.plan_id)
             _require(row, Event.PUBLISH)
             if (from_json(Staged, row.staged), from_json(GateReport, row.report)) != (staged, report):
                 raise NotReady(staged.plan_id, _found(row), "the staged change that was judged")
@@ -273,7 +273,7 @@ class Plans(Part):
         if outcome.plan_id is None:
             raise UnknownPlan("(none)")
         with self._database.writing() as connection:
-            row = _locked(connection, outcome.plan_id)
+            row = _lock_and_read(connection, outcome.plan_id)
             if row.outcome is not None:
                 return from_json(Outcome, row.outcome)
             ending = Event.VERIFY if outcome.name == "published" else Event.END
@@ -294,13 +294,13 @@ class Plans(Part):
     def record_cleared(self, plan_id: str) -> None:
         """Record that a closed plan's stage has no leftovers, and that nobody stages for the plan any more."""
         with self._database.writing() as connection:
-            row = _locked(connection, plan_id)
+            row = _lock_and_read(connection, plan_id)
             _set(connection, row, cleared_at=self._database.now(connection))
 
     def _load(self, query: Query, **given: object) -> list[PlanRecord]:
         return [record_of(row, plan_from_json(row.document, row.plan_id, row.text_id)) for row in self._rows(query, **given)]
 
-    def _by_beginning(self, beginning: str) -> str:
+    def _id_by_prefix(self, beginning: str) -> str:
         # An empty text is not a beginning, and `%` is an ordinary character.
         query = select(_plans.c.plan_id).where(_plans.c.plan_id.startswith(beginning, autoescape=True)).order_by(_plans.c.plan_id)
         found = [str(row.plan_id) for row in self._rows(query.limit(3))] if beginning else []
@@ -365,13 +365,13 @@ def _plan_with_outcome() -> Query:
 
 
 @cache
-def _known() -> Query:
+def _plan_by_id() -> Query:
     return select(_plans.c.plan_id).where(_plans.c.plan_id == bindparam("of_plan"))
 
 
 @cache
-def _known_and_locked() -> Query:
-    return _known().with_for_update()
+def _locked_plan_by_id() -> Query:
+    return _plan_by_id().with_for_update()
 
 
 @cache
@@ -386,12 +386,12 @@ def _uncleared() -> Query:
 
 
 @cache
-def _gave_way() -> Delete:
+def _delete_unanswered() -> Delete:
     return _plans.delete().where(_plans.c.plan_id == bindparam("of_plan"), _plans.c.outcome_name.in_(("superseded", "lapsed")))
 
 
 @cache
-def _setting() -> Update:
+def _update_plan() -> Update:
     return update(_plans).where(_plans.c.plan_id == bindparam("of_plan"))
 
 
@@ -426,8 +426,8 @@ def _summary(row: FoundRow) -> PlanSummary:
     )
 
 
-def _forget_if_it_gave_way(connection: Connection, plan_id: str) -> None:
-    if connection.execute(_gave_way(), {"of_plan": plan_id}).rowcount:
+def _delete_if_unanswered(connection: Connection, plan_id: str) -> None:
+    if connection.execute(_delete_unanswered(), {"of_plan": plan_id}).rowcount:
         connection.execute(tables.plan_documents.delete().where(tables.plan_documents.c.plan_id == plan_id))
 
 
@@ -443,8 +443,8 @@ def _add(connection: Connection, plan: Plan, requested_by: str | None, *, at: In
     """
     document = plan.to_json()
     plan_id = plan_id_of(document)
-    _forget_if_it_gave_way(connection, plan_id)
-    if connection.execute(_known(), {"of_plan": plan_id}).first() is not None:
+    _delete_if_unanswered(connection, plan_id)
+    if connection.execute(_plan_by_id(), {"of_plan": plan_id}).first() is not None:
         return plan_id
     if not closed:
         _refuse_second(connection, plan.topic)
@@ -479,8 +479,8 @@ def _refuse_second(connection: Connection, topic: TopicName) -> None:
         raise OpenPlan(str(topic), other.plan_id, to_second(other.recorded_at))
 
 
-def _locked(connection: Connection, plan_id: str) -> FoundRow:
-    connection.execute(_known_and_locked(), {"of_plan": plan_id})
+def _lock_and_read(connection: Connection, plan_id: str) -> FoundRow:
+    connection.execute(_locked_plan_by_id(), {"of_plan": plan_id})
     # A second statement: after waiting for the lock, it must see the outcome that the previous holder wrote.
     row = connection.execute(_plan_with_outcome(), {"of_plan": plan_id}).first()
     if row is None:
@@ -489,7 +489,7 @@ def _locked(connection: Connection, plan_id: str) -> FoundRow:
 
 
 def _open(connection: Connection, plan_id: str, event: Event) -> FoundRow:
-    row = _locked(connection, plan_id)
+    row = _lock_and_read(connection, plan_id)
     if row.state == PlanState.CLOSED:
         _require(row, event)
     return row
@@ -501,7 +501,7 @@ def _found(row: FoundRow) -> str:
 
 def _require(row: FoundRow, event: Event) -> PlanState:
     """Return the state after the event. Raises NotReady."""
-    return after(row.plan_id, recorded_state(row.state, row.judgement, row.approval), event, ended=_found(row))
+    return next_state(row.plan_id, recorded_state(row.state, row.judgement, row.approval), event, ended=_found(row))
 
 
 def _move(connection: Connection, row: FoundRow, event: Event, **values: object) -> None:
@@ -510,7 +510,7 @@ def _move(connection: Connection, row: FoundRow, event: Event, **values: object)
 
 
 def _set(connection: Connection, row: FoundRow, **values: object) -> None:
-    connection.execute(_setting(), {"of_plan": row.plan_id, **values})
+    connection.execute(_update_plan(), {"of_plan": row.plan_id, **values})
 
 
 class Covered(NamedTuple):

@@ -70,7 +70,7 @@ class Runs(Part):
     def record_idle_run(self, run: str, *, as_of: Instant, detail: str) -> None:
         """Record a run without removals: why no topic is due, or a preview. The run's newest record replaces the earlier one."""
         with self._database.writing() as connection:
-            _know(connection, run, at=self._database.now(connection))
+            _record_run(connection, run, at=self._database.now(connection))
             told = update(tables.runs).where(tables.runs.c.run_id == run).values(as_of=as_of, detail=detail)
             connection.execute(told)
 
@@ -188,11 +188,11 @@ def newest_outcomes(*, one_topic: bool) -> Query:
 
 def link(connection: Connection, run: str, topic: TopicName, plan_id: str | None, *, at: Instant) -> None:
     """Link run, topic and plan, unless they are linked. Runs in the caller's transaction."""
-    event = _know(connection, run, at=at)
+    event = _record_run(connection, run, at=at)
     lock_row(connection, _met, run_id=run, topic=key_of(topic), plan_id=plan_id or _NO_PLAN, event=event)
 
 
-def _know(connection: Connection, run: str, *, at: Instant) -> int:
+def _record_run(connection: Connection, run: str, *, at: Instant) -> int:
     event = next_event(connection)
     lock_row(connection, tables.runs, run_id=run, event=event, recorded_at=at, detail="")
     return event

@@ -31,13 +31,13 @@ class TableRecords(Part):
         """Return the newest commit on each table that was ever the topic's log, as far as the ledger knows."""
         return list(map(_witness, self._rows(select(_kept).where(_kept.c.topic == key_of(topic), _kept.c.kind == ""))))
 
-    def tables_beside(self, topic: TopicName) -> dict[str, str]:
+    def side_tables(self, topic: TopicName) -> dict[str, str]:
         """Return the kind of each table that the topic ever had next to its log, by uuid. Tables that a person gave up are left out."""
         known = (_beside.c.topic == key_of(topic), _beside.c.given_up_at.is_(None))
         rows = self._rows(select(_beside.c.table_uuid, _beside.c.kind).where(*known).order_by(_beside.c.kind, _beside.c.table_uuid))
         return {row.table_uuid: row.kind for row in rows}
 
-    def keep_tables_beside(self, topic: TopicName, kinds: Mapping[str, str]) -> None:
+    def record_side_tables(self, topic: TopicName, kinds: Mapping[str, str]) -> None:
         """Record these tables next to the topic's log. A table that a person gave up counts again.
 
         Args:
@@ -58,7 +58,7 @@ class TableRecords(Part):
                     given_up_at=None,
                 )
 
-    def miss_tables(self, table_uuids: Iterable[str]) -> None:
+    def record_missed_tables(self, table_uuids: Iterable[str]) -> None:
         """Record that a search of the topic has missed these tables."""
         with self._database.writing() as connection:
             missed = {"missed_at": self._database.now(connection)}
@@ -82,7 +82,9 @@ class TableRecords(Part):
             given_up = {"given_up_by": by, "word": text, "given_up_at": self._database.now(connection)}
             connection.execute(update(_beside).where(_beside.c.table_uuid == table_uuid).values(**given_up))
 
-    def keep_log_witnesses(self, topic: TopicName, found: Sequence[LogWitness], *, by: str | None = None, text: str | None = None) -> None:
+    def record_log_witnesses(
+        self, topic: TopicName, found: Sequence[LogWitness], *, by: str | None = None, text: str | None = None
+    ) -> None:
         """Keep these commits as the newest ones of their tables.
 
         Args:

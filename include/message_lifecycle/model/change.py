@@ -240,7 +240,7 @@ class CommitLog(CommitFromHistory):
     def dispatch(self, handlers: Handlers[T]) -> T:
         return handlers.log(self)
 
-    def taken(self) -> Iterator[tuple[int, range]]:
+    def removed_runs(self) -> Iterator[tuple[int, range]]:
         """Return runs of offsets that leave, each with its partition."""
         yield from ((run.partition, range(run.first_base, run.last_offset + 1)) for run in self.drop)
         yield from ((rows.partition, run) for rows in self.mark for run in ranges_of(rows.offsets))

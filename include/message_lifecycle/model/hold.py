@@ -82,7 +82,7 @@ class Hold:
         return self.released_at is None
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """The hold's id, owner and reason, for reports. Never the key."""
         return f"legal hold {short(self.hold_id)} by {self.placed_by}: {self.why}"
 
@@ -128,7 +128,7 @@ class SparedOffsets:
     def __bool__(self) -> bool:
         return bool(self._runs)
 
-    def touching(self, partition: int, first: int, last: int) -> Spared | None:
+    def find_spared(self, partition: int, first: int, last: int) -> Spared | None:
         """Return the hold or plan that spares any of these offsets, both ends included. None if the offsets are free."""
         runs = self._runs.get(partition)
         if runs is None:

@@ -52,11 +52,11 @@ def parse_instant(value: object) -> Instant:
             moment = datetime.fromisoformat(value)
         except ValueError:
             raise InvalidInstant(value) from None
-        return of_datetime(moment)
+        return from_datetime(moment)
     raise InvalidInstant(value)
 
 
-def of_datetime(moment: datetime) -> Instant:
+def from_datetime(moment: datetime) -> Instant:
     """Return the exact microseconds of a datetime. A naive datetime is UTC."""
     aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return Instant((aware - _EPOCH) // _MICROSECOND)

@@ -103,7 +103,7 @@ class Archived:
     """A hash of every field of the messages, in order of (partition, offset)."""
 
 
-def archived(messages: Iterable[Message]) -> Archived:
+def digest_messages(messages: Iterable[Message]) -> Archived:
     """Count and digest messages, which come in order of (partition, offset)."""
     rows, digest = 0, hashlib.sha256()
     for m in messages:

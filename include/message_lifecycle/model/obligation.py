@@ -101,12 +101,12 @@ OF_TOPIC = ""
 """Stands in place of an operation for a look at the topic itself."""
 
 
-def spares(held: Held) -> bool:
+def is_kept_by_person(held: Held) -> bool:
     """Return True if a person keeps the messages on purpose: a legal hold, or an undone plan that nobody has released (DEL-7, DEL-8)."""
     return held.holder in get_args(SparedBy)
 
 
-def judged(
+def judge(
     owed: Owed,
     *,
     operation: Operation,
@@ -142,7 +142,7 @@ def judged(
     for held in owed.held:
         held_since = since if held.overdue_since is None else held.overdue_since
         times += [] if held_since is None else [held_since]
-        if held_since is not None and is_late(held_since) and not spares(held):
+        if held_since is not None and is_late(held_since) and not is_kept_by_person(held):
             problems.append(
                 f"{owed.kind}: {amount(held.rows, owed.unit)} due since {to_second(held_since)}, on hold ({held.holder}): {held.detail}"
             )

@@ -80,7 +80,7 @@ def is_same_person(one: str, other: str) -> bool:
     Case, width, ignorable characters and spaces make no difference. Nor does a letter of another script that looks the same.
     """
     first, second = _plain(one), _plain(other)
-    return _folded(first) == _folded(second) or _folded(first.translate(_LOOKS_LIKE)) == _folded(second.translate(_LOOKS_LIKE))
+    return _fold_case(first) == _fold_case(second) or _fold_case(first.translate(_LOOKS_LIKE)) == _fold_case(second.translate(_LOOKS_LIKE))
 
 
 def _visible(text: str) -> str:
@@ -96,7 +96,7 @@ def _plain(name: str) -> str:
     return "".join(_visible(unicodedata.normalize("NFKC", _visible(name))).split())
 
 
-def _folded(name: str) -> str:
+def _fold_case(name: str) -> str:
     return unicodedata.normalize("NFKC", name.casefold())
 
 

@@ -245,7 +245,7 @@ class Plan:
 
         A reclaim of a deleted topic's tables also has a parent: the deletion.
         """
-        return None if self.no_way_back else self.parent
+        return None if self.is_irreversible else self.parent
 
     @cached_property
     def _by_kind(self) -> _ByKind:
@@ -299,7 +299,7 @@ class Plan:
         return next(iter(self._by_kind.quarantine), _NONE_ON_QUARANTINE)
 
     @property
-    def of_log(self) -> bool:
+    def changes_log(self) -> bool:
         """True if the plan changes the log, not only its compacted view."""
         return bool(self._by_kind.log)
 
@@ -354,7 +354,7 @@ class Plan:
         return bool(self.on_view.compact)
 
     @property
-    def goes_on(self) -> bool:
+    def continues_after_crash(self) -> bool:
         """True if a later run continues this plan after a run died between two commits.
 
         False for a plan that makes snapshots of documents. New snapshots remove nothing, and a new plan builds on them.
@@ -362,7 +362,7 @@ class Plan:
         return not self.on_snapshots.documents
 
     @property
-    def no_way_back(self) -> bool:
+    def is_irreversible(self) -> bool:
         """True if a started plan cannot be rolled back. Any later run then finishes it, whatever anyone has answered since."""
         return bool(self.dropped_tables)
 
@@ -371,7 +371,7 @@ class Plan:
         """True if the plan removes messages by age that compaction has not seen (CMP-9)."""
         return "expiry" in self.reasons and self.view is not None
 
-    def taking(self, partition: int, offset: int) -> DropSegments | RemoveRows | EraseRows | None:
+    def removal_at(self, partition: int, offset: int) -> DropSegments | RemoveRows | EraseRows | None:
         """Return the part of the plan that removes the message at this offset of the log."""
         for run in self.on_log.drop:
             if run.partition == partition and run.first_base <= offset <= run.last_offset:
@@ -430,7 +430,7 @@ class Plan:
             if entry.holder in ("hold", "undone_plan")
         )
 
-    def spares(self, partition: int, offset: int) -> bool:
+    def keeps_marker(self, partition: int, offset: int) -> bool:
         """Return True if a marker at this offset stays, whatever replaces it. See `spared`."""
         runs = self._spared_runs.get(partition, [])
         at = bisect_right(runs, offset, key=lambda run: run.start) - 1

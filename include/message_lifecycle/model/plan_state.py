@@ -99,7 +99,7 @@ def allows(state: PlanState, event: Event) -> bool:
     return state in LIFE[event]
 
 
-def after(plan_id: str, state: PlanState, event: Event, *, ended: str | None = None) -> PlanState:
+def next_state(plan_id: str, state: PlanState, event: Event, *, ended: str | None = None) -> PlanState:
     """Return the state after the event. Raises NotReady if the event is not allowed in this state."""
     if not allows(state, event):
         raise not_ready(plan_id, state, event, ended=ended)

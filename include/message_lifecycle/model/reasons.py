@@ -212,30 +212,30 @@ REASONS: Final[dict[str, Declared]] = {
 """In order of priority: the first reason that applies counts (CNT-1)."""
 
 
-def of_family(*families: Family) -> tuple[str, ...]:
+def reasons_of_family(*families: Family) -> tuple[str, ...]:
     return tuple(name for name, declared in REASONS.items() if declared.family in families)
 
 
-def of_obligation(kind: str) -> tuple[str, ...]:
+def reasons_of_obligation(kind: str) -> tuple[str, ...]:
     return tuple(name for name, declared in REASONS.items() if declared.obligation == kind)
 
 
-def of_cleaner() -> tuple[str, ...]:
+def cleaner_reasons() -> tuple[str, ...]:
     """The reasons of the message cleaner."""
-    return of_family("age", "limit")
+    return reasons_of_family("age", "limit")
 
 
-def of_limits() -> tuple[str, ...]:
+def limit_reasons() -> tuple[str, ...]:
     """The reasons of the operation `retention`, and the cleaner's last (RET-5)."""
-    return of_obligation("limits")
+    return reasons_of_obligation("limits")
 
 
 def request_reasons() -> tuple[str, ...]:
     """The reasons of messages that a person named. A plan of their own removes them (PRG-1)."""
-    return tuple(name for name in of_family("request") if REASONS[name].marker is not None)
+    return tuple(name for name in reasons_of_family("request") if REASONS[name].marker is not None)
 
 
-def of_view() -> tuple[str, ...]:
+def view_reasons() -> tuple[str, ...]:
     """The reasons that the compacted view counts."""
     return tuple(name for name, declared in REASONS.items() if declared.of_view)
 
@@ -245,7 +245,7 @@ def marker_of(reason: str) -> MarkerReason | None:
     return REASONS[reason].marker
 
 
-def making_markers() -> tuple[str, ...]:
+def marker_reasons() -> tuple[str, ...]:
     return tuple(name for name, declared in REASONS.items() if declared.marker is not None)
 
 

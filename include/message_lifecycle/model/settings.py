@@ -66,7 +66,7 @@ class Policy:
     def text(self, name: str) -> str:
         """Return the value as a person types it; a duration as `1d12h`."""
         value = self[name]
-        return "unset" if value is None else typed(value, BY_NAME[name].unit)
+        return "unset" if value is None else typed_text(value, BY_NAME[name].unit)
 
     def _int(self, name: str) -> int:
         value = self[name]
@@ -251,7 +251,7 @@ class Policy:
     def snapshots_keep(self) -> int:
         return self._int("snapshots_keep")
 
-    def narrowed(self, *levels: Mapping[str, Value]) -> Policy:
+    def with_narrower(self, *levels: Mapping[str, Value]) -> Policy:
         """Return the policy with the settings of narrower levels, the narrowest last (SNP-9)."""
         own = {name: value for level in levels for name, value in level.items()}
         if not own:
@@ -322,7 +322,13 @@ def from_to(name: str, before: Mapping[str, Value | None], after: Mapping[str, V
     if setting is None:
         return name
     return " ".join(
-        (name, *(f"{word} {told(values.get(name, setting.default), setting.unit)}" for word, values in (("from", before), ("to", after))))
+        (
+            name,
+            *(
+                f"{word} {value_text(values.get(name, setting.default), setting.unit)}"
+                for word, values in (("from", before), ("to", after))
+            ),
+        )
     )
 
 
@@ -330,14 +336,14 @@ _MINUTE = 60
 _SIZE_STEP = 1000
 
 
-def typed(value: Value, unit: str) -> str:
+def typed_text(value: Value, unit: str) -> str:
     """Return the value of a setting with this unit as a person types it."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value).lower() if isinstance(value, bool) else str(value)
     return duration(value) if unit == "seconds" else str(value)
 
 
-def told(value: Value | None, unit: str) -> str:
+def value_text(value: Value | None, unit: str) -> str:
     """Return a value for people, with a duration or a size next to the typed number."""
     if value is None:
         return "unset"

@@ -38,14 +38,14 @@ _OF_MESSAGES = (
 """Settings that have no effect on a topic of documents."""
 
 
-def created(given: Mapping[str, object], *, where: str) -> dict[str, Value]:
+def new_topic_settings(given: Mapping[str, object], *, where: str) -> dict[str, Value]:
     """Return the settings of a new topic, with implied settings. Raises InvalidSetting."""
     settings = _with_implied(topic_settings(given, where=where), where)
     _check(settings, where)
     return settings
 
 
-def given_when_made(server: Mapping[str, Value], own: Mapping[str, Value]) -> dict[str, Value]:
+def values_stored_at_creation(server: Mapping[str, Value], own: Mapping[str, Value]) -> dict[str, Value]:
     """Return the server's values that a new topic with these own settings stores (`Setting.when_made`).
 
     A mirror gets none, because it has its origin's segments. A topic of documents gets none either.
@@ -55,7 +55,7 @@ def given_when_made(server: Mapping[str, Value], own: Mapping[str, Value]) -> di
     return {name: value for name, value in server.items() if BY_NAME[name].when_made and name not in own}
 
 
-def altered(before: Mapping[str, Value], given: Mapping[str, object], *, where: str) -> dict[str, Value]:
+def altered_settings(before: Mapping[str, Value], given: Mapping[str, object], *, where: str) -> dict[str, Value]:
     """Return the settings of a topic after an alteration. None unsets. Raises InvalidSetting."""
     changes = topic_changes(given, where=where)
     for name, rule in _FIXED.items():

@@ -137,7 +137,7 @@ def spans(max_us: int) -> Iterator[int]:
 def by_span(policy: Policy) -> Iterator[Policy]:
     """Yield the policy with each of its `spans`."""
     for max_us in spans(policy.segment_max_us):
-        yield policy if max_us == policy.segment_max_us else policy.narrowed({"segment_max_seconds": max_us // MICROS_PER_SECOND})
+        yield policy if max_us == policy.segment_max_us else policy.with_narrower({"segment_max_seconds": max_us // MICROS_PER_SECOND})
 
 
 def opens_too_many(places: Iterable[tuple[int, int]]) -> bool:

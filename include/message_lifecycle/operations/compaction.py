@@ -168,7 +168,7 @@ def plan_purge(facts: Facts, policy: Policy, horizons: Mapping[int, int], *, as_
             covered = [s for s in group if s.sealed and s.last_offset <= horizons.get(partition, -1)]
             slowest = readers.slowest(partition)
             cut = INT64_MAX if slowest is None or slowest[0].offset is None else slowest[0].offset
-            free, kept = _leading(covered, cut, spared)
+            free, kept = _leading_segments(covered, cut, spared)
             going += free
             if len(free) < len(covered):
                 stay = covered[len(free) :]
@@ -209,10 +209,10 @@ def plan_purge(facts: Facts, policy: Policy, horizons: Mapping[int, int], *, as_
     )
 
 
-def _leading(covered: list[Segment], cut: int, spared: SparedOffsets) -> tuple[list[Segment], Spared | None]:
+def _leading_segments(covered: list[Segment], cut: int, spared: SparedOffsets) -> tuple[list[Segment], Spared | None]:
     """Return the segments before the first one that a reader needs or that is spared, and the holder of that one."""
     for at, segment in enumerate(covered):
-        kept = spared.touching(segment.partition, segment.base_offset, segment.last_offset)
+        kept = spared.find_spared(segment.partition, segment.base_offset, segment.last_offset)
         if kept is not None or segment.last_offset >= cut:
             return covered[:at], kept
     return covered, None
@@ -306,7 +306,7 @@ def fold(view: Iterable[ViewRow], tail: Iterable[Message], rules: CompactionRule
         # The compaction that took up a message of the view has judged it. A memory has no value, but that does not make it a tombstone.
         deletes = place not in known and _is_delete(row.message, rules)
         until = rules.tombstones_until if deletes else row.delete_horizon
-        reason = _why_not(row, latest, rules, ends=until if deletes or until is not None else _NEVER)
+        reason = _removal_reason(row, latest, rules, ends=until if deletes or until is not None else _NEVER)
         if reason is None:
             folded.rows.append(replace(row, delete_horizon=until))
             continue
@@ -341,7 +341,7 @@ def order(message: Message, *, by_event_time: bool) -> tuple[int, int]:
     return INT64_MIN if message.event_time is None else message.event_time, message.offset
 
 
-def _why_not(
+def _removal_reason(
     row: ViewRow, latest: Mapping[tuple[int, bytes], Message], rules: CompactionRules, *, ends: Instant | None
 ) -> ViewReason | None:
     """Pass two: return why the view leaves a message out. None: the view keeps it.

@@ -125,7 +125,7 @@ class Waiting:
     def __bool__(self) -> bool:
         return bool(self.cuts or self.rows)
 
-    def heeded(self, answer: RowAnswer) -> RowAnswer:
+    def hold_back(self, answer: RowAnswer) -> RowAnswer:
         """Return the answer with these messages held. Only its segment holds a message that expires with a segment."""
         return replace(answer, due=tuple(self._held(entry) for entry in answer.due)) if self.rows else answer
 
@@ -138,7 +138,7 @@ class Waiting:
             return entry
         return replace(entry, taken=ranges_text(taken), rows=len(taken), held=entry.held + entry.rows - len(taken))
 
-    def told(self, partition: int) -> str:
+    def waiting_text(self, partition: int) -> str:
         cut, rows = self.cuts.get(partition), self.rows.get(partition, frozenset())
         parts = [f"all messages from offset {cut} wait for it"] if cut is not None else []
         parts += [f"{amount(len(rows), 'messages')} from offset {min(rows)} wait for it"] if rows else []
@@ -167,7 +167,7 @@ class Lag:
         ages = ((partition, self.as_of - oldest) for partition, oldest in sorted(self.oldest.items()))
         return {partition: age for partition, age in ages if age > self.limit_us}
 
-    def lifted(self, facts: Facts, waiting: Waiting) -> Facts:
+    def with_overrides(self, facts: Facts, waiting: Waiting) -> Facts:
         """Return facts in which a compaction beyond the limit pins only the `waiting` messages."""
         ends = facts.log.end_offsets
         # `barriers` uses the last progress of a reader in a partition.
@@ -179,23 +179,23 @@ class Lag:
         reader = Progress(consumer=READER, partition=partition, offset=horizon, at=None, kind="compaction")
         if age is None:
             return reader
-        reason = f"{_reached(horizon)}, and {self._told(age)}: {waiting.told(partition)}"
+        reason = f"{_reach_text(horizon)}, and {self._lag_text(age)}: {waiting.waiting_text(partition)}"
         return replace(reader, lift=PinOverride(through=waiting.cuts.get(partition, end) - 1, reason=reason))
 
-    def _told(self, age: int) -> str:
+    def _lag_text(self, age: int) -> str:
         return f"the oldest message past that is {_duration(age)} old, more than max_compaction_lag = {_duration(self.limit_us)}"
 
-    def completed(self, made: Plan, outlived: OlderRows) -> Plan:
+    def complete_plan(self, made: Plan, outlived: OlderRows) -> Plan:
         """Return the plan with its removals from the view and its warnings."""
         warnings = tuple(
-            f"partition {partition}: compaction {_reached(self.view.horizon(partition))}, and {self._told(age)}. Dead messages after it are "
+            f"partition {partition}: compaction {_reach_text(self.view.horizon(partition))}, and {self._lag_text(age)}. Dead messages after it are "
             "removed without compaction (CMP-9)"
             for partition, age in self.exceeded.items()
         )
         made = replace(made, warnings=(*made.warnings, *warnings), next_due_at=self._next_due(made))
-        if not takes_past(made, self.view):
+        if not removes_past_horizon(made, self.view):
             return made
-        of_view = non_empty(RemoveFromView(mark=tuple(_of_view(outlived))))
+        of_view = non_empty(RemoveFromView(mark=tuple(_view_removals(outlived))))
         return replace(made, changes=(*of_view, *made.changes), view=on_view(self.view))
 
     def _next_due(self, made: Plan) -> Instant | None:
@@ -206,7 +206,7 @@ class Lag:
         return min((time for time in times if time is not None), default=None)
 
 
-def takes_past(made: Plan, view: ViewState) -> bool:
+def removes_past_horizon(made: Plan, view: ViewState) -> bool:
     """Return True if the plan removes messages past a horizon.
 
     It may also return True for a whole segment whose remaining messages are all compacted.
@@ -240,12 +240,12 @@ def waiting_of(made: Plan, view: ViewState, outlived: OlderRows) -> Waiting:
     return Waiting(cuts=cuts, rows={partition: frozenset(offsets) for partition, offsets in rows.items()})
 
 
-def held_back(outlived: OlderRows, view: ViewState, of_view: SparedOffsets) -> Waiting:
+def partitions_held_back(outlived: OlderRows, view: ViewState, of_view: SparedOffsets) -> Waiting:
     """Return the partitions that wait whole, because a hold keeps an older message that would have to leave the view (DEL-8)."""
     held = (
         partition
         for partition, offsets in outlived.of_view.items()
-        if any(of_view.touching(partition, offset, offset) for offset in offsets)
+        if any(of_view.find_spared(partition, offset, offset) for offset in offsets)
     )
     return Waiting(cuts={partition: view.horizon(partition) + 1 for partition in held})
 
@@ -256,13 +256,13 @@ def _first_past(action: RemoveRows, view: ViewState) -> int | None:
     return next((max(run.start, start) for run in ranges_of(action.offsets) if run.stop > start), None)
 
 
-def _of_view(outlived: OlderRows) -> Iterator[RemoveRows]:
+def _view_removals(outlived: OlderRows) -> Iterator[RemoveRows]:
     for partition, offsets in sorted(outlived.of_view.items()):
         if offsets:
             yield RemoveRows(partition=partition, offsets=ranges_text(offsets), rows=len(offsets), reason="superseded")
 
 
-def _reached(horizon: int) -> str:
+def _reach_text(horizon: int) -> str:
     return "has compacted nothing here yet" if horizon <= NOTHING else f"has compacted up to offset {horizon}"
 
 
@@ -307,7 +307,7 @@ RULES: dict[AgeReason, Callable[[Policy], Rule | None]] = {"expiry": expiry, "tt
 
 def age_rules(policy: Policy, *, without: Collection[AgeReason] = ()) -> dict[AgeReason, Rule]:
     """Return the rules of age that act, in the order of the table: the first that applies counts (CNT-1)."""
-    found = {reason: RULES[reason](policy) for reason in reasons.of_family("age") if reason not in without}
+    found = {reason: RULES[reason](policy) for reason in reasons.reasons_of_family("age") if reason not in without}
     return {reason: rule for reason, rule in found.items() if rule is not None}
 
 
@@ -369,7 +369,7 @@ def walk(partition: int, segments: tuple[Segment, ...], barriers: Barriers, poli
     for position, segment in enumerate(segments):
         if segment is blocker or not segment.is_expired(expiry_us, as_of):
             continue
-        kept = spared.touching(partition, segment.base_offset, segment.last_offset)
+        kept = spared.find_spared(partition, segment.base_offset, segment.last_offset)
         if kept is not None:
             expired.append(Expired(position=position, segment=segment, holder=kept.holder, detail=kept.detail))
         elif segment.base_offset >= live_cut and blocker is not None:

@@ -301,7 +301,7 @@ def visible(
             yield message
 
 
-def kept_of_one(messages: Iterable[Message], limits: Limits) -> deque[Message]:
+def kept_in_group(messages: Iterable[Message], limits: Limits) -> deque[Message]:
     """Return the messages of one group that the limits keep (RET-1, RET-3).
 
     The messages come in ascending rank, from one partition, without those that a rule of age hides. One pass is enough and holds no more

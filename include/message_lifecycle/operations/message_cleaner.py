@@ -15,12 +15,12 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import AskRows, DueRows, LimitQuestion, Place, Reason, RowAnswer, RowQuestion, offsets_of
 from message_lifecycle.model.phrases import amount
 from message_lifecycle.model.plan import Bound, Held, Holder, Plan, Selection
-from message_lifecycle.model.reasons import RemovalReason, of_cleaner, of_limits
+from message_lifecycle.model.reasons import RemovalReason, cleaner_reasons, limit_reasons
 from message_lifecycle.model.rules import Either
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import expiry
 from message_lifecycle.operations.expiry import Barriers, Expired, Walk, barriers
-from message_lifecycle.operations.planning import SparedRows, drop, empty_plan_of_log, removal_of, spare, tightened_text
+from message_lifecycle.operations.planning import SparedRows, drop, empty_plan_of_log, removal_of, split_spared, tightened_text
 
 # The budget of one pass (EXP-7).
 
@@ -68,7 +68,7 @@ _BUDGET = "the run has reached its limit in [message_cleaner]. The next run cont
 
 
 @dataclass(slots=True, kw_only=True)
-class _Taken:
+class _Removals:
     """The removals of the plan, in order of (partition, segment)."""
 
     whole: list[Expired] = field(default_factory=list)
@@ -106,8 +106,8 @@ def removal(
         warnings: Warnings that the plan shows.
         reasons: The reasons that the plan may use.
     """
-    answer, spared = spare(answer, SparedOffsets(facts.spared))
-    taken = _take(walks, answer, readers, policy, spared)
+    answer, spared = split_spared(answer, SparedOffsets(facts.spared))
+    taken = _choose_removals(walks, answer, readers, policy, spared)
     going = taken.whole + taken.by_row
     removed = Counter[str]({"expiry": sum(entry.segment.rows for entry in taken.whole)})
     for entry in taken.rows:
@@ -122,7 +122,7 @@ def removal(
         selection=Selection(files=tuple(sorted([*(name for entry in taken.whole for name in entry.segment.files), *whole_files]))),
         expected=replace(
             made.expected,
-            removed=tuple((reason, removed[reason]) for reason in of_cleaner() if removed[reason]),
+            removed=tuple((reason, removed[reason]) for reason in cleaner_reasons() if removed[reason]),
             removed_bytes=sum(entry.segment.size_bytes for entry in taken.whole) + sum(whole_files.values()),
             segments=len(going),
         ),
@@ -185,9 +185,11 @@ def may_keep_some(segment: Segment, policy: Policy) -> bool:
     return segment.late_rows > 0 or own
 
 
-def _take(walks: Mapping[int, Walk], answer: RowAnswer, readers: Barriers, policy: Policy, spared: tuple[SparedRows, ...]) -> _Taken:
+def _choose_removals(
+    walks: Mapping[int, Walk], answer: RowAnswer, readers: Barriers, policy: Policy, spared: tuple[SparedRows, ...]
+) -> _Removals:
     """Expired segments in order, then single messages, until the budget is spent (DEL-9, EXP-7)."""
-    budget, taken = Budget.of(policy), _Taken()
+    budget, taken = Budget.of(policy), _Removals()
     expiring: dict[Place, list[DueRows]] = {}
     for entry in answer.due:
         if entry.reason == "expiry":
@@ -212,7 +214,7 @@ def _take(walks: Mapping[int, Walk], answer: RowAnswer, readers: Barriers, polic
     told = {place_of(entry.segment) for entry in held if not may_keep_some(entry.segment, policy)}
     for entry in answer.due:
         if entry.reason != "expiry":
-            _take_rows(entry, taken, budget, readers, told)
+            _add_rows(entry, taken, budget, readers, told)
     taken.held += _staying(kept for kept in spared if (kept.entry.partition, kept.entry.base_offset) not in told)
     otherwise = Counter[Place]()
     for entry in taken.rows:
@@ -237,7 +239,7 @@ def _take(walks: Mapping[int, Walk], answer: RowAnswer, readers: Barriers, polic
     return taken
 
 
-def _take_rows(entry: DueRows, taken: _Taken, budget: Budget, readers: Barriers, told: set[Place]) -> None:
+def _add_rows(entry: DueRows, taken: _Removals, budget: Budget, readers: Barriers, told: set[Place]) -> None:
     if entry.rows and budget.admits(rows=entry.rows):
         taken.rows.append(entry)
     elif entry.rows:
@@ -338,7 +340,7 @@ def _bounds(walks: Mapping[int, Walk], readers: Barriers, partitions: Iterable[i
         yield from (reader.bound(partition) for reader in readers.readers)
 
 
-def _next_due(walks: Mapping[int, Walk], answer: RowAnswer, taken: _Taken, readers: Barriers, as_of: Instant) -> Instant | None:
+def _next_due(walks: Mapping[int, Walk], answer: RowAnswer, taken: _Removals, readers: Barriers, as_of: Instant) -> Instant | None:
     if any(entry.holder == "budget" for entry in taken.held):
         return as_of
     times = [walk.next_due_at for walk in walks.values()] + [answer.next_at]
@@ -347,11 +349,11 @@ def _next_due(walks: Mapping[int, Walk], answer: RowAnswer, taken: _Taken, reade
     return min((instant for instant in times if instant is not None), default=None)
 
 
-def _change(taken: _Taken, facts: Facts, keep: str | None) -> CommitLog:
+def _change(taken: _Removals, facts: Facts, keep: str | None) -> CommitLog:
     going = sorted(taken.whole + taken.by_row, key=lambda entry: place_of(entry.segment))
     # Neighbouring segments form one run: names stay exact, plans stay short.
     runs = groupby(enumerate(taken.whole), key=lambda entry: (entry[1].segment.partition, entry[1].position - entry[0]))
-    order = of_cleaner()
+    order = cleaner_reasons()
     return CommitLog(
         seal=tuple(
             SealSegment(partition=partition, base_offset=base, next_offset=facts.log.end_offsets[partition])
@@ -406,7 +408,7 @@ def plan(facts: Facts, policy: Policy, *, as_of: Instant, ask: AskRows) -> Plan:
         walks=walks,
         bounded=policy.cleaner_enabled,
         warnings=warnings,
-        reasons=of_cleaner() if policy.cleaner_enabled else (),
+        reasons=cleaner_reasons() if policy.cleaner_enabled else (),
     )
 
 
@@ -459,7 +461,7 @@ def plan_retention(facts: Facts, policy: Policy, *, as_of: Instant, ask: AskRows
     answer, warnings = RowAnswer(), [*silent(readers, policy), *expiry.future_times(facts.log)]
     if reasons or beyond is not None:
         answer = ask(RowQuestion(as_of=as_of, reasons=reasons, beyond=beyond, spared=facts.spared))
-    return removal("retention", facts, policy, readers, answer, as_of=as_of, walks={}, warnings=warnings, reasons=of_limits())
+    return removal("retention", facts, policy, readers, answer, as_of=as_of, walks={}, warnings=warnings, reasons=limit_reasons())
 
 
 def shown(policy: Policy, as_of: Instant) -> RowQuestion | None:

@@ -46,7 +46,7 @@ def empty_plan(operation: Operation, topic: TopicName, policy: Policy, requireme
 def empty_plan_of_log(operation: Operation, facts: Facts, policy: Policy, *, as_of: Instant) -> Plan:
     """Return an empty plan with the counts of a log. It lists spared offsets if the topic makes markers, which replace older ones."""
     log = facts.log
-    made = empty_plan(operation, log.topic, policy, required(log, policy, facts.heeded), as_of=as_of)
+    made = empty_plan(operation, log.topic, policy, requirements_of(log, policy, facts.heeded), as_of=as_of)
     rows, size = sum(segment.rows for segment in log.segments), sum(segment.size_bytes for segment in log.segments)
     spared = () if policy.marker_ttl_us is None else spared_text(facts.spared, log.end_offsets)
     return replace(made, expected=replace(made.expected, rows_in=rows, bytes_in=size), spared=spared)
@@ -64,7 +64,7 @@ def asks_where_shorter(name: str, policy: Policy, accepted: Mapping[str, Value |
     return (tightened_text(name, accepted or {}, policy),) if shorter else ()
 
 
-def not_back(what: str, *, taken: int, back: int, present: int) -> Iterator[str]:
+def not_restored_texts(what: str, *, taken: int, back: int, present: int) -> Iterator[str]:
     """Return warnings about rows that an undo does not restore.
 
     Args:
@@ -110,7 +110,7 @@ def on_view(view: ViewState | KeySearchResult) -> ViewRequirements:
     return ViewRequirements(table_uuid=view.table_uuid, snapshot_id=view.snapshot_id, rows=view.rows)
 
 
-def required(log: LogState, policy: Policy, heeded: tuple[str, ...] = ()) -> Requirements:
+def requirements_of(log: LogState, policy: Policy, heeded: tuple[str, ...] = ()) -> Requirements:
     """Return the requirements of a plan on a log: table, snapshot, end offsets, settings, and heeded legal holds."""
     return required_of_table(log.table_uuid, log.snapshot_id, policy, heeded, end_offsets=log.end_offsets)
 
@@ -151,7 +151,7 @@ class SparedRows:
     rows: int
 
 
-def spare(answer: RowAnswer, spared: SparedOffsets) -> tuple[RowAnswer, tuple[SparedRows, ...]]:
+def split_spared(answer: RowAnswer, spared: SparedOffsets) -> tuple[RowAnswer, tuple[SparedRows, ...]]:
     """Return the answer without spared messages, which it only counts, and the spared messages."""
     if not spared:
         return answer, ()

@@ -21,7 +21,7 @@ from message_lifecycle.model.plan import Held, Operation, Plan, Selection
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.tables import CameBack, QuarantineFile, QuarantineReturning, QuarantineState
-from message_lifecycle.operations.planning import asks_where_shorter, empty_plan, not_back, required_of_table
+from message_lifecycle.operations.planning import asks_where_shorter, empty_plan, not_restored_texts, required_of_table
 
 SETTING = "quarantine_max_age"
 
@@ -172,7 +172,7 @@ def plan_undo(
     return replace(
         _empty_plan("undo", undone.topic, state, policy, heeded, as_of=as_of),
         changes=non_empty(CommitQuarantine(files_back=files, source_id=found.source_id)),
-        warnings=tuple(not_back("rows", taken=undone.expected.removed_rows, back=rows, present=found.present)),
+        warnings=tuple(not_restored_texts("rows", taken=undone.expected.removed_rows, back=rows, present=found.present)),
         asks=(f"undoes plan {short(undone.plan_id)} (quarantine): brings back {amount(rows, 'rows')}",),
         parent=undone.plan_id,
     )

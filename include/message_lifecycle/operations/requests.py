@@ -75,7 +75,9 @@ def plan(
     made = empty_plan_of_log("message_request", facts, policy, as_of=as_of)
     return replace(
         made,
-        changes=non_empty(RemoveFromView(mark=tuple(_of_view(request, of_view or {}))), CommitLog(mark=tuple(map(removal_of, found.due)))),
+        changes=non_empty(
+            RemoveFromView(mark=tuple(_view_removals(request, of_view or {}))), CommitLog(mark=tuple(map(removal_of, found.due)))
+        ),
         selection=Selection(files=tuple(sorted(found.whole))),
         expected=replace(made.expected, removed=tuple(sorted(removed.items())), removed_bytes=sum(found.whole.values())),
         warnings=_missing(request, sum(removed.values())) if not of_view else (),
@@ -102,7 +104,7 @@ def _refuse_held(facts: Facts, found: RowAnswer, of_view: Mapping[int, Collectio
         raise HeldByLegalHold(str(facts.log.topic), len(held), sorted(told))
 
 
-def _of_view(request: Request, of_view: Mapping[int, Collection[int]]) -> Iterator[RemoveRows]:
+def _view_removals(request: Request, of_view: Mapping[int, Collection[int]]) -> Iterator[RemoveRows]:
     reason: Literal["removed", "purged"] = "purged" if isinstance(request, PurgeKey) else "removed"
     for partition, offsets in sorted(of_view.items()):
         yield RemoveRows(partition=partition, offsets=ranges_text(sorted(offsets)), rows=len(offsets), reason=reason)

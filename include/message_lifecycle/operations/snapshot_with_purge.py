@@ -123,7 +123,7 @@ def plan(facts: DocumentFacts, policy: Policy, *, as_of: Instant) -> Plan:
         changes=non_empty(CommitSnapshots(documents=tuple(actions))),
         expected=replace(made.expected, removed=tuple((reason, removed[reason]) for reason in _REASONS if removed[reason])),
         held=tuple(held),
-        warnings=tuple(_some(warnings)),
+        warnings=tuple(_shorten_warnings(warnings)),
         asks=tuple(_tightened(facts, policy, [action for action in actions if action.purged or action.dropped])),
         next_due_at=min(next_due, default=None),
         snapshots=SnapshotRequirements(
@@ -299,7 +299,7 @@ def _deactivated(document: str, rows: Iterable[Synced], live: Iterable[Synced]) 
     return f"document {document}: these clients are silent for longer than client_deactivate_after, and keep nothing: {names}"
 
 
-def _some(warnings: Sequence[str]) -> list[str]:
+def _shorten_warnings(warnings: Sequence[str]) -> list[str]:
     if len(warnings) <= _TOLD:
         return list(warnings)
     return [*warnings[:_TOLD], f"and {len(warnings) - _TOLD} more documents with such warnings"]
@@ -312,13 +312,13 @@ def _tightened(facts: DocumentFacts, policy: Policy, losing: Sequence[SnapshotDo
     if facts.accepted is None:
         yield "no earlier run of this topic is recorded"
         return
-    for _, documents in sorted(tightened(policy, facts.policies, facts.accepted, facts.accepted_own).items()):
+    for _, documents in sorted(tightened_settings(policy, facts.policies, facts.accepted, facts.accepted_own).items()):
         where, told = documents[0]
         others = f" and {len(documents) - 1} more" if len(documents) > 1 else ""
         yield f"{told} ({where}{others})"
 
 
-def tightened(
+def tightened_settings(
     policy: Policy,
     policies: Mapping[str, Policy],
     accepted: Mapping[str, Value | None],
@@ -413,7 +413,7 @@ def _returning(undone: Plan, taken: Taken, now: Mapping[str, DocumentState]) -> 
         if state is None:
             continue  # erased since
         _check_kept(undone, action, taken.before.states.get(action.document))
-        away = action.purged > 0 and _are_away(undone, action, state, taken.later)
+        away = action.purged > 0 and _are_missing(undone, action, state, taken.later)
         snapshots = tuple(seq for seq in action.dropped if seq not in state.snapshots)
         if away or snapshots:
             yield RestoreDocument(
@@ -433,7 +433,7 @@ def _check_kept(undone: Plan, action: SnapshotDocument, then: DocumentState | No
         raise undo_source_gone(undone.plan_id, f"not all that it took of document {action.document} is in the tables' history any more")
 
 
-def _are_away(undone: Plan, action: SnapshotDocument, state: DocumentState, later: Sequence[Plan]) -> bool:
+def _are_missing(undone: Plan, action: SnapshotDocument, state: DocumentState, later: Sequence[Plan]) -> bool:
     """Return True if exactly these changes are missing before the stored ones.
 
     Raises:

@@ -19,7 +19,7 @@ from message_lifecycle.model.phrases import amount, short
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.reasons import REASONS, is_age
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.operations.planning import empty_plan_of_log, not_back
+from message_lifecycle.operations.planning import empty_plan_of_log, not_restored_texts
 
 _OF_AGES = ("message_expiry", "max_age_seconds", "allow_msg_ttl", "ttl_overrides_age", "zero_ttl")
 
@@ -65,22 +65,22 @@ def check_later(plan: Plan, found: Returning, later: Iterable[Plan], policy: Pol
     if in_no_view and not plan.from_view.mark:
         return
     marked = [(action.partition, run.start, run.stop - 1) for action in found.markers for run in ranges_of(action.offsets)]
-    places = (*ranges_in(found.rows), *marked, *(_taken(plan) if plan.from_view.mark else ()))
+    places = (*ranges_in(found.rows), *marked, *(_removed_ranges(plan) if plan.from_view.mark else ()))
     for other in later:
         for part in other.on_view.compact:
             if any(_meets(place, part.partition, part.after, part.through) for place in places):
                 raise later_plan(plan.plan_id, other.plan_id, "compacted the place of what it removed, so that the view is without it")
 
 
-def _taken(plan: Plan) -> Iterator[Range]:
+def _removed_ranges(plan: Plan) -> Iterator[Range]:
     """Where it took messages from the log, those included that do not come back."""
-    return ((partition, run.start, run.stop - 1) for partition, run in plan.on_log.taken())
+    return ((partition, run.start, run.stop - 1) for partition, run in plan.on_log.removed_runs())
 
 
 def passed_over(plan: Plan, partition: int) -> Range | None:
     """Between which offsets the plan took up messages, or took them away; None: nowhere in the partition."""
     spans = [(part.after + 1, part.through) for part in plan.on_view.compact if part.partition == partition]
-    spans += [(first, last) for of, first, last in _taken(plan) if of == partition]
+    spans += [(first, last) for of, first, last in _removed_ranges(plan) if of == partition]
     return (partition, min(first for first, _ in spans), max(last for _, last in spans)) if spans else None
 
 
@@ -95,9 +95,9 @@ def passes_over(plan: Plan, message: Message, undone: Plan, newest: Mapping[tupl
     if back is None or message.offset < back:
         return False
     if message.offset == back:
-        in_log_alone = "removed" in plan.reasons and undone.taking(message.partition, back) is None
-        return in_log_alone and plan.taking(message.partition, back) is not None
-    return bool(plan.on_view.compact) or plan.taking(message.partition, message.offset) is not None
+        in_log_alone = "removed" in plan.reasons and undone.removal_at(message.partition, back) is None
+        return in_log_alone and plan.removal_at(message.partition, back) is not None
+    return bool(plan.on_view.compact) or plan.removal_at(message.partition, message.offset) is not None
 
 
 def _meets(place: Range, partition: int, after: int, through: int) -> bool:
@@ -151,6 +151,6 @@ def plan(
 
 
 def _warnings(found: Returning, restored: int, taken: int, gone_of_view: int) -> Iterable[str]:
-    yield from not_back("messages", taken=taken, back=restored, present=found.present)
+    yield from not_restored_texts("messages", taken=taken, back=restored, present=found.present)
     if gone_of_view:
         yield f"{amount(gone_of_view, 'messages')} of the compacted view cannot come back: no file has them"

@@ -4,10 +4,10 @@ from message_lifecycle.ports.beside import Documents as Documents
 from message_lifecycle.ports.beside import QuarantineStore as QuarantineStore
 from message_lifecycle.ports.beside import ViewReader as ViewReader
 from message_lifecycle.ports.beside import ViewStore as ViewStore
-from message_lifecycle.ports.change import NOTHING_GIVEN as NOTHING_GIVEN
+from message_lifecycle.ports.change import NO_CONTEXT as NO_CONTEXT
 from message_lifecycle.ports.change import ChangeStore as ChangeStore
+from message_lifecycle.ports.change import CommitContext as CommitContext
 from message_lifecycle.ports.change import Gate as Gate
-from message_lifecycle.ports.change import Given as Given
 from message_lifecycle.ports.change import Prepared as Prepared
 from message_lifecycle.ports.log import Copied as Copied
 from message_lifecycle.ports.log import Copier as Copier

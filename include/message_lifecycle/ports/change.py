@@ -19,7 +19,7 @@ def _not_given() -> NoReturn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class CommitContext:
     """Values that a store may ask for while it carries out a change, and that are no part of the plan. Made for each call."""
 
     ledger: Callable[[], tuple[str, int]] = _not_given
@@ -33,7 +33,7 @@ class Given:
     """Asked inside the commit of a purge: documents whose clients need more changes now than at planning time (SNP-9)."""
 
 
-NOTHING_GIVEN = Given()
+NO_CONTEXT = CommitContext()
 
 
 class Prepared(Protocol):
@@ -52,7 +52,7 @@ class ChangeStore(Protocol):
     Repeating a step changes nothing. A plan without changes reaches `evidence` alone.
     """
 
-    def stage(self, plan: Plan, _given: Given = NOTHING_GIVEN, /) -> Staged:
+    def stage(self, plan: Plan, _given: CommitContext = NO_CONTEXT, /) -> Staged:
         """Make the change on the plan's snapshot, where no reader sees it.
 
         The default stages nothing: the commit itself moves names or removes files, and the gate judges the plan's list.
@@ -63,14 +63,14 @@ class ChangeStore(Protocol):
         """
         return Staged(plan_id=plan.plan_id, branch=None, snapshot_id=plan.requirements.snapshot_id)
 
-    def evidence(self, _plan: Plan, _staged: Staged, _policy: Policy, _given: Given = NOTHING_GIVEN, /) -> Mapping[str, object]:
+    def evidence(self, _plan: Plan, _staged: Staged, _policy: Policy, _given: CommitContext = NO_CONTEXT, /) -> Mapping[str, object]:
         """Return the frames that the gate judges: removed and returned rows, other differences, figures.
 
         The default returns none: the store of another change of the plan judges this one, too.
         """
         return {}
 
-    def prepare(self, _verdict: Verdict, _given: Given, /) -> Prepared | None:
+    def prepare(self, _verdict: Verdict, _given: CommitContext, /) -> Prepared | None:
         """Return the commit that `publish` would make, so that the caller can make several commits at once. `publish` finds it afterwards.
 
         None if the commit exists, if nothing is to commit, or if the catalog has no transactions over tables.
@@ -79,7 +79,7 @@ class ChangeStore(Protocol):
         """
         return None
 
-    def publish(self, verdict: Verdict, given: Given, /) -> Published:
+    def publish(self, verdict: Verdict, given: CommitContext, /) -> Published:
         """Make one fenced commit on each table. A commit that exists is reported, not repeated. Raises PlanConflict."""
 
     def published(self, plan: Plan, /) -> Published | None:
@@ -105,7 +105,7 @@ class ChangeStore(Protocol):
         assert done is not None, f"plan {plan.plan_id} has not begun"
         return done
 
-    def left(self, _plan: Plan, /) -> Sequence[str]:
+    def find_unapplied(self, _plan: Plan, /) -> Sequence[str]:
         """Describe the rows that should be gone but are not, and the rows that should be back but are not (DEL-6)."""
         return ()
 

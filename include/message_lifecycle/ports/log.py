@@ -162,7 +162,7 @@ class MessageStore(ChangeStore, Protocol):
 class LogIntegrity(Protocol):
     """Witnesses of the state of logs that another engine can change (MSG-4)."""
 
-    def seen(self, name: TopicName, *, anew: bool = False) -> Sequence[SeenTable]:
+    def read_commits(self, name: TopicName, *, anew: bool = False) -> Sequence[SeenTable]:
         """Return the topic's log and compacted view, with our newest commit on each by the table's own witnesses.
 
         Args:
@@ -174,7 +174,7 @@ class LogIntegrity(Protocol):
             LogRolledBack: The table does not come from our newest commit.
         """
 
-    def found(
+    def read_states(
         self, name: TopicName, kept: Callable[[str], LogWitness | None], ever: Sequence[LogWitness], judge: Callable[[], None]
     ) -> Sequence[LogFound]:
         """Return the remaining state of each table.
@@ -186,7 +186,7 @@ class LogIntegrity(Protocol):
             judge: Raises the error that stops the topic.
         """
 
-    def beside(self, name: TopicName) -> Mapping[str, str | None]:
+    def side_table_uuids(self, name: TopicName) -> Mapping[str, str | None]:
         """Return the uuid of each table next to the topic's log, by kind. None if nobody can read the metadata of that table.
 
         The tables need no log: a table stays when the log is missing.
@@ -251,7 +251,7 @@ class Copier(Protocol):
     The commit that holds the copies also records how far they reach, so a copy that dies at any time copies nothing twice.
     """
 
-    def copied(self, name: TopicName) -> CopyState:
+    def copy_state(self, name: TopicName) -> CopyState:
         """Return how far the replica is copied, from metadata. Raises UnknownTopic."""
 
     def copy(

@@ -108,7 +108,7 @@ class DeletedReclaimer(ChangeStore, Protocol):
     def unfinished(self) -> Mapping[str, BegunReclaim]:
         """Return the unfinished removals by plan id."""
 
-    def left_by(self, plan_id: str) -> Sequence[str]:
+    def remaining_files(self, plan_id: str) -> Sequence[str]:
         """Return the first few remaining files of an unfinished removal, by full name and in order.
 
         Locations that another table uses now are left out: that table's orphan removal covers them. Raises UnsafePath, StorageRefused.

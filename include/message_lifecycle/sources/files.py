@@ -63,7 +63,7 @@ class InputFile:
 
     def open(self) -> IO[bytes]:
         """Open the file. Opening and reading raise StorageRefused if the store does not deliver it."""
-        return Path(self.path).open("rb") if self.store is None else io.BufferedReader(_There(self.store, self.path), _AT_ONCE)
+        return Path(self.path).open("rb") if self.store is None else io.BufferedReader(_StoreFile(self.store, self.path), _AT_ONCE)
 
     def sha256(self) -> str:
         """Return the hash of the content, which separates an ingested file from another file of its name."""
@@ -75,7 +75,7 @@ TORN = (EOFError, zlib.error, gzip.BadGzipFile)
 """The errors of reading a truncated or damaged packed file."""
 
 
-class _There(io.RawIOBase):
+class _StoreFile(io.RawIOBase):
     """A file of a store. Errors here are the store's, and the reader finds errors of the content."""
 
     def __init__(self, store: Store, path: str) -> None:
@@ -152,10 +152,10 @@ def find_files(place: str | Path, patterns: Patterns = EVERY_FILE) -> Found:
     else:
         raise no_input(str(place), "no such file or folder")
     at = root.parent if root.is_file() else root
-    return _found(str(place), found, [_here(name, at / name) for name in found.names])
+    return _found(str(place), found, [_local_file(name, at / name) for name in found.names])
 
 
-def _here(name: str, path: Path) -> InputFile:
+def _local_file(name: str, path: Path) -> InputFile:
     return InputFile(name=name, path=str(path), kind=check_kind(str(path)), size_bytes=path.stat().st_size)
 
 

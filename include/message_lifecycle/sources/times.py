@@ -20,12 +20,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from message_lifecycle.model.errors import BadInput, InvalidSetting
-from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant, format_instant, of_datetime
+from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant, format_instant, from_datetime
 
 Unit = Literal["iso", "s", "ms", "us", "ns"]
 UNITS: tuple[Unit, ...] = ("iso", "s", "ms", "us", "ns")
-PLAUSIBLE_FROM = of_datetime(datetime(1990, 1, 1, tzinfo=UTC))
-PLAUSIBLE_TO = of_datetime(datetime(2100, 1, 1, tzinfo=UTC))
+PLAUSIBLE_FROM = from_datetime(datetime(1990, 1, 1, tzinfo=UTC))
+PLAUSIBLE_TO = from_datetime(datetime(2100, 1, 1, tzinfo=UTC))
 # Microseconds in one unit. Arrays divide nanoseconds instead, because their factors are whole numbers.
 _FACTORS: dict[str, Decimal] = {"s": Decimal(1_000_000), "ms": Decimal(1000), "us": Decimal(1), "ns": Decimal("0.001")}
 _NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,3})?|[+-]?\.[0-9]+")

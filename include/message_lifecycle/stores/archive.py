@@ -58,7 +58,7 @@ class ParquetArchive:
 
     def file(self, name: TopicName, plan_id: str) -> str:
         """Where the plan's file is: its path, or its URI. Raises UnsafePath where the topic's folder leads elsewhere."""
-        return self._place.told(name, plan_id)
+        return self._place.path_text(name, plan_id)
 
     def write(self, name: TopicName, plan_id: str, messages: Iterable[Message]) -> None:
         """Durable when it returns, whole; what was there of the plan is replaced. Raises StorageFull, StorageRefused, UnsafePath."""
@@ -107,7 +107,7 @@ class ParquetArchive:
         """Plans of which a crash has left a part of a file, or an upload that nobody completed. Raises UnsafePath, StorageRefused."""
         return self._place.half_written(name)
 
-    def telling(self, name: TopicName, plan_id: str, matches: Callable[[bytes], bool]) -> int:
+    def count_matching(self, name: TopicName, plan_id: str, matches: Callable[[bytes], bool]) -> int:
         """How many messages of the plan's file have such a key. Raises FileNotFoundError, DamagedLog."""
         with _named_damage(self.file(name, plan_id)):
             return sum(_has(message, matches) for message in self.read(name, plan_id))
@@ -190,7 +190,7 @@ def archive_of(settings: Mapping[str, Value], server: Mapping[str, Value]) -> Pa
 
 def key_in_archive(archive: ParquetArchive, name: TopicName, uuid: str, matches: Matches) -> KeySearchResult:
     """`uuid`: the topic's. Raises UnsafePath, DamagedLog: what cannot be read may hold the key."""
-    rows = {f"{plan_id}.parquet": archive.telling(name, plan_id, matches) for plan_id in archive.plans(name)}
+    rows = {f"{plan_id}.parquet": archive.count_matching(name, plan_id, matches) for plan_id in archive.plans(name)}
     files = tuple(beside(file, count) for file, count in rows.items() if count)
     return KeySearchResult(
         table="archive",
@@ -210,7 +210,7 @@ def key_in_archive(archive: ParquetArchive, name: TopicName, uuid: str, matches:
 def told_in_archive(archive: ParquetArchive, plan: Plan, file: str, matches: Matches) -> int:
     """How many messages of the key the file has. Raises PlanConflict where it is gone: with a plan that this one took the place of."""
     try:
-        return archive.telling(plan.topic, file.removesuffix(".parquet"), matches)
+        return archive.count_matching(plan.topic, file.removesuffix(".parquet"), matches)
     except FileNotFoundError:
         raise PlanConflict(plan.plan_id, f"the archive has {file} no more") from None
 

@@ -58,7 +58,7 @@ class Place(ABC):
         """The topic's own, which nobody has looked at."""
 
     @abstractmethod
-    def told(self, name: TopicName, plan_id: str) -> str:
+    def path_text(self, name: TopicName, plan_id: str) -> str:
         """The plan's file: its path, or its URI. Raises UnsafePath."""
 
     @abstractmethod
@@ -124,7 +124,7 @@ class DiskPlace(Place):
     def folder(self, name: TopicName) -> str:
         return str(self._folder / name.namespace / name.table())
 
-    def told(self, name: TopicName, plan_id: str) -> str:
+    def path_text(self, name: TopicName, plan_id: str) -> str:
         return str(self._file(name, plan_id))
 
     def write(self, name: TopicName, plan_id: str, fill: Fill) -> None:
@@ -218,7 +218,7 @@ class StorePlace(Place):
     def folder(self, name: TopicName) -> str:
         return f"{self._root}/{name.namespace}/{name.table()}"
 
-    def told(self, name: TopicName, plan_id: str) -> str:
+    def path_text(self, name: TopicName, plan_id: str) -> str:
         return f"{self.folder(name)}/{plan_id}{_KIND}"
 
     def write(self, name: TopicName, plan_id: str, fill: Fill) -> None:
@@ -231,7 +231,7 @@ class StorePlace(Place):
             whole = memoryview(mmap.mmap(content.fileno(), 0, access=mmap.ACCESS_READ))
         with ThreadPoolExecutor(1) as beside:
             # In a thread, for signals go to the main one: PyArrow completes an upload when it closes it, whatever it has got until then.
-            beside.submit(self._upload, self.told(name, plan_id), whole).result()
+            beside.submit(self._upload, self.path_text(name, plan_id), whole).result()
 
     def _upload(self, path: str, whole: memoryview) -> None:
         with _reaching(path), self._store.create(path) as out:
@@ -239,7 +239,7 @@ class StorePlace(Place):
 
     def open(self, name: TopicName, plan_id: str) -> BinaryIO:
         """A copy without a name on this machine: what fails on the way is the store's failure, and what is read then is the content."""
-        path = self.told(name, plan_id)
+        path = self.path_text(name, plan_id)
         with ExitStack() as failed:
             copy = failed.enter_context(TemporaryFile())
             with _reaching(path):
@@ -261,7 +261,7 @@ class StorePlace(Place):
     def half_written(self, name: TopicName) -> list[str]:
         from message_lifecycle.stores.iceberg.table_files import check_bucket, unfinished_uploads
 
-        if not self._tells_uploads:
+        if not self._lists_uploads:
             check_bucket(self._io, self.folder(name))
             return []
         return sorted(set(_plans_of(upload.name for upload in unfinished_uploads(self._io, self.folder(name)))))
@@ -291,12 +291,12 @@ class StorePlace(Place):
         return kept_versions([(self._io, self.folder(name))], until_ms=until // 1000 + CLOCKS_DIFFER_MS)
 
     @property
-    def _tells_uploads(self) -> bool:
+    def _lists_uploads(self) -> bool:
         """In Google's store there is nobody to ask, and what is not completed ends by itself within a week."""
         return urlsplit(self._root).scheme == "s3"
 
     def _abort(self, name: TopicName, wanted: Callable[[str], bool]) -> None:
-        if not self._tells_uploads:
+        if not self._lists_uploads:
             return
         from message_lifecycle.stores.iceberg.table_files import abort_uploads
 

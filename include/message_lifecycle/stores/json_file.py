@@ -31,7 +31,7 @@ from message_lifecycle.stores.record_log.disk import (
     streams,
     writing,
 )
-from message_lifecycle.stores.record_log.lines import Found, Quarantine, closing, content_of, found_none, line_of, rewrite
+from message_lifecycle.stores.record_log.lines import FileState, Quarantine, closing, content_of, line_of, rewrite, start_state
 
 # One topic in one file: a first line with the log's head, then one message a line in the order of appending.
 #
@@ -47,7 +47,7 @@ class _Seen:
     inode: int
     modified_ns: int
     first: HeadRecord
-    found: Found
+    found: FileState
 
 
 class JsonFileLog:
@@ -72,7 +72,7 @@ class JsonFileLog:
     def scan(self) -> tuple[int, Iterator[Message]]:
         file = self._open()
         first = read_head(file, of=self._name)
-        found = found_none(first.head.partitions)
+        found = start_state(first.head.partitions)
         found.position = first.size
         return first.head.generation, closing(file, found)
 
@@ -119,11 +119,11 @@ class JsonFileLog:
                 self._disk.unlink(self._new)
                 self._disk.sync_folder(self._new.parent)
 
-    def telling(self, tells: Callable[[bytes], bool]) -> int:
+    def count_matching(self, tells: Callable[[bytes], bool]) -> int:
         held = self._quarantine.held()
         seen = self._look()
         new = (entry for entry in seen.found.damaged if (seen.first.source, entry.position, entry.content) not in held)
-        return self._quarantine.telling(tells) + sum(tells(entry.content) for entry in new)
+        return self._quarantine.count_matching(tells) + sum(tells(entry.content) for entry in new)
 
     def erase_damaged(self, tells: Callable[[bytes], bool]) -> None:
         if self._look().found.damaged:
@@ -151,13 +151,13 @@ class JsonFileLog:
             if seen is not None and known and (seen.modified_ns, seen.found.position) == (status.st_mtime_ns, status.st_size):
                 return seen
             # Only what has been added to the end needs to be read; changed in place, by a hand that is not ours, all of it.
-            if seen is None or not known or status.st_size <= seen.found.position or not seen.found.goes_on(file):
-                found = found_none(first.head.partitions)
+            if seen is None or not known or status.st_size <= seen.found.position or not seen.found.is_continued_by(file):
+                found = start_state(first.head.partitions)
                 found.ends, found.segments, found.position = dict(first.head.end_offsets), dict(first.head.segments), first.size
                 seen = _Seen(inode=status.st_ino, modified_ns=0, first=first, found=found)
             file.seek(seen.found.position)
             self._seen = None
-            seen.found.look(file)
+            seen.found.read_on(file)
             seen.modified_ns = status.st_mtime_ns
             self._seen = seen
             return seen

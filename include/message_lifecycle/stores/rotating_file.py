@@ -31,7 +31,7 @@ from message_lifecycle.stores.record_log.disk import (
     streams,
     writing,
 )
-from message_lifecycle.stores.record_log.lines import Found, Quarantine, content_of, found_none, line_of, rewrite
+from message_lifecycle.stores.record_log.lines import FileState, Quarantine, content_of, line_of, rewrite, start_state
 from message_lifecycle.stores.rotating_manifest import LINES, NAME, Manifest, file_name, leftovers, read_manifest, write_manifest
 
 # One topic in a folder of files: appends go to the last one, until it has `max_bytes`; then the next one begins.
@@ -53,7 +53,7 @@ class _File:
 
     name: str
     identity: tuple[int, int]
-    found: Found
+    found: FileState
 
 
 @dataclass(slots=True, kw_only=True)
@@ -61,7 +61,7 @@ class _Seen:
     """The log at the last look. All `found` of its files share what rises through the log."""
 
     manifest: Manifest
-    start: Found
+    start: FileState
     files: list[_File] = field(default_factory=list)
 
 
@@ -169,10 +169,10 @@ class RotatingLog:
             with self.lock(), named_failures():
                 self._clean(self._manifest())
 
-    def telling(self, tells: Callable[[bytes], bool]) -> int:
+    def count_matching(self, tells: Callable[[bytes], bool]) -> int:
         held, seen = self._quarantine.held(), self._look()
         new = (entry for file in seen.files for entry in file.found.damaged if (file.name, entry.position, entry.content) not in held)
-        return self._quarantine.telling(tells) + sum(tells(entry.content) for entry in new)
+        return self._quarantine.count_matching(tells) + sum(tells(entry.content) for entry in new)
 
     def erase_damaged(self, tells: Callable[[bytes], bool]) -> None:
         if any(file.found.damaged for file in self._look().files):
@@ -263,7 +263,7 @@ class RotatingLog:
             raise damaged_log(str(self._folder / lost[0]), "no file", "every file that the manifest names")
 
     def _messages(self, manifest: Manifest, opened: list[BinaryIO]) -> Iterator[Message]:
-        found = found_none(manifest.head.partitions)
+        found = start_state(manifest.head.partitions)
         try:
             for at, name in enumerate(manifest.files):
                 try:
@@ -293,7 +293,7 @@ class RotatingLog:
 
     def _read_on(self, seen: _Seen | None, manifest: Manifest) -> _Seen:
         if seen is None or not self._has_only_grown(seen, manifest):
-            start = found_none(manifest.head.partitions)
+            start = start_state(manifest.head.partitions)
             seen = _Seen(manifest=manifest, start=start)
         seen.manifest = manifest
         last = max(0, len(seen.files) - 1)
@@ -304,7 +304,7 @@ class RotatingLog:
                     seen.files.append(_File(name=name, identity=(0, 0), found=_of_file(seen.start)))
                 of_file = seen.files[at]
                 file.seek(of_file.found.position)
-                of_file.found.look(file)
+                of_file.found.read_on(file)
                 of_file.identity = _identity(status)
         return seen
 
@@ -317,19 +317,19 @@ class RotatingLog:
             return False
         with open_to_read(self._folder / active.name) as file:
             now = _identity(os.fstat(file.fileno()))
-            return now == active.identity or (now[1] > active.found.position and active.found.goes_on(file))
+            return now == active.identity or (now[1] > active.found.position and active.found.is_continued_by(file))
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:
     return status.st_mtime_ns, status.st_size
 
 
-def _of_file(start: Found) -> Found:
+def _of_file(start: FileState) -> FileState:
     """A new file's, that goes on where the log stands."""
-    return Found(ends=start.ends, segments=start.segments, last=start.last)
+    return FileState(ends=start.ends, segments=start.segments, last=start.last)
 
 
-def _touches(removal: Removal, found: Found) -> bool:
+def _touches(removal: Removal, found: FileState) -> bool:
     return any(
         run.start <= found.bounds[partition][1] and run.stop > found.bounds[partition][0]
         for partition, runs in removal.offsets.items()

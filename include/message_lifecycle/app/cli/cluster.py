@@ -10,7 +10,7 @@ import typer
 
 from message_lifecycle.app.cli.context import DIFFERENT
 from message_lifecycle.app.cli.options import OutputOption, argument
-from message_lifecycle.app.cli.screen import Output, emit, working
+from message_lifecycle.app.cli.screen import Output, emit, show_progress
 from message_lifecycle.app.rendering import Table
 from message_lifecycle.app.wording import size
 
@@ -39,7 +39,7 @@ def pack(
     """
     from message_lifecycle.stores.iceberg.executors import pack as write
 
-    with working("packing"):
+    with show_progress("packing"):
         packages = write(file)
     settings = {
         "spark.archives": f"{file.absolute()}#env",
@@ -59,7 +59,7 @@ def doctor(output: OutputOption = Output.text) -> int:
     from message_lifecycle.app.doctor import examine
     from message_lifecycle.app.wiring import iceberg_world
 
-    with working("looking at every part"):
+    with show_progress("looking at every part"):
         found = list(examine(iceberg_world))
     emit(output, found, _PARTS)
     return DIFFERENT if any(one.ok is False for one in found) else 0

@@ -59,17 +59,17 @@ def main(arguments: Sequence[str] | None = None, *, wiring: Wiring | None = None
         status = _run(given, wiring or Wiring())
         sys.stdout.flush()
     except LifecycleError as error:
-        status = _tell(error, error.code, str(error), error.exit_code, as_json=as_json)
+        status = _print_error(error, error.code, str(error), error.exit_code, as_json=as_json)
     except typer.TyperException as error:
-        status = _tell_usage(error, as_json=as_json)
+        status = _print_usage_error(error, as_json=as_json)
     except (KeyboardInterrupt, typer.Abort) as error:
-        status = _tell(error, "Interrupted", MESSAGE, INTERRUPTED, as_json=as_json)
+        status = _print_error(error, "Interrupted", MESSAGE, INTERRUPTED, as_json=as_json)
     except BrokenPipeError:
-        status = _leave_quietly()
+        status = _discard_output()
     except Exception as error:  # noqa: BLE001 - the boundary: whatever it is, a person gets a line and a status
         hint = "" if wants_trace() else " Set LIFECYCLE_DEBUG=1 and run it again to see the trace."
-        said = f"{type(error).__name__}: {_beginning(error)}. This is a fault of the program; `lifecycle status` tells what was done.{hint}"
-        status = _tell(error, "InternalError", said, EXIT_INTERNAL, as_json=as_json)
+        said = f"{type(error).__name__}: {_headline(error)}. This is a fault of the program; `lifecycle status` tells what was done.{hint}"
+        status = _print_error(error, "InternalError", said, EXIT_INTERNAL, as_json=as_json)
     return status
 
 
@@ -86,26 +86,26 @@ def _run(given: list[str], wiring: Wiring) -> int:
         return left.code if isinstance(left.code, int) else 0
 
 
-def _tell(error: BaseException, name: str, said: str, status: int, *, as_json: bool) -> int:
+def _print_error(error: BaseException, name: str, said: str, status: int, *, as_json: bool) -> int:
     if wants_trace():
         traceback.print_exception(error)
     try:
         if as_json:
             print(json.dumps({"error": name, "message": said}, ensure_ascii=False), flush=True)
         else:
-            print(_wrapped("\n".join(map(safe, f"{name}: {said}".split("\n")))), file=sys.stderr, flush=True)
+            print(_wrap_text("\n".join(map(safe, f"{name}: {said}".split("\n")))), file=sys.stderr, flush=True)
     except BrokenPipeError:
-        _leave_quietly()
+        _discard_output()
     return status
 
 
-def _beginning(error: Exception) -> str:
+def _headline(error: Exception) -> str:
     """Return the first two lines of an engine's error: its name and reason. The rest is a trace of hundreds of lines."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return " ".join(lines[:2])
 
 
-def _wrapped(text: str) -> str:
+def _wrap_text(text: str) -> str:
     """Wrap the text between words on a terminal. Otherwise return the text unwrapped, for programs."""
     if not sys.stderr.isatty():
         return text
@@ -113,16 +113,16 @@ def _wrapped(text: str) -> str:
     return "\n".join(textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False))
 
 
-def _tell_usage(error: typer.TyperException, *, as_json: bool) -> int:
+def _print_usage_error(error: typer.TyperException, *, as_json: bool) -> int:
     if as_json:
-        return _tell(error, "UsageError", error.format_message(), EXIT_BAD_INPUT, as_json=True)
+        return _print_error(error, "UsageError", error.format_message(), EXIT_BAD_INPUT, as_json=True)
     from typer import rich_utils
 
     rich_utils.rich_format_error(error)  # type: ignore[arg-type]  # of typer's own, whose classes it does not export
     return EXIT_BAD_INPUT
 
 
-def _leave_quietly() -> int:
+def _discard_output() -> int:
     """Discard the buffered output after the reader has closed the pipe, so that the ending interpreter prints no error about it."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return BROKEN_PIPE
@@ -198,7 +198,7 @@ class _Commands(UserDict[str, Command]):
 
     def __getitem__(self, name: str) -> Command:
         if self.data[name] is None:
-            self.data[name] = _made(name)
+            self.data[name] = _make_command(name)
         return self.data[name]
 
 
@@ -228,7 +228,7 @@ app = typer.Typer(
 )
 
 
-def _tell_version(asked: bool) -> None:
+def _print_version(asked: bool) -> None:
     if asked:
         print(f"{PROGRAM} {__version__}")
         raise typer.Exit
@@ -236,7 +236,9 @@ def _tell_version(asked: bool) -> None:
 
 @app.callback()
 def _root(
-    version: Annotated[bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version and leave.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
 ) -> None:
     """Keeps `lifecycle` a group whatever it holds."""
 
@@ -247,7 +249,7 @@ def tree() -> Command:
     return typer.main.get_command(app)
 
 
-def _made(name: str) -> Command:
+def _make_command(name: str) -> Command:
     panel, place = _places()[name]
     found = resolve_name(place)
     alone = typer.Typer(add_completion=False)

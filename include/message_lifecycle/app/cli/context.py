@@ -105,7 +105,7 @@ def work_of(s: Services, name: TopicName) -> Scheduled:
     return "snapshot_with_purge" if policy_of(s, name).of_documents else s.work_on(name)
 
 
-def of_outcome(name: OutcomeName) -> int:
+def exit_code_of_outcome(name: OutcomeName) -> int:
     match name:
         case "published" | "no_op":
             return 0
@@ -119,7 +119,7 @@ def of_outcome(name: OutcomeName) -> int:
             assert_never(never)
 
 
-def waiting_or(judgement: Judgement) -> int:
+def exit_code_of_judgement(judgement: Judgement) -> int:
     match judgement:
         case "passed":
             return 0
@@ -131,13 +131,15 @@ def waiting_or(judgement: Judgement) -> int:
             assert_never(never)
 
 
-def worst(statuses: Iterable[int]) -> int:
+def worst_exit_code(statuses: Iterable[int]) -> int:
     """Return the exit status that most needs a person's attention, from the statuses of several topics."""
     found = set(statuses) - {0}
     return next((status for status in _BY_WEIGHT if status in found), max(found, default=0))
 
 
-def ended(s: Services, output: Output, result: Outcome, things: str = "messages", *, after: Sequence[Block] = (), **beside: object) -> int:
+def report_result(
+    s: Services, output: Output, result: Outcome, things: str = "messages", *, after: Sequence[Block] = (), **beside: object
+) -> int:
     """Print a topic's result and return the exit status.
 
     Args:
@@ -152,4 +154,4 @@ def ended(s: Services, output: Output, result: Outcome, things: str = "messages"
 
     view = result_view(s, result, things=things)
     emit(output, {**as_json(view), **beside}, [*view.shown(), *after])
-    return of_outcome(result.name)
+    return exit_code_of_outcome(result.name)

@@ -21,7 +21,7 @@ from message_lifecycle.app.cli.options import (
     instant,
     option,
 )
-from message_lifecycle.app.cli.screen import Output, Screen, emit, emit_long, working
+from message_lifecycle.app.cli.screen import Output, Screen, emit, emit_long, show_progress
 from message_lifecycle.app.rendering import Table, as_json
 from message_lifecycle.app.wording import ROWS, count
 from message_lifecycle.model.names import normalise_name
@@ -59,7 +59,7 @@ def add(
     fold = policy_of(s, name).fold
     where, lines = _lines(file)
     changes = list(read_changes(lines, where=where, fold=fold or ""))
-    with working(f"{name}: adding {len(changes)} changes"):
+    with show_progress(f"{name}: adding {len(changes)} changes"):
         newest = add_changes(s, name, changes, epoch=epoch)
     erased = sum(change.document not in newest for change in changes)
     answer = {"topic": name, "changes": len(changes) - erased, "erased": erased, "newest": newest}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from message_lifecycle.app.cli.context import DIFFERENT, of_outcome, services, worst
+from message_lifecycle.app.cli.context import DIFFERENT, exit_code_of_outcome, services, worst_exit_code
 from message_lifecycle.app.cli.options import (
     ByOption,
     LimitOption,
@@ -20,7 +20,7 @@ from message_lifecycle.app.cli.options import (
     read_keys,
     word_of,
 )
-from message_lifecycle.app.cli.screen import Output, emit, working
+from message_lifecycle.app.cli.screen import Output, emit, show_progress
 from message_lifecycle.model.names import TopicName
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ def verify_receipt(
     s = services(ctx)
     request_id = s.ledger.erasure(request).request_id
     key = read_key(is_base64=is_base64, empty_is_a_key=empty_key) if key_stdin else None
-    with working("searching"):
+    with show_progress("searching"):
         wrong = verify(s, request_id, key=key)
     emit(output, VerifiedReceipt(request_id=request_id, holds=not wrong, wrong=wrong))
     return DIFFERENT if wrong else 0
@@ -177,14 +177,14 @@ def _carry_out(ctx: typer.Context, request_id: str, by: str, text: str, output: 
 
     word = word_of(by, text, "an erasure")
     s = services(ctx)
-    with working("plan, stage, gate, publish, verify"):
+    with show_progress("plan, stage, gate, publish, verify"):
         found = carry_out(s, request_id, approver=lambda _plan, _report: word)
     outcomes = [outcome_view(one.outcome) for one in found if one.outcome is not None]
     errors = [TopicError(topic=one.topic, error=one.error.code, message=str(one.error)) for one in found if one.error is not None]
     searched = _search(s, request_id, sought)
     emit(output, erasure_view(s.ledger.erasure(request_id), searched, outcomes=outcomes, errors=errors))
-    statuses = [of_outcome(one.outcome.name) for one in found if one.outcome is not None]
-    return worst([*statuses, *(one.error.exit_code for one in found if one.error is not None)])
+    statuses = [exit_code_of_outcome(one.outcome.name) for one in found if one.outcome is not None]
+    return worst_exit_code([*statuses, *(one.error.exit_code for one in found if one.error is not None)])
 
 
 def _search(s: Services, request_id: str, sought: Collection[bytes]) -> InValues | None:
@@ -194,7 +194,7 @@ def _search(s: Services, request_id: str, sought: Collection[bytes]) -> InValues
 
     if not sought:
         return None
-    with working("searching values"):
+    with show_progress("searching values"):
         found = find_in_values(s, sought, topics_of(s, s.ledger.erasure(request_id)))
     s.ledger.record_in_values(request_id, found)
     return found

@@ -45,9 +45,9 @@ def install(given: Sequence[str]) -> Interrupts:
     """
     answer = Interrupts(as_json=wants_json(given), tidies_up=bool(given) and given[0] in _TIDY_UP)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, answer.hear)
-        signal.signal(signal.SIGALRM, answer.leave)
-        sys.unraisablehook = answer.in_passing
+        signal.signal(signal.SIGINT, answer.handle_signal)
+        signal.signal(signal.SIGALRM, answer.end_process)
+        sys.unraisablehook = answer.handle_unraisable
     return answer
 
 
@@ -58,31 +58,31 @@ class Interrupts:
         self.came = False
         self._as_json, self._tidies_up = as_json, tidies_up
 
-    def hear(self, _signal: int, _frame: FrameType | None) -> NoReturn:
+    def handle_signal(self, _signal: int, _frame: FrameType | None) -> NoReturn:
         """Handle SIGINT. Raises KeyboardInterrupt."""
         if self._tidies_up:
             raise KeyboardInterrupt
         if self.came:
-            self.leave()
+            self.end_process()
         self.came = True
         self._say()
         signal.setitimer(signal.ITIMER_REAL, GRACE_SECONDS)
         raise KeyboardInterrupt
 
-    def in_passing(self, unraisable: sys.UnraisableHookArgs) -> None:
+    def handle_unraisable(self, unraisable: sys.UnraisableHookArgs) -> None:
         """Handle an exception that Python cannot raise. A KeyboardInterrupt in a finalizer would be lost there."""
         if self.came:
-            self.leave()
+            self.end_process()
         sys.__unraisablehook__(unraisable)
 
     def end(self) -> None:
         """Leave if a signal came. A later signal changes nothing: the command has ended."""
         if self.came:
-            self.leave()
-        if signal.getsignal(signal.SIGINT) == self.hear:
+            self.end_process()
+        if signal.getsignal(signal.SIGINT) == self.handle_signal:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
 
-    def leave(self, *_: object) -> NoReturn:
+    def end_process(self, *_: object) -> NoReturn:
         """Kill the Java processes of this process, and end it."""
         java = sys.modules.get(_JAVA)
         if java is not None and hasattr(java, "kill"):

@@ -9,7 +9,7 @@ import typer
 
 from message_lifecycle.app.cli.context import find_topic, services, wiring_of
 from message_lifecycle.app.cli.options import LimitOption, OutputOption, PlanArgument, TopicArgument, argument
-from message_lifecycle.app.cli.screen import Output, emit, working
+from message_lifecycle.app.cli.screen import Output, emit, show_progress
 from message_lifecycle.app.wording import count
 from message_lifecycle.model.instants import format_instant, to_second
 from message_lifecycle.model.names import TopicName
@@ -66,7 +66,7 @@ def backup(
     output: OutputOption = Output.text,
 ) -> None:
     """Write the whole ledger to a file; make and keep one after every run."""
-    with working("backing up the ledger"):
+    with show_progress("backing up the ledger"):
         made = wiring_of(ctx).ledger().backup(file)
     _show_backup(output, file, made, "backed up")
 
@@ -80,7 +80,7 @@ def restore(
     """Fill an empty ledger from a backup; topics with newer tables refuse deletions until `ledger accept`."""
     from message_lifecycle.ledger import restore_ledger
 
-    with working("restoring the ledger"):
+    with show_progress("restoring the ledger"):
         made = restore_ledger(wiring_of(ctx).ledger_url(), file)
     _show_backup(output, file, made, "restored")
 

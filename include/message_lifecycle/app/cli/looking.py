@@ -10,7 +10,7 @@ import typer
 
 from message_lifecycle.app.cli.context import DIFFERENT, instant_of, services
 from message_lifecycle.app.cli.options import AsOfOption, OutputOption, argument, position
-from message_lifecycle.app.cli.screen import Output, emit, working
+from message_lifecycle.app.cli.screen import Output, emit, show_progress
 from message_lifecycle.app.rendering import Table
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.topic import matrix
@@ -43,7 +43,7 @@ def status(
     if topic is not None:
         names = [TopicName.parse(topic)]
         s.topics.describe(names[0])
-    with working("looking at every topic"):
+    with show_progress("looking at every topic"):
         found = judge(s, names)
     emit(output, found, status_blocks(found))
     return 0 if all(entry.ok for entry in found) else DIFFERENT
@@ -55,7 +55,7 @@ def metrics(ctx: typer.Context) -> None:
     from message_lifecycle.app.views.status import status as judge
 
     s = services(ctx)
-    with working("looking at every topic"):
+    with show_progress("looking at every topic"):
         found = judge(s)
     typer.echo(exposition(found), nl=False)
 

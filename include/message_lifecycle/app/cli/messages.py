@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from message_lifecycle.app.cli.context import WAITS, ended, find_topic, services
+from message_lifecycle.app.cli.context import WAITS, find_topic, report_result, services
 from message_lifecycle.app.cli.options import AtOption, OutputOption, TopicArgument, argument, flag, instant, option, position, word_of
-from message_lifecycle.app.cli.screen import Output, emit, emit_line, working
+from message_lifecycle.app.cli.screen import Output, emit, emit_line, show_progress
 from message_lifecycle.app.rendering import Notes
 from message_lifecycle.app.wording import text_of
 from message_lifecycle.model.errors import unknown_consumer, unknown_partition
@@ -27,7 +27,7 @@ from message_lifecycle.model.names import TopicName, safe
 if TYPE_CHECKING:
     from message_lifecycle.app.ingest_result import IngestResult, RemapView
     from message_lifecycle.app.intake import IngestOptions, Intake
-    from message_lifecycle.app.remap import Remapped
+    from message_lifecycle.app.remap import RemapResult
     from message_lifecycle.app.services import Services
 
 consumers = typer.Typer(no_args_is_help=True, help="Register readers: messages that a reader has not processed are kept for it.")
@@ -109,11 +109,11 @@ def ingest(
     from message_lifecycle.app.remap import RemovalOpen
 
     name = TopicName.parse(topic)
-    again = _Again(ctx, topic, by, why) if remap else None
+    again = _Remapping(ctx, topic, by, why) if remap else None
     if again is None and (by or why):
         raise typer.BadParameter("--by and --why belong to --remap")
     try:
-        result = _taken(
+        result = _take_files(
             name,
             path,
             again,
@@ -144,24 +144,24 @@ def ingest(
     return show_result(result if again is None else replace(result, remapped=again.view()), output)
 
 
-def _taken(
-    name: TopicName, path: str, again: _Again | None, take: Callable[..., IngestResult], *arguments: str, **options: object
+def _take_files(
+    name: TopicName, path: str, again: _Remapping | None, take: Callable[..., IngestResult], *arguments: str, **options: object
 ) -> IngestResult:
-    with working(f"{name}: reading {path}"):
+    with show_progress(f"{name}: reading {path}"):
         return take(*arguments, **options) if again is None else take(*arguments, **options, remap=again)
 
 
-class _Again:
+class _Remapping:
     """Takes files again under another mapping, and stores the result in `found`."""
 
     def __init__(self, ctx: typer.Context, topic: str, by: str, why: str) -> None:
-        from message_lifecycle.app.remap import Word
+        from message_lifecycle.app.remap import RemapRequest
 
         _, by, why = word_of(by, why, "a remap")
-        self._word = Word(by=by, why=why)
+        self._word = RemapRequest(by=by, why=why)
         self._services = services(ctx)
         TopicName.parse(topic)
-        self.found: Remapped | None = None
+        self.found: RemapResult | None = None
 
     def __call__(self, intake: Intake, name: TopicName, path: str, options: IngestOptions) -> IngestResult:
         from message_lifecycle.app import steps
@@ -183,10 +183,10 @@ class _Again:
         return RemapView(batches=self.found.batches, removal=None if self.found.removal is None else outcome_view(self.found.removal))
 
 
-def _removal_open(s: Services, found: Remapped, output: Output) -> int:
+def _removal_open(s: Services, found: RemapResult, output: Output) -> int:
     assert found.removal is not None, "a remap without a result has a removal"
     note = "No message was ingested yet. Run the same command again after the removal is published."
-    return ended(s, output, found.removal, after=[Notes([note])], batches=list(found.batches))
+    return report_result(s, output, found.removal, after=[Notes([note])], batches=list(found.batches))
 
 
 def show_result(result: IngestResult, output: Output) -> int:

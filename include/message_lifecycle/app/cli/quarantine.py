@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from message_lifecycle.app.cli.context import find_topic, of_outcome, services, worst
+from message_lifecycle.app.cli.context import exit_code_of_outcome, find_topic, services, worst_exit_code
 from message_lifecycle.app.cli.messages import ingest, show_result
 from message_lifecycle.app.cli.options import (
     ApproverOption,
@@ -23,7 +23,7 @@ from message_lifecycle.app.cli.options import (
     option,
 )
 from message_lifecycle.app.cli.runs import TopicsArgument, run_each
-from message_lifecycle.app.cli.screen import Output, emit, working
+from message_lifecycle.app.cli.screen import Output, emit, show_progress
 from message_lifecycle.model.names import TopicName
 
 BatchOption = Annotated[str | None, option("--batch", "BATCH", "Only rows of this batch.")]
@@ -122,11 +122,11 @@ def replay(
         raise typer.BadParameter("--by NAME and --why WHY must not be empty")
     s, name = find_topic(ctx, topic)
     asked = Replay(batch_id=batch, by=by.strip(), why=why.strip(), header=header)
-    with working(f"{name}: reading refused rows again"):
+    with show_progress(f"{name}: reading refused rows again"):
         result = take(str(name), "", **reading, replay=asked)
-    with working(f"{name}: removing replayed rows from the quarantine"):
+    with show_progress(f"{name}: removing replayed rows from the quarantine"):
         outcome = steps.run(s, name, as_of=s.ledger.now(), approver=None, work="quarantine")
-    return worst([show_result(replace(result, removal=result_view(s, outcome)), output), of_outcome(outcome.name)])
+    return worst_exit_code([show_result(replace(result, removal=result_view(s, outcome)), output), exit_code_of_outcome(outcome.name)])
 
 
 def _with_options_of_ingest(command: Any) -> Any:

@@ -8,7 +8,7 @@ import typer
 
 from message_lifecycle.app.cli.context import find_topic
 from message_lifecycle.app.cli.options import OutputOption, TopicArgument, flag, option, word_of
-from message_lifecycle.app.cli.screen import Output, emit, working
+from message_lifecycle.app.cli.screen import Output, emit, show_progress
 from message_lifecycle.model.errors import EXIT_REFUSED
 
 
@@ -46,7 +46,7 @@ def repair(
         emit(output, repair_view(found))
         return EXIT_REFUSED if found.missing or any(one.problem for one in found.found) else 0
     _, by, text = word_of(by, text, "a repair")
-    with working(f"{name}: repairing the log's state"):
+    with show_progress(f"{name}: repairing the log's state"):
         done = carry_out(s, name, by=by, text=text, accept_rollback=accept_rollback, give_up_tables=give_up_tables)
     emit(output, repair_view(done))
     return EXIT_REFUSED if done.missing != done.given_up else 0

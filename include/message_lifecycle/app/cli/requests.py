@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from message_lifecycle.app.cli.context import DIFFERENT, ended, find_topic, services
+from message_lifecycle.app.cli.context import DIFFERENT, find_topic, report_result, services
 from message_lifecycle.app.cli.erasures import IN_VALUES
 from message_lifecycle.app.cli.options import (
     ByOption,
@@ -22,7 +22,7 @@ from message_lifecycle.app.cli.options import (
     read_key,
     word_of,
 )
-from message_lifecycle.app.cli.screen import Output, emit, working
+from message_lifecycle.app.cli.screen import Output, emit, show_progress
 from message_lifecycle.app.rendering import Block
 from message_lifecycle.model.change import QUARANTINE
 from message_lifecycle.model.errors import invalid_hold
@@ -67,12 +67,12 @@ def delete(
     if (batch is None) == (not positions):
         raise typer.BadParameter("give either messages as PARTITION:OFFSET, or --batch BATCH")
     if batch is not None:
-        return _carry_out(ctx, topic, lambda s, name: _of_batch(s, name, batch), by, text, output)
+        return _carry_out(ctx, topic, lambda s, name: _ranges_of_batch(s, name, batch), by, text, output)
     request = RemoveMessages(positions=tuple(sorted({position(entry) for entry in positions or ()})))
     return _carry_out(ctx, topic, lambda _s, _name: request, by, text, output)
 
 
-def _of_batch(s: Services, name: TopicName, batch_id: str) -> RemoveRanges:
+def _ranges_of_batch(s: Services, name: TopicName, batch_id: str) -> RemoveRanges:
     """Raises UnknownBatch, and InvalidRequest where the batch brought no message, or its offsets are not known."""
     found = s.ledger.taken_batch(name, batch_id)
     if not found.ranges:
@@ -222,13 +222,13 @@ def _run(
 
     if sought:
         check_searchable(sought)
-    with working(f"{name}: plan, stage, gate, publish, verify"):
+    with show_progress(f"{name}: plan, stage, gate, publish, verify"):
         outcome = steps.run(s, name, as_of=s.ledger.now(), approver=lambda _plan, _report: word, work=request, requested_by=word[1])
     if not sought:
-        return ended(s, output, outcome, things)
-    with working(f"{name}: searching values"):
+        return report_result(s, output, outcome, things)
+    with show_progress(f"{name}: searching values"):
         found = find_in_values(s, sought, [name])
-    return ended(s, output, outcome, things, after=list(in_values_blocks(found)), in_values=found)
+    return report_result(s, output, outcome, things, after=list(in_values_blocks(found)), in_values=found)
 
 
 # `lifecycle hold`: a hold keeps its messages from every removal, until a person releases the hold (DEL-8).
@@ -279,7 +279,7 @@ def add(
     if first is None and partition is not None:
         raise invalid_hold("partition", partition, "nothing without --from; --from 0 holds all of it")
     s, name = find_topic(ctx, topic)
-    with working(f"{name}: waiting for a running publish"):
+    with show_progress(f"{name}: waiting for a running publish"):
         hold = place_hold(s, name, by=by, why=text, key=given, offsets=offsets)
     covered = messages_held(s, hold)
     view = hold_view(hold, covers=covered)

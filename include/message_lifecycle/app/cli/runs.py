@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from message_lifecycle.app.cli.context import DIFFERENT, ended, instant_of, of_outcome, services, work_of, worst
+from message_lifecycle.app.cli.context import DIFFERENT, exit_code_of_outcome, instant_of, report_result, services, work_of, worst_exit_code
 from message_lifecycle.app.cli.options import (
     ApproverOption,
     AsOfOption,
@@ -23,7 +23,7 @@ from message_lifecycle.app.cli.options import (
     flag,
     option,
 )
-from message_lifecycle.app.cli.screen import Output, Screen, emit, emit_line, working
+from message_lifecycle.app.cli.screen import Output, Screen, emit, emit_line, show_progress
 from message_lifecycle.app.rendering import ABSENT, Line, View
 from message_lifecycle.model.errors import unknown_partition
 from message_lifecycle.model.names import TopicName, TopicUri
@@ -71,7 +71,7 @@ def run_each(
 ) -> int:
     """Run all steps of an operation for each topic; return the worst exit status."""
     from message_lifecycle.app import steps
-    from message_lifecycle.app.known import of_it_alone
+    from message_lifecycle.app.known import error_of_one_topic
     from message_lifecycle.app.views.erasures import TopicError
     from message_lifecycle.app.views.state import result_view
 
@@ -85,20 +85,20 @@ def run_each(
         if number and output is Output.text:
             screen.draw([""])
         try:
-            with working(f"{name}: plan, stage, gate, publish, verify"):
+            with show_progress(f"{name}: plan, stage, gate, publish, verify"):
                 outcome = steps.run(s, name, as_of=at, approver=approver, work=work(s, name))
         except Exception as error:  # noqa: BLE001 - the barrier of one topic
-            alone = of_it_alone(s, name, error)
+            alone = error_of_one_topic(s, name, error)
             view: View = TopicError(topic=name, error=alone.code, message=str(alone))
             statuses.append(alone.exit_code)
         else:
             view = result_view(s, outcome)
-            statuses.append(of_outcome(outcome.name))
+            statuses.append(exit_code_of_outcome(outcome.name))
         if output is Output.json:
             emit_line(view)
         else:
             screen.draw(view.shown())
-    return worst(statuses)
+    return worst_exit_code(statuses)
 
 
 def compact(
@@ -116,8 +116,8 @@ def compact(
 ) -> int:
     """Bring a topic's compacted view up to date: each key's latest message; the log itself stays as it is."""
     from message_lifecycle.app.operations.registry import preview
-    from message_lifecycle.app.requests import begin_anew
     from message_lifecycle.app.requests import compact as bring
+    from message_lifecycle.app.requests import forget_view
     from message_lifecycle.app.views.compaction import compaction_view
     from message_lifecycle.app.views.plans import plan_view
 
@@ -125,7 +125,7 @@ def compact(
         raise typer.BadParameter("give only one of --status, --dry-run and --anew")
     approver = approver_of(yes, by)
     s = services(ctx)
-    uri = _checked(s, topic)
+    uri = _check_uri(s, topic)
     name = uri.name
     if status:
         found = compaction_view(s, name)
@@ -136,18 +136,18 @@ def compact(
     if note and output is Output.text:
         Screen().draw([Line(note, wraps=True)])
     if dry_run:
-        with working(f"planning {name}"):
+        with show_progress(f"planning {name}"):
             planned = plan_view(preview(s, name, as_of=at, work="compaction"))
         emit(output, planned)
         return 0
     if anew:
-        begin_anew(s, name)
-    with working(f"{name}: plan, stage, gate, publish, verify"):
+        forget_view(s, name)
+    with show_progress(f"{name}: plan, stage, gate, publish, verify"):
         outcome = bring(s, name, as_of=at, approver=approver)
-    return ended(s, output, outcome, note=note)
+    return report_result(s, output, outcome, note=note)
 
 
-def _checked(s: Services, text: str) -> TopicUri:
+def _check_uri(s: Services, text: str) -> TopicUri:
     """Raises InvalidTopicUri, UnknownTopic, UnknownPartition."""
     uri = TopicUri.parse(text)
     partitions = s.topics.describe(uri.name).partitions
@@ -172,7 +172,7 @@ def plan_reclaim(
     s = services(ctx)
     at = instant_of(s, as_of)
     name, work = _subject(s, topic, deleted)
-    with working(f"planning {name}"):
+    with show_progress(f"planning {name}"):
         made = preview(s, name, as_of=at, work=work)
     names = [file for removal in made.file_removals for file in removal.files] if files else ABSENT
     emit(output, plan_view(made, names=names))
@@ -196,23 +196,23 @@ def run_reclaim(
     approver = approver_of(yes, by)
     s = services(ctx)
     at = instant_of(s, as_of)
-    lost = None if deleted is None or topic is not None else _lost(s, deleted)
+    lost = None if deleted is None or topic is not None else _find_lost_reclaim(s, deleted)
     if lost is not None:
-        return ended(s, output, end_lost(s, lost))
+        return report_result(s, output, end_lost(s, lost))
     name, work = _subject(s, topic, deleted)
-    with working(f"{name}: plan, gate, publish, verify"):
+    with show_progress(f"{name}: plan, gate, publish, verify"):
         if deleted is None:
             outcome = steps.run(s, name, as_of=at, approver=approver, work=work, requested_by=by)
         else:
             outcome = reclaim_deleted(s, deleted, as_of=at, approver=approver, by=by)
-    return ended(s, output, outcome)
+    return report_result(s, output, outcome)
 
 
-def _lost(s: Services, beginning: str) -> str | None:
+def _find_lost_reclaim(s: Services, beginning: str) -> str | None:
     """The reclaim of that name which has begun and which the ledger does not know."""
-    from message_lifecycle.app.operations.reclaim import lost
+    from message_lifecycle.app.operations.reclaim import find_lost_reclaims
 
-    found = [plan_id for plan_id in lost(s) if beginning and plan_id.startswith(beginning)]
+    found = [plan_id for plan_id in find_lost_reclaims(s) if beginning and plan_id.startswith(beginning)]
     return found[0] if len(found) == 1 else None
 
 

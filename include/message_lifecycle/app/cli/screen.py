@@ -153,17 +153,17 @@ class Screen:
     def _cell(self, view: object, value: Cell) -> tuple[str, str]:
         """Return a cell by the type of the view's field, and the type's name. A field without a value makes an empty cell."""
         if callable(value):
-            return self._timed(value(view)), ""
+            return self._shorten_times(value(view)), ""
         found, kind = cast(Any, view), ""
         for name in value.split("."):
             found, kind = getattr(found, name), kind_of(found, name)
             if found is None or found is ABSENT:
                 return "", kind
         if kind == "Instant":
-            return self._timed(to_second(found)), kind
+            return self._shorten_times(to_second(found)), kind
         return _NUMBERS[kind](found) if kind in _NUMBERS else str(found), kind
 
-    def _timed(self, text: str) -> str:
+    def _shorten_times(self, text: str) -> str:
         """Shorten the times in a cell if there is little room."""
         return text if self.console.width >= _WIDE else _INSTANT.sub(r"\1 \2", text)
 
@@ -189,7 +189,7 @@ class Screen:
             print(line.rstrip())
 
 
-def printed(blocks: Iterable[Block]) -> str:
+def as_text(blocks: Iterable[Block]) -> str:
     """Return the blocks as text for a file. Names stay unchanged, so that a reader of the file can search for them."""
     with redirect_stdout(StringIO()) as text:
         Screen(written=str).draw(blocks)
@@ -197,7 +197,7 @@ def printed(blocks: Iterable[Block]) -> str:
 
 
 @contextmanager
-def working(what: str) -> Iterator[None]:
+def show_progress(what: str) -> Iterator[None]:
     """Show progress on standard error during slow work, but only on a terminal."""
     if not sys.stderr.isatty():
         yield

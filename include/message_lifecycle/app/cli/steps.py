@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from message_lifecycle.app.cli.context import ended, instant_of, services, waiting_or, work_of, worst
+from message_lifecycle.app.cli.context import exit_code_of_judgement, instant_of, report_result, services, work_of, worst_exit_code
 from message_lifecycle.app.cli.options import (
     AsOfOption,
     ByOption,
@@ -22,7 +22,7 @@ from message_lifecycle.app.cli.options import (
     flag,
     word_of,
 )
-from message_lifecycle.app.cli.screen import Output, emit, working
+from message_lifecycle.app.cli.screen import Output, emit, show_progress
 from message_lifecycle.app.rendering import ABSENT, as_json
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
@@ -55,7 +55,7 @@ def due(
     found.sort(key=lambda answer: answer.topic)
     # An unreadable topic was judged twice, for messages and for documents, so drop the second answer.
     emit(output, DueView(as_of=at, topics=tuple(dict.fromkeys(map(DueTopic.of, found)))))
-    return worst(answer.error.exit_code for answer in found if answer.error is not None)
+    return worst_exit_code(answer.error.exit_code for answer in found if answer.error is not None)
 
 
 def plan(
@@ -77,7 +77,7 @@ def plan(
     at = instant_of(s, as_of)
     name = TopicName.parse(topic)
     work = work_of(s, name)
-    with working(f"planning {name}"):
+    with show_progress(f"planning {name}"):
         if dry_run:
             from message_lifecycle.app.operations.registry import preview
 
@@ -95,8 +95,8 @@ def stage(ctx: typer.Context, plan: PlanArgument, output: OutputOption = Output.
     """Stage a plan's changes where no reader sees them."""
     from message_lifecycle.app import steps
 
-    s, plan_id = _recorded(ctx, plan)
-    with working("staging"):
+    s, plan_id = _find_plan(ctx, plan)
+    with show_progress("staging"):
         staged = steps.stage(s, plan_id)
     answer = {"plan_id": plan_id, "branch": staged.branch, "snapshot_id": staged.snapshot_id}
     where = {"branch": staged.branch, "snapshot": str(staged.snapshot_id) if staged.branch else None}
@@ -107,8 +107,8 @@ def mark(ctx: typer.Context, plan: PlanArgument, output: OutputOption = Output.t
     """Stage the markers of emptied keys, if the topic makes markers."""
     from message_lifecycle.app import steps
 
-    s, plan_id = _recorded(ctx, plan)
-    with working("looking for keys without a message"):
+    s, plan_id = _find_plan(ctx, plan)
+    with show_progress("looking for keys without a message"):
         staged = steps.mark(s, plan_id)
     answer = {"plan_id": plan_id, "markers": None if staged.markers is None else staged.markers.count, "snapshot_id": staged.snapshot_id}
     said = "the topic makes no markers" if staged.markers is None else amount(staged.markers.count, "markers")
@@ -120,12 +120,12 @@ def gate(ctx: typer.Context, plan: PlanArgument, output: OutputOption = Output.t
     from message_lifecycle.app import steps
     from message_lifecycle.app.views.plans import plan_page
 
-    s, plan_id = _recorded(ctx, plan)
-    with working("judging"):
+    s, plan_id = _find_plan(ctx, plan)
+    with show_progress("judging"):
         report = steps.gate(s, plan_id)
     page = plan_page(s, plan_id)
     emit(output, page.gate, page.judged())
-    return waiting_or(report.judgement)
+    return exit_code_of_judgement(report.judgement)
 
 
 def approve(
@@ -140,10 +140,10 @@ def approve(
     output: OutputOption = Output.text,
 ) -> None:
     """Approve a pending plan and its gate report. A later change of settings makes the approval void."""
-    from message_lifecycle.app.views.state import goes_on
+    from message_lifecycle.app.views.state import continue_command
 
     answer = _answer(ctx, plan, granted=True, by=by, text=text, report=report)
-    following = goes_on(answer["plan_id"], answer["operation"], answer["topic"])
+    following = continue_command(answer["plan_id"], answer["operation"], answer["topic"])
     said = f"Approved plan {short(answer['plan_id'])}"
     emit(output, answer, [said, {"by": answer["by"], "gate report": answer["gate_id"]}, f"Next: {following}"])
 
@@ -161,10 +161,10 @@ def publish(ctx: typer.Context, plan: PlanArgument, output: OutputOption = Outpu
     s = services(ctx)
     recorded = s.ledger.record(plan).plan
     plan_id = recorded.plan_id
-    with working("publishing"):
+    with show_progress("publishing"):
         result = steps.publish(s, plan_id)
     if isinstance(result, Outcome):
-        return ended(s, output, result, recorded.things)
+        return report_result(s, output, result, recorded.things)
     answer: dict[str, object] = {"plan_id": plan_id, "snapshot_id": None, "removed": {}}
     said = f"Plan {short(plan_id)} removes nothing, so there is no commit."
     if result is not None:
@@ -180,14 +180,14 @@ def verify(ctx: typer.Context, plan: PlanArgument, output: OutputOption = Output
 
     s = services(ctx)
     recorded = s.ledger.record(plan).plan
-    with working("verifying"):
+    with show_progress("verifying"):
         result = steps.verify(s, recorded.plan_id)
         if recorded.erasure is not None:
             erasures.settle_latest(s, s.ledger.erasure(recorded.erasure.request_id))
-    return ended(s, output, result, recorded.things)
+    return report_result(s, output, result, recorded.things)
 
 
-def _recorded(ctx: typer.Context, beginning: str) -> tuple[Services, str]:
+def _find_plan(ctx: typer.Context, beginning: str) -> tuple[Services, str]:
     """The services, and the whole id. Raises UnknownPlan."""
     s = services(ctx)
     return s, s.ledger.record(beginning).plan.plan_id

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from message_lifecycle.app.cli import requests
-from message_lifecycle.app.cli.context import ended, find_topic, services
+from message_lifecycle.app.cli.context import find_topic, report_result, services
 from message_lifecycle.app.cli.options import (
     ByOption,
     OutputOption,
@@ -25,7 +25,7 @@ from message_lifecycle.app.cli.options import (
     word_of,
 )
 from message_lifecycle.app.cli.repair import repair
-from message_lifecycle.app.cli.screen import Output, emit, working
+from message_lifecycle.app.cli.screen import Output, emit, show_progress
 from message_lifecycle.app.wording import NO_TOPICS
 from message_lifecycle.model.errors import BadInput, InvalidSetting
 from message_lifecycle.model.names import TopicName, normalise_name
@@ -77,7 +77,7 @@ def create(
 
     checked = settings_of(settings, "--set")
     if from_iggy is not None:
-        recorded = _recorded(from_iggy, topic=topic, partitions=partitions, settings=checked)
+        recorded = _read_recorded_topic(from_iggy, topic=topic, partitions=partitions, settings=checked)
         name, partitions, checked = recorded.name, recorded.partitions, {**checked, **recorded.settings}
     elif topic is not None:
         name = TopicName.parse(topic)
@@ -147,7 +147,7 @@ def copy(ctx: typer.Context, topic: TopicArgument, output: OutputOption = Output
     from message_lifecycle.operations.admission import span_doubled
 
     s, name = find_topic(ctx, topic)
-    with working(f"{name}: copying"):
+    with show_progress(f"{name}: copying"):
         done = copy_topic(s, name)
     doubled = "" if done.span_seconds is None else f"; {span_doubled(done.span_seconds)}"
     emit(output, done, f"{name}: copied {amount(done.messages, 'new messages')} from {done.origin}{doubled}")
@@ -200,11 +200,11 @@ def delete(ctx: typer.Context, topic: TopicArgument, by: ByOption, text: TextOpt
 
     word = word_of(by, text)
     s, name = find_topic(ctx, topic)
-    with working(f"{name}: plan, stage, gate, publish, verify"):
+    with show_progress(f"{name}: plan, stage, gate, publish, verify"):
         outcome = delete_topic(s, name, by=word[1], text=word[2])
     if outcome.plan_id is None:
-        return ended(s, output, outcome)
-    return ended(s, output, outcome, s.ledger.record(outcome.plan_id).plan.things)
+        return report_result(s, output, outcome)
+    return report_result(s, output, outcome, s.ledger.record(outcome.plan_id).plan.things)
 
 
 @app.command()
@@ -217,7 +217,7 @@ def forget(ctx: typer.Context, topic: TopicArgument, by: ByOption, text: TextOpt
 
     word = word_of(by, text)
     s = services(ctx)
-    return ended(s, output, forget_topic(s, TopicName.parse(topic), by=word[1], text=word[2]))
+    return report_result(s, output, forget_topic(s, TopicName.parse(topic), by=word[1], text=word[2]))
 
 
 # `truncate` is a request like `message` and `key`, but people look for it among the topic commands.
@@ -225,7 +225,7 @@ app.command()(requests.truncate)
 app.command()(repair)
 
 
-def _recorded(text: str, *, topic: str | None, partitions: int | None, settings: Mapping[str, Value]) -> RecordedTopic:
+def _read_recorded_topic(text: str, *, topic: str | None, partitions: int | None, settings: Mapping[str, Value]) -> RecordedTopic:
     """Return the topic of the recorded command. Refuse every option that the recorded command already sets."""
     given = {"TOPIC": topic is not None, "--partitions": partitions is not None, "--set message_expiry": "message_expiry" in settings}
     told = [name for name, is_given in given.items() if is_given]

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from message_lifecycle.app import sparing
-from message_lifecycle.app.due import Due, DueContext, of_messages
+from message_lifecycle.app.due import Due, DueContext, topics_of_messages
 from message_lifecycle.app.holds import holds_of, ids_of
-from message_lifecycle.app.operations.messages import OfMessages, facts_of
-from message_lifecycle.app.operations.registry import Operation, Work, accept_one
+from message_lifecycle.app.operations.messages import MessageOperation, facts_of
+from message_lifecycle.app.operations.registry import Operation, Work, accept_setting
 from message_lifecycle.app.services import Services, policy_of
-from message_lifecycle.app.sparing import at_risk, horizons_of
+from message_lifecycle.app.sparing import find_at_risk, horizons_of
 from message_lifecycle.app.topics import update_latest_view, update_views
 from message_lifecycle.gates.messages import compaction_suite, purge_compacted_suite
 from message_lifecycle.gates.suite import Suite
@@ -46,7 +46,7 @@ class Compaction(Operation):
 
     def candidates(self, s: Services, names: Iterable[TopicName], *, named: bool) -> Iterable[TopicName]:
         """Return the topics of messages. Named topics all count, whether or not their settings ask for compaction."""
-        return names if named else of_messages(s, names)
+        return names if named else topics_of_messages(s, names)
 
     def success_text(self, rows: int, restored: int, things: str) -> str:
         return f"compacted, left out {amount(rows, things) if rows else 'nothing'}"
@@ -74,7 +74,7 @@ class Compaction(Operation):
         reason += f"; in the view messages may be due{since}" if due else ""
         return asked.due_unless_blocked(made, reason)
 
-    def owed(self, s: Services, name: TopicName, policy: Policy, made: Callable[[], Plan], look: Look) -> Sequence[Owed]:
+    def find_owed(self, s: Services, name: TopicName, policy: Policy, made: Callable[[], Plan], look: Look) -> Sequence[Owed]:
         if policy.of_documents or not policy.is_compacted:
             return ()
         nothing = Owed(kind="compaction")
@@ -104,8 +104,8 @@ class Compaction(Operation):
     def where(self, plan: Plan) -> str:
         return "from the compacted view only (the log keeps them)"
 
-    def touched(self, s: Services, plan: Plan, staged: Staged, holds: Sequence[Hold]) -> int:
-        return sparing.touched_by_compaction(s, plan, holds)
+    def count_rows_under_hold(self, s: Services, plan: Plan, staged: Staged, holds: Sequence[Hold]) -> int:
+        return sparing.count_view_messages_under_hold(s, plan, holds)
 
     def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
         plan, staged, view = record.plan, record.staged, s.view_of(record.plan.topic)
@@ -131,14 +131,14 @@ class Compaction(Operation):
         update_views(s, plan.topic)
 
 
-class PurgeCompacted(OfMessages):
+class PurgeCompacted(MessageOperation):
     """Takes from the log whole segments that the view covers (CMP-9)."""
 
     name = "purge_compacted"
     interval = "compaction_interval"
     undoable, stops_when_disabled = True, True
 
-    def owed(self, s: Services, name: TopicName, policy: Policy, made: Callable[[], Plan], look: Look) -> Sequence[Owed]:
+    def find_owed(self, s: Services, name: TopicName, policy: Policy, made: Callable[[], Plan], look: Look) -> Sequence[Owed]:
         if policy.of_documents or not policy.purges_compacted:
             return ()
         if s.view_of(name) is None:
@@ -177,7 +177,7 @@ class PurgeCompacted(OfMessages):
 
     def record_effects(self, s: Services, plan: Plan, staged: Staged | None) -> None:
         """Record as accepted that the view may replace messages of the log."""
-        accept_one(s, plan, "cleanup_policy")
+        accept_setting(s, plan, "cleanup_policy")
 
 
 def _is_settled(s: Services, name: TopicName, policy: Policy, *, as_of: Instant, named: bool) -> bool:
@@ -227,7 +227,7 @@ def compaction_facts(s: Services, name: TopicName, policy: Policy, *, as_of: Ins
         view=view,
         tails=tails,
         heeded=ids_of(holds),
-        waits=() if view is None else at_risk(s, log, view, tails, policy, as_of=as_of, holds=holds),
+        waits=() if view is None else find_at_risk(s, log, view, tails, policy, as_of=as_of, holds=holds),
         lag_us=_lag(s, log, policy, as_of) if policy.delete_retention_us else 0,
         accepted=None if accepted is None else tuple(sorted(accepted.items())),
     )

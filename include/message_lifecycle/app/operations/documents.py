@@ -13,11 +13,11 @@ from dataclasses import replace
 from typing import cast
 
 from message_lifecycle.app import sparing
-from message_lifecycle.app.archiving import with_frame
+from message_lifecycle.app.archiving import add_frame
 from message_lifecycle.app.document_facts import (
-    accepted_own,
+    accepted_own_settings,
     accepted_values,
-    by_document,
+    clients_by_document,
     document_facts,
     own_policies,
     policy_of_document,
@@ -29,7 +29,7 @@ from message_lifecycle.app.holds import held_documents, holds_of, ids_of
 from message_lifecycle.app.known import holds_documents
 from message_lifecycle.app.operations import questions
 from message_lifecycle.app.operations.registry import Frames, Operation, Work, is_undone
-from message_lifecycle.app.operations.undo import Undo, check, later, remember
+from message_lifecycle.app.operations.undo import Undo, check, later_plans, remember
 from message_lifecycle.app.services import Services
 from message_lifecycle.gates.documents import document_undo_suite, documents_suite
 from message_lifecycle.gates.suite import Suite
@@ -46,25 +46,25 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import UndoPlan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import snapshot_with_purge
-from message_lifecycle.operations.snapshot_with_purge import live_clients, lowest_synced, needs_more, tightened
+from message_lifecycle.operations.snapshot_with_purge import live_clients, lowest_synced, needs_more, tightened_settings
 from message_lifecycle.operations.verdict import Verdict
-from message_lifecycle.ports import ChangeStore, Given
+from message_lifecycle.ports import ChangeStore, CommitContext
 
 _AGE = "changes_max_age"
 
 
-class OfDocuments(Operation):
+class DocumentOperation(Operation):
     """The common part of a purge and its undo."""
 
     of_documents = True
     judged = "snapshots"
 
-    def touched(self, s: Services, plan: Plan, staged: Staged, holds: Sequence[Hold]) -> int:
+    def count_rows_under_hold(self, s: Services, plan: Plan, staged: Staged, holds: Sequence[Hold]) -> int:
         held = held_documents(holds)
         return sum(action.document in held or snapshot_with_purge.EVERY_DOCUMENT in held for action in plan.on_snapshots.documents)
 
 
-class SnapshotWithPurge(OfDocuments):
+class SnapshotWithPurge(DocumentOperation):
     """Makes the snapshots that are due, and purges the changes that all clients have (SNP-1, SNP-4)."""
 
     name = "snapshot_with_purge"
@@ -72,7 +72,7 @@ class SnapshotWithPurge(OfDocuments):
     interval = "snapshots_interval"
     undoable = True
 
-    def owed(self, s: Services, name: TopicName, policy: Policy, made: Callable[[], Plan], look: Look) -> Sequence[Owed]:
+    def find_owed(self, s: Services, name: TopicName, policy: Policy, made: Callable[[], Plan], look: Look) -> Sequence[Owed]:
         if not policy.of_documents:
             return ()
         return [Owed(kind="documents", amount=len(made().on_snapshots.documents), unit="documents", held=made().held)]
@@ -115,7 +115,7 @@ class SnapshotWithPurge(OfDocuments):
         # Clients come and go while a topic is staged. If they now need staged changes, the topic is planned again instead of blocked.
         _check_clients(s, plan, staged)
         frames = super().evidence(s, plan, staged, policy)
-        return with_frame(frames, "clients", [{"unsynced": len(unsynced(s, plan, staged))}])
+        return add_frame(frames, "clients", [{"unsynced": len(unsynced(s, plan, staged))}])
 
     def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
         return documents_suite(plan, staged, policy)
@@ -128,10 +128,10 @@ class SnapshotWithPurge(OfDocuments):
         return f"of {amount(purged, 'documents')}, each covered by a checked snapshot"
 
     def lines(self, plan: Plan, going: questions.Removed, failed: Sequence[Check]) -> list[str]:
-        return questions.of_documents(plan, self.where(plan), going, failed)
+        return questions.lines_of_documents(plan, self.where(plan), going, failed)
 
-    def given(self, s: Services, plan: Plan, staged: Staged) -> Given:
-        return replace(super().given(s, plan, staged), behind=lambda: unsynced(s, plan, staged))
+    def commit_context(self, s: Services, plan: Plan, staged: Staged) -> CommitContext:
+        return replace(super().commit_context(s, plan, staged), behind=lambda: unsynced(s, plan, staged))
 
     def check_before_commit(self, s: Services, verdict: Verdict, store: ChangeStore) -> None:
         """Check before the purge that its snapshots exist, unless they come in the same commit.
@@ -160,7 +160,7 @@ class SnapshotWithPurge(OfDocuments):
         wrong = _snapshot_differences(s, plan, staged)
         if dict(published.removed) != dict(staged.removed(plan)):
             wrong.append(f"the commit removed {dict(published.removed)}, the gate judged {dict(staged.removed(plan))}")
-        keeps = {action.document: action.purge_before for action in going(plan, staged) if action.purged}
+        keeps = {action.document: action.purge_before for action in documents_to_purge(plan, staged) if action.purged}
         for state in s.documents.states(plan.topic, s.documents.tables(plan.topic), only=keeps.keys()) if keeps else ():
             before = keeps[state.document]
             if state.first is None or state.first < before:
@@ -171,13 +171,15 @@ class SnapshotWithPurge(OfDocuments):
         """Record the plan's settings as accepted if it removed something, or if the settings are not tighter than before (DEL-3)."""
         _deactivate(s, plan)
         accepted = s.ledger.accepted(plan.topic)
-        removes = any(action.purged or action.dropped for action in going(plan, staged))
+        removes = any(action.purged or action.dropped for action in documents_to_purge(plan, staged))
         own, policy = s.ledger.own_settings(plan.topic), Policy.of_values(plan.policy)
-        if removes or (accepted is not None and not tightened(policy, own_policies(own, policy), accepted, accepted_own(accepted))):
+        if removes or (
+            accepted is not None and not tightened_settings(policy, own_policies(own, policy), accepted, accepted_own_settings(accepted))
+        ):
             s.ledger.set_accepted(plan.topic, accepted_values(own, dict(plan.policy)))
 
 
-class UndoOfDocuments(Undo, OfDocuments):
+class UndoOfDocuments(Undo, DocumentOperation):
     """Brings back changes and snapshots of documents that a purge removed."""
 
     def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
@@ -188,8 +190,8 @@ class UndoOfDocuments(Undo, OfDocuments):
             purged = staged is not None and bool(staged.purged)
             committed = (s.stores.snapshots, s.stores.changes) if purged else (s.stores.snapshots,)
             check(s, record, policy, tables.changes_uuid, lambda: all(store.has_begun(undone) for store in committed))
-            actions = [action for action in going(undone, record.staged) if action.purged or action.dropped]
-            purges = later(s, undone, "snapshot_with_purge")
+            actions = [action for action in documents_to_purge(undone, record.staged) if action.purged or action.dropped]
+            purges = later_plans(s, undone, "snapshot_with_purge")
             taken = snapshot_with_purge.Taken(actions=actions, before=s.documents.before(undone, actions), later=purges)
         heeded = ids_of(holds_of(s, name))
         return snapshot_with_purge.plan_undo(tables, s.documents.states(name, tables), policy, undone, taken, as_of=as_of, heeded=heeded)
@@ -222,7 +224,7 @@ class UndoOfDocuments(Undo, OfDocuments):
         return f"brought back {amount(plan.restored_rows, 'changes')} and {amount(plan.restored_snapshots, 'snapshots')}"
 
 
-def going(plan: Plan, staged: Staged | None) -> list[SnapshotDocument]:
+def documents_to_purge(plan: Plan, staged: Staged | None) -> list[SnapshotDocument]:
     """As `Staged.documents_of`; of a plan that was not staged, all."""
     return list(plan.on_snapshots.documents) if staged is None else staged.documents_of(plan)
 
@@ -232,7 +234,7 @@ def unsynced(s: Services, plan: Plan, staged: Staged) -> list[str]:
     purged = [action for action in staged.documents_of(plan) if action.purged]
     if not purged:
         return []
-    rows, own = by_document(s, plan.topic), s.ledger.own_settings(plan.topic)
+    rows, own = clients_by_document(s, plan.topic), s.ledger.own_settings(plan.topic)
     policy, found = Policy.of_values(plan.policy), []
     for action in purged:
         mine = policy_of_document(own, policy, action.document)
@@ -252,7 +254,7 @@ def _deactivate(s: Services, plan: Plan) -> None:
     """Deactivate clients that were silent for too long. Such a client keeps no changes, and attaches again from the snapshot (SNP-3)."""
     own, policy = s.ledger.own_settings(plan.topic), Policy.of_values(plan.policy)
     silent: list[Synced] = []
-    for document, rows in by_document(s, plan.topic).items():
+    for document, rows in clients_by_document(s, plan.topic).items():
         live = {row.client for row in live_clients(rows, policy_of_document(own, policy, document), as_of=plan.as_of)}
         silent += [row for row in rows if row.client not in live]
     if silent:

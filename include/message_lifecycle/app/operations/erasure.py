@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 from message_lifecycle.app import archiving, sparing
 from message_lifecycle.app.erasure_secret import match_of
 from message_lifecycle.app.holds import holds_of, ids_of
-from message_lifecycle.app.operations.registry import Operation, Work, names_of, undoable
+from message_lifecycle.app.operations.registry import Operation, Work, names_of, undoable_operations
 from message_lifecycle.app.receipts import eraser_of, keep, rows_erased, search
 from message_lifecycle.app.services import find_topic
 from message_lifecycle.app.witness import note_searched
@@ -36,13 +36,13 @@ from message_lifecycle.model.plan import Plan, Requirements
 from message_lifecycle.model.request import EraseKey
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import erasure
-from message_lifecycle.operations.planning import required, required_of_documents
+from message_lifecycle.operations.planning import required_of_documents, requirements_of
 from message_lifecycle.operations.verdict import Verdict
 
 if TYPE_CHECKING:
     from message_lifecycle.app.services import Services
     from message_lifecycle.gates.suite import Suite
-    from message_lifecycle.ports import ChangeStore, Given
+    from message_lifecycle.ports import ChangeStore, CommitContext
 
 INTAKE = ("ingest", "copy")
 """Locks of what brings keys in."""
@@ -79,7 +79,7 @@ class Erasure(Operation):
         of = ErasureOf(request_id=request.request_id, digests=digests, secret=request.keys.secret)
         matches = match_of(s, [request])
         _refuse_lost_archives(s, name)
-        open_undo = s.ledger.published_since(name, undoable(), published_after=Instant(s.ledger.now() - policy.undo_window_us))
+        open_undo = s.ledger.published_since(name, undoable_operations(), published_after=Instant(s.ledger.now() - policy.undo_window_us))
         found = eraser_of(s, name).find_key(name, matches, policy, as_of=as_of, undoable=open_undo)
         note_searched(s, name, (table.table_uuid for table in found))
         _refuse_former_archives(s, name, policy, matches)
@@ -88,10 +88,10 @@ class Erasure(Operation):
 
     def required(self, s: Services, name: TopicName, policy: Policy) -> Requirements:
         """Return the conditions that must still hold when the plan is applied."""
-        return required(s.reader.log(name), policy, ids_of(holds_of(s, name)))
+        return requirements_of(s.reader.log(name), policy, ids_of(holds_of(s, name)))
 
-    def given(self, s: Services, plan: Plan, staged: Staged) -> Given:
-        return replace(super().given(s, plan, staged), matches=lambda: matches_of(s, plan))
+    def commit_context(self, s: Services, plan: Plan, staged: Staged) -> CommitContext:
+        return replace(super().commit_context(s, plan, staged), matches=lambda: matches_of(s, plan))
 
     def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
         return erasure_suite(plan, policy)
@@ -115,8 +115,8 @@ class Erasure(Operation):
     def where(self, plan: Plan) -> str:
         return f"with every row of {the_keys(_number(plan))} in the topic's tables and their history"
 
-    def touched(self, s: Services, plan: Plan, staged: Staged, holds: Sequence[Hold]) -> int:
-        return sparing.touched_messages(s, plan, staged, holds)
+    def count_rows_under_hold(self, s: Services, plan: Plan, staged: Staged, holds: Sequence[Hold]) -> int:
+        return sparing.count_messages_under_hold(s, plan, staged, holds)
 
     def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
         """Search the tables again and return the differences. Without a difference, the search result joins the request's receipt."""
@@ -134,7 +134,7 @@ class Erasure(Operation):
         refused = rows_erased(plan, "quarantine")
         return f"erased {amount(refused, 'refused rows')} of {the_keys(_number(plan))} from the quarantine" if refused else ""
 
-    def look_again(self, s: Services, plan: Plan) -> tuple[Plan | None, list[str]]:
+    def check_again(self, s: Services, plan: Plan) -> tuple[Plan | None, list[str]]:
         """Search again if no key was found, and record the search as the receipt. Raises TopicBusy."""
         if plan.changes:
             return None, []
@@ -152,8 +152,8 @@ class ErasureOfDocument(Erasure):
     def required(self, s: Services, name: TopicName, policy: Policy) -> Requirements:
         return required_of_documents(s.documents.tables(name), policy, ids_of(holds_of(s, name)))
 
-    def touched(self, s: Services, plan: Plan, staged: Staged, holds: Sequence[Hold]) -> int:
-        return sparing.touched_tables(plan, holds)
+    def count_rows_under_hold(self, s: Services, plan: Plan, staged: Staged, holds: Sequence[Hold]) -> int:
+        return sparing.count_tables_under_hold(plan, holds)
 
     def record_effects(self, s: Services, plan: Plan, staged: Staged | None) -> None:
         """Remove the documents from the ledger, because the tables have no rows of them any more, or never had any."""
@@ -182,7 +182,7 @@ def _refuse_held(
             or matches(key)
             or _touches(found, eraser_of(s, name).find_key(name, matches.of_key(key), policy, as_of=as_of, undoable=undoable))
         ):
-            raise HeldByLegalHold(str(name), sum(file.rows for table in found for file in table.files), [hold.told])
+            raise HeldByLegalHold(str(name), sum(file.rows for table in found for file in table.files), [hold.description])
 
 
 def _touches(found: Sequence[KeySearchResult], held: Sequence[KeySearchResult]) -> bool:
@@ -205,7 +205,7 @@ def _meet(one: str, other: str) -> bool:
 
 def _refuse_lost_archives(s: Services, name: TopicName) -> None:
     """Raise UnsupportedErasure for a lost archive, because an archive that was not searched must not count as erased."""
-    for folder in archiving.lost(s, name):
+    for folder in archiving.find_lost_archives(s, name):
         raise unsupported_erasure(
             f"topic {name}",
             f"it has archived messages in {folder}, which is not there or not reached: mount or bring back what holds it (a folder of a disk: "

@@ -8,7 +8,7 @@ from functools import partial
 from typing import cast, get_args
 
 from message_lifecycle.app import archiving, changes, due, sparing
-from message_lifecycle.app.due import Due, DueContext, nothing_due_text, of_messages
+from message_lifecycle.app.due import Due, DueContext, nothing_due_text, topics_of_messages
 from message_lifecycle.app.holds import holds_of
 from message_lifecycle.app.operations.registry import Frames, Operation, Work
 from message_lifecycle.app.services import Services, policy_of
@@ -27,20 +27,20 @@ from message_lifecycle.model.obligation import Look, ObligationKind, Owed
 from message_lifecycle.model.outcome import DueState, Outcome, PlanRecord, Published, Staged
 from message_lifecycle.model.phrases import amount, short
 from message_lifecycle.model.plan import Held, Plan
-from message_lifecycle.model.reasons import is_age, is_limit, of_obligation
+from message_lifecycle.model.reasons import is_age, is_limit, reasons_of_obligation
 from message_lifecycle.model.request import PurgeKey, RemoveNullKeys, RemoveRanges, Request, TruncateLog, span_of
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import markers, message_cleaner, requests
-from message_lifecycle.operations.expiry import NOTHING_WAITS, READER, Lag, Waiting, held_back, takes_past, waiting_of
+from message_lifecycle.operations.expiry import NOTHING_WAITS, READER, Lag, Waiting, partitions_held_back, removes_past_horizon, waiting_of
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import ChangeStore
 
 
-class OfMessages(Operation):
+class MessageOperation(Operation):
     """The common part of the operations on topics of messages."""
 
     def candidates(self, s: Services, names: Iterable[TopicName], *, named: bool) -> Iterable[TopicName]:
-        return of_messages(s, names)
+        return topics_of_messages(s, names)
 
     def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
         log = s.reader.log(name, late_after=policy.late_after(as_of))
@@ -51,18 +51,18 @@ class OfMessages(Operation):
 
     def published(self, plan: Plan, done: Sequence[Published]) -> Published:
         """Return the last commit, with counts of the log only. Messages that leave the view may still be in the log."""
-        return done[-1] if plan.of_log else replace(done[-1], removed=())
+        return done[-1] if plan.changes_log else replace(done[-1], removed=())
 
-    def comes_between(self, plan: Plan) -> bool:
+    def needs_separate_commits(self, plan: Plan) -> bool:
         """Return whether the SQL view must be recreated between the commits: it names a snapshot of the compacted view.
 
         Messages may leave the log only after that.
         """
-        return plan.of_log and bool(plan.from_view.mark)
+        return plan.changes_log and bool(plan.from_view.mark)
 
     def check_before_commit(self, s: Services, verdict: Verdict, store: ChangeStore) -> None:
         plan = verdict.plan
-        if not self.comes_between(plan):
+        if not self.needs_separate_commits(plan):
             return
         if store is s.stores.log:
             # An older SQL view would show removed messages again, once the log has lost the newer messages that hide them.
@@ -73,8 +73,8 @@ class OfMessages(Operation):
             if others is None or others:
                 raise PlanConflict(plan.plan_id, "another writer has removed messages from the log since it was planned")
 
-    def touched(self, s: Services, plan: Plan, staged: Staged, holds: Sequence[Hold]) -> int:
-        return sparing.touched_messages(s, plan, staged, holds)
+    def count_rows_under_hold(self, s: Services, plan: Plan, staged: Staged, holds: Sequence[Hold]) -> int:
+        return sparing.count_messages_under_hold(s, plan, staged, holds)
 
     def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
         plan, staged = record.plan, record.staged
@@ -100,7 +100,7 @@ class OfMessages(Operation):
         return wrong
 
     def on_close(self, s: Services, plan: Plan) -> str:
-        if not (self.comes_between(plan) and changes.is_halfway(s, plan)):
+        if not (self.needs_separate_commits(plan) and changes.is_halfway(s, plan)):
             return ""
         return f"The plan has changed only the compacted view. To restore it: `lifecycle undo {short(plan.plan_id)}`"
 
@@ -111,7 +111,7 @@ def facts_of(s: Services, log: LogState, view: ViewState | None = None) -> Facts
     return sparing.facts_with_spared(s, facts, view)
 
 
-def view_as_relied_on(s: Services, plan: Plan) -> bool:
+def is_view_unchanged(s: Services, plan: Plan) -> bool:
     """Return whether the view is unchanged since the plan, which relies on it or names messages to remove from it."""
     view, done = s.view_of(plan.topic), s.view_commit(plan)
     # A run that died between its two commits has changed the view itself.
@@ -127,7 +127,7 @@ _TRIES = 4
 all messages past the horizon wait."""
 
 
-class Cleaning(OfMessages):
+class Cleaning(MessageOperation):
     """Removals by the topic's own rules. Afterwards, only messages with a holder may be left of the due messages (DEL-6)."""
 
     marks, undoable = True, True
@@ -143,18 +143,18 @@ class Cleaning(OfMessages):
             archiving.require(s, verdict.plan)
         super().check_before_commit(s, verdict, store)
 
-    def heeds_horizon(self, s: Services, plan: Plan) -> bool:
+    def respects_horizon(self, s: Services, plan: Plan) -> bool:
         """Return whether the plan still respects the compacted view's horizons.
 
         A cleaner that does not wait for compaction relies on the view as planned. Otherwise every horizon binds the plan, because horizons
         only rise.
         """
         if plan.past_horizon or any(bound.name == READER for bound in plan.bounds):
-            return not plan.past_horizon or view_as_relied_on(s, plan)
+            return not plan.past_horizon or is_view_unchanged(s, plan)
         return not horizons_of(s, plan.topic)
 
-    def look_again(self, s: Services, plan: Plan) -> tuple[Plan | None, list[str]]:
-        after = self.preview(s, plan.topic, self.again(plan), as_of=plan.as_of)
+    def check_again(self, s: Services, plan: Plan) -> tuple[Plan | None, list[str]]:
+        after = self.preview(s, plan.topic, self.replan_work(plan), as_of=plan.as_of)
         return after, _overdue_without_holder(plan, after)
 
     def after_outcome(self, s: Services, plan: Plan, after: Plan) -> None:
@@ -163,12 +163,12 @@ class Cleaning(OfMessages):
         if not plan.is_empty or (accepted is not None and not Policy.of_values(plan.policy).tightened_since(accepted)):
             s.ledger.set_accepted(plan.topic, dict(plan.policy))
 
-    def counted(self, outcome: Outcome, plan: Plan, published: Published) -> Outcome:
+    def with_counts(self, outcome: Outcome, plan: Plan, published: Published) -> Outcome:
         return replace(outcome, archived=plan.expected.removed_rows if plan.archives else 0)
 
 
-def _of_plan(made: Plan, kind: ObligationKind) -> Owed:
-    reasons = of_obligation(kind)
+def _owed_of_plan(made: Plan, kind: ObligationKind) -> Owed:
+    reasons = reasons_of_obligation(kind)
     # A message beyond a limit by number or size has no due time of its own. The plan says `as_of` instead, so drop that time.
     held = tuple(
         replace(entry, overdue_since=None) if entry.overdue_since == made.as_of else entry for entry in made.held if entry.reason in reasons
@@ -185,16 +185,16 @@ class MessageCleaner(Cleaning):
     command = "run"
     stops_when_disabled = True
 
-    def owed(self, s: Services, name: TopicName, policy: Policy, made: Callable[[], Plan], look: Look) -> Sequence[Owed]:
+    def find_owed(self, s: Services, name: TopicName, policy: Policy, made: Callable[[], Plan], look: Look) -> Sequence[Owed]:
         if policy.of_documents:
             return ()
         found: list[Owed] = []
         if policy.message_expiry_us:
-            expiry = _of_plan(made(), "expiry")
-            found.append(replace(expiry, held=(*expiry.held, *_of_unknown_time(s, made(), policy))))
+            expiry = _owed_of_plan(made(), "expiry")
+            found.append(replace(expiry, held=(*expiry.held, *_held_by_unknown_time(s, made(), policy))))
         if policy.allow_msg_ttl:
-            found.append(_of_plan(made(), "ttl"))
-        return [*found, *_of_limits(policy, made)]
+            found.append(_owed_of_plan(made(), "ttl"))
+        return [*found, *_owed_by_limits(policy, made)]
 
     def due(self, s: Services, name: TopicName, asked: DueContext) -> Due:
         """Plan the topic only if its remembered due time has come, or after a change.
@@ -206,7 +206,7 @@ class MessageCleaner(Cleaning):
         s.ledger.check(name, s.topics.describe(name).ledger)
         marker, state = s.reader.marker(name), asked.cached(due.due_states).get(name)
         disabled = not policy_of(s, name).cleaner_enabled
-        if state is not None and not _changed(s, name, state, marker) and not _reached(state, asked.as_of):
+        if state is not None and not _has_changed(s, name, state, marker) and not _is_reached(state, asked.as_of):
             return Due(topic=name, due=False, reason=nothing_due_text(state.next_due_at), waits=disabled or bool(state.holders))
         made = self.preview(s, name, self.name, as_of=asked.as_of)
         if made.is_empty:
@@ -233,10 +233,10 @@ class RetentionCleaner(Cleaning):
     name = "retention"
     on_records = True
 
-    def owed(self, s: Services, name: TopicName, policy: Policy, made: Callable[[], Plan], look: Look) -> Sequence[Owed]:
-        return _of_limits(policy, made)
+    def find_owed(self, s: Services, name: TopicName, policy: Policy, made: Callable[[], Plan], look: Look) -> Sequence[Owed]:
+        return _owed_by_limits(policy, made)
 
-    def looked_at(self, s: Services, given: Sequence[TopicName]) -> Sequence[TopicName]:
+    def topics_to_check(self, s: Services, given: Sequence[TopicName]) -> Sequence[TopicName]:
         """A table's retention is the cleaner's."""
         for name in given:
             if name not in s.backends:
@@ -259,11 +259,11 @@ class RetentionCleaner(Cleaning):
         return message_cleaner.plan_retention(facts_of(s, log), policy, as_of=as_of, ask=partial(s.reader.rows, log))
 
 
-def _of_limits(policy: Policy, made: Callable[[], Plan]) -> list[Owed]:
-    return [] if policy.limits is None and policy.max_age_us is None else [_of_plan(made(), "limits")]
+def _owed_by_limits(policy: Policy, made: Callable[[], Plan]) -> list[Owed]:
+    return [] if policy.limits is None and policy.max_age_us is None else [_owed_of_plan(made(), "limits")]
 
 
-def _of_unknown_time(s: Services, made: Plan, policy: Policy) -> Iterator[Held]:
+def _held_by_unknown_time(s: Services, made: Plan, policy: Policy) -> Iterator[Held]:
     """Segments with a message past its expiry that never expire, because the time of another is not known (CLK-4)."""
     if not made.warnings:
         return
@@ -281,13 +281,13 @@ def _of_unknown_time(s: Services, made: Plan, policy: Policy) -> Iterator[Held]:
             )
 
 
-def _changed(s: Services, name: TopicName, state: DueState, marker: str) -> bool:
+def _has_changed(s: Services, name: TopicName, state: DueState, marker: str) -> bool:
     if state.marker != marker or policy_of(s, name).hash != state.policy_hash:
         return True
     return due.have_changed(s, name, state.holders)
 
 
-def _reached(state: DueState, as_of: Instant) -> bool:
+def _is_reached(state: DueState, as_of: Instant) -> bool:
     return state.next_due_at is not None and as_of >= state.next_due_at
 
 
@@ -301,22 +301,22 @@ def _plan(s: Services, facts: Facts, policy: Policy, *, as_of: Instant) -> Plan:
 
     def made_with(waiting: Waiting) -> Plan:
         def ask(question: RowQuestion) -> RowAnswer:
-            return waiting.heeded(s.reader.rows(log, question))
+            return waiting.hold_back(s.reader.rows(log, question))
 
-        return message_cleaner.plan(lag.lifted(facts, waiting), policy, as_of=as_of, ask=ask)
+        return message_cleaner.plan(lag.with_overrides(facts, waiting), policy, as_of=as_of, ask=ask)
 
     holds = holds_of(s, log.topic)
     of_view = SparedOffsets(spared_in_view(s, log, view, holds) if holds else ())
     waiting = NOTHING_WAITS
     for _ in range(_TRIES):
         made = made_with(waiting)
-        outlived = s.stores.view.find_older_rows(view, made) if takes_past(made, view) else NONE_OUTLIVED
-        more = waiting_of(made, view, outlived) | held_back(outlived, view, of_view)
+        outlived = s.stores.view.find_older_rows(view, made) if removes_past_horizon(made, view) else NONE_OUTLIVED
+        more = waiting_of(made, view, outlived) | partitions_held_back(outlived, view, of_view)
         if not more:
-            return lag.completed(made, outlived)
+            return lag.complete_plan(made, outlived)
         waiting |= more
     everything = Waiting(cuts={partition: view.horizon(partition) + 1 for partition in log.end_offsets})
-    return lag.completed(made_with(everything), NONE_OUTLIVED)
+    return lag.complete_plan(made_with(everything), NONE_OUTLIVED)
 
 
 def _overdue_without_holder(plan: Plan, after: Plan) -> list[str]:
@@ -360,7 +360,7 @@ Offsets = dict[int, set[int]]
 """By partition."""
 
 
-class MessageRequest(OfMessages):
+class MessageRequest(MessageOperation):
     """Removes the messages that a person names."""
 
     name = "message_request"
@@ -381,8 +381,8 @@ class MessageRequest(OfMessages):
     def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
         return message_request_suite(plan, staged, policy)
 
-    def heeds_horizon(self, s: Services, plan: Plan) -> bool:
-        return view_as_relied_on(s, plan)
+    def respects_horizon(self, s: Services, plan: Plan) -> bool:
+        return is_view_unchanged(s, plan)
 
 
 def _rows_of_view(
@@ -457,12 +457,12 @@ def _of_key(s: Services, log: LogState, view: ViewState, request: PurgeKey, goin
         of_log.setdefault(entry.partition, set()).update(offsets_of(entry.taken))
     chosen: Offsets = {}
     for partition, offset, _ in s.stores.view.places_of(log.topic, view, offsets={}, keys={request.key}):
-        if _goes(offset, request, of_log.get(partition, set()), going.get(partition, set())):
+        if _is_removed(offset, request, of_log.get(partition, set()), going.get(partition, set())):
             chosen.setdefault(partition, set()).add(offset)
     return chosen
 
 
-def _goes(offset: int, request: PurgeKey, of_log: Iterable[int], going: Iterable[int]) -> bool:
+def _is_removed(offset: int, request: PurgeKey, of_log: Iterable[int], going: Iterable[int]) -> bool:
     if request.before is not None:
         return offset < request.before or any(offset < gone for gone in going)
     if request.keep is not None:
@@ -473,7 +473,7 @@ def _goes(offset: int, request: PurgeKey, of_log: Iterable[int], going: Iterable
 # The sweep for missing markers after removals by another writer (MRK-2). The sweep reads only the table's history.
 
 
-class MarkerGeneration(OfMessages):
+class MarkerGeneration(MessageOperation):
     """Makes missing markers. The first sweep of a topic finds nothing missing, because the earlier state is unknown."""
 
     name = "marker_generation"
@@ -482,7 +482,7 @@ class MarkerGeneration(OfMessages):
         "it made the markers owed for what another writer removed, which is gone; `lifecycle message delete` removes single markers"
     )
 
-    def owed(self, s: Services, name: TopicName, policy: Policy, made: Callable[[], Plan], look: Look) -> Sequence[Owed]:
+    def find_owed(self, s: Services, name: TopicName, policy: Policy, made: Callable[[], Plan], look: Look) -> Sequence[Owed]:
         if policy.of_documents or policy.marker_ttl_us is None:
             return ()
         return [Owed(kind="markers", amount=len(made().on_log.sweep), unit="snapshots of another writer", by_setting=False)]

@@ -7,7 +7,7 @@ from typing import cast
 
 from message_lifecycle.app.due import Due, DueContext
 from message_lifecycle.app.holds import holds_of, ids_of
-from message_lifecycle.app.operations.registry import Frames, Operation, Work, accept_one
+from message_lifecycle.app.operations.registry import Frames, Operation, Work, accept_setting
 from message_lifecycle.app.operations.undo import Undo, check, remember
 from message_lifecycle.app.refused import quarantine_of
 from message_lifecycle.app.services import Services
@@ -33,20 +33,20 @@ _THERE = "what it took is there again already"
 _GONE = "no row that it took is in any file any more"
 
 
-class OfQuarantine(Operation):
+class QuarantineOperation(Operation):
     """The common part of the removal by age and its undo."""
 
     judged = "quarantine"
 
 
-class Quarantine(OfQuarantine):
+class Quarantine(QuarantineOperation):
     """Removes files whose rows have all reached their age, or came in again by a replay. Planning reads metadata only."""
 
     name = "quarantine"
     command = "quarantine"
     takes_messages, undoable = False, True
 
-    def owed(self, s: Services, name: TopicName, policy: Policy, made: Callable[[], Plan], look: Look) -> Sequence[Owed]:
+    def find_owed(self, s: Services, name: TopicName, policy: Policy, made: Callable[[], Plan], look: Look) -> Sequence[Owed]:
         if s.stores.quarantine is None or s.stores.quarantine.quarantine(name) is None:
             return ()
         rows = made().expected.removed_rows
@@ -68,7 +68,7 @@ class Quarantine(OfQuarantine):
     def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
         state = quarantine_of(s, name).quarantine(name) or _NOTHING
         holds, undone = ids_of(holds_of(s, name)), tuple(_came_back(s, name))
-        replayed = _replayed(s, name)
+        replayed = _replayed_batches(s, name)
         return quarantine.plan(name, state, policy, s.ledger.accepted(name), holds, undone, replayed, as_of=as_of)
 
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
@@ -78,7 +78,7 @@ class Quarantine(OfQuarantine):
             return frames
         import pyarrow as pa
 
-        found, batches = cast(pa.Table, frames["replayed"]), {batch.batch_id for batch in _replayed(s, plan.topic)}
+        found, batches = cast(pa.Table, frames["replayed"]), {batch.batch_id for batch in _replayed_batches(s, plan.topic)}
         settled = pa.array([batch in batches for batch in found["batch"].to_pylist()], pa.bool_())
         return {**frames, "replayed": found.drop_columns(["batch"]).append_column("settled", settled)}
 
@@ -94,10 +94,10 @@ class Quarantine(OfQuarantine):
     def record_effects(self, s: Services, plan: Plan, staged: Staged | None) -> None:
         """Record the quarantine's age as accepted. A plan that removes only replayed rows accepts no age."""
         if dict(plan.expected.removed).get("quarantine_replayed") != plan.expected.removed_rows or not plan.expected.removed_rows:
-            accept_one(s, plan, quarantine.SETTING)
+            accept_setting(s, plan, quarantine.SETTING)
 
 
-class UndoOfQuarantine(Undo, OfQuarantine):
+class UndoOfQuarantine(Undo, QuarantineOperation):
     """Brings back rows that the age took, if none of them has come back yet."""
 
     def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
@@ -115,7 +115,7 @@ class UndoOfQuarantine(Undo, OfQuarantine):
     def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
         return quarantine_undo_suite(plan, policy)
 
-    def touched(self, s: Services, plan: Plan, staged: Staged, holds: Sequence[Hold]) -> int:
+    def count_rows_under_hold(self, s: Services, plan: Plan, staged: Staged, holds: Sequence[Hold]) -> int:
         return 0  # a hold never prevents rows from coming back
 
     def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
@@ -127,7 +127,7 @@ class UndoOfQuarantine(Undo, OfQuarantine):
         return [f"{plan.restored_rows} rows should be back in the quarantine: the commit says {published.restored}"]
 
 
-def _replayed(s: Services, name: TopicName) -> list[RefusedBatch]:
+def _replayed_batches(s: Services, name: TopicName) -> list[RefusedBatch]:
     return [batch for batch in s.ledger.refused_batches(name) if batch.settled_as == "replayed"]
 
 

@@ -14,7 +14,7 @@ Removed = Sequence[tuple[str, int]]
 """Counts by reason."""
 
 
-def of_messages(plan: Plan, where: str, going: Removed, failed: Sequence[Check]) -> list[str]:
+def lines_of_messages(plan: Plan, where: str, going: Removed, failed: Sequence[Check]) -> list[str]:
     held = "rows of the quarantine" if plan.on_quarantine.files or plan.on_quarantine.files_back else "messages of partition {}"
     return [
         first_line(plan, where, going),
@@ -27,7 +27,7 @@ def of_messages(plan: Plan, where: str, going: Removed, failed: Sequence[Check])
     ]
 
 
-def of_documents(plan: Plan, where: str, going: Removed, failed: Sequence[Check]) -> list[str]:
+def lines_of_documents(plan: Plan, where: str, going: Removed, failed: Sequence[Check]) -> list[str]:
     """Return the lines without any document's name. Airflow keeps the question, and an erasure reaches only the ledger."""
     told = [("approval reasons", plan.asks), ("held documents", plan.held), ("warnings", plan.warnings)]
     return [
@@ -40,7 +40,7 @@ def of_documents(plan: Plan, where: str, going: Removed, failed: Sequence[Check]
     ]
 
 
-def of_space(plan: Plan, lost: str, failed: Sequence[Check]) -> list[str]:
+def lines_of_space(plan: Plan, lost: str, failed: Sequence[Check]) -> list[str]:
     """Return the question about freeing space. `lost`: a sentence about the data that cannot come back afterwards."""
     return [
         f"**{plan.topic}**: {question_of_space(plan)} {lost}, as of {to_second(plan.as_of)}.",

@@ -8,11 +8,11 @@ from dataclasses import replace
 from functools import partial
 from typing import cast
 
-from message_lifecycle.app.archiving import with_figures
+from message_lifecycle.app.archiving import add_figures
 from message_lifecycle.app.due import Due, DueContext
 from message_lifecycle.app.holds import holds_of, ids_of
 from message_lifecycle.app.operations import questions
-from message_lifecycle.app.operations.registry import Frames, OfSpace, Work, accept_one, kind_of, undoable
+from message_lifecycle.app.operations.registry import Frames, SpaceOperation, Work, accept_setting, kind_of, undoable_operations
 from message_lifecycle.app.operations.topics import deleted_by, policy_of_deleted, undo_until
 from message_lifecycle.app.services import Services
 from message_lifecycle.gates.suite import Suite
@@ -48,7 +48,7 @@ log = logging.getLogger("lifecycle")
 _DELETION: tuple[plans.Operation, ...] = ("topic_delete",)
 
 
-class DeletedReclaim(OfSpace):
+class DeletedReclaim(SpaceOperation):
     """Gives back the space of a topic that was deleted and cannot be brought back any more."""
 
     judged = "drop_tables"
@@ -76,7 +76,7 @@ class DeletedReclaim(OfSpace):
         facts = DeletedFacts(
             topic=found,
             tables=tuple(reclaimer_of(s, name).files_of(found, orphans_before=Instant(as_of - policy.orphan_age_us))),
-            held=tuple(hold.told for hold in holds),
+            held=tuple(hold.description for hold in holds),
             heeded=ids_of(holds),
             readers=tuple(_readers(s, name)),
         )
@@ -86,19 +86,19 @@ class DeletedReclaim(OfSpace):
         """Return the store's frames, with the number of current holds and whether an undo is still possible."""
         frames = super().evidence(s, plan, staged, policy)
         undoable = s.ledger.now() < undo_until(s, _of_plan(s, plan))
-        return with_figures(frames, {"holds": len(holds_of(s, plan.topic)), "undoable": int(undoable)})
+        return add_figures(frames, {"holds": len(holds_of(s, plan.topic)), "undoable": int(undoable)})
 
     def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
         return deleted_reclaim_suite(plan, policy)
 
     def lines(self, plan: Plan, going: questions.Removed, failed: Sequence[Check]) -> list[str]:
-        return questions.of_space(plan, "The deleted topic cannot come back afterwards", failed)
+        return questions.lines_of_space(plan, "The deleted topic cannot come back afterwards", failed)
 
     def settings_now(self, s: Services, plan: Plan) -> Policy:
         """Return the deleted topic's settings. Raises PlanConflict if its tables are gone."""
         return policy_of_deleted(s, _of_plan(s, plan))
 
-    def counted(self, outcome: Outcome, plan: Plan, published: Published) -> Outcome:
+    def with_counts(self, outcome: Outcome, plan: Plan, published: Published) -> Outcome:
         return replace(outcome, reclaimed_files=published.reclaimed_files, reclaimed_bytes=published.reclaimed_bytes)
 
 
@@ -117,7 +117,7 @@ def deletion_of(s: Services, plan_id: str) -> Plan:
     return deletion
 
 
-def done_before(s: Services, deletion: Plan) -> PlanRecord | None:
+def find_final_removal(s: Services, deletion: Plan) -> PlanRecord | None:
     """Return the record of the plan that removed the deleted topic for good, or None."""
     later = s.ledger.published_after(deletion.topic, deletion.plan_id, "reclaim")
     return next((record for record in later if record.plan.parent == deletion.plan_id), None)
@@ -130,7 +130,7 @@ def is_gone(s: Services, name: TopicName) -> bool:
     except UnknownTopic:
         deletions = (outcome.plan_id for _, outcome in s.ledger.history(name, operations=_DELETION) if outcome.name == "published")
         last = next(deletions, None)
-        return last is not None and done_before(s, deletion_of(s, last)) is not None
+        return last is not None and find_final_removal(s, deletion_of(s, last)) is not None
     except PartlyUnavailable:
         pass  # the topic exists
     return False
@@ -154,7 +154,7 @@ def due_by_name(s: Services) -> dict[TopicName, ReclaimDeleted]:
     return {name: ReclaimDeleted(plan_id=plan_id) for name, plan_id in {**passed, **begun}.items()}
 
 
-def lost(s: Services) -> dict[str, BegunReclaim]:
+def find_lost_reclaims(s: Services) -> dict[str, BegunReclaim]:
     """Return, by plan, the begun reclaims that no open plan of the ledger will finish.
 
     Either the ledger was restored from a time before the reclaim, or a run died when only the reclaim's note was left.
@@ -165,8 +165,8 @@ def lost(s: Services) -> dict[str, BegunReclaim]:
 
 def end_lost(s: Services, plan_id: str) -> Outcome:
     """End a lost reclaim without removing files, because no plan names its files. Raises FilesLeft."""
-    topic = lost(s)[plan_id].topic
-    left = reclaimer_of(s, topic).left_by(plan_id)
+    topic = find_lost_reclaims(s)[plan_id].topic
+    left = reclaimer_of(s, topic).remaining_files(plan_id)
     if left:
         raise files_left(plan_id, str(topic), left)
     reclaimer_of(s, topic).forget(plan_id)
@@ -176,7 +176,7 @@ def end_lost(s: Services, plan_id: str) -> Outcome:
 
 def forget_ended(s: Services) -> None:
     """Drop the notes of lost reclaims whose files are gone. Log the other lost reclaims, which wait for a person."""
-    for plan_id, begun in lost(s).items():
+    for plan_id, begun in find_lost_reclaims(s).items():
         if begun.removed:
             reclaimer_of(s, begun.topic).forget(plan_id)
         else:
@@ -194,7 +194,7 @@ def _standing(s: Services, deletion: Plan) -> DeletedTopic:
     found = deleted_by(s, deletion)
     if found is not None:
         return found
-    done = done_before(s, deletion)
+    done = find_final_removal(s, deletion)
     if done is not None:
         raise NothingDeleted(deletion.plan_id, f"deleted a topic that plan {done.plan.plan_id} has taken for good")
     if s.ledger.undone_by(deletion.plan_id) is not None:
@@ -230,34 +230,34 @@ _COMPACTION: tuple[plans.Operation, ...] = ("compaction",)
 """Compaction removes nothing from the log, but leaves the files of the former view to reclaim."""
 
 
-class Reclaim(OfSpace):
+class Reclaim(SpaceOperation):
     """Gives back the space of a topic that stands."""
 
     judged = "forget"
     interval = "reclaim_interval"
     gives_way = True
 
-    def owed(self, s: Services, name: TopicName, policy: Policy, made: Callable[[], Plan], look: Look) -> Sequence[Owed]:
+    def find_owed(self, s: Services, name: TopicName, policy: Policy, made: Callable[[], Plan], look: Look) -> Sequence[Owed]:
         """Return the owed space, from the ledger and the hidden bytes, because making a plan would read the whole history."""
         if name in s.backends:
             return ()
         now, window = s.ledger.now(), policy.undo_window_us
         since_then = Instant((look.settled_at or 0) - window)
-        first = s.ledger.planned_since(name, (*undoable(), *_COMPACTION), published_after=since_then)
+        first = s.ledger.planned_since(name, (*undoable_operations(), *_COMPACTION), published_after=since_then)
         hidden = s.stores.forget.hidden_bytes(name) if first is not None and first + window <= now else None
         found = Owed(kind="reclaim", unit="bytes", by_setting=False)
         if not hidden or first is None:
             return [found]
         since = Instant(first + window)
         held = tuple(
-            Held(partition=0, first_base=0, last_offset=0, rows=hidden, overdue_since=since, holder="hold", detail=hold.told)
+            Held(partition=0, first_base=0, last_offset=0, rows=hidden, overdue_since=since, holder="hold", detail=hold.description)
             for hold in holds_of(s, name)
         )
         return [replace(found, amount=0 if held else hidden, since=since, held=held[:1])]
 
-    def looked_at(self, s: Services, given: Sequence[TopicName]) -> Sequence[TopicName]:
+    def topics_to_check(self, s: Services, given: Sequence[TopicName]) -> Sequence[TopicName]:
         """Return the topics to check, with the names of deleted topics."""
-        names = super().looked_at(s, given)
+        names = super().topics_to_check(s, given)
         return names if given else [*names, *sorted(set(due_by_name(s)) - set(names))]
 
     def candidates(self, s: Services, names: Iterable[TopicName], *, named: bool) -> Iterable[TopicName]:
@@ -278,7 +278,7 @@ class Reclaim(OfSpace):
             if hindered is None:
                 made = DeletedReclaim().preview(s, name, deleted, as_of=asked.as_of)
                 return _judged(made, f"the topic that plan {deleted.plan_id} deleted cannot come back, and {_size(made)} can go", asked)
-            if not _stands(s, name):
+            if not _topic_exists(s, name):
                 return Due(topic=name, due=False, reason=hindered)
         s.ledger.check(name, s.topics.describe(name).ledger)
         made = self.preview(s, name, self.name, as_of=asked.as_of)
@@ -293,9 +293,11 @@ class Reclaim(OfSpace):
             tables=tables,
             snapshot_id=next(main, None),
             needed_since=_needed_since(s, name),
-            undoable_since=s.ledger.planned_since(name, undoable(), published_after=Instant(s.ledger.now() - policy.undo_window_us)),
+            undoable_since=s.ledger.planned_since(
+                name, undoable_operations(), published_after=Instant(s.ledger.now() - policy.undo_window_us)
+            ),
             # Old files may contain held messages, and a reclaim does not read these files, so every hold counts (DEL-8).
-            held=tuple(hold.told for hold in holds),
+            held=tuple(hold.description for hold in holds),
             heeded=ids_of(holds),
             accepted=s.ledger.accepted(name),
         )
@@ -305,7 +307,7 @@ class Reclaim(OfSpace):
         return reclaim_suite(plan, policy)
 
     def lines(self, plan: Plan, going: questions.Removed, failed: Sequence[Check]) -> list[str]:
-        return questions.of_space(plan, "Removals from before the undo window cannot be undone afterwards", failed)
+        return questions.lines_of_space(plan, "Removals from before the undo window cannot be undone afterwards", failed)
 
     def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
         """Return an error if more files were removed than the plan lists."""
@@ -314,9 +316,9 @@ class Reclaim(OfSpace):
 
     def record_effects(self, s: Services, plan: Plan, staged: Staged | None) -> None:
         """Record the length of the undo window as accepted."""
-        accept_one(s, plan, reclaim.WINDOW)
+        accept_setting(s, plan, reclaim.WINDOW)
 
-    def counted(self, outcome: Outcome, plan: Plan, published: Published) -> Outcome:
+    def with_counts(self, outcome: Outcome, plan: Plan, published: Published) -> Outcome:
         return replace(outcome, reclaimed_files=published.reclaimed_files, reclaimed_bytes=published.reclaimed_bytes)
 
 
@@ -332,7 +334,7 @@ def _hindrance(s: Services, name: TopicName, deleted: ReclaimDeleted, *, as_of: 
     """Return why the deleted topic cannot be reclaimed now, or None. An existing topic of the same name then need not wait for it."""
     holds = holds_of(s, name)
     if holds:
-        return f"nothing is reclaimed: {holds[0].told}"
+        return f"nothing is reclaimed: {holds[0].description}"
     for _, outcome in s.ledger.history(name, operations=_RECLAIM):
         plan = None if outcome.name != "refused" or outcome.plan_id is None else s.ledger.record(outcome.plan_id).plan
         if plan is not None and plan.parent == deleted.plan_id:
@@ -354,7 +356,7 @@ def _size(made: Plan) -> str:
     return f"{files} files of {made.expected.removed_bytes} bytes"
 
 
-def _stands(s: Services, name: TopicName) -> bool:
+def _topic_exists(s: Services, name: TopicName) -> bool:
     try:
         s.topics.describe(name)
     except UnknownTopic:

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from message_lifecycle.app.known import all_topics
-from message_lifecycle.app.operations.questions import Removed, of_messages, question_of_space
+from message_lifecycle.app.operations.questions import Removed, lines_of_messages, question_of_space
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.topics import update_views
 from message_lifecycle.gates.suite import Suite, holds_suite
@@ -22,7 +22,7 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import DeleteTopic, EraseKey, ReclaimDeleted, Request, UndoPlan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.topic import RECORD_LOGS, check_operation
-from message_lifecycle.ports import ChangeStore, Given, Topic
+from message_lifecycle.ports import ChangeStore, CommitContext, Topic
 
 if TYPE_CHECKING:
     from message_lifecycle.app.due import Due, DueContext
@@ -95,7 +95,7 @@ class Operation:
         """Return why its plans cannot be undone. None: they can."""
         return None if self.undoable else self.not_undone or f"the operation {self.name} has no undo"
 
-    def again(self, plan: Plan) -> Work:
+    def replan_work(self, plan: Plan) -> Work:
         """Return the work to plan again if the plan no longer fits."""
         assert not self.by_request, "requests are carried out where they are asked"
         if plan.parent is not None:
@@ -108,7 +108,7 @@ class Operation:
 
     # When it is due
 
-    def looked_at(self, s: Services, given: Sequence[TopicName]) -> Sequence[TopicName]:
+    def topics_to_check(self, s: Services, given: Sequence[TopicName]) -> Sequence[TopicName]:
         """Return the topics that a schedule checks: the topics that a person named, otherwise all. Raises NotInABackend."""
         return given or [name for name in all_topics(s) if name not in s.backends]
 
@@ -120,7 +120,7 @@ class Operation:
         """Return whether a plan made now would change something, with the reason."""
         raise NotImplementedError(self.name)
 
-    def owed(self, s: Services, name: TopicName, policy: Policy, made: Callable[[], Plan], look: Look) -> Sequence[Owed]:
+    def find_owed(self, s: Services, name: TopicName, policy: Policy, made: Callable[[], Plan], look: Look) -> Sequence[Owed]:
         """Return the obligations of the topic's settings, even if nothing is due (OBL-1).
 
         Args:
@@ -163,9 +163,9 @@ class Operation:
 
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
         """Return the frames that the gate judges: of the store `judged`, and of the other stores that apply the plan's changes."""
-        first, given = s.stores.of(self.judged), self.given(s, plan, staged)
+        first, given = s.stores.store_for(self.judged), self.commit_context(s, plan, staged)
         found = dict(first.evidence(plan, staged, policy, given))
-        for store in stores(s, plan):
+        for store in stores_of(s, plan):
             if store is not first:
                 found.update(store.evidence(plan, staged, policy, given))
         return found
@@ -187,7 +187,7 @@ class Operation:
 
     def lines(self, plan: Plan, going: Removed, failed: Sequence[Check]) -> list[str]:
         """Return the details for a person's decision, as Markdown. `failed`: failed checks of the gate."""
-        return of_messages(plan, self.where(plan), going, failed)
+        return lines_of_messages(plan, self.where(plan), going, failed)
 
     # The way to publish
 
@@ -195,23 +195,23 @@ class Operation:
         """Return the settings that must equal the plan's settings."""
         return policy_of(s, plan.topic)
 
-    def heeds_horizon(self, s: Services, plan: Plan) -> bool:
+    def respects_horizon(self, s: Services, plan: Plan) -> bool:
         """Return True if no compaction since the plan bounds it further."""
         return True
 
-    def touched(self, s: Services, plan: Plan, staged: Staged, holds: Sequence[Hold]) -> int:
+    def count_rows_under_hold(self, s: Services, plan: Plan, staged: Staged, holds: Sequence[Hold]) -> int:
         """Return the number of removed rows that a legal hold may name. By default every hold counts, because rows are not read (DEL-8)."""
         return len(holds)
 
-    def given(self, s: Services, plan: Plan, staged: Staged) -> Given:
+    def commit_context(self, s: Services, plan: Plan, staged: Staged) -> CommitContext:
         """Return the values that a store may ask for."""
-        return Given(ledger=lambda: s.ledger.next_identity(plan.topic), now=s.ledger.now, staged=staged)
+        return CommitContext(ledger=lambda: s.ledger.next_identity(plan.topic), now=s.ledger.now, staged=staged)
 
     def writer_lock(self, s: Services, plan: Plan) -> AbstractContextManager[None]:
         """Lock out other writers during the commit. Raises TopicBusy."""
         return nullcontext()
 
-    def comes_between(self, plan: Plan) -> bool:
+    def needs_separate_commits(self, plan: Plan) -> bool:
         """Return True if two of its commits cannot be made at once, because `check_before_commit` must act between them."""
         return False
 
@@ -231,7 +231,7 @@ class Operation:
         """Describe the differences from the plan and the judgement, except for rows that should be gone (DEL-6)."""
         return []
 
-    def look_again(self, s: Services, plan: Plan) -> tuple[Plan | None, list[str]]:
+    def check_again(self, s: Services, plan: Plan) -> tuple[Plan | None, list[str]]:
         """Return a new plan at the same `as_of`, and descriptions of overdue messages without a holder (DEL-6)."""
         return None, []
 
@@ -259,7 +259,7 @@ class Operation:
         """Return details that the outcome does not count."""
         return ""
 
-    def counted(self, outcome: Outcome, plan: Plan, published: Published) -> Outcome:
+    def with_counts(self, outcome: Outcome, plan: Plan, published: Published) -> Outcome:
         """Return the outcome with the operation's own counts."""
         return outcome
 
@@ -269,7 +269,7 @@ class Operation:
         return None if found is None or found.plan.parent != plan.parent else found.plan.plan_id
 
 
-class OfSpace(Operation):
+class SpaceOperation(Operation):
     """An operation that reclaims space: it removes files of messages that left before, and counts no messages."""
 
     name = "reclaim"
@@ -283,7 +283,7 @@ class OfSpace(Operation):
         return question_of_space(plan)
 
 
-def accept_one(s: Services, plan: Plan, setting: str) -> None:
+def accept_setting(s: Services, plan: Plan, setting: str) -> None:
     """Record that a person accepted this one setting (DEL-3)."""
     accepted = s.ledger.accepted(plan.topic)
     if not plan.is_empty and accepted is not None:
@@ -315,12 +315,12 @@ OPERATIONS = {
 
 
 @cache
-def named(name: str) -> Operation:
+def operation_named(name: str) -> Operation:
     """Return the operation of this name, a key of `OPERATIONS`."""
-    return cast(Operation, _loaded(OPERATIONS[name])())
+    return cast(Operation, _load_object(OPERATIONS[name])())
 
 
-def stores(s: Services, plan: Plan) -> list[ChangeStore]:
+def stores_of(s: Services, plan: Plan) -> list[ChangeStore]:
     """Return the stores that apply the plan's changes, in order.
 
     Rewrites of several tables share one store, and so do tables whose history ends. The purge of changes follows their new snapshots.
@@ -328,7 +328,7 @@ def stores(s: Services, plan: Plan) -> list[ChangeStore]:
     names = ["drop_tables"] if plan.dropped_tables else [change.kind for change in plan.changes]
     if plan.on_snapshots.documents:
         names.append("changes")
-    return [s.stores.of(name) for name in dict.fromkeys(names)]
+    return [s.stores.store_for(name) for name in dict.fromkeys(names)]
 
 
 def is_undone(s: Services, plan: Plan) -> bool:
@@ -346,58 +346,58 @@ def is_undone(s: Services, plan: Plan) -> bool:
 
 def is_lost(s: Services, plan: Plan) -> bool:
     """Return True if all commits of a published plan have certainly disappeared."""
-    found = stores(s, plan)
+    found = stores_of(s, plan)
     return bool(found) and all(store.is_lost(plan) for store in found)
 
 
-def _loaded(place: str) -> Any:
+def _load_object(place: str) -> Any:
     module, name = place.split(".")
     return getattr(import_module(f"message_lifecycle.app.operations.{module}"), name)
 
 
-def names_of(so: Callable[[Operation], bool]) -> tuple[plans.Operation, ...]:
+def names_of(matches: Callable[[Operation], bool]) -> tuple[plans.Operation, ...]:
     """Return the names of the operations that satisfy `so`."""
-    return tuple(dict.fromkeys(operation.name for operation in map(named, OPERATIONS) if so(operation)))
+    return tuple(dict.fromkeys(operation.name for operation in map(operation_named, OPERATIONS) if matches(operation)))
 
 
-def undoable() -> tuple[plans.Operation, ...]:
+def undoable_operations() -> tuple[plans.Operation, ...]:
     """Return the operations whose plans can be undone (DEL-7)."""
     return names_of(lambda one: one.undoable)
 
 
-def on_records() -> tuple[plans.Operation, ...]:
+def operations_on_records() -> tuple[plans.Operation, ...]:
     """Return the operations that logs of single records support (RET-5)."""
     return names_of(lambda one: one.on_records)
 
 
-def looked_at(s: Services, work: Scheduled, given: Sequence[TopicName]) -> Sequence[TopicName]:
+def topics_to_check(s: Services, work: Scheduled, given: Sequence[TopicName]) -> Sequence[TopicName]:
     """Return the topics that a schedule checks; see `Operation.looked_at`. Raises UnsupportedLimit for a named topic without support."""
     for name in given:
         _check_backend(s, name, work)
-    return named(work).looked_at(s, given)
+    return operation_named(work).topics_to_check(s, given)
 
 
-def of_plan(s: Services, plan: Plan) -> Operation:
+def operation_of_plan(s: Services, plan: Plan) -> Operation:
     """Return the operation of the plan. For an empty undo the undone plan decides."""
     of_nothing = plan.operation == "undo" and plan.is_empty and plan.parent is not None
     if of_nothing and s.ledger.record(str(plan.parent)).plan.operation == "topic_delete":
-        return named("undo of topic_delete")
+        return operation_named("undo of topic_delete")
     return kind_of(plan)
 
 
 def kind_of(plan: Plan) -> Operation:
     """Return the operation by the plan alone. The changes of an undo decide; an empty undo counts as one of messages."""
     if plan.operation == "reclaim" and plan.parent is not None:
-        return named("reclaim of a deleted topic")
+        return operation_named("reclaim of a deleted topic")
     if plan.operation == "erasure" and Policy.of_values(plan.policy).of_documents:
-        return named("erasure of a document")
+        return operation_named("erasure of a document")
     if plan.operation != "undo" or plan.parent is None:
-        return named(plan.operation)
+        return operation_named(plan.operation)
     if plan.on_quarantine.files_back:
-        return named("undo of quarantine")
+        return operation_named("undo of quarantine")
     if plan.of_documents:
-        return named("undo of snapshot_with_purge")
-    return named("undo of topic_delete" if plan.restored_tables else "undo")
+        return operation_named("undo of snapshot_with_purge")
+    return operation_named("undo of topic_delete" if plan.restored_tables else "undo")
 
 
 def why_not_undone(s: Services, operation: Operation, name: TopicName) -> str | None:
@@ -412,68 +412,68 @@ def suite_of(plan: Plan, staged: Staged, policy: Policy) -> Suite:
     return (*kind_of(plan).checks(plan, staged, policy), *holds_suite(plan))
 
 
-def of_work(s: Services, name: TopicName, work: Work) -> Operation:
+def operation_of_work(s: Services, name: TopicName, work: Work) -> Operation:
     """Return the operation for this work. Raises UnknownPlan, UnknownTopic, and UnsupportedLimit if the backend lacks it (RET-6)."""
     if isinstance(work, UndoPlan):
         return _undo_of(s, name, work)
     if isinstance(work, EraseKey):
-        return named("erasure of a document" if policy_of(s, name).of_documents else "erasure")
+        return operation_named("erasure of a document" if policy_of(s, name).of_documents else "erasure")
     if isinstance(work, DeleteTopic):
-        return named("topic_delete")
+        return operation_named("topic_delete")
     if isinstance(work, ReclaimDeleted):
-        return named("reclaim of a deleted topic")
+        return operation_named("reclaim of a deleted topic")
     if isinstance(work, Request):
-        return named("message_request")
+        return operation_named("message_request")
     _check_backend(s, name, work)
-    return named(work)
+    return operation_named(work)
 
 
 def _check_backend(s: Services, name: TopicName, work: Scheduled) -> None:
     backend = s.backend_of(name)
     if backend in RECORD_LOGS:  # else `on_records` would import every operation for nothing
-        check_operation(backend, work, on_records(), where=f"topic {name}")
+        check_operation(backend, work, operations_on_records(), where=f"topic {name}")
 
 
 def work_on(s: Services, name: TopicName, work: Scheduled, *, as_of: Instant) -> Work:
     """Return the work of a scheduled run on the topic. A reclaim may concern a deleted topic of the name."""
-    return cast(Work, _loaded("reclaim.work_on")(s, name, as_of=as_of)) if work == "reclaim" else work
+    return cast(Work, _load_object("reclaim.work_on")(s, name, as_of=as_of)) if work == "reclaim" else work
 
 
 def _undo_of(s: Services, name: TopicName, work: UndoPlan) -> Operation:
     undone = s.ledger.record(work.plan_id).plan
     if undone.operation == "topic_delete":
-        return named("undo of topic_delete")
+        return operation_named("undo of topic_delete")
     if undone.operation == "quarantine" and not is_undone(s, undone):
-        return named("undo of quarantine")
-    return named("undo of snapshot_with_purge" if policy_of(s, name).of_documents else "undo")
+        return operation_named("undo of quarantine")
+    return operation_named("undo of snapshot_with_purge" if policy_of(s, name).of_documents else "undo")
 
 
 def preview(s: Services, name: TopicName, *, as_of: Instant, work: Work = "message_cleaner") -> Plan:
     """Return the plan without recording it."""
-    return of_work(s, name, work).preview(s, name, work, as_of=as_of)
+    return operation_of_work(s, name, work).preview(s, name, work, as_of=as_of)
 
 
-def again(s: Services, plan: Plan) -> Work:
+def replan_work(s: Services, plan: Plan) -> Work:
     """Return the work to plan again if a plan no longer fits. No run repeats a person's request."""
-    return of_plan(s, plan).again(plan)
+    return operation_of_plan(s, plan).replan_work(plan)
 
 
 __all__ = [
     "Operation",
     "Scheduled",
     "Work",
-    "again",
     "kind_of",
-    "looked_at",
-    "named",
     "names_of",
-    "of_plan",
-    "of_work",
-    "on_records",
+    "operation_named",
+    "operation_of_plan",
+    "operation_of_work",
+    "operations_on_records",
     "preview",
-    "stores",
+    "replan_work",
+    "stores_of",
     "suite_of",
-    "undoable",
+    "topics_to_check",
+    "undoable_operations",
     "why_not_undone",
     "work_on",
 ]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import cast
 
-from message_lifecycle.app.archiving import with_frame
+from message_lifecycle.app.archiving import add_frame
 from message_lifecycle.app.holds import holds_of, ids_of
 from message_lifecycle.app.operations.erasure import writers_waited_for
 from message_lifecycle.app.operations.registry import Frames, Operation, Work, kind_of
@@ -40,7 +40,7 @@ _OF_UNDO = ("restored", "rows", "twice", "markers_left", "difference")
 _OF_NOTHING = ("rows_in", "rows_restored", "rows_removed", "rows_kept", "asks")
 
 
-class OfWholeTopic(Operation):
+class WholeTopicOperation(Operation):
     """The common part of deleting a topic and bringing it back."""
 
     judged = "delete_tables"
@@ -59,7 +59,7 @@ class OfWholeTopic(Operation):
         return writers_waited_for(s, plan.topic)
 
 
-class TopicDelete(OfWholeTopic):
+class TopicDelete(WholeTopicOperation):
     """Deletes a topic. The tables contain every held message, so any hold on the topic refuses its deletion (DEL-8)."""
 
     name = "topic_delete"
@@ -73,7 +73,7 @@ class TopicDelete(OfWholeTopic):
         tables = deleter_of(s, name).tables_of(name)
         holds = holds_of(s, name)
         if holds:
-            raise HeldByLegalHold(str(name), None, [hold.told for hold in holds])
+            raise HeldByLegalHold(str(name), None, [hold.description for hold in holds])
         readers = s.ledger.consumers(name)
         return topic_delete.plan(
             name,
@@ -104,7 +104,7 @@ class TopicDelete(OfWholeTopic):
         return wrong + _misplaced(plan, () if deleted is None else deleted.tables)
 
 
-class UndoOfTopicDelete(Undo, OfWholeTopic):
+class UndoOfTopicDelete(Undo, WholeTopicOperation):
     """Brings a deleted topic back, with the settings and all else that it had."""
 
     judged = "restore_tables"
@@ -127,7 +127,7 @@ class UndoOfTopicDelete(Undo, OfWholeTopic):
         """Return the plan's own settings, because the topic gets back its settings from before the deletion."""
         return Policy.of_values(plan.policy)
 
-    def touched(self, s: Services, plan: Plan, staged: Staged, holds: Sequence[Hold]) -> int:
+    def count_rows_under_hold(self, s: Services, plan: Plan, staged: Staged, holds: Sequence[Hold]) -> int:
         return 0  # a hold never prevents a topic from coming back
 
     def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
@@ -231,4 +231,4 @@ def _with_figures(frames: Mapping[str, object], figures: Mapping[str, int]) -> M
     """Return the frames with `figures`, as a list if the store's frames are lists."""
     if isinstance(frames["tables"], list):
         return {**frames, "figures": [dict(figures)]}
-    return with_frame(frames, "figures", [figures])
+    return add_frame(frames, "figures", [figures])

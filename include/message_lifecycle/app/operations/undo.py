@@ -9,8 +9,8 @@ from typing import cast
 
 from message_lifecycle.app import changes, sparing
 from message_lifecycle.app.holds import holds_of, ids_of
-from message_lifecycle.app.operations.messages import OfMessages, view_as_relied_on
-from message_lifecycle.app.operations.registry import Operation, Work, is_lost, is_undone, kind_of, stores
+from message_lifecycle.app.operations.messages import MessageOperation, is_view_unchanged
+from message_lifecycle.app.operations.registry import Operation, Work, is_lost, is_undone, kind_of, stores_of
 from message_lifecycle.app.services import Services
 from message_lifecycle.gates.documents import undo_suite
 from message_lifecycle.gates.suite import Suite
@@ -57,7 +57,7 @@ class Undo(Operation):
 
     def on_close(self, s: Services, plan: Plan) -> str:
         """Record a half-committed undo, although another plan will bring back the rest."""
-        if len(stores(s, plan)) > 1 and changes.has_first(s, plan):
+        if len(stores_of(s, plan)) > 1 and changes.has_first(s, plan):
             remember(s, plan)
         return ""
 
@@ -65,7 +65,7 @@ class Undo(Operation):
         return s.ledger.undone_by(_undone(plan))
 
 
-class UndoOfMessages(Undo, OfMessages):
+class UndoOfMessages(Undo, MessageOperation):
     """Brings messages back to the log and to the compacted view, and takes the plan's markers away."""
 
     def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
@@ -77,8 +77,8 @@ class UndoOfMessages(Undo, OfMessages):
     def check_before_commit(self, s: Services, verdict: Verdict, store: ChangeStore) -> None:
         pass  # the checks of `OfMessages` concern removals only
 
-    def heeds_horizon(self, s: Services, plan: Plan) -> bool:
-        return view_as_relied_on(s, plan)
+    def respects_horizon(self, s: Services, plan: Plan) -> bool:
+        return is_view_unchanged(s, plan)
 
     def published(self, plan: Plan, done: Sequence[Published]) -> Published:
         return super().published(plan, done[:1])
@@ -112,7 +112,7 @@ def _plan(s: Services, name: TopicName, policy: Policy, work: UndoPlan, *, as_of
         return undo.plan(s.reader.log(name), policy, taken_back, None, as_of=as_of, taken=0, heeded=heeded)
     if record.outcome is not None and record.outcome.name == "published" and is_lost(s, taken_back):
         raise commit_not_on_main(taken_back.plan_id, record.outcome.snapshot_id)
-    of_log = taken_back.of_log and not stopped_at_log(s, record)
+    of_log = taken_back.changes_log and not stopped_at_log(s, record)
     store: ChangeStore = s.stores.log if of_log else s.stores.view_removal
     check(s, record, policy, s.topics.describe(name).uuid, lambda: store.has_begun(taken_back))
     log = s.reader.log(name)
@@ -125,7 +125,7 @@ def _plan(s: Services, name: TopicName, policy: Policy, work: UndoPlan, *, as_of
     view = s.view_of(name)
     of_view = _of_view(s, view, taken_back)
     if of_log:
-        undo.check_later(taken_back, found, later(s, taken_back, "compaction"), policy)
+        undo.check_later(taken_back, found, later_plans(s, taken_back, "compaction"), policy)
     _check_no_later_plan(s, log, taken_back, of_view)
     holds = holds_of(s, name)
     kept = SparedOffsets(sparing.spared_of(s, log, holds) if found.markers else ())
@@ -135,12 +135,12 @@ def _plan(s: Services, name: TopicName, policy: Policy, work: UndoPlan, *, as_of
         raise HeldByLegalHold(str(name), len(held), sorted({by.detail for by in held}))
     taken, heeded = record.outcome.removed_rows, ids_of(holds)
     made = undo.plan(log, policy, taken_back, found, as_of=as_of, taken=taken, heeded=heeded, of_view=of_view)
-    if brought := s.ledger.brought_instead(name, taken_back.plan_id):
-        made = replace(made, warnings=(*made.warnings, _both_there(name, brought)))
+    if brought := s.ledger.batches_ingested_instead(name, taken_back.plan_id):
+        made = replace(made, warnings=(*made.warnings, _ingested_again_text(name, brought)))
     return made if view is None else replace(made, view=on_view(view))
 
 
-def _both_there(name: TopicName, brought: Sequence[str]) -> str:
+def _ingested_again_text(name: TopicName, brought: Sequence[str]) -> str:
     """Return the warning that the plan's messages were ingested again under another mapping. The log then has both versions."""
     commands = " and ".join(f"`lifecycle message delete {name} --batch {batch_id}`" for batch_id in brought)
     return (
@@ -211,12 +211,12 @@ def stopped_at_log(s: Services, record: PlanRecord) -> bool:
     The first commit removed the messages from the view, but the log still has them.
     """
     plan, outcome = record.plan, record.outcome
-    if outcome is None or outcome.name in ("published", "failed") or not kind_of(plan).comes_between(plan):
+    if outcome is None or outcome.name in ("published", "failed") or not kind_of(plan).needs_separate_commits(plan):
         return False
     return s.stores.view_removal.has_begun(plan)
 
 
-def later(s: Services, plan: Plan, *operations: plans.Operation) -> list[Plan]:
+def later_plans(s: Services, plan: Plan, *operations: plans.Operation) -> list[Plan]:
     """Return the later plans that still have an effect, in order within each operation.
 
     Plans that were undone, or lost with an older catalog, are left out. A plan that failed verification still changed the table. Only a
@@ -253,7 +253,7 @@ def _check_no_later_plan(s: Services, log: LogState, plan: Plan, of_view: Return
         UndoSourceGone: The log's state of that time is no longer known.
     """
     partitions = {partition for partition, _ in of_view.newest}
-    for other in later(s, plan, "compaction", "message_request", "message_cleaner") if partitions else ():
+    for other in later_plans(s, plan, "compaction", "message_request", "message_cleaner") if partitions else ():
         spans = [span for partition in sorted(partitions) if (span := undo.passed_over(other, partition)) is not None]
         then = replace(log, snapshot_id=other.requirements.snapshot_id)
         try:

@@ -24,7 +24,7 @@ from message_lifecycle.app.wording import count, share
 from message_lifecycle.model.instants import format_instant, span
 from message_lifecycle.model.names import safe
 from message_lifecycle.model.setting_list import Value
-from message_lifecycle.model.settings import BY_NAME, told
+from message_lifecycle.model.settings import BY_NAME, value_text
 from message_lifecycle.model.settings import size as size
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ _TICKED = re.compile(r"`(lifecycle [^`]+)`")
 
 def own_value(value: Value | None, setting: str) -> str:
     """Return the value of a setting as text, with its unit."""
-    return told(value, BY_NAME[setting].unit)
+    return value_text(value, BY_NAME[setting].unit)
 
 
 def is_defined(value: object) -> bool:
@@ -179,7 +179,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for helper in (count, size, share, span, moment, tone, topic_path, above, told, own_value):
+    for helper in (count, size, share, span, moment, tone, topic_path, above, value_text, own_value):
         environment.filters[helper.__name__] = helper
     environment.globals |= {"troubles": TROUBLES, "pictures": pictures}
     environment.tests["defined"] = is_defined

@@ -367,7 +367,7 @@ def _origins_first(topics: Mapping[str, Mapping[str, Value]]) -> list[str]:
 
 
 def _reason_of(record: PlanRecord | None, position: Position) -> str:
-    action = None if record is None else record.plan.taking(*position)
+    action = None if record is None else record.plan.removal_at(*position)
     if action is not None:
         return action.reason
     older = () if record is None or record.staged is None else record.staged.superseded

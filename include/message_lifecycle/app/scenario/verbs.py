@@ -10,7 +10,7 @@ from typing import Any
 from message_lifecycle.app import documents
 from message_lifecycle.app.documents import alter_own_settings
 from message_lifecycle.app.erasures import ask, settle_latest
-from message_lifecycle.app.holds import place_hold, release_hold, standing
+from message_lifecycle.app.holds import find_hold_on, place_hold, release_hold
 from message_lifecycle.app.operations.registry import Work
 from message_lifecycle.app.scenario.file import (
     ChangeStep,
@@ -93,7 +93,7 @@ def hold(s: Services, name: TopicName, step: HoldStep) -> dict[str, object]:
 
 def release(s: Services, name: TopicName, step: HoldStep) -> dict[str, object]:
     """The hold that was placed in the same words."""
-    found = standing(s, name, key=step.key, offsets=_offsets(step))
+    found = find_hold_on(s, name, key=step.key, offsets=_offsets(step))
     if found is None:
         raise InvalidScenario("release", step.model_dump(exclude_none=True, by_alias=True), "what an earlier `hold` of the topic names")
     return {"hold": release_hold(s, found.hold_id, **_WORD).hold_id}

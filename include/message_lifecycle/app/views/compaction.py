@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
-from message_lifecycle.app.changes import standing
-from message_lifecycle.app.operations.registry import kind_of, named
+from message_lifecycle.app.changes import standing_of
+from message_lifecycle.app.operations.registry import kind_of, operation_named
 from message_lifecycle.app.rendering import Block, Count, Line, Number, Size, Table, View, source
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.views.state import when
@@ -102,7 +102,7 @@ def compaction_view(s: Services, name: TopicName) -> CompactionView:
     s.topics.describe(name)
     ended = last_compaction(s, name)
     under_way = s.ledger.open_plan(name)
-    record = under_way if under_way is not None and kind_of(under_way.plan) is named("compaction") else None
+    record = under_way if under_way is not None and kind_of(under_way.plan) is operation_named("compaction") else None
     view, missing = view_state(s, name)
     if missing is None and view is None and s.ledger.accepted_view(name) is not None:
         missing = f"the table of its view is missing. Start again from the log: lifecycle compact {name} --anew"
@@ -149,7 +149,7 @@ def _status(s: Services, under_way: PlanRecord | None, ended: Outcome | None) ->
         plan_id = under_way.plan.plan_id
         if ended is not None and ended.plan_id == plan_id:
             return "ERROR", f"{ended.name}: {ended.detail}"
-        stands = standing(s, under_way)
+        stands = standing_of(s, under_way)
         if stands.is_question:
             return "RUNNING", f"plan {short(plan_id)} is pending approval: lifecycle approve {short(plan_id)} --by NAME --why WHY"
         if stands is Standing.RECENT:

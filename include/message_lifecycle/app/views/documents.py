@@ -7,10 +7,10 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Literal
 
-from message_lifecycle.app.documents import Described, Pulled, describe
+from message_lifecycle.app.documents import DocumentDescription, PullResult, describe
 from message_lifecycle.app.rendering import ABSENT, Block, Count, Line, Number, Table, View
 from message_lifecycle.app.services import Services, policy_of
-from message_lifecycle.app.wording import ROWS, count, said
+from message_lifecycle.app.wording import ROWS, count, setting_text
 from message_lifecycle.model.document import Change, DocumentState, Synced
 from message_lifecycle.model.instants import Instant, is_dead
 from message_lifecycle.model.names import TopicName
@@ -20,7 +20,8 @@ from message_lifecycle.operations import document_reading
 from message_lifecycle.operations.snapshot_with_purge import silent_from
 
 _SETTINGS = Table(
-    columns={"setting": lambda one: one[0], "value": lambda one: said(one[1], BY_NAME[one[0]].unit)}, title="Settings that act on it"
+    columns={"setting": lambda one: one[0], "value": lambda one: setting_text(one[1], BY_NAME[one[0]].unit)},
+    title="Settings that act on it",
 )
 
 
@@ -107,7 +108,7 @@ class OwnSetting(View):
     value: Value | None
 
     table = Table(
-        columns={"of": lambda one: f"{one.level} {one.name}", "setting": "setting", "value": lambda one: said(one.value, BY_NAME[one.setting].unit)}, most=ROWS,
+        columns={"of": lambda one: f"{one.level} {one.name}", "setting": "setting", "value": lambda one: setting_text(one.value, BY_NAME[one.setting].unit)}, most=ROWS,
         title="Settings below the topic's",
     )  # fmt: skip
 
@@ -156,14 +157,14 @@ def documents_view(s: Services, name: TopicName) -> DocumentsView:
     )
 
 
-def document_view(found: Described, now: Instant, **given: object) -> DocumentView:
+def document_view(found: DocumentDescription, now: Instant, **given: object) -> DocumentView:
     clients = tuple(_client(row, found.state.seq, found.policy, now) for row in found.clients)
     lowest = min((client.server_seq for client in clients if client.keeps), default=None)
     given |= {"owner": found.owner, "changes": _stored(found.state), "clients": clients, "lowest_synced": lowest}
     return DocumentView.of(found.state, **given)
 
 
-def described_view(name: TopicName, found: Described, now: Instant) -> DocumentView:
+def described_view(name: TopicName, found: DocumentDescription, now: Instant) -> DocumentView:
     """Return the view of a single document, with its effective settings."""
     return document_view(found, now, topic=name, settings={setting: found.policy[setting] for setting in OWN_SETTINGS})
 
@@ -194,7 +195,7 @@ class AlteredView(View):
 
     def shown(self) -> Iterator[Block]:
         yield Line(f"{self.level} {self.name} of {self.topic}", style="bold")
-        yield {"owner": self.owner, **{name: said(value, BY_NAME[name].unit) for name, value in self.settings.items()}}
+        yield {"owner": self.owner, **{name: setting_text(value, BY_NAME[name].unit) for name, value in self.settings.items()}}
         if not self.settings:
             yield "no settings of its own"
 
@@ -238,7 +239,7 @@ class PulledView(View):
             yield "nothing is new"
 
 
-def pulled_view(pulled: Pulled, fold: str | None) -> PulledView:
+def pulled_view(pulled: PullResult, fold: str | None) -> PulledView:
     snapshot = None if pulled.snapshot is None else StateView(server_seq=pulled.snapshot.server_seq, state=pulled.state)
     changes = tuple(ChangeView.of(change, payload=_payload(change, fold)) for change in pulled.changes)
     return PulledView.of(pulled, snapshot=snapshot, changes=changes)

@@ -100,7 +100,7 @@ class InCompacted(View):
     in_view: bool
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         if self.past_horizon:
             return f"Not compacted yet. Horizon: {'none' if self.horizon is None else f'offset {self.horizon}'}."
         return "In the view." if self.in_view else "Not in the view: a newer message of its key, or a rule, removed it."
@@ -152,7 +152,7 @@ class Explanation(View):
             yield {one.hold_id: f"by {one.placed_by} since {when(one.placed_at)}: {one.why}" for one in self.holds}
         if self.compacted is not None:
             yield Heading("Compacted view")
-            yield Line(self.compacted.told, wraps=True)
+            yield Line(self.compacted.text, wraps=True)
         if self.segment is not None:
             past = self.segment.past_expiry
             yield Heading("Segment")
@@ -207,7 +207,7 @@ def explain_message(s: Services, name: TopicName, partition: int, offset: int, *
     verdict, why = _verdict(plan, policy, log, (partition, offset), message, segment, removal, asked, beyond=beyond)
     holds = [] if message is None else _holds_on(s, message, name)
     if verdict == "held" or (holds and message is not None and (beyond or is_hidden(message, policy, as_of))):
-        verdict, why = "held", f"it is due, but on {'; '.join(hold.told for hold in holds)}" if holds else why
+        verdict, why = "held", f"it is due, but on {'; '.join(hold.description for hold in holds)}" if holds else why
     came_back = None if message is None else _came_back(s, name, partition, offset)
     if came_back is not None:
         why += f". Plan {short(came_back.undone_by)} undid plan {short(came_back.plan_id)} at {when(came_back.at)}"
@@ -299,7 +299,7 @@ def _verdict(
         )
     if not policy.cleaner_enabled:
         return "kept", "the message cleaner is disabled ([message_cleaner] enabled = false in the server file)"
-    action = plan.taking(partition, offset)
+    action = plan.removal_at(partition, offset)
     if action is not None:
         what = "its whole segment is expired" if isinstance(action, DropSegments) else REASONS[action.reason].due
         if asked is not None:
@@ -368,7 +368,7 @@ def _removal(s: Services, name: TopicName, partition: int, offset: int) -> Remov
 
 def _removal_view(record: PlanRecord, partition: int, offset: int) -> RemovalView:
     plan = record.plan
-    action = plan.taking(partition, offset)
+    action = plan.removal_at(partition, offset)
     assert action is not None, "the ledger found the plan by this offset"
     return RemovalView.of(
         plan,

@@ -35,11 +35,11 @@ def exposition(status: Sequence[StatusView]) -> str:
         # A topic may have several questions and erasures. For each kind, report the sum of the amounts and the earliest time.
         obliged = sorted(topic.obligations or (), key=lambda one: one.kind)
         for kind, ones in groupby(obliged, key=lambda one: one.kind):
-            _tell(str(topic.topic), kind, list(ones), late=late, amount=amount, held=held, since=since, ran=ran)
+            _set_gauges(str(topic.topic), kind, list(ones), late=late, amount=amount, held=held, since=since, ran=ran)
     return generate_latest(registry).decode()
 
 
-def _tell(
+def _set_gauges(
     topic: str, kind: str, ones: Sequence[ObligationView], *, late: Gauge, amount: Gauge, held: Gauge, since: Gauge, ran: Gauge
 ) -> None:
     late.labels(topic, kind).set(int(any(one.state == "late" for one in ones)))

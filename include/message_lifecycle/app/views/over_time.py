@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from message_lifecycle.app.operations.registry import named
+from message_lifecycle.app.operations.registry import operation_named
 from message_lifecycle.app.rendering import Count, Size, View
 from message_lifecycle.app.services import Services
 from message_lifecycle.model.facts import Segment
@@ -224,10 +224,14 @@ def growth_of(
     """
     since = sizes[0].at if sizes else last.at
     committed: dict[int | None, Instant] = {one.snapshot_id: one.at for one in sizes}
-    removals = [(committed.get(one.snapshot_id, at), one) for at, one in ended if one.name == "published" and (_takes(one) or one.restored)]
+    removals = [
+        (committed.get(one.snapshot_id, at), one)
+        for at, one in ended
+        if one.name == "published" and (_removes_messages(one) or one.restored)
+    ]
     added = [*((at, rows) for at, rows in ingested if at < since), *((one.at, one.added) for one in sizes)]
     known = [*(SizeAt(at=one.at, messages=one.messages, bytes=one.bytes) for one in sizes), last]
-    points = [*_before(known[0], added, removals), *known]
+    points = [*_sizes_before(known[0], added, removals), *known]
     start = points[0].at
     length = _length(last.at - start)
     first = start - start % length
@@ -239,7 +243,7 @@ def growth_of(
     for at, outcome in removals:
         if first <= at <= last.at:
             back[(at - first) // length] += outcome.restored
-            went[(at - first) // length].update(dict(outcome.removed) if _takes(outcome) else {})
+            went[(at - first) // length].update(dict(outcome.removed) if _removes_messages(outcome) else {})
     total: Counter[str] = sum(went, Counter())
     return Growth(
         sizes=tuple(points),
@@ -264,13 +268,13 @@ def _size_at(points: Sequence[SizeAt], end: int) -> Count | None:
     return points[at - 1].messages if at else None
 
 
-def _before(first: SizeAt, added: Iterable[tuple[Instant, int]], removals: Iterable[tuple[Instant, Outcome]]) -> list[SizeAt]:
+def _sizes_before(first: SizeAt, added: Iterable[tuple[Instant, int]], removals: Iterable[tuple[Instant, Outcome]]) -> list[SizeAt]:
     """Return the sizes before the first known one, oldest first, by the ledger's counts alone. Their bytes are unknown."""
     changes = Counter[Instant]()
     for at, rows in added:
         changes[at] += rows
     for at, outcome in removals:
-        changes[at] += outcome.restored - (outcome.removed_rows if _takes(outcome) else 0)
+        changes[at] += outcome.restored - (outcome.removed_rows if _removes_messages(outcome) else 0)
     found: list[SizeAt] = []
     messages = first.messages - changes[first.at]
     for at in sorted((at for at in changes if at < first.at), reverse=True):
@@ -279,9 +283,9 @@ def _before(first: SizeAt, added: Iterable[tuple[Instant, int]], removals: Itera
     return found[::-1]
 
 
-def _takes(outcome: Outcome) -> bool:
+def _removes_messages(outcome: Outcome) -> bool:
     """Return True if the outcome's removals are messages of the log."""
-    operation = named(outcome.operation)
+    operation = operation_named(outcome.operation)
     return operation.removes and operation.takes_messages
 
 

@@ -48,7 +48,7 @@ def kept_by_segments(s: Services, name: TopicName, policy: Policy, as_of: Instan
         return {}
     # A message belongs to the first of the reasons that has it.
     kept = Reason(name="expiry", rule=rule, segments=frozenset(alive))
-    due = s.reader.rows(log, RowQuestion(as_of=as_of, reasons=(*_others(policy), kept))).due
+    due = s.reader.rows(log, RowQuestion(as_of=as_of, reasons=(*_row_rules(policy), kept))).due
     beyond = _beyond_limits(s, log, policy, as_of)
     counts = Counter[Place]()
     for entry in due:
@@ -85,11 +85,11 @@ def past_expiry(s: Services, name: TopicName, policy: Policy, as_of: Instant) ->
         until=first,
         last_until=last,
         never=sum(one.messages for one in kept.values() if one.until is None),
-        told=_told(kept, first, last) if kept else None,
+        told=_summary_text(kept, first, last) if kept else None,
     )
 
 
-def _told(kept: Mapping[Place, KeptBySegment], first: Instant | None, last: Instant | None) -> str:
+def _summary_text(kept: Mapping[Place, KeptBySegment], first: Instant | None, last: Instant | None) -> str:
     total, never = sum(one.messages for one in kept.values()), sum(one.messages for one in kept.values() if one.until is None)
     until = "with no end (unknown times)" if first is None else f"until {to_second(first)}"
     if first != last:
@@ -100,7 +100,7 @@ def _told(kept: Mapping[Place, KeptBySegment], first: Instant | None, last: Inst
     return f"{past}. To delete single messages, set max_age_seconds"
 
 
-def _others(policy: Policy) -> tuple[Reason, ...]:
+def _row_rules(policy: Policy) -> tuple[Reason, ...]:
     """The rules of age that take single messages."""
     return tuple(Reason(name=name, rule=rule) for name, rule in expiry.age_rules(policy, without=("expiry",)).items())
 
@@ -128,7 +128,7 @@ def _beyond_limits(s: Services, log: LogState, policy: Policy, as_of: Instant) -
     dead = frozenset(_place(segment) for segment in log.segments if segment.is_expired(policy.message_expiry_us, as_of))
     question = RowQuestion(
         as_of=as_of,
-        reasons=_others(policy),
+        reasons=_row_rules(policy),
         going=dead,
         beyond=LimitQuestion(limits=policy.limits, lapsed=expiry.expiry(policy), dead=dead),
     )

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from message_lifecycle.app.changes import outdated
-from message_lifecycle.app.operations.registry import is_undone, kind_of, named, of_plan, why_not_undone
+from message_lifecycle.app.changes import why_outdated
+from message_lifecycle.app.operations.registry import is_undone, kind_of, operation_named, operation_of_plan, why_not_undone
 from message_lifecycle.app.rendering import ABSENT, Block, Count, Line, Notes, Number, Size, Table, View, each, source
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.views.actions import ActionView, action_blocks, actions_of
 from message_lifecycle.app.views.over_time import Ages, ages, ages_table
-from message_lifecycle.app.views.state import HeldView, OutcomeView, goes_on, how_to_answer, outcome_view, when
+from message_lifecycle.app.views.state import HeldView, OutcomeView, continue_command, how_to_answer, outcome_view, when
 from message_lifecycle.app.wording import ROWS, count, reasons, share, size
 from message_lifecycle.model.errors import LifecycleError
 from message_lifecycle.model.facts import Segment
@@ -220,7 +220,7 @@ class PlanView(View):
 
     def _removal(self) -> str:
         gone = self.removes
-        if not named(self.operation).counts_messages:
+        if not operation_named(self.operation).counts_messages:
             return f"{size(gone.bytes)} of {size(gone.of_bytes)} for good" if self.actions else "nothing"
         if self.documents is not None:
             return f"{count(gone.messages)} of {amount(gone.of_messages, 'changes')} ({share(gone.share)})"
@@ -232,7 +232,7 @@ class PlanView(View):
 
     def _size(self) -> str:
         gone = self.removes
-        if not gone.messages or self.documents is not None or not named(self.operation).counts_messages:
+        if not gone.messages or self.documents is not None or not operation_named(self.operation).counts_messages:
             return ""
         return f"{size(gone.bytes)} of {size(gone.of_bytes)} ({share(gone.byte_share)})"
 
@@ -248,8 +248,8 @@ class PlanView(View):
         """Yield how far a recorded plan has come, and the next command."""
         if self.state is ABSENT:
             yield "Dry run: nothing was recorded."
-            if self.actions and named(self.operation).command:
-                yield f"Next: {goes_on(self.plan_id, self.operation, self.topic)}"
+            if self.actions and operation_named(self.operation).command:
+                yield f"Next: {continue_command(self.plan_id, self.operation, self.topic)}"
             return
         if self.gate is not None:
             yield f"Gate: {self.gate.judgement.replace('_', ' ')}, report {short(self.gate.gate_id)}"
@@ -346,7 +346,7 @@ def plan_page(s: Services, plan_id: str) -> PlanView:
     record = s.ledger.record(plan_id)
     undone_by = s.ledger.undone_by(record.plan.plan_id)
     shown = record_view(record)
-    if waits_until(record) is not None and (why := outdated(s, record.plan)):
+    if waits_until(record) is not None and (why := why_outdated(s, record.plan)):
         told = f"The approval request is void: {why}. The next run asks again"
         shown = replace(shown, waits_until=None, warnings=[*shown.warnings, told])
     return replace(
@@ -380,7 +380,7 @@ def _undo_until(s: Services, record: PlanRecord) -> Instant | None:
     if published_at is None or why_not_undone(s, kind_of(record.plan), record.plan.topic) is not None:
         return None
     try:
-        policy = of_plan(s, record.plan).settings_now(s, record.plan)
+        policy = operation_of_plan(s, record.plan).settings_now(s, record.plan)
     except LifecycleError:  # the topic cannot be read, so use the settings in the plan
         policy = Policy.of_values(record.plan.policy)
     until = Instant(min(published_at + policy.undo_window_us, INT64_MAX))

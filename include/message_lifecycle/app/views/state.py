@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, assert_never
 
-from message_lifecycle.app.operations.registry import is_undone, named, why_not_undone
+from message_lifecycle.app.operations.registry import is_undone, operation_named, why_not_undone
 from message_lifecycle.app.rendering import ABSENT, Block, Count, Line, Notes, Number, Size, Table, View, each, hidden, source
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.wording import ROWS, count, reasons, size, text_of
@@ -136,7 +136,7 @@ class OutcomeView(View):
             ended = "" if self.outcome == "published" else f"{self.outcome}, "
             return f"{ended}freed {size(self.reclaimed_bytes)}, removed {amount(self.reclaimed_files, 'files')}"
         said = {
-            "published": named(self.operation).success_text(self.removed_messages, self.restored, self.things),
+            "published": operation_named(self.operation).success_text(self.removed_messages, self.restored, self.things),
             "no_op": "nothing to do",
             "needs_approval": "approval pending, nothing removed",
             "failed": f"failed, removed {amount(self.removed_messages, self.things)}",
@@ -145,14 +145,14 @@ class OutcomeView(View):
 
 
 def outcome_view(outcome: Outcome, at: Instant | None = None, *, undone: bool = False, things: str = "messages") -> OutcomeView:
-    counts = named(outcome.operation).counts_messages
+    counts = operation_named(outcome.operation).counts_messages
     before, kept = (outcome.rows_in, outcome.rows_kept) if counts else (None, None)
     return OutcomeView.of(outcome, at=at, undone=undone, things=things, messages_before=before, messages_kept=kept)
 
 
 def result_view(s: Services, outcome: Outcome, *, things: str = "messages") -> OutcomeView:
     """Return the result of a run that just ended, with the command for its undo if an undo is possible."""
-    operation = named(outcome.operation)
+    operation = operation_named(outcome.operation)
     changed = outcome.name == "published" and (outcome.removed_rows > 0 or operation.moves_tables)
     return replace(outcome_view(outcome, things=things), undoable=changed and why_not_undone(s, operation, outcome.topic) is None)
 
@@ -163,13 +163,13 @@ def how_to_answer(plan_id: str, operation: OperationName, topic: TopicName) -> I
     yield Line("Approval pending:", style="yellow")
     yield f"  show     lifecycle explain {short(plan_id)}"
     yield f"  approve  lifecycle approve {short(plan_id)} --by NAME --why WHY"
-    yield f"  then     {goes_on(plan_id, operation, topic)}"
+    yield f"  then     {continue_command(plan_id, operation, topic)}"
     yield f"  refuse   lifecycle refuse {short(plan_id)} --by NAME --why WHY"
 
 
-def goes_on(plan_id: str, operation: OperationName, topic: TopicName) -> str:
+def continue_command(plan_id: str, operation: OperationName, topic: TopicName) -> str:
     """The command that carries an approved plan out. Another operation's would make a plan of its own in its place."""
-    command = named(operation).command
+    command = operation_named(operation).command
     return f"lifecycle {command} {topic}" if command else f"lifecycle publish {short(plan_id)}"
 
 

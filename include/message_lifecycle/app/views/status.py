@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from message_lifecycle.app.changes import waits
-from message_lifecycle.app.known import all_topics, of_it_alone
-from message_lifecycle.app.obligations import Lake, of_lake, of_topic, regardless
-from message_lifecycle.app.operations.registry import named, names_of
+from message_lifecycle.app.changes import waits_for_person
+from message_lifecycle.app.known import all_topics, error_of_one_topic
+from message_lifecycle.app.obligations import Lake, as_if_enabled, obligations_of_topic, read_lake
+from message_lifecycle.app.operations.registry import names_of, operation_named
 from message_lifecycle.app.refused import needing_a_person, rows_in_quarantine
 from message_lifecycle.app.rendering import ABSENT, Block, Count, Heading, Notes, Size, Table, View, each, source
 from message_lifecycle.app.seals import broken_seal
@@ -231,14 +231,14 @@ def status_blocks(found: Sequence[StatusView]) -> Iterator[Block]:
 def status(s: Services, names: Iterable[TopicName] | None = None) -> list[StatusView]:
     """Every topic's state now. A topic that cannot be read is reported as such and hides no other."""
     with s.topics.look(), s.ledger.look():
-        lake = of_lake(s)
+        lake = read_lake(s)
         if names is not None:
-            return [_isolated(s, name, lake) for name in names]
+            return [_status_or_error(s, name, lake) for name in names]
         standing = all_topics(s)
-        return [*(_isolated(s, name, lake) for name in standing), *_gone(lake, standing)]
+        return [*(_status_or_error(s, name, lake) for name in standing), *_deleted_topics(lake, standing)]
 
 
-def _gone(lake: Lake, standing: Sequence[TopicName]) -> list[StatusView]:
+def _deleted_topics(lake: Lake, standing: Sequence[TopicName]) -> list[StatusView]:
     """Deleted topics, of names that no topic has, whose space should have been given back long ago."""
     if lake.unknown is not None:
         told = f"Deleted topics are unknown: {lake.unknown.code}: {lake.unknown}"
@@ -247,23 +247,23 @@ def _gone(lake: Lake, standing: Sequence[TopicName]) -> list[StatusView]:
     return [StatusView(topic=name, ok=False, problems=problems) for name, problems in late if problems and name not in standing]
 
 
-def _isolated(s: Services, name: TopicName, lake: Lake) -> StatusView:
+def _status_or_error(s: Services, name: TopicName, lake: Lake) -> StatusView:
     try:
         with s.topics.look():
             return topic_status(s, name, lake)
     except Exception as error:  # noqa: BLE001 - the barrier of one topic
-        told = of_it_alone(s, name, error)
+        told = error_of_one_topic(s, name, error)
         return StatusView(topic=name, ok=False, problems=[f"{told.code}: {told}"])
 
 
 def topic_status(s: Services, name: TopicName, lake: Lake | None = None) -> StatusView:
     """Judge one topic as of now."""
-    lake = of_lake(s) if lake is None else lake
+    lake = read_lake(s) if lake is None else lake
     policy = policy_of(s, name)
     require_intact(s, name)
     work = "snapshot_with_purge" if policy.of_documents else s.work_on(name)
-    would = named(work).plan(s, name, regardless(policy), work, as_of=lake.now)
-    obliged = of_topic(s, name, policy, {work: would}, lake)
+    would = operation_named(work).plan(s, name, as_if_enabled(policy), work, as_of=lake.now)
+    obliged = obligations_of_topic(s, name, policy, {work: would}, lake)
     return (
         _of_documents(s, name, policy, would, obliged, lake) if policy.of_documents else _of_messages(s, name, policy, would, obliged, lake)
     )
@@ -274,9 +274,9 @@ def _of_messages(s: Services, name: TopicName, policy: Policy, would: Plan, obli
     last = s.ledger.last(name, names_of(lambda one: one.removes))
     holder, since = _word_of_a_person(asked, last, policy, now), would.due_since
     due = _due(0 if holder else would.expected.removed_rows, None if holder else since, now)
-    problems = [*(problem for one in obliged for problem in one.problems), *_tampered(s, name)]
+    problems = [*(problem for one in obliged for problem in one.problems), *_tampered_records(s, name)]
     # The operations that `enabled` stops: the cleaner, the purge of compacted messages, and the sweep for markers (EXP-2).
-    idle = sorted({one.kind for one in obliged if named(one.operation).stops_when_disabled})
+    idle = sorted({one.kind for one in obliged if operation_named(one.operation).stops_when_disabled})
     if idle and not policy.cleaner_enabled:
         problems.append(f"The message cleaner is disabled ([message_cleaner] enabled = false). Nothing runs for: {', '.join(idle)}")
     problems += _bad_end("run", last)
@@ -284,7 +284,7 @@ def _of_messages(s: Services, name: TopicName, policy: Policy, would: Plan, obli
     if policy.is_compacted:
         problems += _bad_end("compaction", last_compaction(s, name))
     return replace(
-        _alike(s, name, policy, would, obliged, asked, last, problems, now),
+        _common_parts(s, name, policy, would, obliged, asked, last, problems, now),
         due=due,
         held=each(HeldView)([*would.held, *_held_by_a_person(would, since, holder)]),
         past_expiry=past_expiry(s, name, policy, now),
@@ -303,7 +303,7 @@ def _ahead(s: Services, name: TopicName, policy: Policy, now: Instant) -> list[s
     ]
 
 
-def _alike(
+def _common_parts(
     s: Services,
     name: TopicName,
     policy: Policy,
@@ -354,7 +354,7 @@ def _of_documents(s: Services, name: TopicName, policy: Policy, would: Plan, obl
     """
     asked = open_question(s, lake.waiting, name)
     last = s.ledger.last(name, [would.operation])
-    problems = [*(problem for one in obliged for problem in one.problems), *_tampered(s, name)]
+    problems = [*(problem for one in obliged for problem in one.problems), *_tampered_records(s, name)]
     problems += [*_bad_end("run", last), *_ahead(s, name, policy, lake.now)]
     if last is not None and last[1].plan_id is not None:
         staged = s.ledger.record(last[1].plan_id).staged
@@ -362,7 +362,7 @@ def _of_documents(s: Services, name: TopicName, policy: Policy, would: Plan, obl
         problems += [f"Document {document} is blocked, and keeps every change: {reason}" for document, reason in blocked]
     due = would.on_snapshots.documents
     return replace(
-        _alike(s, name, policy, would, obliged, asked, last, problems, lake.now),
+        _common_parts(s, name, policy, would, obliged, asked, last, problems, lake.now),
         documents=DocumentsDue(due=len(due), snapshots_due=sum(action.snapshot is not None for action in due)),
     )
 
@@ -377,7 +377,7 @@ def _overdue(obliged: Sequence[Obligation], would: Plan, policy: Policy, now: In
     return replace(_due(sum(one.overdue for one in late), since, now), max_overdue=policy.max_overdue_us // MICROS_PER_SECOND)
 
 
-def _tampered(s: Services, name: TopicName) -> list[str]:
+def _tampered_records(s: Services, name: TopicName) -> list[str]:
     """The records of the topic's open plan that somebody else has written (DEL-3)."""
     plan_id = s.ledger.judged_plan(name)
     broken = None if plan_id is None else broken_seal(s, s.ledger.record(plan_id))
@@ -397,7 +397,7 @@ def _unregistered(s: Services, name: TopicName) -> list[str]:
 
 def open_question(s: Services, waiting: Sequence[PlanSummary], name: TopicName) -> PlanSummary | None:
     """Return the plan that waits for a person, or None. A lapsed or void question does not wait."""
-    return next((plan for plan in waiting if plan.topic == name and waits(s, s.ledger.record(plan.plan_id))), None)
+    return next((plan for plan in waiting if plan.topic == name and waits_for_person(s, s.ledger.record(plan.plan_id))), None)
 
 
 def _word_of_a_person(asked: PlanSummary | None, last: tuple[Instant, Outcome] | None, policy: Policy, now: Instant) -> str | None:
@@ -431,7 +431,7 @@ def _question(s: Services, asked: PlanSummary, policy: Policy) -> QuestionView:
     assert asked.reported_at is not None
     return QuestionView(
         plan_id=asked.plan_id,
-        messages=asked.expected_rows if named(asked.operation).takes_messages else None,
+        messages=asked.expected_rows if operation_named(asked.operation).takes_messages else None,
         since=asked.reported_at,
         lapses_at=Instant(asked.reported_at + policy.approval_ttl_us),
         asked_in_airflow=is_asked_in_airflow(s, asked.plan_id),

@@ -20,7 +20,7 @@ from message_lifecycle.app.views.past_expiry import PastExpiry, past_expiry
 from message_lifecycle.app.views.plans import BoundView
 from message_lifecycle.app.views.state import HoldView, OutcomeView, holds_view, runs, when
 from message_lifecycle.app.views.status import ObligationView, StatusView, status, topic_status
-from message_lifecycle.app.wording import NO_TOPICS, count, said, size, unit_beside
+from message_lifecycle.app.wording import NO_TOPICS, count, setting_text, size, unit_text
 from message_lifecycle.model.errors import LifecycleError
 from message_lifecycle.model.facts import LogState, Progress
 from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, span
@@ -93,7 +93,7 @@ class SettingView(View):
 
     table = Table(
         columns={
-            "setting": "setting", "value": lambda one: said(one.value, one.unit), "unit": lambda one: unit_beside(one.unit),
+            "setting": "setting", "value": lambda one: setting_text(one.value, one.unit), "unit": lambda one: unit_text(one.unit),
             "origin": "origin", "scope": lambda one: "" if one.on_topic else "server only",
         },
         right=("value",), wide=("scope",), title="Settings",
@@ -112,7 +112,7 @@ class ChangedSetting(View):
 
     table = Table(
         columns={
-            "setting": "setting", "from": lambda one: said(one.from_, one.unit), "to": lambda one: said(one.to, one.unit), "unit": lambda one: unit_beside(one.unit),
+            "setting": "setting", "from": lambda one: setting_text(one.from_, one.unit), "to": lambda one: setting_text(one.to, one.unit), "unit": lambda one: unit_text(one.unit),
             "origin": "to_origin",
         },
         right=("from", "to"), none="no setting changed",
@@ -155,7 +155,7 @@ class TopicView(View):
     past_expiry: PastExpiry = ABSENT
     asks: Sequence[str] = ABSENT
 
-    def asked(self) -> Iterator[Block]:
+    def question_blocks(self) -> Iterator[Block]:
         if self.asks:
             tightened = (
                 f"{', '.join(self.asks)}: stricter than the last approved value. The next run that removes something needs approval."
@@ -196,7 +196,7 @@ class DescribedTopic(TopicView):
         yield SettingView.table.of(self.settings)
         if not self.documents:
             yield PartitionView.table.of(self.partitions)
-        yield from self.asked()
+        yield from self.question_blocks()
 
 
 class AlteredTopic(TopicView):
@@ -210,7 +210,7 @@ class AlteredTopic(TopicView):
         yield ChangedSetting.table.of(self.changed)
         yield Line(f"{self.means.told[0].upper()}{self.means.told[1:]}.", wraps=True)
         yield Line(f"Every setting: lifecycle topic describe {self.topic}", style="dim")
-        yield from self.asked()
+        yield from self.question_blocks()
 
 
 class ProgressView(View):
@@ -334,10 +334,10 @@ def altered_view(s: Services, name: TopicName, before: Policy, asks: Sequence[st
         for setting, now in after.settings
         if now != then[setting]
     ]
-    return AlteredTopic.of(described, changed=changed, means=_means(s, name, after, described.past_expiry), asks=asks)
+    return AlteredTopic.of(described, changed=changed, means=_preview_now(s, name, after, described.past_expiry), asks=asks)
 
 
-def _means(s: Services, name: TopicName, policy: Policy, past: PastExpiry) -> RunNow:
+def _preview_now(s: Services, name: TopicName, policy: Policy, past: PastExpiry) -> RunNow:
     try:
         would = preview(s, name, as_of=s.ledger.now(), work="snapshot_with_purge" if policy.of_documents else "message_cleaner")
     except LifecycleError as error:

@@ -41,7 +41,7 @@ MayCommit = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Appended:
+class BatchCommit:
     """A batch on main, from the summary of its commit.
 
     Attributes:
@@ -65,7 +65,7 @@ class Written:
 
     Attributes:
         state: The log's state of the partitions that got messages.
-        span_seconds: As `Appended.span_seconds`.
+        span_seconds: As `BatchCommit.span_seconds`.
         left_out: Messages that did not come in, because of their keys.
     """
 
@@ -80,7 +80,7 @@ class AlreadyThere(LifecycleError):
     """Another run of this batch was first. Search main for its commit."""
 
 
-def find_batch_commit(table: Java, batch_id: str) -> Appended | None:
+def find_batch_commit(table: Java, batch_id: str) -> BatchCommit | None:
     """Return the batch's commit on main: from its snapshot or, after another engine's expiry, from the table's witness.
 
     Raises:
@@ -89,13 +89,13 @@ def find_batch_commit(table: Java, batch_id: str) -> Appended | None:
     ancestors = main_ancestors(table)
     for ancestor in ancestors:
         if ancestor.get(INGEST_ID) == batch_id:
-            found = _appended(batch_id, ancestor.snapshot_id, ancestor.summary)
+            found = _to_batch_commit(batch_id, ancestor.snapshot_id, ancestor.summary)
             return replace(found, ranges=_ranges(found, ancestor.parent_id is not None, ancestors))
     batch = read_witness_batch(table)
-    return _appended(batch_id, int(batch["snapshot-id"]), batch) if batch.get(INGEST_ID) == batch_id else None
+    return _to_batch_commit(batch_id, int(batch["snapshot-id"]), batch) if batch.get(INGEST_ID) == batch_id else None
 
 
-def _ranges(found: Appended, has_parent: bool, before: Iterator[Ancestor]) -> tuple[tuple[int, int, int], ...] | None:
+def _ranges(found: BatchCommit, has_parent: bool, before: Iterator[Ancestor]) -> tuple[tuple[int, int, int], ...] | None:
     """Return the offsets between the log's ends before and after the batch: a batch numbers its messages without gaps (MSG-4)."""
     earlier, is_last = None, not has_parent
     for ancestor in before:
@@ -111,8 +111,8 @@ def _ranges(found: Appended, has_parent: bool, before: Iterator[Ancestor]) -> tu
     return ranges if sum(last - first + 1 for _, first, last in ranges) == found.rows else None
 
 
-def _appended(batch_id: str, snapshot_id: int, summary: Mapping[str, str]) -> Appended:
-    return Appended(
+def _to_batch_commit(batch_id: str, snapshot_id: int, summary: Mapping[str, str]) -> BatchCommit:
+    return BatchCommit(
         batch_id=batch_id,
         snapshot_id=snapshot_id,
         rows=int(summary.get("added-records", 0)),
@@ -133,7 +133,7 @@ class Base:
     table: Java
     base_id: int | None
 
-    def found(self, batch_id: str) -> Appended | None:
+    def found(self, batch_id: str) -> BatchCommit | None:
         """Return the batch if it was on main before the numbering. The fence finds a later commit."""
         return find_batch_commit(self.table, batch_id)
 
@@ -167,7 +167,7 @@ def store_of(name: TopicName, *, kind: str = "") -> Store:
     return Store.of(Tables().load(name, kind=kind))
 
 
-def end_of_batch(engine: Engine, name: TopicName, batch_id: str) -> Appended | None:
+def end_of_batch(engine: Engine, name: TopicName, batch_id: str) -> BatchCommit | None:
     """Return the commit of a batch whose run died, if the run got so far. Then remove the files that it left."""
     appended = find_batch_commit(engine.table(name), batch_id)
     if appended is not None:
@@ -175,7 +175,7 @@ def end_of_batch(engine: Engine, name: TopicName, batch_id: str) -> Appended | N
     return appended
 
 
-def remove_leftovers(engine: Engine, name: TopicName, appended: Appended, *, kind: str = "") -> None:
+def remove_leftovers(engine: Engine, name: TopicName, appended: BatchCommit, *, kind: str = "") -> None:
     """Remove files of the batch that its commit does not name: scratch files, and data files of other attempts.
 
     No run can commit them any more, because the fence finds the batch's commit.
@@ -340,7 +340,7 @@ def append_batch(
     ledger: tuple[str, int],
     may_commit: MayCommit,
     again: bool = False,
-) -> Appended | None:
+) -> BatchCommit | None:
     """Append the messages of scratch files, once. Return None if there are none.
 
     A batch that is already on main is returned, not repeated.
@@ -381,7 +381,7 @@ def append_batch(
                 batch_id=batch_id,
                 properties={LEDGER: ledger_text(ledger)} | span_property(written),
                 may_commit=may_commit,
-                state=partial(merged, before, written.state),
+                state=partial(merge_states, before, written.state),
             )
     raise TableBusy(f"batch {batch_id} of topic {name}", TRIES)
 
@@ -519,7 +519,7 @@ def _count(item: _Item, share: Resources) -> list[int]:
     return count_opened(batches, item.base, item.rules)
 
 
-def merged(base: LogSummary, ours: LogSummary, now: LogSummary) -> LogSummary:
+def merge_states(base: LogSummary, ours: LogSummary, now: LogSummary) -> LogSummary:
     """Return our state for our partitions, and the state that the commit builds on for the others.
 
     Raises:

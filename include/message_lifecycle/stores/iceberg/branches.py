@@ -104,7 +104,7 @@ def remove_branch(tables: Tables, plan: Plan, branch: str, kinds: Sequence[str] 
     """
     for kind in kinds:
         place = plan.topic.namespace, plan.topic.table(kind)
-        found = tables.found(place)
+        found = tables.find(place)
         if found is not None and branch in found.content.get("refs", {}):
             with suppress(TableGone):  # the branch is gone with its table
                 change_metadata(place, lambda _, builder: builder.removeRef(branch), what=f"ending the branch {branch}")
@@ -134,7 +134,7 @@ def set_refs(table: Java, change: Callable[[Java], Java], *, done: Callable[[], 
             unknown = result_unknown(error)
             if not unknown and java_class(error) != "CommitFailedException":
                 raise
-            if _after(table, done, error if unknown else None, what):
+            if _check_done(table, done, error if unknown else None, what):
                 return
             if unknown:
                 raise CommitUnknown(what) from error
@@ -143,7 +143,7 @@ def set_refs(table: Java, change: Callable[[Java], Java], *, done: Callable[[], 
     raise TableBusy(what, _ATTEMPTS)
 
 
-def _after(table: Java, done: Callable[[], bool], unknown: Exception | None, what: str) -> bool:
+def _check_done(table: Java, done: Callable[[], bool], unknown: Exception | None, what: str) -> bool:
     try:
         table.refresh()
         return done()

@@ -60,7 +60,7 @@ from message_lifecycle.stores.iceberg.layout import (
 from message_lifecycle.stores.iceberg.named import NamesFailures
 from message_lifecycle.stores.iceberg.pointers import UNREADABLE, CatalogPointers, Place, Pointers, SqlPointers, look, reaching_catalog
 from message_lifecycle.stores.iceberg.session import sql_table
-from message_lifecycle.stores.iceberg.table_folder import TORN, TableDocument, Within, is_absolute, said_by
+from message_lifecycle.stores.iceberg.table_folder import TORN, TableDocument, Within, is_absolute, reason_of
 from message_lifecycle.stores.iceberg.witness import Witness
 
 if TYPE_CHECKING:
@@ -137,21 +137,21 @@ class Tables:
         """Yield the topic's tables whose deletions can be undone, without its own table and without other topics' tables of such names."""
         for kind in KINDS[1:]:
             place = name.namespace, name.table(kind)
-            found = self.found(place)
+            found = self.find(place)
             if found is not None and (found.properties.get(STREAM_PROPERTY), found.properties.get(TOPIC_PROPERTY)) == (
                 name.stream,
                 name.topic,
             ):
                 yield place
 
-    def of_documents(self, name: TopicName) -> TableDocument:
+    def document_topic(self, name: TopicName) -> TableDocument:
         """Return the table's metadata like `document`. Raises NotADocumentTopic."""
         document = self.document(name)
         if FOLD_PROPERTY not in document.properties:
             raise not_a_document_topic(str(name))
         return document
 
-    def of_messages(self, name: TopicName) -> TableDocument:
+    def message_topic(self, name: TopicName) -> TableDocument:
         """Return the table's metadata like `document`. Raises IsADocumentTopic."""
         document = self.document(name)
         if FOLD_PROPERTY in document.properties:
@@ -160,10 +160,10 @@ class Tables:
 
     def log(self, name: TopicName) -> Table:
         """Return the table of a topic's messages. Raises the errors of `of_messages`."""
-        self.of_messages(name)
+        self.message_topic(name)
         return self.load(name)
 
-    def found(self, place: Place) -> TableDocument | None:
+    def find(self, place: Place) -> TableDocument | None:
         """Return the metadata of the current table at a place; None without a table.
 
         Raises:
@@ -215,7 +215,7 @@ class Tables:
 
 
 def _unreadable(place: Place, location: str, error: Exception) -> TableUnreadable:
-    return TableUnreadable(".".join(place), location, said_by(error))
+    return TableUnreadable(".".join(place), location, reason_of(error))
 
 
 class IcebergTopics(NamesFailures):
@@ -256,7 +256,7 @@ class IcebergTopics(NamesFailures):
             **({SCRATCH_PROPERTY: "true"} if self._scratch else {}),
         }
         summary = {**empty.to_properties(), LEDGER: ledger_text(ledger)}
-        if self._tables.found(place) is not None or not new_table.create(place, shape, properties=properties, summary=summary):
+        if self._tables.find(place) is not None or not new_table.create(place, shape, properties=properties, summary=summary):
             self._tables.document(name)
             raise topic_exists(str(name))
         return self.describe(name)
@@ -338,7 +338,7 @@ class IcebergTopics(NamesFailures):
         columns = ", ".join(field.name for field in SCHEMA.fields)
         text = f"SELECT {columns} FROM {sql_table(name)} WHERE {view_file.holds_not(expiry.hidden(policy))}"
         place = name.namespace, name.table(LIVE)
-        view_file.keep(self._tables, place, text)
+        view_file.write_view(self._tables, place, text)
         return ".".join((CATALOG, *place))
 
     def _topic_at(self, place: Place, location: str) -> TopicName | None:
@@ -433,14 +433,14 @@ def documents(tables: Tables, name: TopicName) -> Iterator[tuple[str, TableDocum
     """
     for kind in KINDS:
         place = name.namespace, name.table(kind)
-        found = tables.found(place) if kind else tables.at(place, tables.metadata_location(name))
+        found = tables.find(place) if kind else tables.at(place, tables.metadata_location(name))
         if found is not None:
             if (found.properties.get(STREAM_PROPERTY), found.properties.get(TOPIC_PROPERTY)) != (name.stream, name.topic):
                 raise ForeignTable(str(name), ".".join(place))
             yield kind, found
 
 
-def beside(name: TopicName, log: Mapping[str, str]) -> dict[str, str]:
+def side_table_properties(name: TopicName, log: Mapping[str, str]) -> dict[str, str]:
     """Return the properties of a table next to the log: its topic, and settings that it shares with the log.
 
     The table keeps its history as long as the log does, and travels with the topic.
@@ -458,7 +458,7 @@ def beside(name: TopicName, log: Mapping[str, str]) -> dict[str, str]:
     return {STREAM_PROPERTY: name.stream, TOPIC_PROPERTY: name.topic, **kept}
 
 
-def check_alone(tables: Tables, name: TopicName, *, by_names: bool = False) -> None:
+def check_no_shared_folders(tables: Tables, name: TopicName, *, by_names: bool = False) -> None:
     """Check that no other table has files below the locations of the topic's tables.
 
     Files of the topic that another table merely names (`add_files`) do not count.
@@ -482,11 +482,11 @@ def check_alone(tables: Tables, name: TopicName, *, by_names: bool = False) -> N
         kind, location = mine[place]
         return (file.name for file in list_files(tables.load(name, kind=kind).io, location))
 
-    check_places_alone(tables, {place: Within(location) for place, (_, location) in mine.items()}, names if by_names else None)
+    check_places_not_shared(tables, {place: Within(location) for place, (_, location) in mine.items()}, names if by_names else None)
 
 
-def check_places_alone(tables: Tables, mine: Mapping[Place, Within], names: Callable[[Place], Iterable[str]] | None = None) -> None:
-    """Check the given tables and their locations like `check_alone`.
+def check_places_not_shared(tables: Tables, mine: Mapping[Place, Within], names: Callable[[Place], Iterable[str]] | None = None) -> None:
+    """Check the given tables and their locations like `check_no_shared_folders`.
 
     Args:
         tables: The tables of the catalog.

@@ -17,7 +17,7 @@ from message_lifecycle.model.errors import LifecycleError, PlanConflict, Unavail
 from message_lifecycle.model.outcome import Published
 from message_lifecycle.model.plan import Plan, SnapshotRequirements, ViewRequirements
 from message_lifecycle.operations.verdict import Verdict
-from message_lifecycle.ports import ChangeStore, Given, Prepared
+from message_lifecycle.ports import ChangeStore, CommitContext, Prepared
 from message_lifecycle.stores.iceberg import fence
 from message_lifecycle.stores.iceberg.branches import StagedChange, branch_of, chain, make_branch, remove_branch, staged_on, undo_ref
 from message_lifecycle.stores.iceberg.catalog import Tables
@@ -70,7 +70,7 @@ class TableStore(NamesFailures, ChangeStore):
         """Return the table whose commit carries the plan, read without a JVM; None: the table does not exist."""
         raise NotImplementedError
 
-    def _tells(self, plan_id: str, snapshot_id: int, summary: Mapping[str, str], /) -> Published:
+    def _describe_commit(self, plan_id: str, snapshot_id: int, summary: Mapping[str, str], /) -> Published:
         """Return the description of a commit, from its summary."""
         return published_by(plan_id, snapshot_id, summary)
 
@@ -80,7 +80,7 @@ class TableStore(NamesFailures, ChangeStore):
         if found is None:
             return None
         told = summary_of(found)
-        return replace(self._tells(plan.plan_id, found.snapshot_id, told), at_once=AT_ONCE in told)
+        return replace(self._describe_commit(plan.plan_id, found.snapshot_id, told), at_once=AT_ONCE in told)
 
     def has_begun(self, plan: Plan) -> bool:
         from message_lifecycle.stores.iceberg.undo_sources import has_committed
@@ -101,11 +101,11 @@ class TableStore(NamesFailures, ChangeStore):
     def discard(self, plan: Plan) -> None:
         remove_branch(self._tables, plan, branch_of(plan.plan_id), self.kinds)
 
-    def prepare(self, verdict: Verdict, given: Given) -> Prepared | None:
+    def prepare(self, verdict: Verdict, given: CommitContext) -> Prepared | None:
         engine = self._engine()
         return self._prepared(engine, verdict, given) if commits_at_once(engine) else None
 
-    def _prepared(self, _engine: Engine, _verdict: Verdict, _given: Given, /) -> Ready | None:
+    def _prepared(self, _engine: Engine, _verdict: Verdict, _given: CommitContext, /) -> Ready | None:
         """Prepare a commit like `prepare`, for a catalog that commits several tables at once."""
         return None
 
@@ -114,7 +114,7 @@ class TableStore(NamesFailures, ChangeStore):
         engine: Engine,
         table: Java,
         verdict: Verdict,
-        given: Given,
+        given: CommitContext,
         make: Callable[[], Update],
         *,
         kind: str = "",
@@ -168,7 +168,7 @@ class TableStore(NamesFailures, ChangeStore):
         engine: Engine,
         table: Java,
         verdict: Verdict,
-        given: Given,
+        given: CommitContext,
         make: Callable[[], Update],
         *,
         kind: str = "",
@@ -195,7 +195,7 @@ class TableStore(NamesFailures, ChangeStore):
             engine.forget(verdict.plan.topic, kind=kind)
         with suppress(Unavailable):  # discarding the plan removes the branch, too
             remove_branch(self._tables, verdict.plan, branch_of(plan_id), (kind,))
-        return self._tells(plan_id, found.snapshot_id, found.summary)
+        return self._describe_commit(plan_id, found.snapshot_id, found.summary)
 
 
 # Staging
@@ -228,10 +228,10 @@ def table_to_build_on(
     """
     if base is None or base.snapshot_id is None:
         create()
-    return table_beside(engine, plan, kind)
+    return load_side_table(engine, plan, kind)
 
 
-def table_beside(engine: Engine, plan: Plan, kind: str) -> Java:
+def load_side_table(engine: Engine, plan: Plan, kind: str) -> Java:
     """Return the table next to the log that the plan changes.
 
     Raises:
@@ -302,14 +302,14 @@ def staged_change(engine: Engine, table: Java, plan_id: str, staged_id: int | No
     return StagedChange.of(engine, table, chain(table, staged, base_id, plan_id))
 
 
-def undoing(plan: Plan) -> dict[str, str]:
+def undo_property(plan: Plan) -> dict[str, str]:
     """Return the property of an undo's commit that names the undone plan."""
     return {} if plan.takes_back is None else {UNDOES: plan.takes_back}
 
 
 def forget_source(tables: Tables, plan: Plan, kinds: Sequence[str] = ("",)) -> None:
     """Remove the undo branches of an erasure in tables of these kinds, after the undo."""
-    for taken_back in undoing(plan).values():
+    for taken_back in undo_property(plan).values():
         remove_branch(tables, plan, undo_ref(taken_back), kinds)
 
 
@@ -318,7 +318,7 @@ def forget_source(tables: Tables, plan: Plan, kinds: Sequence[str] = ("",)) -> N
 
 def appends_pass(plan_id: str, base_id: int) -> Judge:
     """Return the condition that main got only appends since the plan's snapshot."""
-    return lambda walk: fence.only_appends_since(walk(), plan_id, base_id)
+    return lambda walk: fence.check_only_appends(walk(), plan_id, base_id)
 
 
 def head_is(plan_id: str, base_id: int, *, table: str) -> Judge:
@@ -329,4 +329,4 @@ def head_is(plan_id: str, base_id: int, *, table: str) -> Judge:
         base_id: The plan's snapshot.
         table: The table's name in words.
     """
-    return lambda walk: fence.nothing_since(walk(), plan_id, base_id, table=table)
+    return lambda walk: fence.check_head_unchanged(walk(), plan_id, base_id, table=table)

@@ -30,7 +30,7 @@ from message_lifecycle.stores.iceberg.append import (
     MovedOn,
     base_of,
     commit_staged,
-    merged,
+    merge_states,
     place_of,
     remove_leftovers,
     store_of,
@@ -104,7 +104,7 @@ class IcebergCopier(NamesFailures):
     def __init__(self, engine: Callable[[], Engine], *, own_lifetimes: Lifetimes, tables: Tables | None = None) -> None:
         self._engine, self._own_lifetimes, self._tables = engine, own_lifetimes, tables or Tables()
 
-    def copied(self, name: TopicName) -> CopyState:
+    def copy_state(self, name: TopicName) -> CopyState:
         return read.newest_state(self._tables.load(name)).copy_state
 
     def copy(
@@ -190,11 +190,11 @@ def _mirror_after(written: LogSummary, base: LogSummary, origin: LogState, new: 
 
 
 def _after(base: LogSummary, ours: LogSummary, now: LogSummary) -> LogSummary:
-    """Join the states like `append.merged`.
+    """Join the states like `append.merge_states`.
 
     Raises:
         MovedOn: Another copy came first, or another writer was first in our partitions. A commit would add the messages twice.
     """
     if now.copy_state != base.copy_state:
         raise MovedOn
-    return replace(merged(base, ours, now), copied=ours.copied, copied_from=ours.copied_from)
+    return replace(merge_states(base, ours, now), copied=ours.copied, copied_from=ours.copied_from)

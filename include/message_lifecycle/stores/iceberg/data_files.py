@@ -466,7 +466,7 @@ def _marked_rows(removals: _Removals, _share: Resources) -> list[tuple[str, Posi
         rows = read_rows(io, path, _NONE, ())
         marked = np.zeros(len(rows.offsets), np.bool_)
         for text in offsets:
-            marked |= within(rows.offsets, text)
+            marked |= is_named(rows.offsets, text)
         if path in removals.marked:
             puffin = removals.marked[path]
             if puffin not in read:
@@ -476,7 +476,7 @@ def _marked_rows(removals: _Removals, _share: Resources) -> list[tuple[str, Posi
     return found
 
 
-def within(offsets: NDArray[np.int64], text: str) -> NDArray[np.bool_]:
+def is_named(offsets: NDArray[np.int64], text: str) -> NDArray[np.bool_]:
     """Return which of the offsets a `ranges_text` names."""
     runs = np.array([(run.start, run.stop) for run in ranges_of(text)], np.int64).reshape(-1, 2)
     at = np.searchsorted(runs[:, 0], offsets, side="right") - 1

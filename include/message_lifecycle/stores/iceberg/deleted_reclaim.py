@@ -30,7 +30,7 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.tables import BegunReclaim, DeletedTopic, TableFiles, TopicTable
 from message_lifecycle.operations.verdict import Verdict
-from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
+from message_lifecycle.ports import NO_CONTEXT, ChangeStore, CommitContext
 from message_lifecycle.stores.iceberg import catalog
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.engine import engine_of_process
@@ -85,10 +85,10 @@ class IcebergDeletedReclaimer(NamesFailures, ChangeStore):
         self._check_alone({document.uuid: str(document.content["location"]) for document in there.values()})
         return [self._files(table, there[table.table], orphans_before) for table in topic.tables]
 
-    def evidence(self, plan: Plan, _staged: Staged, policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
+    def evidence(self, plan: Plan, _staged: Staged, policy: Policy, _given: CommitContext = NO_CONTEXT) -> Mapping[str, object]:
         return drop_evidence(self._tables, plan, policy)
 
-    def publish(self, verdict: Verdict, _given: Given) -> Published:
+    def publish(self, verdict: Verdict, _given: CommitContext) -> Published:
         plan = verdict.plan
         if not self.has_begun(plan):
             for action in plan.dropped_tables:
@@ -96,12 +96,12 @@ class IcebergDeletedReclaimer(NamesFailures, ChangeStore):
             # The approval may have taken a day. Another user may have made a table of these files meanwhile.
             self._check_alone({action.table_uuid: action.location for action in plan.dropped_tables})
             places = {f"{_FROM}{plan.plan_id}.{at}.{action.table_uuid}": action.location for at, action in enumerate(plan.dropped_tables)}
-            tell({_WORD + plan.plan_id: _text({"topic": str(plan.topic), "scratch": self._scratch}), **places})
+            set_namespace_properties({_WORD + plan.plan_id: _text({"topic": str(plan.topic), "scratch": self._scratch}), **places})
             self._steps("before_commit")
         return self.finish(plan)
 
     def has_begun(self, plan: Plan) -> bool:
-        return self._has_begun(plan.plan_id, words(self._tables.catalog))
+        return self._has_begun(plan.plan_id, namespace_properties(self._tables.catalog))
 
     def _has_begun(self, plan_id: str, there: Mapping[str, str]) -> bool:
         if _WORD + plan_id not in there:
@@ -146,15 +146,15 @@ class IcebergDeletedReclaimer(NamesFailures, ChangeStore):
         self._steps("after_delete")
         kept = "; ".join(kept_of_removed((self._io(location), location) for location in locations.values()))
         word = {"topic": str(plan.topic), "scratch": self._scratch, "files": gone.files, "bytes": gone.size_bytes, "kept": _cut(kept)}
-        if self._word(plan) is not None:
-            tell({_WORD + plan.plan_id: _text(word)})
+        if self._begun_record(plan) is not None:
+            set_namespace_properties({_WORD + plan.plan_id: _text(word)})
         return _published(plan, word)
 
     def published(self, plan: Plan) -> Published | None:
-        word = self._word(plan)
+        word = self._begun_record(plan)
         return None if word is None or "files" not in word else _published(plan, word)
 
-    def left(self, plan: Plan) -> Sequence[str]:
+    def find_unapplied(self, plan: Plan) -> Sequence[str]:
         files: list[str] = []
         for action in plan.dropped_tables:
             try:
@@ -182,7 +182,7 @@ class IcebergDeletedReclaimer(NamesFailures, ChangeStore):
             self.forget(plan.plan_id)
 
     def unfinished(self) -> Mapping[str, BegunReclaim]:
-        there = words(self._tables.catalog)
+        there = namespace_properties(self._tables.catalog)
         found = {name.removeprefix(_WORD): json.loads(text) for name, text in there.items() if name.startswith(_WORD)}
         mine = {plan_id: word for plan_id, word in found.items() if word["scratch"] is self._scratch and self._has_begun(plan_id, there)}
         return {
@@ -194,17 +194,17 @@ class IcebergDeletedReclaimer(NamesFailures, ChangeStore):
             for plan_id, word in mine.items()
         }
 
-    def left_by(self, plan_id: str) -> Sequence[str]:
+    def remaining_files(self, plan_id: str) -> Sequence[str]:
         mine = [location for location in self.unfinished()[plan_id].locations if self._is_nobodys(location)]
         return [f"{at}/{name}" for at in mine for name in nsmallest(_SHOWN, (file.name for file in list_files(self._io(at), at)))]
 
     def forget(self, plan_id: str) -> None:
-        places = {name for name in words(self._tables.catalog) if name.startswith(f"{_FROM}{plan_id}.")}
-        unsay(self._tables.catalog, {_WORD + plan_id, *places})
+        places = {name for name in namespace_properties(self._tables.catalog) if name.startswith(f"{_FROM}{plan_id}.")}
+        remove_namespace_properties(self._tables.catalog, {_WORD + plan_id, *places})
 
     def _is_nobodys(self, location: str) -> bool:
         try:
-            catalog.check_places_alone(self._tables, {(DELETED, ""): Within(location)})
+            catalog.check_places_not_shared(self._tables, {(DELETED, ""): Within(location)})
         except UnsafePath:
             return False
         return True
@@ -247,10 +247,10 @@ class IcebergDeletedReclaimer(NamesFailures, ChangeStore):
             raise PlanConflict(plan.plan_id, f"the {what} has changed since it was planned")
 
     def _check_alone(self, locations: Mapping[str, str]) -> None:
-        catalog.check_places_alone(self._tables, {place_of(uuid): Within(location) for uuid, location in locations.items()})
+        catalog.check_places_not_shared(self._tables, {place_of(uuid): Within(location) for uuid, location in locations.items()})
 
     def _document(self, table_uuid: str) -> TableDocument | None:
-        return self._tables.found(place_of(table_uuid))
+        return self._tables.find(place_of(table_uuid))
 
     def _location(self, place: Place) -> str | None:
         return self._tables.pointers.one(place)
@@ -265,16 +265,16 @@ class IcebergDeletedReclaimer(NamesFailures, ChangeStore):
             next(iter(list_files(self._io(action.location), action.location)), None)
         except Unavailable:
             place = place_of(action.table_uuid)
-            tell({_WORD + plan.plan_id: _text({"topic": str(plan.topic), "scratch": self._scratch, _BEGUN: True})})
-            if not know_again(place, location_prefix(action.location) + action.metadata):
+            set_namespace_properties({_WORD + plan.plan_id: _text({"topic": str(plan.topic), "scratch": self._scratch, _BEGUN: True})})
+            if not register_again(place, location_prefix(action.location) + action.metadata):
                 raise
             found = self._location(place)
             if found is not None:
                 self._ways[action.location] = self._tables.pointers.file_io(place, found)
             forget(place)
 
-    def _word(self, plan: Plan) -> dict[str, Any] | None:
-        text = words(self._tables.catalog).get(_WORD + plan.plan_id)
+    def _begun_record(self, plan: Plan) -> dict[str, Any] | None:
+        text = namespace_properties(self._tables.catalog).get(_WORD + plan.plan_id)
         return None if text is None else dict(json.loads(text))
 
 
@@ -333,7 +333,7 @@ def _look(tables: Tables, plan: Plan, policy: Policy, action: MovedTable, wrong:
     outside += (name for name in roles if not lies_below(table, name))
     try:
         outside += (file.name for file in named(table, table.metadata.snapshots) if is_absolute(file.name))
-        catalog.check_places_alone(tables, {place: Within(table.location())})
+        catalog.check_places_not_shared(tables, {place: Within(table.location())})
         for file in list_files(table.io, table.location()):
             if file.name not in roles:
                 wrong["unlisted"].append(file.name)
@@ -363,7 +363,7 @@ def forget(place: Place) -> None:
                 raise
 
 
-def know_again(place: Place, metadata_location: str) -> bool:
+def register_again(place: Place, metadata_location: str) -> bool:
     """Register a forgotten table again, and return whether the catalog accepted it.
 
     Another table with the name stays. A catalog may not support registration, and the metadata may be missing.
@@ -379,7 +379,7 @@ def know_again(place: Place, metadata_location: str) -> bool:
     return True
 
 
-def words(catalog: Catalog) -> Mapping[str, str]:
+def namespace_properties(catalog: Catalog) -> Mapping[str, str]:
     """Return the properties of the namespace by name, including properties of other origin."""
     with reaching_catalog():
         try:
@@ -388,16 +388,16 @@ def words(catalog: Catalog) -> Mapping[str, str]:
             return {}
 
 
-def tell(words: Mapping[str, str]) -> None:
+def set_namespace_properties(words: Mapping[str, str]) -> None:
     """Set properties of the namespace. Existing texts are overwritten."""
     jvm = engine_of_process()
     with engine_failures():
         jvm.lake.setProperties(_namespace(jvm), dict(words))
 
 
-def unsay(catalog: Catalog, names: Collection[str]) -> None:
+def remove_namespace_properties(catalog: Catalog, names: Collection[str]) -> None:
     """Remove properties of the namespace. A missing property counts as success."""
-    there = words(catalog).keys() & set(names)
+    there = namespace_properties(catalog).keys() & set(names)
     if there:
         jvm = engine_of_process()
         with engine_failures():

@@ -20,7 +20,7 @@ from message_lifecycle.model.message import DueRows, LimitUsage, Place, Reason, 
 from message_lifecycle.model.reasons import RemovalReason
 from message_lifecycle.model.request import PurgeKey, RemoveMessages, RemoveNullKeys, RemoveRanges, Request, TruncateLog, span_of
 from message_lifecycle.stores.iceberg import data_rows, segments
-from message_lifecycle.stores.iceberg.data_files import within
+from message_lifecycle.stores.iceberg.data_files import is_named
 from message_lifecycle.stores.iceberg.data_rows import FileRows, Vectors, read_rows
 from message_lifecycle.stores.iceberg.limited import ExcessOffsets, LimitResult, LimitSearch
 from message_lifecycle.stores.iceberg.manifests import files_of
@@ -185,7 +185,7 @@ def _split_due_rows(
 
 def _with_free(entry: DueRows, offsets: NDArray[np.int64], begins: NDArray[np.int64], spared: SparedOffsets) -> DueRows:
     free, _ = spared.split(entry.partition, entry.taken)
-    begins = begins[within(offsets, free)] if free else begins[:0]
+    begins = begins[is_named(offsets, free)] if free else begins[:0]
     if not len(begins) or begins.min() == entry.since:
         return entry
     return replace(entry, free_since=Instant(int(begins.min())))

@@ -95,7 +95,7 @@ class Bare(Engine):
             threads.shutdown(wait=True, cancel_futures=True)
 
     def forget(self, name: TopicName, *, kind: str = "") -> None:
-        session = sessions.running()
+        session = sessions.running_session()
         if session is not None:
             session.catalog.refreshTable(sql_table(name, kind=kind))
 
@@ -177,7 +177,7 @@ def engine_of_process() -> Engine:
     Raises:
         SparkUnavailable: Spark cannot start, or its settings name no catalog `lake`.
     """
-    running = sessions.running()
+    running = sessions.running_session()
     if _application is not None or _needs_spark():
         session = running or spark_session(_application or "lifecycle")
         return _known((session,), lambda: Spark(session))
@@ -195,7 +195,7 @@ def _known(key: tuple[object, ...], make: Callable[[], Engine]) -> Engine:
     global _of_process
     with _making:
         if _of_process is None or _of_process[0] != key:
-            if sessions.running() is None:
+            if sessions.running_session() is None:
                 _end_java()
             _of_process = key, make()
         return _of_process[1]

@@ -23,11 +23,11 @@ from pyiceberg.table import Table
 from message_lifecycle.model.change import RemoveRows
 from message_lifecycle.model.message import NOTHING, DueRows, LimitQuestion, Place, Reason, RowQuestion
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.reasons import is_limit, is_request, of_family
+from message_lifecycle.model.reasons import is_limit, is_request, reasons_of_family
 from message_lifecycle.model.rules import Either
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import expiry
-from message_lifecycle.stores.iceberg.data_files import within
+from message_lifecycle.stores.iceberg.data_files import is_named
 from message_lifecycle.stores.iceberg.data_rows import UNKNOWN, FileRows, Positions, Vectors, begins, columns_of, read_keys, read_rows
 from message_lifecycle.stores.iceberg.due_rows import due_rows
 from message_lifecycle.stores.iceberg.evidence_files import rows_of, schema
@@ -121,7 +121,7 @@ def _within(places: Iterable[tuple[int, int]], beyond: Sequence[DueRows]) -> int
         offsets = np.array([offset for _, offset in group], dtype=np.int64)
         for entry in beyond:
             if entry.partition == partition:
-                offsets = offsets[~within(offsets, entry.taken)]
+                offsets = offsets[~is_named(offsets, entry.taken)]
         found += len(offsets)
     return found
 
@@ -139,7 +139,7 @@ def _still(io: FileIO, path: str, entry: DueRows, was: Positions, now: Positions
     if np.array_equal(was, now):
         return entry.last_offset, entry.rows
     rows = read_rows(io, path, now, ())
-    left = rows.offsets[rows.alive & within(rows.offsets, entry.taken)]
+    left = rows.offsets[rows.alive & is_named(rows.offsets, entry.taken)]
     return int(left.max(initial=NOTHING)), len(left)
 
 
@@ -239,9 +239,11 @@ class RowEvidence:
         rows = whole.at(np.flatnonzero(left))
         open_, unjustified, expires = np.ones(len(rows.offsets), np.bool_), 0, False
         for reason, offsets in named:
-            mine = within(rows.offsets, offsets)
+            mine = is_named(rows.offsets, offsets)
             due = (
-                within(rows.offsets, self.limits.beyond.get((name, reason), "")) if is_limit(reason) else self._is_due(reason, rows, place)
+                is_named(rows.offsets, self.limits.beyond.get((name, reason), ""))
+                if is_limit(reason)
+                else self._is_due(reason, rows, place)
             )
             unjustified += int((mine & ~due).sum())
             expires = expires or (reason == "expiry" and bool(mine.any()))
@@ -276,7 +278,7 @@ class RowEvidence:
 
     def _still_due(self, path: str, rows: FileRows, place: Place) -> int:
         due = np.zeros(len(rows.offsets), np.bool_)
-        for reason in of_family("age"):
+        for reason in reasons_of_family("age"):
             due |= self._is_due(reason, rows, place)
         return int((due & _alive(len(rows.offsets), self.after[path])).sum())
 

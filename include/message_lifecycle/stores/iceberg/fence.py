@@ -300,22 +300,22 @@ def commit_once(
     except AlreadyPublished:
         pass
     except (PlanConflict, CommitUnknown, CommitRefused) as error:
-        if found_after(error, table, plan_id, since) is None:
+        if find_after_error(error, table, plan_id, since) is None:
             if not isinstance(error, CommitRefused):
                 raise
             # Iceberg's check came before ours, and knows no plans: name the plan that was first.
             if since is not None:
-                only_appends_since(main_ancestors(table), plan_id, since)
+                check_only_appends(main_ancestors(table), plan_id, since)
             raise PlanConflict(plan_id, error.reason) from error
     steps(f"after_{of}")
     unknown = CommitUnknown(f"publishing plan {plan_id}")
-    found = found_after(unknown, table, plan_id, since)
+    found = find_after_error(unknown, table, plan_id, since)
     if found is None:
         raise unknown
     return found
 
 
-def found_after(error: LifecycleError, table: Java, plan_id: str, since: int | None) -> Ancestor | None:
+def find_after_error(error: LifecycleError, table: Java, plan_id: str, since: int | None) -> Ancestor | None:
     """Search main again for the plan's commit, after an attempt that ended with an error.
 
     Raises:
@@ -354,7 +354,7 @@ def properties(verdict: Verdict, ledger: tuple[str, int], removed: Sequence[tupl
 # Conditions, checked inside an attempt
 
 
-def only_appends_since(ancestors: Iterator[Ancestor], plan_id: str, base_id: int) -> None:
+def check_only_appends(ancestors: Iterator[Ancestor], plan_id: str, base_id: int) -> None:
     """Check that only appends came since the plan's snapshot.
 
     Raises:
@@ -376,7 +376,7 @@ def only_appends_since(ancestors: Iterator[Ancestor], plan_id: str, base_id: int
     raise PlanConflict(plan_id, f"its snapshot {base_id} is not among the ancestors of main")
 
 
-def nothing_since(ancestors: Iterator[Ancestor], plan_id: str, base_id: int, *, table: str) -> None:
+def check_head_unchanged(ancestors: Iterator[Ancestor], plan_id: str, base_id: int, *, table: str) -> None:
     """Check that the table's head is still the plan's snapshot. Raises PlanConflict.
 
     Args:

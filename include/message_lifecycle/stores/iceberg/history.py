@@ -155,7 +155,7 @@ def progress_in(summary: Mapping[str, str]) -> Iterator[str]:
         yield f"spark stream {summary.get(_SPARK_STREAM, '?')}"
 
 
-def words_in(summaries: Iterable[Mapping[str, str]]) -> list[dict[str, str]]:
+def progress_records(summaries: Iterable[Mapping[str, str]]) -> list[dict[str, str]]:
     """Return the records that other writers need, newest first.
 
     For each writer, the newest snapshot with its progress counts. The result has the keys of other writers in that snapshot's summary.

@@ -78,8 +78,8 @@ class Jvm:
         gateway, self._process = self._connect(self.settings)
         atexit.register(self.end)
         _iterate_to_the_end()
-        _ask_once(gateway._gateway_client)
-        _hear_at_once(gateway._gateway_client)
+        _disable_retries(gateway._gateway_client)
+        _acknowledge_at_once(gateway._gateway_client)
         return gateway
 
     @cached_property
@@ -273,7 +273,7 @@ def java_message(error: Exception) -> str:
     return str(error) if found is None else str(found.getMessage())
 
 
-def said(java_object: Java, method: str) -> Java | None:
+def call_if_present(java_object: Java, method: str) -> Java | None:
     """Return the result of a Java method without arguments; None if the object has no such method."""
     from py4j.protocol import Py4JError
 
@@ -287,7 +287,7 @@ _launched: list[tuple[int, subprocess.Popen[bytes]]] = []
 """Java processes that this process has started, each with the id of its parent. After a fork, the child must not kill them."""
 
 
-def launched(process: subprocess.Popen[bytes]) -> None:
+def remember_process(process: subprocess.Popen[bytes]) -> None:
     """Remember a Java process, for `kill`."""
     _launched.append((os.getpid(), process))
 
@@ -368,7 +368,7 @@ def start(found: Mapping[str, str], /) -> Connection:
         process = subprocess.Popen(command(found), stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
     except OSError as error:
         raise SparkUnavailable(f"the Java process did not start: {error}") from error
-    launched(process)
+    remember_process(process)
     assert process.stdin is not None and process.stdout is not None
     told = select.select([process.stdout], [], [], START_SECONDS)[0]
     port, secret = (process.stdout.readline().strip().decode() if told else "" for _ in range(2))
@@ -405,7 +405,7 @@ def _iterate_to_the_end() -> None:
     JavaIterator.next = JavaIterator.__next__ = step
 
 
-def _ask_once(client: Java) -> None:
+def _disable_retries(client: Java) -> None:
     """Stop py4j from repeating a call after the connection broke before the answer.
 
     Java may have done the call, and a commit would happen twice.
@@ -415,7 +415,7 @@ def _ask_once(client: Java) -> None:
     client._should_retry = lambda retry, _connection, error=None: bool(retry and error and error.when == ERROR_ON_SEND)
 
 
-def _hear_at_once(client: Java) -> None:
+def _acknowledge_at_once(client: Java) -> None:
     """Acknowledge Java's answers at once.
 
     Java sends an answer of more than 8 kB in parts, and the last part only after the others are acknowledged. By default, this side's

@@ -20,7 +20,7 @@ from cachetools import LRUCache
 from fsspec import AbstractFileSystem
 
 from message_lifecycle.model.errors import FileLost, FileUnreadable, LifecycleError, storage_failure, storage_refused
-from message_lifecycle.stores.iceberg.table_folder import TORN, said_by
+from message_lifecycle.stores.iceberg.table_folder import TORN, reason_of
 from message_lifecycle.stores.iceberg.tasks import Store
 
 _LAKE = re.compile(r"lake[0-9a-f]*://")
@@ -119,7 +119,7 @@ class LakeFiles(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no type
             known = self._known.get(path)
         if known is not None:
             return {"name": path, "size": known.size, "type": "file"}
-        with _telling(path, "read"):
+        with _named_errors(path, "read"):
             return {"name": path, "size": self._store.size(path), "type": "file"}
 
     def modified(self, path: str) -> datetime:  # noqa: ARG002  # DuckDB calls this for each file
@@ -128,7 +128,7 @@ class LakeFiles(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no type
 
     def _open(self, path: str, mode: str = "rb", **_: object) -> _Reading | _Writing:
         path = self._strip_protocol(path)
-        with _telling(path, "read" if mode == "rb" else "write"):
+        with _named_errors(path, "read" if mode == "rb" else "write"):
             return self._reading(path) if mode == "rb" else _Writing(self._store.create(path), path, self._write)
 
     def _reading(self, path: str) -> _Reading:
@@ -187,7 +187,7 @@ class _Reading:
 
     def _fetched(self, here: int, wanted: int) -> bytes:
         found = b""
-        with _telling(self._path, "read"):
+        with _named_errors(self._path, "read"):
             while len(found) < wanted:
                 part = self._read_at(here + len(found), wanted - len(found))
                 if not part:
@@ -222,12 +222,12 @@ class _Writing:
 
     def write(self, content: bytes) -> int:
         self._pace.wait(len(content))
-        with _telling(self._path, "write"):
+        with _named_errors(self._path, "write"):
             return int(self._file.write(content))
 
     def close(self) -> None:
         """Close the file. An object of a store exists only after this call."""
-        with _telling(self._path, "write"):
+        with _named_errors(self._path, "write"):
             self._file.close()
 
     def __getattr__(self, name: str) -> object:
@@ -239,16 +239,16 @@ _FAILED = re.compile(r"a file of the lake failed: (\[.*\])")
 
 
 @contextmanager
-def _telling(path: str, doing: Literal["read", "write"]) -> Iterator[None]:
+def _named_errors(path: str, doing: Literal["read", "write"]) -> Iterator[None]:
     try:
         yield
     except (OSError, *TORN) as error:
         number = ENOENT if isinstance(error, FileNotFoundError) else error.errno if isinstance(error, OSError) else None
-        told = [path, doing, said_by(error), number]
+        told = [path, doing, reason_of(error), number]
         raise OSError(f"a file of the lake failed: {json.dumps(told)}") from error
 
 
-def failure_told_by(text: str) -> LifecycleError | None:
+def parse_failure(text: str) -> LifecycleError | None:
     """Return our error for a text of DuckDB; None if the text is about no file of `LakeFiles`."""
     told = _FAILED.search(text)
     if told is None:

@@ -64,7 +64,7 @@ class IcebergLogIntegrity(NamesFailures):
     def __init__(self, tables: Tables, engine: Callable[[], Engine]) -> None:
         self._tables, self._engine = tables, engine
 
-    def seen(self, name: TopicName, *, anew: bool = False) -> Sequence[SeenTable]:
+    def read_commits(self, name: TopicName, *, anew: bool = False) -> Sequence[SeenTable]:
         """Return the log and the view with our newest commit on each. Raises the errors of `read.newest_state`."""
         found = []
         for table in self._stated(name, anew=anew):
@@ -77,7 +77,7 @@ class IcebergLogIntegrity(NamesFailures):
             found.append(SeenTable(table=table.name, table_uuid=table.document.uuid, head_id=table.document.current_id, witness=witness))
         return found
 
-    def found(
+    def read_states(
         self, name: TopicName, kept: Callable[[str], LogWitness | None], ever: Sequence[LogWitness], judge: Callable[[], None]
     ) -> Sequence[LogFound]:
         """Return the remaining state of each table, and the state after a repair.
@@ -156,12 +156,12 @@ class IcebergLogIntegrity(NamesFailures):
                     ends[file.partition] = max(file.last_offset + 1, ends.get(file.partition, 0))
         return ends
 
-    def beside(self, name: TopicName) -> Mapping[str, str | None]:
+    def side_table_uuids(self, name: TopicName) -> Mapping[str, str | None]:
         """Return the uuid of each table next to the topic's log, by kind; None if the table's metadata cannot be read."""
         found = dict[str, str | None]()
         for kind in KINDS[1:]:
             try:
-                document = self._tables.found((name.namespace, name.table(kind)))
+                document = self._tables.find((name.namespace, name.table(kind)))
             except TableUnreadable:
                 found[kind] = None
             else:
@@ -195,7 +195,7 @@ class IcebergLogIntegrity(NamesFailures):
 
         fenced_commit(table, judge, make, what=what)
         engine.forget(name, kind=found.kind)
-        made = next(one.witness for one in self.seen(name) if one.table == found.table)
+        made = next(one.witness for one in self.read_commits(name) if one.table == found.table)
         assert made is not None, "the commit carries it"
         return made
 
@@ -213,7 +213,7 @@ class IcebergLogIntegrity(NamesFailures):
     def _document(self, name: TopicName, kind: str, *, anew: bool) -> TableDocument | None:
         place = name.namespace, name.table(kind)
         location = self._tables.pointers.newest(place) if anew else None
-        return self._tables.found(place) if location is None else self._tables.at(place, location)
+        return self._tables.find(place) if location is None else self._tables.at(place, location)
 
     def _table(self, name: TopicName, kind: str, mark: str, document: TableDocument) -> _Stated:
         place = name.namespace, name.table(kind)

@@ -19,7 +19,7 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import KV_HEADER, REASON_HEADER, Marker, Place, digest, offsets_of, ranges_text
 from message_lifecycle.model.outcome import Staged, StagedMarkers
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.reasons import making_markers, marker_of
+from message_lifecycle.model.reasons import marker_of, marker_reasons
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.admission import Lifetime, admit
 from message_lifecycle.operations.verdict import Verdict
@@ -56,8 +56,8 @@ def mark(engine: Engine, log: Table, plan: Plan, staged: Staged, policy: Policy)
         if superseded:
             delete_rows(engine, log.io, plan.topic, staged.branch, superseded, description=partial(job_text, plan))
         table = engine.table(plan.topic)
-        state = sealed(newest_state(table, table.snapshot(base_id)), plan)
-        rows, _ = numbered(made, state, policy, late_after=policy.late_after(plan.as_of))
+        state = seal_state(newest_state(table, table.snapshot(base_id)), plan)
+        rows, _ = number_markers(made, state, policy, late_after=policy.late_after(plan.as_of))
         append_to(table, staged.branch, write_rows(engine, table, rows))
         engine.forget(plan.topic)
     table = engine.table(plan.topic)
@@ -150,7 +150,7 @@ def _older(log: Table, plan: Plan, emptied: Iterable[Row]) -> Iterator[RemoveRow
     found = sorted(columns(older) for row in emptied for older in row["older"] or ())
     prefix = location_prefix(log.location())
     for (partition, segment, file), group in groupby(found, key=itemgetter(0, 1, 2)):
-        offsets = [offset for *_, offset in group if not plan.spares(partition, offset)]
+        offsets = [offset for *_, offset in group if not plan.keeps_marker(partition, offset)]
         if not offsets:
             continue
         yield RemoveRows(
@@ -163,7 +163,7 @@ def _older(log: Table, plan: Plan, emptied: Iterable[Row]) -> Iterator[RemoveRow
         )
 
 
-def numbered(made: Iterable[Marker], state: LogSummary, policy: Policy, *, late_after: Instant) -> tuple[pa.Table, LogSummary]:
+def number_markers(made: Iterable[Marker], state: LogSummary, policy: Policy, *, late_after: Instant) -> tuple[pa.Table, LogSummary]:
     """The markers as rows that follow the log in `state`, and the state with them."""
     ends, active = dict(state.end_offsets), deepcopy(dict(state.active))
     rows = []
@@ -185,7 +185,7 @@ def append_to(table: Java, branch: str, files: Iterable[Java]) -> None:
     commit_to(table, branch, update, what=f"committing markers to branch {branch}")
 
 
-def sealed(state: LogSummary, plan: Plan) -> LogSummary:
+def seal_state(state: LogSummary, plan: Plan) -> LogSummary:
     """The log's state after the plan's seals, and after what it purges because the compacted view covers it."""
     for seal in plan.on_log.seal:
         state = state.sealed_at(seal.partition, seal.base_offset, seal.next_offset)
@@ -231,7 +231,7 @@ CAUSES_NONE = f"({IS_MARKER} OR coalesce(list_contains(headers, struct_pack(name
 
 def causes() -> str:
     """Return the reasons that make a marker, as a list in SQL."""
-    return ", ".join(f"'{reason}'" for reason in making_markers())
+    return ", ".join(f"'{reason}'" for reason in marker_reasons())
 
 
 # For each key: the newest removed message, and the newest that an age rule or a request removes (MRK-3). `dropped`: the dropped segments.
@@ -331,11 +331,11 @@ class MarkersNow:
         with snapshot_rows(log, plan.plan_id) as rows:
             made = kept = _staged_markers(rows, verdict, policy)
             if head_id != base_id:
-                arrived = _arrived(rows, made, base_id=base_id, head_id=head_id)
+                arrived = _appended_keys(rows, made, base_id=base_id, head_id=head_id)
                 kept = [marker for marker in made if marker.key not in arrived]
-        state = sealed(newest_state(table), plan)
-        numbered_rows, after = numbered(kept, state, policy, late_after=policy.late_after(plan.as_of))
-        if head_id == base_id or (kept == made and state == sealed(newest_state(table, table.snapshot(base_id)), plan)):
+        state = seal_state(newest_state(table), plan)
+        numbered_rows, after = number_markers(kept, state, policy, late_after=policy.late_after(plan.as_of))
+        if head_id == base_id or (kept == made and state == seal_state(newest_state(table, table.snapshot(base_id)), plan)):
             files = change.added
         else:
             files = write_rows(engine, table, numbered_rows)
@@ -371,7 +371,7 @@ def may_have_new_rows(file: FileMetrics, ends: Mapping[int, int]) -> bool:
     return file.partition in ends and (file.last_offset is None or file.last_offset >= ends[file.partition])
 
 
-def _arrived(rows: SnapshotRows, made: list[Marker], *, base_id: int, head_id: int) -> set[bytes]:
+def _appended_keys(rows: SnapshotRows, made: list[Marker], *, base_id: int, head_id: int) -> set[bytes]:
     """Keys of the markers in what others have appended."""
     rows.relate("appended", head_id, rows.differing(head_id, base_id))
     rows.register("keys", pa.table({"key": pa.array((marker.key for marker in made), pa.binary())}))

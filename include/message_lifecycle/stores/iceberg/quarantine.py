@@ -23,10 +23,10 @@ from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.tables import QuarantineFile, QuarantineReturning, QuarantineState, RefusedCount, RefusedRow
 from message_lifecycle.operations.quarantine import files_before_their_age
 from message_lifecycle.operations.verdict import Verdict
-from message_lifecycle.ports import NOTHING_GIVEN, Given
+from message_lifecycle.ports import NO_CONTEXT, CommitContext
 from message_lifecycle.stores.iceberg import change
 from message_lifecycle.stores.iceberg.branches import StagedChange, branch_of, commit_to, undo_ref
-from message_lifecycle.stores.iceberg.change import TableStore, Update, appends_pass, forget_source, undoing
+from message_lifecycle.stores.iceberg.change import TableStore, Update, appends_pass, forget_source, undo_property
 from message_lifecycle.stores.iceberg.engine import Engine
 from message_lifecycle.stores.iceberg.fence import main_ancestors
 from message_lifecycle.stores.iceberg.java import Java
@@ -109,7 +109,7 @@ class IcebergQuarantine(TableStore):
         # No writer has yet marked a row that this very commit has brought.
         return returned(plan, () if before is None else _files(table, before), _files(table, after, heeding_marks=False))
 
-    def left(self, plan: Plan) -> Sequence[str]:
+    def find_unapplied(self, plan: Plan) -> Sequence[str]:
         if plan.on_quarantine.files_back:
             found, wanted = self._returned(plan), plan.restored_rows
             return [] if found == wanted else [f"the quarantine has {found} of the {wanted} rows that came back"]
@@ -117,7 +117,7 @@ class IcebergQuarantine(TableStore):
         there = set() if state is None else named & {file.name for file in state.files}
         return [f"the quarantine still has {len(there)} of the {len(named)} files that went"] if there else []
 
-    def stage(self, plan: Plan, _given: Given = NOTHING_GIVEN) -> Staged:
+    def stage(self, plan: Plan, _given: CommitContext = NO_CONTEXT) -> Staged:
         base_id = plan.requirements.snapshot_id
         assert base_id is not None, "rows that leave or return have a table"
         with engine_failures():
@@ -136,7 +136,7 @@ class IcebergQuarantine(TableStore):
         self._steps("after_stage")
         return Staged(plan_id=plan.plan_id, branch=branch_of(plan.plan_id), snapshot_id=found)
 
-    def evidence(self, plan: Plan, staged: Staged, policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
+    def evidence(self, plan: Plan, staged: Staged, policy: Policy, _given: CommitContext = NO_CONTEXT) -> Mapping[str, object]:
         """Read with PyIceberg what Java staged: the times of removed files (not their bounds), and every byte of returned files.
 
         File names prove that all other files are unchanged, because no writer ever changes a file.
@@ -186,7 +186,7 @@ class IcebergQuarantine(TableStore):
             "figures": longs([figures]),
         }
 
-    def publish(self, verdict: Verdict, given: Given) -> Published:
+    def publish(self, verdict: Verdict, given: CommitContext) -> Published:
         plan, base_id = verdict.plan, verdict.plan.requirements.snapshot_id
         done = self.published(plan)
         if done is None:
@@ -200,7 +200,7 @@ class IcebergQuarantine(TableStore):
     def _required(self, plan: Plan) -> tuple[Engine, Java]:
         """Raises PlanConflict where the quarantine is another table, or its history has lost the plan's snapshot."""
         engine = self._engine()
-        table = change.table_beside(engine, plan, QUARANTINE)
+        table = change.load_side_table(engine, plan, QUARANTINE)
         if str(table.uuid()) != plan.requirements.table_uuid:
             raise PlanConflict(plan.plan_id, "the quarantine is another table now")
         if all(ancestor.snapshot_id != plan.requirements.snapshot_id for ancestor in main_ancestors(table)):
@@ -293,7 +293,7 @@ def _update(engine: Engine, table: Java, verdict: Verdict, base_id: int) -> Upda
         def update(on: Java) -> Java:
             return going(on).validateFromSnapshot(base_id).validateNoConflictingDeletes()
 
-    return Update(update=update, condition=appends_pass(plan.plan_id, base_id), tells=undoing(plan), since=base_id)
+    return Update(update=update, condition=appends_pass(plan.plan_id, base_id), tells=undo_property(plan), since=base_id)
 
 
 # Finding and bringing back the files that a plan dropped from the quarantine (DEL-7, QUA-1).

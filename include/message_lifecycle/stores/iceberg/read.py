@@ -99,7 +99,7 @@ class IcebergReader(NamesFailures):
         return kept[1]
 
     def end_offsets(self, name: TopicName) -> Mapping[int, int]:
-        document, place = self._tables.of_messages(name), (name.namespace, name.table())
+        document, place = self._tables.message_topic(name), (name.namespace, name.table())
         found = state_of_document(document, ".".join(place), END_OFFSETS, lambda location: self._tables.pointers.read(place, location))
         if found is None:
             raise _lost(".".join(place))
@@ -168,11 +168,11 @@ class IcebergReader(NamesFailures):
 
     def effect(self, plan: Plan) -> Effect:
         from message_lifecycle.stores.iceberg.manifests import removed_by
-        from message_lifecycle.stores.iceberg.undo_sources import returned
+        from message_lifecycle.stores.iceberg.undo_sources import undo_effect
 
         table = self._tables.load(plan.topic)
         if plan.on_log.source_id is not None:
-            return returned(table, plan)
+            return undo_effect(table, plan)
         snapshot = self._commit_of(table, plan.plan_id)
         if snapshot is None:
             return Effect()
@@ -180,9 +180,9 @@ class IcebergReader(NamesFailures):
         return Effect(files=tuple(removed_by(table, snapshot, own)))
 
     def marker_offsets(self, name: TopicName, plan_id: str) -> Sequence[Range]:
-        from message_lifecycle.stores.iceberg.undo_sources import given
+        from message_lifecycle.stores.iceberg.undo_sources import marker_ranges
 
-        return given(self._tables.load(name), plan_id)
+        return marker_ranges(self._tables.load(name), plan_id)
 
     def has_begun(self, plan: Plan) -> bool:
         from message_lifecycle.stores.iceberg.undo_sources import has_committed

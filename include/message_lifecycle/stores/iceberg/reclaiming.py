@@ -25,7 +25,7 @@ from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.tables import LogSize, LooseFiles, LooseQuestion, TableHistory
 from message_lifecycle.operations.reclaim import ended_refs, kept_of
 from message_lifecycle.operations.verdict import Verdict
-from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
+from message_lifecycle.ports import NO_CONTEXT, ChangeStore, CommitContext
 from message_lifecycle.stores.iceberg import catalog, history, parsed
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.history import NamedFile, all_named, inventory, reachable, snapshot_ids
@@ -59,7 +59,7 @@ class IcebergReclaimer(NamesFailures, ChangeStore):
         self._steps = steps or (lambda _: None)
 
     def histories(self, name: TopicName) -> Sequence[TableHistory]:
-        catalog.check_alone(self._tables, name)
+        catalog.check_no_shared_folders(self._tables, name)
         return [history.history_of(document, kind) for kind, document in catalog.documents(self._tables, name)]
 
     def loose(self, name: TopicName, question: LooseQuestion) -> LooseFiles:
@@ -106,7 +106,7 @@ class IcebergReclaimer(NamesFailures, ChangeStore):
         there = {snapshot.snapshot_id for table in self.histories(plan.topic) for snapshot in table.snapshots}
         return any(snapshot_id not in there for action in plan.forgets for snapshot_id in action.snapshots)
 
-    def left(self, plan: Plan) -> Sequence[str]:
+    def find_unapplied(self, plan: Plan) -> Sequence[str]:
         return [
             *(
                 f"snapshot {snapshot_id} of {_words(action)} is still there"
@@ -122,17 +122,17 @@ class IcebergReclaimer(NamesFailures, ChangeStore):
     def hidden_bytes(self, name: TopicName) -> int | None:
         return sum(hidden_bytes(document) for _, document in catalog.documents(self._tables, name))
 
-    def evidence(self, plan: Plan, _staged: Staged, policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
+    def evidence(self, plan: Plan, _staged: Staged, policy: Policy, _given: CommitContext = NO_CONTEXT) -> Mapping[str, object]:
         from message_lifecycle.stores.iceberg.reclaim_evidence import reclaim_evidence
 
         return reclaim_evidence(self._tables, plan, policy)
 
-    def publish(self, verdict: Verdict, _given: Given) -> Published:
+    def publish(self, verdict: Verdict, _given: CommitContext) -> Published:
         plan = verdict.plan
         done = self.published(plan)
         if done is not None:
             return done
-        catalog.check_alone(self._tables, plan.topic)
+        catalog.check_no_shared_folders(self._tables, plan.topic)
         checks = {action.table: _Check(self, plan, action) for action in plan.forgets}
         for check in checks.values():
             check(self._document(plan, check.action).content)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from message_lifecycle.model.errors import UnknownTopic
-from message_lifecycle.model.instants import Instant, of_datetime
+from message_lifecycle.model.instants import Instant, from_datetime
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.tables import RefusedCount, RefusedRow
 from message_lifecycle.stores.iceberg import new_table
@@ -28,7 +28,7 @@ from message_lifecycle.stores.iceberg.append import (
     remove_leftovers,
     store_of,
 )
-from message_lifecycle.stores.iceberg.catalog import Tables, beside
+from message_lifecycle.stores.iceberg.catalog import Tables, side_table_properties
 from message_lifecycle.stores.iceberg.columns import QUARANTINE_SHAPE
 from message_lifecycle.stores.iceberg.data_files import data_file
 from message_lifecycle.stores.iceberg.engine import Engine
@@ -47,14 +47,14 @@ def counts_of(table: Table) -> Sequence[RefusedCount]:
     """Count the rows by batch, file and code, in order of their time."""
     counts: Counter[tuple[Instant, str, str, str]] = Counter()
     for row in _rows(table, {}, _COUNTED):
-        counts[(of_datetime(row["at"]), row["batch"], row["file"], row["code"])] += 1
+        counts[(from_datetime(row["at"]), row["batch"], row["file"], row["code"])] += 1
     return [RefusedCount(at=at, batch=batch, file=file, code=code, rows=rows) for (at, batch, file, code), rows in sorted(counts.items())]
 
 
 def rows_of(table: Table, wanted: Mapping[str, str | None], *, limit: int) -> Sequence[RefusedRow]:
     """Return the first `limit` rows whose columns have the wanted values (None: any), in order of time, file and position."""
     columns = ("at", "batch", "file", "position", "code", "reason", "raw")
-    found = (RefusedRow(**{**row, "at": of_datetime(row["at"])}) for row in _rows(table, wanted, columns))
+    found = (RefusedRow(**{**row, "at": from_datetime(row["at"])}) for row in _rows(table, wanted, columns))
     return heapq.nsmallest(limit, found, key=lambda row: (row.at, row.file, row.position, row.code))
 
 
@@ -153,6 +153,6 @@ def _create(engine: Engine, name: TopicName) -> None:
     with suppress(UnknownTopic):
         engine.table(name, kind=QUARANTINE)
         return
-    properties = {**_PROPERTIES, **beside(name, entries(engine.table(name).properties()))}
+    properties = {**_PROPERTIES, **side_table_properties(name, entries(engine.table(name).properties()))}
     # False means that another process made the quarantine first.
     new_table.create((name.namespace, name.table(QUARANTINE)), QUARANTINE_SHAPE, properties=properties, summary={})

@@ -18,7 +18,7 @@ import numpy as np
 from message_lifecycle.model.errors import FileLost, FileUnreadable
 from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
 from message_lifecycle.model.rules import After, Both, Either, Known, Never, Not, Rule, TimeColumn
-from message_lifecycle.stores.iceberg.lake_files import LakeFiles, failure_told_by
+from message_lifecycle.stores.iceberg.lake_files import LakeFiles, parse_failure
 from message_lifecycle.stores.iceberg.puffin import marked
 from message_lifecycle.stores.iceberg.shares import MEBIBYTE, Resources
 from message_lifecycle.stores.iceberg.table_folder import is_local, local_path
@@ -64,7 +64,7 @@ def named_files(spill: str) -> Iterator[None]:
         yield
     except duckdb.Error as error:
         text = str(error)
-        if failed := failure_told_by(text):
+        if failed := parse_failure(text):
             raise failed from error
         if not isinstance(error, duckdb.IOException | duckdb.InvalidInputException):
             raise

@@ -30,7 +30,7 @@ from message_lifecycle.model.errors import (
 )
 from message_lifecycle.model.instants import Instant, to_second
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.stores.iceberg.java import PROPERTIES, Java, java_exception, launched, line_broke, said
+from message_lifecycle.stores.iceberg.java import PROPERTIES, Java, call_if_present, java_exception, line_broke, remember_process
 from message_lifecycle.stores.iceberg.layout import CATALOG
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ _watch: Watch | None = None  # of the newest session on a Standalone cluster
 _making = threading.Lock()
 
 
-def running() -> SparkSession | None:
+def running_session() -> SparkSession | None:
     """Return the session that this process has started, unless it was stopped or its cluster was lost."""
     if _of_process is None or _is_lost():
         return None
@@ -61,7 +61,7 @@ def spark_session(app_name: str) -> SparkSession:
     from pyspark.errors import PySparkRuntimeError
 
     with _making:
-        session = running()
+        session = running_session()
         if session is None:
             try:
                 session = _of_process = _start_session(app_name)
@@ -81,7 +81,7 @@ def _start_session(app_name: str) -> SparkSession:
 
     if _of_process is not None and _is_lost():
         _of_process.stop()  # Java's part has ended; another cluster may be at the address by now
-    with _own_answer_to_interrupts():
+    with _keep_interrupt_handler():
         _start_java()
         session = SparkSession.builder.appName(app_name).getOrCreate()
     context = session.sparkContext
@@ -99,7 +99,7 @@ def _start_session(app_name: str) -> SparkSession:
 
 
 @contextmanager
-def _own_answer_to_interrupts() -> Iterator[None]:
+def _keep_interrupt_handler() -> Iterator[None]:
     """Keep this process's handler of SIGINT.
 
     PySpark's handler asks Java to cancel all jobs, over the connection where the interrupted call still waits for its answer.
@@ -130,7 +130,7 @@ def _start_java() -> None:
     finally:
         process = getattr(SparkContext._gateway, "proc", None)  # none where spark-submit has started this process
         if process is not None:
-            launched(process)
+            remember_process(process)
         if in_main:
             signal.signal(signal.SIGINT, before)
         if came:
@@ -150,7 +150,7 @@ def end_session() -> None:
         _of_process = None
 
 
-def quoted(*parts: str) -> str:
+def quote_identifier(*parts: str) -> str:
     """SQL text of an identifier; a back-tick in a part is doubled."""
     return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
 
@@ -165,7 +165,7 @@ def sql_table(name: TopicName, *, kind: str = "", branch: str | None = None, met
         parts.append(f"branch_{branch}")
     if metadata is not None:
         parts.append(metadata)
-    return quoted(*parts)
+    return quote_identifier(*parts)
 
 
 # Errors for an engine that stops in the middle of its work: the disk is full or read-only, or Java or the catalog's database is gone.
@@ -266,7 +266,7 @@ def _named(error: Exception) -> LifecycleError | None:
 
 
 def _sql_state(cause: Java) -> str:
-    state = said(cause, "getSQLState")
+    state = call_if_present(cause, "getSQLState")
     return "" if state is None else str(state)  # no error of a database has no such method
 
 

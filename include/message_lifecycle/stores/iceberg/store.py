@@ -18,7 +18,7 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.verdict import Verdict
-from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given, Prepared
+from message_lifecycle.ports import NO_CONTEXT, ChangeStore, CommitContext, Prepared
 from message_lifecycle.stores.iceberg import fence
 from message_lifecycle.stores.iceberg.branches import (
     StagedChange,
@@ -31,7 +31,7 @@ from message_lifecycle.stores.iceberg.branches import (
     staged_on,
 )
 from message_lifecycle.stores.iceberg.catalog import Tables
-from message_lifecycle.stores.iceberg.change import forget_source, undoing
+from message_lifecycle.stores.iceberg.change import forget_source, undo_property
 from message_lifecycle.stores.iceberg.data_files import delete_rows, planned_files
 from message_lifecycle.stores.iceberg.engine import Engine, job_text
 from message_lifecycle.stores.iceberg.fence import (
@@ -39,16 +39,16 @@ from message_lifecycle.stores.iceberg.fence import (
     Make,
     Steps,
     Walk,
+    check_only_appends,
     commit_once,
     fenced_commit,
     find,
     main_ancestors,
-    only_appends_since,
     properties,
 )
 from message_lifecycle.stores.iceberg.java import Java, entries
 from message_lifecycle.stores.iceberg.layout import CANCELLED_MARKERS, MARKERS, PARENT_PLAN_ID, REMOVED, STAGED_AS, STAGED_PLAN_ID
-from message_lifecycle.stores.iceberg.marks import MarkersNow, sealed
+from message_lifecycle.stores.iceberg.marks import MarkersNow, seal_state
 from message_lifecycle.stores.iceberg.read import IcebergReader, published_by, removed_rows
 from message_lifecycle.stores.iceberg.table_metadata import commit_metadata_change, set_properties
 from message_lifecycle.stores.iceberg.transaction import Ready, commits_at_once
@@ -83,7 +83,7 @@ class IcebergStore(IcebergReader, ChangeStore):
         self._server = server
         self._steps = steps or (lambda _: None)
 
-    def stage(self, plan: Plan, _given: Given = NOTHING_GIVEN) -> Staged:
+    def stage(self, plan: Plan, _given: CommitContext = NO_CONTEXT) -> Staged:
         from message_lifecycle.stores.iceberg.undo import stage_undo
 
         io = self._tables.load(plan.topic).io
@@ -98,7 +98,7 @@ class IcebergStore(IcebergReader, ChangeStore):
 
         return mark(self._engine(), self._tables.load(plan.topic), plan, staged, policy)
 
-    def evidence(self, plan: Plan, staged: Staged, policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
+    def evidence(self, plan: Plan, staged: Staged, policy: Policy, _given: CommitContext = NO_CONTEXT) -> Mapping[str, object]:
         from message_lifecycle.stores.iceberg.compaction.view_table import state_of
         from message_lifecycle.stores.iceberg.evidence import evidence
         from message_lifecycle.stores.iceberg.undo import undo_evidence
@@ -111,14 +111,14 @@ class IcebergStore(IcebergReader, ChangeStore):
             horizons = {} if view is None else view.horizons
         return evidence(self._tables.load(plan.topic), plan, staged, policy, horizons)
 
-    def prepare(self, verdict: Verdict, given: Given) -> Prepared | None:
+    def prepare(self, verdict: Verdict, given: CommitContext) -> Prepared | None:
         """Prepare an undo's commit. Other changes of the log never share a commit with other tables: another step comes between them."""
         engine = self._engine()
         if verdict.plan.takes_back is None or not commits_at_once(engine):
             return None
         return ready(engine, partial(self._tables.load, verdict.plan.topic), verdict, self._server, ledger=given.ledger, steps=self._steps)
 
-    def publish(self, verdict: Verdict, given: Given) -> Published:
+    def publish(self, verdict: Verdict, given: CommitContext) -> Published:
         engine = self._engine()
         log = partial(self._tables.load, verdict.plan.topic)
         done = publish(engine, log, verdict, self._server, ledger=given.ledger(), steps=self._steps)
@@ -235,9 +235,9 @@ def publish(
             return
         if len(staged) == 1:
             with suppress(_MovedOn):
-                commit.as_staged(staged[0])
+                commit.commit_staged(staged[0])
                 return
-        commit.made_again(StagedChange.of(engine, table, staged))
+        commit.commit_rebased(StagedChange.of(engine, table, staged))
 
     try:
         found = commit_once(table, plan_id, attempt, steps=steps, since=commit.base_id)
@@ -279,7 +279,7 @@ def _begun(
     staged = None if staged_id is None else table.snapshot(staged_id)
     if staged is None or base_id is None or staged_id == base_id:
         raise PlanConflict(plan.plan_id, f"nothing is staged for it (snapshot {staged_id})")
-    told = {**properties(verdict, ledger), **undoing(plan)}
+    told = {**properties(verdict, ledger), **undo_property(plan)}
     commit = _Commit(engine=engine, table=table, log=log, verdict=verdict, server=server, base_id=base_id, properties=told, steps=steps)
     return commit, chain(table, staged, base_id, plan.plan_id)
 
@@ -301,7 +301,7 @@ class _Commit:
     def _what(self) -> str:
         return f"publishing plan {self.verdict.staged.plan_id}"
 
-    def as_staged(self, staged: Java) -> None:
+    def commit_staged(self, staged: Java) -> None:
         """Publish the staged snapshot itself, and the snapshot that carries the plan.
 
         Raises:
@@ -315,7 +315,7 @@ class _Commit:
             fence.check(plan, plan_id, base, self.server)
             if int(base.currentSnapshot().snapshotId()) != self.base_id:
                 raise _MovedOn
-            state = sealed(Walk(self.table, base).log_state(), plan)
+            state = seal_state(Walk(self.table, base).log_state(), plan)
             # If another commit wins, this attempt leaves its list of manifests behind; reclaiming finds it.
             head = self._with(self.table.newFastAppend().toBranch(branch_of(plan_id)), {**told, **state.to_properties()}).apply()
             if head.parentId() != staged_id:
@@ -326,12 +326,12 @@ class _Commit:
 
         commit_metadata_change(self.table.operations(), change, what=self._what)
 
-    def made_again(self, change: StagedChange) -> None:
+    def commit_rebased(self, change: StagedChange) -> None:
         """The staged change alone, on what main is now."""
         fenced_commit(self.table, self._judge, self._made_again(change), what=self._what)
 
     def ready(self, change: StagedChange) -> Ready:
-        """As `made_again`, to be made with others."""
+        """As `commit_rebased`, to be made with others."""
         return Ready(
             jvm=self.engine,
             topic=self.verdict.plan.topic,
@@ -365,7 +365,7 @@ class _Commit:
 
     def _attempt(self, change: StagedChange) -> None:
         self.table.refresh()
-        only_appends_since(main_ancestors(self.table), self.verdict.staged.plan_id, self.base_id)
+        check_only_appends(main_ancestors(self.table), self.verdict.staged.plan_id, self.base_id)
         head_id = int(self.table.currentSnapshot().snapshotId())
         markers = MarkersNow.read(self.engine, self.table, self.log(), self.verdict, change, base_id=self.base_id, head_id=head_id)
 
@@ -399,8 +399,8 @@ class _Commit:
 
     def _judge(self, walk: Walk) -> None:
         self.steps("inside_commit")
-        only_appends_since(walk(), self.verdict.staged.plan_id, self.base_id)
+        check_only_appends(walk(), self.verdict.staged.plan_id, self.base_id)
 
     def _state(self, walk: Walk) -> dict[str, str]:
         """That of the log which the attempt builds on, however late an append came (MSG-4)."""
-        return sealed(walk.log_state(), self.verdict.plan).to_properties()
+        return seal_state(walk.log_state(), self.verdict.plan).to_properties()

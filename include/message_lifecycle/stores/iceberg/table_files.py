@@ -25,12 +25,12 @@ from message_lifecycle.stores.iceberg.java import (
     ANY_IO,
     Java,
     Jvm,
+    call_if_present,
     each,
     java_class,
     java_exception,
     java_message,
     line_broke,
-    said,
     thrown,
 )
 from message_lifecycle.stores.iceberg.session import engine_failures
@@ -426,5 +426,5 @@ def _knows_no_store(error: Exception) -> bool:
 def _http_status(error: Exception) -> int | None:
     """Return the HTTP status if the error is an answer of the store, or None."""
     cause = java_exception(error)
-    status = None if cause is None else said(cause, "statusCode")
+    status = None if cause is None else call_if_present(cause, "statusCode")
     return None if status is None else int(status)

@@ -166,7 +166,7 @@ TORN = (ValueError, EOFError, zlib.error, gzip.BadGzipFile)
 """What reading a damaged file raises; PyArrow's errors are ValueErrors."""
 
 
-def said_by(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
     """Why a file cannot be read, in words."""
     system = error.strerror if isinstance(error, OSError) else None
     return system or f"{type(error).__name__}: {error}".splitlines()[0]
@@ -180,9 +180,9 @@ def reading(path: str) -> Iterator[None]:
     except FileUnreadable:
         raise
     except FileNotFoundError as error:
-        raise FileLost(str(error.filename or path), said_by(error)) from error
+        raise FileLost(str(error.filename or path), reason_of(error)) from error
     except (OSError, *TORN) as error:
-        raise FileUnreadable(path, said_by(error)) from error
+        raise FileUnreadable(path, reason_of(error)) from error
 
 
 # Plans name data files relative to the table's location, so that a plan is the same wherever the table is.

@@ -31,7 +31,7 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.tables import DeletedTopic, Deletion, Remnant, TopicTable
 from message_lifecycle.operations.verdict import Verdict
-from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
+from message_lifecycle.ports import NO_CONTEXT, ChangeStore, CommitContext
 from message_lifecycle.stores.iceberg import parsed, view_file
 from message_lifecycle.stores.iceberg.catalog import Tables, documents, ledger_of, mark_ledger
 from message_lifecycle.stores.iceberg.engine import engine_of_process
@@ -99,30 +99,30 @@ class _Mover(NamesFailures, ChangeStore):
         """Return the kinds of tables that the topic has got since it was planned."""
         return set()
 
-    def _move_all(self, verdict: Verdict, given: Given) -> None:
+    def _move_all(self, verdict: Verdict, given: CommitContext) -> None:
         raise NotImplementedError
 
-    def _when_home(self, plan: Plan) -> Mapping[str, str]:  # noqa: ARG002  # only a plan that restores the topic leaves its id
+    def _return_properties(self, plan: Plan) -> Mapping[str, str]:  # noqa: ARG002  # only a plan that restores the topic leaves its id
         """Return the properties that a table gets when it has its own name again."""
         return {}
 
-    def evidence(self, plan: Plan, _staged: Staged, _policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
+    def evidence(self, plan: Plan, _staged: Staged, _policy: Policy, _given: CommitContext = NO_CONTEXT) -> Mapping[str, object]:
         import pyarrow as pa
 
         planned = {action.table: action for action in plan.moved_tables}
         rows = []
         for kind in planned.keys() | self._unplanned(plan, planned.keys()):
             place = self._from(plan, planned[kind]) if kind in planned else (plan.topic.namespace, plan.topic.table(kind))
-            found = self._tables.found(place)
+            found = self._tables.find(place)
             if found is not None:
                 same = kind in planned and (found.uuid, found.current_id) == (planned[kind].table_uuid, planned[kind].snapshot_id)
                 # A table that another run of the plan moves at this moment is missing here.
                 with reaching_catalog(), suppress(NoSuchTableError):
                     rows.append({"same": same, "rows": rows_by_pyiceberg(self._tables.catalog.load_table(place))})
-        taken = [".".join(place) for action in plan.moved_tables if self._tables.found(place := self._to(plan, action)) is not None]
+        taken = [".".join(place) for action in plan.moved_tables if self._tables.find(place := self._to(plan, action)) is not None]
         return {"tables": pa.Table.from_pylist(rows), "taken": pa.table({"name": pa.array(taken, pa.string())})}
 
-    def publish(self, verdict: Verdict, given: Given) -> Published:
+    def publish(self, verdict: Verdict, given: CommitContext) -> Published:
         plan = verdict.plan
         done = self.published(plan)
         if done is not None:
@@ -136,7 +136,7 @@ class _Mover(NamesFailures, ChangeStore):
 
     def published(self, plan: Plan) -> Published | None:
         log = next((action for action in plan.moved_tables if not action.table), None)
-        found = None if log is None else self._tables.found(self._to(plan, log))
+        found = None if log is None else self._tables.find(self._to(plan, log))
         return _published(plan) if found is not None and found.properties.get(self.arrived) == plan.plan_id else None
 
     def has_begun(self, plan: Plan) -> bool:
@@ -145,29 +145,29 @@ class _Mover(NamesFailures, ChangeStore):
     def discard(self, plan: Plan) -> None:
         """Bring home what a run that died has moved, or has left away. The tables follow their log."""
         if any(not action.table and self._is_home(plan, action) for action in plan.moved_tables):
-            self._bring_home(plan)
+            self._move_back(plan)
 
-    def _bring_home(self, plan: Plan) -> None:
+    def _move_back(self, plan: Plan) -> None:
         """Move back the tables that the deletion has moved so far, the log first. A table whose name is taken stays away, as a remnant."""
         actions = sorted(plan.moved_tables, key=_kind)
         for action in actions:
             with suppress(PlanConflict):  # another table has its name by now, or another writer has changed it
                 if self._is_away(plan, action):
-                    _rename(plan, action, place_of(action.table_uuid), _own(plan, action))
+                    _rename(plan, action, place_of(action.table_uuid), _own_place(plan, action))
         for action in reversed(actions):
             with suppress(PlanConflict):  # the table is gone, and its properties with it
-                self._tell_home(plan, action)
+                self._clear_deletion(plan, action)
 
-    def _tell_home(self, plan: Plan, action: MovedTable) -> None:
+    def _clear_deletion(self, plan: Plan, action: MovedTable) -> None:
         """Remove the deletion's properties from a table that is back. After an undo, set the undo's own. The log's table comes last."""
-        if self._word(_own(plan, action), action) != self._deletion(plan):
+        if self._deletion_of(_own_place(plan, action), action) != self._deletion(plan):
             return
-        returned = self._when_home(plan)
+        returned = self._return_properties(plan)
         if returned and not action.table:
             self._steps("before_commit")
-        self._tell(plan, action, {**dict.fromkeys(_ON_DELETED), **returned})
+        self._set_plan_properties(plan, action, {**dict.fromkeys(_ON_DELETED), **returned})
 
-    def _tell(self, plan: Plan, action: MovedTable, changes: Mapping[str, str | None], *, as_planned: bool = False) -> None:
+    def _set_plan_properties(self, plan: Plan, action: MovedTable, changes: Mapping[str, str | None], *, as_planned: bool = False) -> None:
         """Word of the plan in the properties of a table that has its own name. `as_planned`: only while it is as the plan has it."""
 
         def change(base: Java, builder: Java) -> None:
@@ -176,17 +176,17 @@ class _Mover(NamesFailures, ChangeStore):
             set_properties(base, builder, changes)
 
         with _not_gone(plan, action):
-            change_metadata(_own(plan, action), change, what=f"moving the table {'.'.join(_own(plan, action))}")
+            change_metadata(_own_place(plan, action), change, what=f"moving the table {'.'.join(_own_place(plan, action))}")
 
     def _is_away(self, plan: Plan, action: MovedTable) -> bool:
-        return self._word(place_of(action.table_uuid), action) == self._deletion(plan)
+        return self._deletion_of(place_of(action.table_uuid), action) == self._deletion(plan)
 
     def _is_home(self, plan: Plan, action: MovedTable) -> bool:
-        return self._word(_own(plan, action), action) is not None
+        return self._deletion_of(_own_place(plan, action), action) is not None
 
-    def _word(self, place: Place, action: MovedTable) -> str | None:
+    def _deletion_of(self, place: Place, action: MovedTable) -> str | None:
         """Return the id of the plan that the table there names as its deletion, "" for no plan. None: the table is not there."""
-        found = self._tables.found(place)
+        found = self._tables.find(place)
         return None if found is None or found.uuid != action.table_uuid else found.properties.get(DELETED_BY, "")
 
 
@@ -252,7 +252,7 @@ class IcebergDeleter(_Mover):
         return TopicTable(table=kind, table_uuid=found.uuid, snapshot_id=found.current_id, rows=rows, size_bytes=size_bytes)
 
     def _from(self, plan: Plan, action: MovedTable) -> Place:
-        return _own(plan, action)
+        return _own_place(plan, action)
 
     def _to(self, plan: Plan, action: MovedTable) -> Place:  # noqa: ARG002  # a deleted table is found by its uuid alone
         return place_of(action.table_uuid)
@@ -267,24 +267,24 @@ class IcebergDeleter(_Mover):
         there = {kind for kind in KINDS if self._tables.pointers.one((plan.topic.namespace, plan.topic.table(kind))) is not None}
         return there - set(planned)
 
-    def _move_all(self, verdict: Verdict, given: Given) -> None:
+    def _move_all(self, verdict: Verdict, given: CommitContext) -> None:
         plan = verdict.plan
         make_namespace(DELETED)
         here = [action for action in sorted(plan.moved_tables, key=_kind, reverse=True) if not self._is_away(plan, action)]
-        told = {**dict.fromkeys(_ON_DELETED), **_told(plan, verdict.gate_id, given.now())}
+        told = {**dict.fromkeys(_ON_DELETED), **_deletion_properties(plan, verdict.gate_id, given.now())}
         try:
             for action in here:
-                self._tell(plan, action, {**told, DELETED_KIND: action.table}, as_planned=True)
+                self._set_plan_properties(plan, action, {**told, DELETED_KIND: action.table}, as_planned=True)
             self._steps("written")
             for action in here:
                 if not action.table:
                     for kind in (LIVE, LATEST):
                         view_file.drop((plan.topic.namespace, plan.topic.table(kind)))
                     self._steps("before_commit")
-                _move(plan, action, _own(plan, action), place_of(action.table_uuid))
+                _move(plan, action, _own_place(plan, action), place_of(action.table_uuid))
                 self._steps("inside_commit")
         except PlanConflict:
-            self._bring_home(plan)
+            self._move_back(plan)
             raise
 
 
@@ -297,7 +297,7 @@ class IcebergRestorer(_Mover):
         return place_of(action.table_uuid)
 
     def _to(self, plan: Plan, action: MovedTable) -> Place:
-        return _own(plan, action)
+        return _own_place(plan, action)
 
     def _deletion(self, plan: Plan) -> str | None:
         return plan.parent
@@ -305,30 +305,30 @@ class IcebergRestorer(_Mover):
     def _has_moved(self, plan: Plan, action: MovedTable) -> bool:
         return self._is_home(plan, action)
 
-    def _when_home(self, plan: Plan) -> Mapping[str, str]:
+    def _return_properties(self, plan: Plan) -> Mapping[str, str]:
         return {RETURNED_BY: plan.plan_id}
 
-    def _move_all(self, verdict: Verdict, _given: Given) -> None:
+    def _move_all(self, verdict: Verdict, _given: CommitContext) -> None:
         plan = verdict.plan
         make_namespace(plan.topic.namespace)
         actions = sorted(plan.moved_tables, key=_kind)
         away = [action for action in actions if not self._is_home(plan, action)]
         for action in away:
             _require(plan, action, _metadata(plan, action, place_of(action.table_uuid)))
-        if any(self._tables.found(_own(plan, action)) is not None for action in away):
+        if any(self._tables.find(_own_place(plan, action)) is not None for action in away):
             raise _name_taken(plan)
         self._steps("written")
         try:
             for action in away:
-                _move(plan, action, place_of(action.table_uuid), _own(plan, action))
+                _move(plan, action, place_of(action.table_uuid), _own_place(plan, action))
                 self._steps("inside_commit")
         except PlanConflict:
             for action in reversed(actions):
                 if self._is_home(plan, action):
-                    _rename(plan, action, _own(plan, action), place_of(action.table_uuid))
+                    _rename(plan, action, _own_place(plan, action), place_of(action.table_uuid))
             raise
         for action in reversed(actions):
-            self._tell_home(plan, action)
+            self._clear_deletion(plan, action)
 
 
 def _told_of(log: TableDocument) -> dict[str, Any]:
@@ -349,7 +349,7 @@ def _topic_of(table: TableDocument) -> TopicName:
     return TopicName(stream=normalise_name(of[STREAM_PROPERTY]), topic=normalise_name(of[TOPIC_PROPERTY]))
 
 
-def _own(plan: Plan, action: MovedTable) -> Place:
+def _own_place(plan: Plan, action: MovedTable) -> Place:
     return plan.topic.namespace, plan.topic.table(action.table)
 
 
@@ -363,7 +363,7 @@ def _kind(action: MovedTable) -> str:
     return action.table
 
 
-def _told(plan: Plan, gate_id: str, at: Instant) -> dict[str, str]:
+def _deletion_properties(plan: Plan, gate_id: str, at: Instant) -> dict[str, str]:
     return {DELETED_BY: plan.plan_id, DELETED_AT: str(at), DELETED_GATE: gate_id}
 
 

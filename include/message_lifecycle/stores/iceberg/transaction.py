@@ -21,7 +21,17 @@ from message_lifecycle.model.errors import CommitRefused, CommitUnknown, Lifecyc
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg import fence
 from message_lifecycle.stores.iceberg.engine import Engine
-from message_lifecycle.stores.iceberg.fence import AlreadyPublished, Ancestor, Judge, Make, Steps, Walk, attempt_of, found_after, refusals
+from message_lifecycle.stores.iceberg.fence import (
+    AlreadyPublished,
+    Ancestor,
+    Judge,
+    Make,
+    Steps,
+    Walk,
+    attempt_of,
+    find_after_error,
+    refusals,
+)
 from message_lifecycle.stores.iceberg.java import ATOMIC, PROPERTIES, Java, Jvm, identifier, java_class, thrown
 from message_lifecycle.stores.iceberg.layout import AT_ONCE
 from message_lifecycle.stores.iceberg.pointers import Place
@@ -97,7 +107,7 @@ class Ready:
             try:
                 with refusals(what):
                     swap_at_once(
-                        [attempt_of(one.table, one.judge, _telling(one.make)) for one in commits], partial(_commit, commits), what=what
+                        [attempt_of(one.table, one.judge, _mark_commits(one.make)) for one in commits], partial(_commit, commits), what=what
                     )
             except AlreadyPublished:
                 pass
@@ -118,7 +128,7 @@ class Ready:
             one.steps(f"after_{one.of}")
 
 
-def _telling(make: Make) -> Make:
+def _mark_commits(make: Make) -> Make:
     """Mark each commit as one of several. If only some of a plan's tables have theirs, the mark shows that the catalog made only a part."""
 
     def told(on: Java, walk: Walk) -> Iterator[Java]:
@@ -152,7 +162,7 @@ def _missing(commits: Sequence[Ready], ended: LifecycleError) -> list[Ready]:
     """
     missing = list(commits)
     for _ in commits:
-        there, missing = missing, [one for one in missing if found_after(ended, one.table, one.plan_id, one.since) is None]
+        there, missing = missing, [one for one in missing if find_after_error(ended, one.table, one.plan_id, one.since) is None]
         if len(missing) in (0, len(commits), len(there)):
             break
     return missing

@@ -19,7 +19,7 @@ from message_lifecycle.model.setting_list import Value
 from message_lifecycle.stores.iceberg import change, fence
 from message_lifecycle.stores.iceberg import evidence_files as frames
 from message_lifecycle.stores.iceberg.branches import branch_of, commit_to, drop_stage
-from message_lifecycle.stores.iceberg.data_files import copied_from, copies, digest_of, originals, vectors_of, within, write_vectors
+from message_lifecycle.stores.iceberg.data_files import copied_from, copies, digest_of, is_named, originals, vectors_of, write_vectors
 from message_lifecycle.stores.iceberg.data_rows import Longs, Positions, Vectors, read_rows, vectors_in
 from message_lifecycle.stores.iceberg.engine import Engine
 from message_lifecycle.stores.iceberg.evidence_files import both_snapshots, files_of_both
@@ -28,7 +28,7 @@ from message_lifecycle.stores.iceberg.layout import STAGED_PLAN_ID
 from message_lifecycle.stores.iceberg.manifests import files_of
 from message_lifecycle.stores.iceberg.read import removed_rows
 from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
-from message_lifecycle.stores.iceberg.undo_sources import Live, given, marked
+from message_lifecycle.stores.iceberg.undo_sources import Live, marked_offsets, marker_ranges
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -101,14 +101,14 @@ def _vectors(engine: Engine, io: FileIO, table: Java, plan: Plan, copies: Mappin
             gone[read[puffin][path]] = True
             update.removeDeletes(before[path])
         if path in unmarked:
-            gone &= ~within(offsets, unmarked[path].offsets)
+            gone &= ~is_named(offsets, unmarked[path].offsets)
         if path in marked:
-            gone |= within(offsets, marked[path].offsets)
+            gone |= is_named(offsets, marked[path].offsets)
         new.append((path, np.flatnonzero(gone)))
     for at, path in copies.items():
         action = plan.on_log.back[at]
         places[path] = action.partition, action.base_offset
-        new.append((path, np.flatnonzero(~within(read_rows(io, path, _NONE, ()).offsets, action.offsets))))
+        new.append((path, np.flatnonzero(~is_named(read_rows(io, path, _NONE, ()).offsets, action.offsets))))
     for _, vector in write_vectors(engine, table, io, ((path, gone) for path, gone in new if len(gone)), places):
         yield vector
 
@@ -134,7 +134,7 @@ def undo_evidence(table: Table, plan: Plan, staged: Staged) -> Mapping[str, pa.T
     for at, action in enumerate(plan.on_log.back):
         path = absolute(prefix, action.file) if action.standing else copies.get(at)
         new = np.empty(0, np.int64) if path is None else changes.come(path, copied=not action.standing)
-        named = within(new, action.offsets)
+        named = is_named(new, action.offsets)
         same = path is not None and (action.standing or digest_of(table.io, path) == digest_of(table.io, absolute(prefix, action.file)))
         come += len(new)
         restored.append({"rows": int(named.sum()), "missing": action.rows - int(named.sum()), "unnamed": int((~named).sum()), "same": same})
@@ -143,16 +143,16 @@ def undo_evidence(table: Table, plan: Plan, staged: Staged) -> Mapping[str, pa.T
     for path, mark in marks.items():
         gone = changes.gone(path)
         dead += len(gone)
-        rows.append({"rows": len(gone), "unnamed": int((~within(gone, mark.offsets)).sum())})
+        rows.append({"rows": len(gone), "unnamed": int((~is_named(gone, mark.offsets)).sum())})
     # A copy that is not the plan's is a file that was not there.
     ours = {path for at, path in copies.items() if at < len(plan.on_log.back) and not plan.on_log.back[at].standing}
     others = after.filter(pc.invert(pc.is_in(after["name"], value_set=pa.array(sorted(ours), pa.string()))))
     touched = {absolute(prefix, action.file) for action in plan.on_log.back if action.standing} | marks.keys() | ours
     live_before, live_after = frames.live(before), frames.live(after)
-    spans = given(table, plan.parent or "")
+    spans = marker_ranges(table, plan.parent or "")
     live = Live(table, now, files_of(table, now))
     twice = [offset for at, action in enumerate(plan.on_log.back) for offset in _twice(live, prefix, plan, at, copies)]
-    left = [int(offset) for _, offsets in marked(live, spans) for offset in offsets]
+    left = [int(offset) for _, offsets in marked_offsets(live, spans) for offset in offsets]
     return {
         "restored": pa.Table.from_pylist(restored, schema=frames.schema("rows", "missing", "unnamed", same=pa.bool_())),
         "rows": frames.longs(rows, ("rows", "unnamed")),
@@ -204,4 +204,4 @@ def _twice(live: Live, prefix: str, plan: Plan, at: int, copies: Mapping[int, st
     action = plan.on_log.back[at]
     own = action.file if action.standing else copies.get(at, "").removeprefix(prefix)
     there = live.alive((action.partition, action.base_offset), action.first_offset, action.last_offset, but=own)
-    return [int(offset) for offset in there[within(there, action.offsets)]]
+    return [int(offset) for offset in there[is_named(there, action.offsets)]]

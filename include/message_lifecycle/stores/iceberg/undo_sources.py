@@ -16,7 +16,7 @@ from message_lifecycle.model.message import Place, ranges_text
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.stores.iceberg.branches import undo_ref
-from message_lifecycle.stores.iceberg.data_files import within
+from message_lifecycle.stores.iceberg.data_files import is_named
 from message_lifecycle.stores.iceberg.data_rows import Longs, Vectors, read_rows
 from message_lifecycle.stores.iceberg.layout import (
     END_OFFSETS,
@@ -67,7 +67,7 @@ def returning(
     return Returning(source_id=source.snapshot_id, rows=tuple(rows), markers=tuple(_markers(live, own)), present=present)
 
 
-def returned(table: Table, plan: Plan) -> Effect:
+def undo_effect(table: Table, plan: Plan) -> Effect:
     """See `ports.HistoryReader`."""
     now = table.current_snapshot()
     if now is None:
@@ -78,17 +78,17 @@ def returned(table: Table, plan: Plan) -> Effect:
     rows, twice = 0, 0
     for action in plan.on_log.back:
         there = live.alive((action.partition, action.base_offset), action.first_offset, action.last_offset)
-        named = there[within(there, action.offsets)]
+        named = there[is_named(there, action.offsets)]
         rows += len(np.unique(named))
         twice += len(named) - len(np.unique(named))
     left = 0
     for mark in plan.on_log.mark:
         there = live.alive((mark.partition, mark.base_offset), mark.first_offset, mark.last_offset)
-        left += int(within(there, mark.offsets).sum())
+        left += int(is_named(there, mark.offsets).sum())
     return Effect(rows=rows, twice=twice, markers=left)
 
 
-def given(table: Table, plan_id: str) -> tuple[Range, ...]:
+def marker_ranges(table: Table, plan_id: str) -> tuple[Range, ...]:
     """Return the offsets of the plan's markers, which are between the ends of its two commits (MRK-4)."""
     for snapshot in ancestors(table):
         if _property(snapshot, PARENT_PLAN_ID) == plan_id:
@@ -148,7 +148,7 @@ class _Taken:
             return offsets
         named = np.zeros(len(offsets), np.bool_)
         for action in self._rows.get((file.partition, file.segment), ()):
-            named |= within(offsets, action.offsets)
+            named |= is_named(offsets, action.offsets)
         return offsets[named]
 
 
@@ -192,7 +192,7 @@ def _commit_of(table: Table, plan_id: str) -> Snapshot | None:
 
 
 def _markers(live: Live, own: Sequence[Range]) -> Iterator[RemoveRows]:
-    for file, offsets in marked(live, own):
+    for file, offsets in marked_offsets(live, own):
         if len(offsets):
             yield RemoveRows(
                 partition=file.partition,
@@ -204,7 +204,7 @@ def _markers(live: Live, own: Sequence[Range]) -> Iterator[RemoveRows]:
             )
 
 
-def marked(live: Live, own: Sequence[Range]) -> Iterator[tuple[FileMetrics, Longs]]:
+def marked_offsets(live: Live, own: Sequence[Range]) -> Iterator[tuple[FileMetrics, Longs]]:
     """The files that hold any of these offsets, and which."""
     for file in live.files:
         for span in own:

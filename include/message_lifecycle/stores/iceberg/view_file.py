@@ -95,7 +95,7 @@ def _unknown_times(column: TimeColumn) -> tuple[str, ...]:
 _OVERTAKEN = ("AlreadyExistsException", "CommitFailedException", "NoSuchViewException")
 
 
-def keep(tables: Tables, place: Place, text: str) -> None:
+def write_view(tables: Tables, place: Place, text: str) -> None:
     """Make the view have this text, and replace a view without metadata.
 
     A view has no content besides `text`, so replacing it is safe. Its metadata may be missing because a deletion removed the view's file

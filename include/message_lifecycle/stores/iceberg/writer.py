@@ -29,7 +29,7 @@ from message_lifecycle.stores.iceberg.append import (
     Written,
     base_of,
     commit_staged,
-    merged,
+    merge_states,
     span_property,
 )
 from message_lifecycle.stores.iceberg.catalog import Tables
@@ -135,7 +135,7 @@ class IcebergWriter(NamesFailures):
                     batch_id=batch_id,
                     properties=span_property(written),
                     may_commit=lambda: None,
-                    state=partial(merged, before, written.state),
+                    state=partial(merge_states, before, written.state),
                 )
         raise TableBusy(f"batch {batch_id} of topic {name}", TRIES)
 

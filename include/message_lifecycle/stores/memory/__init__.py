@@ -22,7 +22,7 @@ from message_lifecycle.model.settings import Policy, topic_settings
 from message_lifecycle.model.topic import role_of
 from message_lifecycle.operations.admission import ERASED, Refusal, by_span, new_in_origin, opens_too_many
 from message_lifecycle.operations.verdict import Verdict
-from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Copied, Given, Topic
+from message_lifecycle.ports import NO_CONTEXT, ChangeStore, CommitContext, Copied, Topic
 from message_lifecycle.stores.memory import rows
 from message_lifecycle.stores.memory.evidence import evidence_of
 from message_lifecycle.stores.memory.rows import due_rows, markers_of, owed, removed_by, requested_rows, superseded_by
@@ -153,14 +153,14 @@ class MemoryStore(ChangeStore):
     def effect(self, plan: Plan) -> Effect:
         log = self.of(plan.topic).log
         if plan.on_log.source_id is not None:
-            return rows.returned(log.head, plan)
-        found = log.carrying(plan.plan_id)
+            return rows.undo_effect(log.head, plan)
+        found = log.commit_of(plan.plan_id)
         return Effect() if found is None else Effect(files=found.files)
 
     def marker_offsets(self, name: TopicName, plan_id: str) -> Sequence[Range]:
         log = self.of(name).log
-        found = log.carrying(plan_id)
-        return () if found is None else rows.given(log.at(log.source_of(plan_id)), found.version)
+        found = log.commit_of(plan_id)
+        return () if found is None else rows.marker_ranges(log.at(log.source_of(plan_id)), found.version)
 
     def returning(self, log: LogState, plan: Plan, staged: Staged, *, own: Sequence[Range], without: Sequence[Range]) -> Returning:
         table = self.of(plan.topic).log
@@ -184,7 +184,7 @@ class MemoryStore(ChangeStore):
         if self.of(name).topic.role == "mirror":
             raise invalid_append(f"topic {name} is a mirror; it takes messages from its origin alone")
         batch = tuple(messages)
-        version, given, _ = _appended(table.head, lambda _version: batch, policy, forbidden, late_after)
+        version, given, _ = _append_batch(table.head, lambda _version: batch, policy, forbidden, late_after)
         table.write(version)
         return given
 
@@ -200,7 +200,7 @@ class MemoryStore(ChangeStore):
 
     # Copier
 
-    def copied(self, name: TopicName) -> CopyState:
+    def copy_state(self, name: TopicName) -> CopyState:
         return self.of(name).log.head.copy_state
 
     def copy(
@@ -218,7 +218,7 @@ class MemoryStore(ChangeStore):
         last = new_in_origin(name, origin, head.copy_state)
         of_origin = in_order(self.of(origin.topic).log.at(origin.snapshot_id).messages)
         new = [message for message in of_origin if message.offset > head.copied.get(message.partition, -1)]
-        version, given, doubled = _appended(
+        version, given, doubled = _append_batch(
             head, lambda version: (_copy_of(message, version, mirror=mirror) for message in new), policy, forbidden, late_after
         )
         version.copied |= last
@@ -232,25 +232,25 @@ class MemoryStore(ChangeStore):
 
     # MessageStore
 
-    def stage(self, plan: Plan, _given: Given = NOTHING_GIVEN) -> Staged:
+    def stage(self, plan: Plan, _given: CommitContext = NO_CONTEXT) -> Staged:
         table = self.of(plan.topic).log
         table.require(plan)
         assert plan.requirements.snapshot_id is not None
         if plan.plan_id not in table.staged:
-            table.staged[plan.plan_id] = StagedVersion(version=_applied(table, plan.requirements.snapshot_id, plan))
+            table.staged[plan.plan_id] = StagedVersion(version=_apply_plan(table, plan.requirements.snapshot_id, plan))
         return Staged(plan_id=plan.plan_id, branch=plan.plan_id, snapshot_id=-plan.requirements.snapshot_id)
 
     def mark(self, plan: Plan, staged: Staged, policy: Policy) -> Staged:
         table, base = self.of(plan.topic).log, plan.requirements.snapshot_id
         # From the removal without markers, because a run that died here may have staged some.
-        before, after = table.at(base), _applied(table, base, plan)
+        before, after = table.at(base), _apply_plan(table, base, plan)
         gone = owed(table, plan.on_log.sweep) if plan.on_log.sweep else removed_by(before, after, plan)
         made = markers_of(before, after, gone, plan, policy)
         staged = replace(staged, markers=StagedMarkers(count=len(made), digest=digest(made), superseded=superseded_by(made, after, plan)))
-        table.staged[plan.plan_id] = StagedVersion(version=_applied(table, base, plan, staged), markers=made)
+        table.staged[plan.plan_id] = StagedVersion(version=_apply_plan(table, base, plan, staged), markers=made)
         return staged
 
-    def evidence(self, plan: Plan, staged: Staged, policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
+    def evidence(self, plan: Plan, staged: Staged, policy: Policy, _given: CommitContext = NO_CONTEXT) -> Mapping[str, object]:
         tables, table = self.of(plan.topic), self.of(plan.topic).log
         before, made = table.at(plan.requirements.snapshot_id), table.staged.get(staged.plan_id)
         after = before if made is None else _with_markers(made.version, made.markers, policy, late_after=policy.late_after(plan.as_of))
@@ -259,7 +259,7 @@ class MemoryStore(ChangeStore):
             return rows.log_evidence(before, after, source, plan, tuple(self.marker_offsets(plan.topic, plan.parent or "")))
         return evidence_of(before, after, plan, policy, staged, owed(table, plan.on_log.sweep), tables.view.head.horizons)
 
-    def publish(self, verdict: Verdict, given: Given) -> Published:
+    def publish(self, verdict: Verdict, given: CommitContext) -> Published:
         plan = verdict.plan
         tables, table = self.of(plan.topic), self.of(plan.topic).log
         done = table.published(plan.plan_id)
@@ -272,7 +272,7 @@ class MemoryStore(ChangeStore):
         came = difference(base, table.head.messages).came
         arrived = {message.key for message in came.values() if not is_marker(message.headers)}
         kept = tuple(marker for marker in made.markers if marker.key not in arrived)
-        version = _applied(table, table.snapshot_id, plan, verdict.staged)
+        version = _apply_plan(table, table.snapshot_id, plan, verdict.staged)
         judged, goes = difference(base, made.version.messages).gone, difference(table.head.messages, version.messages).gone
         assert judged.keys() == goes.keys(), "what goes is what the gate has seen go"
         tables.touch(given.ledger())
@@ -293,7 +293,7 @@ class MemoryStore(ChangeStore):
             self.of(plan.topic).log.staged.pop(plan.plan_id, None)
 
 
-def _applied(table: Table[Version], snapshot_id: int | None, plan: Plan, staged: Staged | None = None) -> Version:
+def _apply_plan(table: Table[Version], snapshot_id: int | None, plan: Plan, staged: Staged | None = None) -> Version:
     """Return the version after the plan's change, without the older markers that the stage replaces."""
     older = () if staged is None else staged.superseded
     source = None if plan.on_log.source_id is None else table.at(plan.on_log.source_id)
@@ -307,7 +307,7 @@ def _with_markers(version: Version, markers: Iterable[Marker], policy: Policy, *
     return after
 
 
-def _appended(
+def _append_batch(
     head: Version,
     messages: Callable[[Version], Iterable[NewMessage]],
     policy: Policy,

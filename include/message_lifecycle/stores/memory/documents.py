@@ -18,7 +18,7 @@ from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.document_reading import check_next
 from message_lifecycle.operations.snapshot_with_purge import needs_more
 from message_lifecycle.operations.verdict import Verdict
-from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
+from message_lifecycle.ports import NO_CONTEXT, ChangeStore, CommitContext
 from message_lifecycle.stores.memory import MemoryStore, rows
 from message_lifecycle.stores.memory.tables import Changes, SnapshotRow, Snapshots, StagedVersion, TopicTables, epoch_of, states_of
 
@@ -218,7 +218,7 @@ class MemoryDocuments:
 
     def published(self, name: TopicName, plan_id: str) -> Published | None:
         tables = self.of(name)
-        first, second = tables.snapshots.carrying(plan_id), tables.changes.published(plan_id)
+        first, second = tables.snapshots.commit_of(plan_id), tables.changes.published(plan_id)
         if first is None or (first.half and second is None):
             return None
         return first.done if second is None else second
@@ -344,7 +344,7 @@ class _OfDocuments(ChangeStore):
     def __init__(self, documents: MemoryDocuments) -> None:
         self._documents = documents
 
-    def stage(self, plan: Plan, _given: Given = NOTHING_GIVEN) -> Staged:
+    def stage(self, plan: Plan, _given: CommitContext = NO_CONTEXT) -> Staged:
         return self._documents.stage(plan)
 
     def discard(self, plan: Plan) -> None:
@@ -354,10 +354,10 @@ class _OfDocuments(ChangeStore):
 class MemorySnapshots(_OfDocuments):
     """New snapshots and raised epochs come and old snapshots leave, or an undo restores old snapshots. The evidence is of both tables."""
 
-    def evidence(self, plan: Plan, _staged: Staged, _policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
+    def evidence(self, plan: Plan, _staged: Staged, _policy: Policy, _given: CommitContext = NO_CONTEXT) -> Mapping[str, object]:
         return self._documents.evidence(plan)
 
-    def publish(self, verdict: Verdict, given: Given) -> Published:
+    def publish(self, verdict: Verdict, given: CommitContext) -> Published:
         return self._documents.publish_snapshots(verdict, ledger=given.ledger())
 
     def published(self, plan: Plan) -> Published | None:
@@ -370,7 +370,7 @@ class MemorySnapshots(_OfDocuments):
 class MemoryChanges(_OfDocuments):
     """Changes leave after the snapshots that cover them are published, or an undo restores changes."""
 
-    def publish(self, verdict: Verdict, given: Given) -> Published:
+    def publish(self, verdict: Verdict, given: CommitContext) -> Published:
         if verdict.plan.on_snapshots.documents:
             return self._documents.purge(verdict, ledger=given.ledger(), behind=given.behind)
         return self._documents.return_changes(verdict, ledger=given.ledger())

@@ -24,7 +24,7 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.verdict import Verdict
-from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
+from message_lifecycle.ports import NO_CONTEXT, ChangeStore, CommitContext
 from message_lifecycle.stores.archive import ParquetArchive, archive_of, erase_archive, key_in_archive, told_in_archive
 from message_lifecycle.stores.memory import MemoryStore
 from message_lifecycle.stores.memory.rows import placed
@@ -187,12 +187,12 @@ class MemoryEraser(ChangeStore):
     def kept_beneath(self, name: TopicName, until: Instant) -> Sequence[str]:  # noqa: ARG002  # there is nothing beneath
         return ()
 
-    def stage(self, plan: Plan, given: Given = NOTHING_GIVEN) -> Staged:
+    def stage(self, plan: Plan, given: CommitContext = NO_CONTEXT) -> Staged:
         given.matches()
         self._store.of(plan.topic).main.require(plan)
         return super().stage(plan)
 
-    def evidence(self, plan: Plan, _staged: Staged, _policy: Policy, given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
+    def evidence(self, plan: Plan, _staged: Staged, _policy: Policy, given: CommitContext = NO_CONTEXT) -> Mapping[str, object]:
         tables, matches = self._store.of(plan.topic), given.matches()
         if tables.topic.of_documents:
             return _documents_evidence(tables, plan, matches)
@@ -215,7 +215,7 @@ class MemoryEraser(ChangeStore):
     def published(self, plan: Plan) -> Published | None:
         return self._store.published(plan)
 
-    def publish(self, verdict: Verdict, given: Given) -> Published:
+    def publish(self, verdict: Verdict, given: CommitContext) -> Published:
         plan, tables, matches, ledger = verdict.plan, self._store.of(verdict.plan.topic), given.matches(), given.ledger()
         done = tables.main.published(plan.plan_id)
         if done is not None:

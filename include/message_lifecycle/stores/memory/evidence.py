@@ -27,7 +27,7 @@ from message_lifecycle.model.reasons import LimitReason, RemovalReason, is_reque
 from message_lifecycle.model.rules import Limits, holds
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import expiry
-from message_lifecycle.stores.memory.rows import Gone, told_already
+from message_lifecycle.stores.memory.rows import Gone, keys_with_markers
 from message_lifecycle.stores.memory.tables import (
     Position,
     Version,
@@ -158,7 +158,9 @@ class _Look:
         for place, messages in self._went.items():
             if self._plan.drops(*place):
                 continue
-            named = [(message, self._plan.taking(*position_of(message)) or superseded.get(position_of(message))) for message in messages]
+            named = [
+                (message, self._plan.removal_at(*position_of(message)) or superseded.get(position_of(message))) for message in messages
+            ]
             found.append(
                 {
                     "partition": place[0],
@@ -172,7 +174,7 @@ class _Look:
         return found
 
     def purged(self) -> list[dict[str, int]]:
-        named = [(message, self._plan.taking(*position_of(message))) for message in self._gone]
+        named = [(message, self._plan.removal_at(*position_of(message))) for message in self._gone]
         purged = [message for message, action in named if action is not None and action.reason == "purged"]
         keys = {message.key for message in purged if message.key is not None}
         return [{"keys": len(keys), "keyless": len({segment_of(m) for m in purged if m.key is None})}] if purged else []
@@ -259,11 +261,11 @@ class _Look:
             return {"markers": [], "unmarked": [], "marked": []}
         live = {message.key for message in self._after.messages.values() if not is_marker(message.headers)}
         if self._plan.on_log.sweep:
-            live |= told_already(owed, self._before)
+            live |= keys_with_markers(owed, self._before)
         newest: dict[bytes, Message] = {}
         why: dict[bytes, RemovalReason] = {}
         # Without the older markers that new markers replace.
-        taken = [(m, action.reason) for m in self._gone if (action := self._plan.taking(*position_of(m))) is not None]
+        taken = [(m, action.reason) for m in self._gone if (action := self._plan.removal_at(*position_of(m))) is not None]
         for message, reason in sorted(taken + owed, key=lambda entry: position_of(entry[0])):
             if message.key is not None:
                 newest[message.key] = message
@@ -379,7 +381,7 @@ def _limits_row(
         if row.position in stays:
             if not (row.position in why and _is_held(row.message, plan)):
                 kept.setdefault(row.group, []).append(row)
-        elif (action := plan.taking(*row.position)) is not None and action.reason in _LIMITS:
+        elif (action := plan.removal_at(*row.position)) is not None and action.reason in _LIMITS:
             within += row.position not in why
 
     def size_of(stay: list[_Ranked]) -> int:

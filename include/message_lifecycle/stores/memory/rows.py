@@ -131,7 +131,7 @@ def _due(file: str, question: RowQuestion, at: int, messages: list[Message], spa
     below = bounds.get(messages[0].partition, INT64_MAX)
     taken = [message for message in messages if message.offset < below]
     since = min(begun.values())
-    free_since = min((begun[m.offset] for m in taken if not spared.touching(m.partition, m.offset, m.offset)), default=since)
+    free_since = min((begun[m.offset] for m in taken if not spared.find_spared(m.partition, m.offset, m.offset)), default=since)
     return DueRows(
         partition=messages[0].partition,
         base_offset=messages[0].segment,
@@ -202,7 +202,7 @@ def removed_rows(messages: Iterable[Message], reason: RemovalReason) -> tuple[Re
 def removed_by(before: Version, after: Version, plan: Plan) -> Gone:
     """Return the messages that the staged change removes, with the reasons."""
     gone = difference(before.messages, after.messages).gone
-    return [(message, action.reason) for position, message in gone.items() if (action := plan.taking(*position)) is not None]
+    return [(message, action.reason) for position, message in gone.items() if (action := plan.removal_at(*position)) is not None]
 
 
 def owed(log: Table[Version], removals: Iterable[int]) -> Gone:
@@ -220,7 +220,7 @@ def markers_of(before: Version, after: Version, gone: Gone, plan: Plan, policy: 
     assert policy.marker_ttl_us is not None
     live = {message.key for message in after.messages.values() if message.key is not None and not is_marker(message.headers)}
     if plan.on_log.sweep:
-        live |= told_already(gone, after)
+        live |= keys_with_markers(gone, after)
     newest: dict[int, Instant] = {}
     for message in before.messages.values():
         if message.append_time is not None:
@@ -228,7 +228,7 @@ def markers_of(before: Version, after: Version, gone: Gone, plan: Plan, policy: 
     return markers(gone, live, as_of=plan.as_of, marker_ttl_us=policy.marker_ttl_us, newest=newest)
 
 
-def told_already(gone: Gone, log: Version) -> set[bytes]:
+def keys_with_markers(gone: Gone, log: Version) -> set[bytes]:
     """Return keys that got a marker after the removal, for another reason."""
     newest: dict[bytes, int] = {}
     for message, _ in gone:
@@ -240,7 +240,7 @@ def told_already(gone: Gone, log: Version) -> set[bytes]:
 def superseded_by(made: tuple[Marker, ...], after: Version, plan: Plan) -> tuple[RemoveRows, ...]:
     """Return older markers of the same keys, which leave (MRK-5)."""
     keys = {marker.key for marker in made}
-    older = [m for at, m in sorted(after.messages.items()) if m.key in keys and is_marker(m.headers) and not plan.spares(*at)]
+    older = [m for at, m in sorted(after.messages.items()) if m.key in keys and is_marker(m.headers) and not plan.keeps_marker(*at)]
     return removed_rows(older, "superseded")
 
 
@@ -252,14 +252,14 @@ DocumentPlace = tuple[str, int, bool]
 """Document, server_seq, and True for a row that only raises an epoch."""
 
 
-def named_by(actions: Iterable[Rows]) -> set[Position]:
+def named_positions(actions: Iterable[Rows]) -> set[Position]:
     return {(action.partition, offset) for action in actions for offset in offsets_of(action.offsets)}
 
 
 # The log
 
 
-def given(before: Version, after: Version) -> tuple[Range, ...]:
+def marker_ranges(before: Version, after: Version) -> tuple[Range, ...]:
     """Return the offsets of the markers that a commit of ours made."""
     starts = {partition: before.end_offsets.get(partition, 0) for partition in after.end_offsets}
     return tuple((partition, starts[partition], end - 1) for partition, end in sorted(after.end_offsets.items()) if end > starts[partition])
@@ -276,8 +276,8 @@ def returning(
     without: tuple[Range, ...],
 ) -> Returning:
     """See `ports.HistoryReader`. `before`: the version before the plan's commit."""
-    older = named_by(superseded)
-    taken = {position: m for position, m in sorted(before.messages.items()) if plan.taking(*position) is not None or position in older}
+    older = named_positions(superseded)
+    taken = {position: m for position, m in sorted(before.messages.items()) if plan.removal_at(*position) is not None or position in older}
     taken = {position: m for position, m in taken.items() if not lies_in(without, *position)}
     away = difference(taken, head.messages).gone
     standing = {segment_of(message) for message in head.messages.values()}
@@ -297,17 +297,17 @@ def returning(
     return Returning(source_id=source_id, rows=rows, markers=markers, present=len(taken) - len(away))
 
 
-def returned(head: Version, plan: Plan) -> Effect:
-    back, marked = (len(named_by(actions) & head.messages.keys()) for actions in (plan.on_log.back, plan.on_log.mark))
+def undo_effect(head: Version, plan: Plan) -> Effect:
+    back, marked = (len(named_positions(actions) & head.messages.keys()) for actions in (plan.on_log.back, plan.on_log.mark))
     return Effect(rows=back, twice=0, markers=marked)
 
 
 def log_evidence(before: Version, after: Version, source: Version | None, plan: Plan, own: tuple[Range, ...]) -> Mapping[str, object]:
     """Return the frames of `undo_suite`, message by message. `source`: holds the returning messages, if any."""
-    found, named, marks = difference(before.messages, after.messages), named_by(plan.on_log.back), named_by(plan.on_log.mark)
+    found, named, marks = difference(before.messages, after.messages), named_positions(plan.on_log.back), named_positions(plan.on_log.mark)
     restored = []
     for action in plan.on_log.back:
-        wanted, of_segment = named_by([action]), (action.partition, action.base_offset)
+        wanted, of_segment = named_positions([action]), (action.partition, action.base_offset)
         restored.append(
             {
                 "rows": len(wanted & found.came.keys()),
@@ -352,7 +352,7 @@ def placed(rows: Iterable[ViewRow]) -> dict[Position, ViewRow]:
 
 def returning_view(before: ViewVersion, head: ViewVersion, plan: Plan, *, source_id: int | None) -> ReturningView:
     """See `ports.ViewReader`. `before`: the view before the plan's commit."""
-    taken, then = named_by(plan.from_view.mark), placed(before.rows)
+    taken, then = named_positions(plan.from_view.mark), placed(before.rows)
     known = sorted(taken & then.keys())
     away = [position for position in known if position not in placed(head.rows)]
     newest = {(partition, key): offset for partition, offset in away if (key := then[partition, offset].message.key) is not None}
@@ -365,7 +365,7 @@ def returning_view(before: ViewVersion, head: ViewVersion, plan: Plan, *, source
 
 def view_evidence(before: ViewVersion, after: ViewVersion, source: ViewVersion, plan: Plan) -> list[dict[str, object]]:
     """Return the frame `view_returns` of `undo_suite`, message by message: one row per partition of the view that differs."""
-    now, then, named = placed(after.rows), placed(source.rows), named_by(plan.to_view.back)
+    now, then, named = placed(after.rows), placed(source.rows), named_positions(plan.to_view.back)
     found = difference(placed(before.rows), now)
     came, gone = found.came.keys(), found.gone.keys()
     changed = {*found.changed, *(place for place in came if now[place] != then.get(place))}

@@ -74,7 +74,7 @@ class Version:
 def apply(version: Version, change: CommitLog, source: Version | None) -> Version:
     """Return the log after the change: exactly the named messages leave or return. `source`: holds the returning messages."""
     named: dict[int, list[range]] = {}
-    for partition, run in change.taken():
+    for partition, run in change.removed_runs():
         named.setdefault(partition, []).append(run)
     after = version.without((p, offset) for p, offset in version.messages if any(offset in run for run in named.get(p, ())))
     for rows in change.back:
@@ -290,10 +290,10 @@ class Table(Generic[State]):
         """Return the version of the snapshot. None: the version before the first commit."""
         if snapshot_id is None:
             return self.empty
-        assert self.knows(snapshot_id), f"snapshot {snapshot_id} is not of this table"
+        assert self.has_snapshot(snapshot_id), f"snapshot {snapshot_id} is not of this table"
         return self.commits[snapshot_id - self.first].version
 
-    def knows(self, snapshot_id: int) -> bool:
+    def has_snapshot(self, snapshot_id: int) -> bool:
         return self.first <= snapshot_id < self.next_id
 
     def write(self, version: State, *, takes: bool = False) -> None:
@@ -305,26 +305,26 @@ class Table(Generic[State]):
         self.commits.append(Committed(snapshot_id=self.next_id, version=version, takes=True, done=done, files=files, half=half))
         return done
 
-    def carrying(self, plan_id: str) -> Committed[State] | None:
+    def commit_of(self, plan_id: str) -> Committed[State] | None:
         return next((commit for commit in self.commits if commit.plan_id == plan_id), None)
 
     def published(self, plan_id: str) -> Published | None:
-        found = self.carrying(plan_id)
+        found = self.commit_of(plan_id)
         return None if found is None else found.done
 
     def has_lost(self, plan: Plan, base_id: int | None) -> bool:
         """Return True if the commit of a published plan has disappeared, but the plan's base, or the plan that it undoes, is still here."""
-        goes_back = (base_id is not None and self.knows(base_id)) or (
-            plan.takes_back is not None and self.carrying(plan.takes_back) is not None
+        goes_back = (base_id is not None and self.has_snapshot(base_id)) or (
+            plan.takes_back is not None and self.commit_of(plan.takes_back) is not None
         )
-        return goes_back and self.carrying(plan.plan_id) is None
+        return goes_back and self.commit_of(plan.plan_id) is None
 
     def source_of(self, plan_id: str) -> int | None:
         """Return the snapshot before the plan's commit. None if that was the first. Raises UndoSourceGone."""
-        found = self.carrying(plan_id)
+        found = self.commit_of(plan_id)
         if found is None:
             raise undo_source_gone(plan_id, "its commit is not in the table's history")
-        return found.snapshot_id - 1 if self.knows(found.snapshot_id - 1) else None
+        return found.snapshot_id - 1 if self.has_snapshot(found.snapshot_id - 1) else None
 
     def staged_by(self, plan: Plan) -> StagedVersion[State]:
         """Raises PlanConflict."""
@@ -337,7 +337,7 @@ class Table(Generic[State]):
         wanted = plan.requirements
         if wanted.table_uuid != self.uuid:
             raise PlanConflict(plan.plan_id, "the topic is another table now")
-        if wanted.snapshot_id is not None and not self.knows(wanted.snapshot_id):
+        if wanted.snapshot_id is not None and not self.has_snapshot(wanted.snapshot_id):
             raise PlanConflict(plan.plan_id, f"snapshot {wanted.snapshot_id} is gone")
 
     def refuse_removals(self, plan: Plan) -> None:

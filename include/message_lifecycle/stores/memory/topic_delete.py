@@ -24,7 +24,7 @@ from message_lifecycle.model.tables import (
     TopicTable,
 )
 from message_lifecycle.operations.verdict import Verdict
-from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
+from message_lifecycle.ports import NO_CONTEXT, ChangeStore, CommitContext
 from message_lifecycle.stores.memory import MemoryStore
 from message_lifecycle.stores.memory.tables import State, Table, TopicTables
 
@@ -61,10 +61,10 @@ class MemoryDeleter(ChangeStore):
         found = self._deleted.get(plan_id)
         return None if found is None else found.told
 
-    def evidence(self, plan: Plan, _staged: Staged, _policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
+    def evidence(self, plan: Plan, _staged: Staged, _policy: Policy, _given: CommitContext = NO_CONTEXT) -> Mapping[str, object]:
         return _frames(plan, self._store.of(plan.topic), taken=False)
 
-    def publish(self, verdict: Verdict, given: Given) -> Published:
+    def publish(self, verdict: Verdict, given: CommitContext) -> Published:
         plan = verdict.plan
         done = self.published(plan)
         if done is not None:
@@ -110,10 +110,10 @@ class MemoryRestorer(ChangeStore):
         self._store, self._deleter, self._steps = store, deleter, steps or (lambda _: None)
         self._restored: set[str] = set()
 
-    def evidence(self, plan: Plan, _staged: Staged, _policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
+    def evidence(self, plan: Plan, _staged: Staged, _policy: Policy, _given: CommitContext = NO_CONTEXT) -> Mapping[str, object]:
         return _frames(plan, self._deleter.tables(plan.parent or ""), taken=not plan.is_empty and plan.topic in self._store.tables)
 
-    def publish(self, verdict: Verdict, _given: Given) -> Published:
+    def publish(self, verdict: Verdict, _given: CommitContext) -> Published:
         plan = verdict.plan
         if self.published(plan) is None:
             tables = self._deleter.tables(plan.parent or "")
@@ -188,7 +188,7 @@ class MemoryDeletedReclaimer(ChangeStore):
     def files_of(self, topic: DeletedTopic, *, orphans_before: Instant) -> Sequence[TableFiles]:  # noqa: ARG002  # there are no files
         return [TableFiles(table=table) for table in topic.tables]
 
-    def evidence(self, plan: Plan, _staged: Staged, _policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
+    def evidence(self, plan: Plan, _staged: Staged, _policy: Policy, _given: CommitContext = NO_CONTEXT) -> Mapping[str, object]:
         there = self._tables(plan)
         return {
             "tables": [{"same": there.get(a.table) == (a.table_uuid, a.snapshot_id)} for a in plan.dropped_tables],
@@ -196,7 +196,7 @@ class MemoryDeletedReclaimer(ChangeStore):
             "figures": [{"files": 0, "bytes": 0, "asks": len(plan.asks)}],
         }
 
-    def publish(self, verdict: Verdict, _given: Given) -> Published:
+    def publish(self, verdict: Verdict, _given: CommitContext) -> Published:
         plan = verdict.plan
         if not self.has_begun(plan):
             if self._tables(plan) != {a.table: (a.table_uuid, a.snapshot_id) for a in plan.dropped_tables}:
@@ -217,7 +217,7 @@ class MemoryDeletedReclaimer(ChangeStore):
     def published(self, plan: Plan) -> Published | None:
         return _reclaimed(plan) if plan.plan_id in self._finished else None
 
-    def left(self, plan: Plan) -> Sequence[str]:
+    def find_unapplied(self, plan: Plan) -> Sequence[str]:
         return [f"the table {table or 'log'} is still there" for table in self._tables(plan)]
 
     def discard(self, plan: Plan) -> None:
@@ -227,7 +227,7 @@ class MemoryDeletedReclaimer(ChangeStore):
     def unfinished(self) -> Mapping[str, BegunReclaim]:
         return {plan_id: BegunReclaim(topic=plan.topic, removed=plan_id in self._finished) for plan_id, plan in self._begun.items()}
 
-    def left_by(self, plan_id: str) -> Sequence[str]:  # noqa: ARG002  # there are no files
+    def remaining_files(self, plan_id: str) -> Sequence[str]:  # noqa: ARG002  # there are no files
         return []
 
     def forget(self, plan_id: str) -> None:
@@ -265,7 +265,7 @@ class MemoryReclaimer(ChangeStore):
     def published(self, _plan: Plan) -> Published | None:
         return None  # no plan of it changes anything
 
-    def publish(self, verdict: Verdict, _given: Given) -> Published:
+    def publish(self, verdict: Verdict, _given: CommitContext) -> Published:
         raise AssertionError(f"plan {verdict.plan.plan_id} of a store without a past is empty")
 
     def sizes(self, name: TopicName) -> Sequence[LogSize]:  # noqa: ARG002  # a store without a past
@@ -274,6 +274,6 @@ class MemoryReclaimer(ChangeStore):
     def hidden_bytes(self, name: TopicName) -> int | None:  # noqa: ARG002  # nothing is hidden
         return None
 
-    def evidence(self, plan: Plan, _staged: Staged, _policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
+    def evidence(self, plan: Plan, _staged: Staged, _policy: Policy, _given: CommitContext = NO_CONTEXT) -> Mapping[str, object]:
         figures = {"snapshots": 0, "files": 0, "bytes": 0, "fraction_bytes": 0.0, "asks": len(plan.asks)}
         return {**{frame: [] for frame in _WRONG}, "tables": [], "figures": [figures]}

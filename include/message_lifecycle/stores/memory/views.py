@@ -19,9 +19,9 @@ from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import expiry
 from message_lifecycle.operations.compaction import CompactionRules, fold, rules_of, settings_hash_after
 from message_lifecycle.operations.verdict import Verdict
-from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
+from message_lifecycle.ports import NO_CONTEXT, ChangeStore, CommitContext
 from message_lifecycle.stores.memory import MemoryStore
-from message_lifecycle.stores.memory.rows import named_by, placed, returning_view
+from message_lifecycle.stores.memory.rows import named_positions, placed, returning_view
 from message_lifecycle.stores.memory.rows import view_evidence as undo_evidence
 from message_lifecycle.stores.memory.tables import StagedVersion, Table, ViewVersion, difference, in_order
 
@@ -59,7 +59,7 @@ def view_evidence(
 
 def removal_evidence(before: Iterable[ViewRow], after: Iterable[ViewRow], plan: Plan) -> list[dict[str, object]]:
     """Return the frame `view_removals`: for each partition the number of removed messages, and how many the plan does not name."""
-    found, named = difference(placed(before), placed(after)), named_by(plan.from_view.mark)
+    found, named = difference(placed(before), placed(after)), named_positions(plan.from_view.mark)
     came, gone = found.came.keys(), found.gone.keys()
     return [
         {
@@ -81,7 +81,7 @@ def older_rows_evidence(
     the horizons.
     """
     past = [message for message in log if message.offset > horizons.get(message.partition, NOTHING)]
-    stays = [message for message in past if plan.taking(message.partition, message.offset) is None]
+    stays = [message for message in past if plan.removal_at(message.partition, message.offset) is None]
     shown = [row.message for row in after if not row.remembered]
     going = [message for message in past if message not in stays]
     return [
@@ -210,7 +210,7 @@ class _ViewChanges(ChangeStore):
     def is_lost(self, plan: Plan) -> bool:
         return plan.view is not None and self._view(plan.topic).has_lost(plan, plan.view.snapshot_id)
 
-    def stage(self, plan: Plan, _given: Given = NOTHING_GIVEN) -> Staged:
+    def stage(self, plan: Plan, _given: CommitContext = NO_CONTEXT) -> Staged:
         table, before = self._required(plan), self._before(plan)
         made = table.staged.setdefault(plan.plan_id, self._make(before, plan))
         tail = self._tail_of(plan)
@@ -226,7 +226,7 @@ class _ViewChanges(ChangeStore):
         )
         return self._staged_as(plan, staged)
 
-    def publish(self, verdict: Verdict, given: Given) -> Published:
+    def publish(self, verdict: Verdict, given: CommitContext) -> Published:
         plan, table = verdict.plan, self._view(verdict.plan.topic)
         done = table.published(plan.plan_id)
         if done is not None:
@@ -332,7 +332,7 @@ class MemoryViews(_ViewChanges):
             if message.key is None or message.offset <= view.horizon(message.partition):
                 continue
             place = message.partition, message.key
-            if plan.taking(message.partition, message.offset) is None:
+            if plan.removal_at(message.partition, message.offset) is None:
                 staying.add(place)
                 continue
             going.add(place)
@@ -369,7 +369,7 @@ class MemoryViews(_ViewChanges):
         log = self._log(plan.topic, plan.requirements.snapshot_id)
         return older_rows_evidence(log, self._view(plan.topic).head.horizons, self._after(plan).rows, plan)
 
-    def evidence(self, plan: Plan, _staged: Staged, policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
+    def evidence(self, plan: Plan, _staged: Staged, policy: Policy, _given: CommitContext = NO_CONTEXT) -> Mapping[str, object]:
         before, after = self._before(plan), self._after(plan)
         return view_evidence(before.rows, self._tail_of(plan), after.rows, plan, policy)
 
@@ -396,11 +396,11 @@ class MemoryViews(_ViewChanges):
 class MemoryViewRemovals(_ViewChanges):
     """Removes single messages from views."""
 
-    def evidence(self, plan: Plan, _staged: Staged, _policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
+    def evidence(self, plan: Plan, _staged: Staged, _policy: Policy, _given: CommitContext = NO_CONTEXT) -> Mapping[str, object]:
         return {"view_removals": removal_evidence(self._before(plan).rows, self._after(plan).rows, plan)}
 
     def _make(self, before: ViewVersion, plan: Plan) -> StagedVersion[ViewVersion]:
-        reasons = {place: action.reason for action in plan.from_view.mark for place in named_by([action])}
+        reasons = {place: action.reason for action in plan.from_view.mark for place in named_positions([action])}
         rows = placed(before.rows)
         going = {place for place, row in rows.items() if place in reasons and not row.remembered}
         removed = Counter(reasons[place] for place in going)
@@ -411,13 +411,13 @@ class MemoryViewRemovals(_ViewChanges):
 class MemoryViewReturns(_ViewChanges):
     """Brings single messages back to views."""
 
-    def evidence(self, plan: Plan, _staged: Staged, _policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
+    def evidence(self, plan: Plan, _staged: Staged, _policy: Policy, _given: CommitContext = NO_CONTEXT) -> Mapping[str, object]:
         return {"view_returns": undo_evidence(self._before(plan), self._after(plan), self._source(plan), plan)}
 
     def _make(self, before: ViewVersion, plan: Plan) -> StagedVersion[ViewVersion]:
         source = self._source(plan)
         then = placed(source.rows)
-        found = placed(before.rows) | {place: then[place] for place in named_by(plan.to_view.back)}
+        found = placed(before.rows) | {place: then[place] for place in named_positions(plan.to_view.back)}
         return _after(before, plan, tuple(found[place] for place in sorted(found)), judged=(before, source))
 
     def _source(self, plan: Plan) -> ViewVersion:

@@ -248,7 +248,7 @@ class DamagedRecords(Protocol):
     def drop_leftovers(self) -> None:
         """Remove, durably, the files that a failed change may have left next to the log. Waits for `lock` if there are any."""
 
-    def telling(self, tells: Callable[[bytes], bool]) -> int:
+    def count_matching(self, tells: Callable[[bytes], bool]) -> int:
         """Return how many damaged lines pass the test."""
 
     def erase_damaged(self, tells: Callable[[bytes], bool]) -> None:

@@ -24,7 +24,7 @@ from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.topic import Backend
 from message_lifecycle.operations.erasure import is_only_inside, tells_key
 from message_lifecycle.operations.verdict import Verdict
-from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
+from message_lifecycle.ports import NO_CONTEXT, ChangeStore, CommitContext
 from message_lifecycle.stores.archive import ParquetArchive, archive_of, beside, erase_archive, key_in_archive, told_in_archive
 from message_lifecycle.stores.memory import eraser
 from message_lifecycle.stores.memory.eraser import held_files, named, of_key
@@ -76,7 +76,7 @@ class RecordLogEraser(ChangeStore):
             )
         ]
         if isinstance(log, DamagedRecords):
-            rows = log.telling(partial(tells_key, matches=matches))
+            rows = log.count_matching(partial(tells_key, matches=matches))
             files = (beside("quarantine", rows),) if rows else ()
             tables.append(
                 KeySearchResult(
@@ -102,7 +102,7 @@ class RecordLogEraser(ChangeStore):
         head = log.head()
         messages = version_of(log.scan()[1], head.end_offsets, head.segments).messages
         places = places_of_messages("log", filter(needle.is_in_message, messages.values()))
-        if isinstance(log, DamagedRecords) and (rows := log.telling(lambda line: is_only_inside(line, needle))):
+        if isinstance(log, DamagedRecords) and (rows := log.count_matching(lambda line: is_only_inside(line, needle))):
             places.append(ValuePlace(table="quarantine", rows=rows, live=0))
         return places
 
@@ -120,14 +120,14 @@ class RecordLogEraser(ChangeStore):
     def kept_beneath(self, name: TopicName, until: Instant) -> Sequence[str]:  # noqa: ARG002  # files are written over, or removed
         return ()
 
-    def stage(self, plan: Plan, given: Given = NOTHING_GIVEN) -> Staged:
+    def stage(self, plan: Plan, given: CommitContext = NO_CONTEXT) -> Staged:
         """Stage nothing, but name the log's content. Raises PlanConflict, and the errors of `find_key`."""
         given.matches()
         log = self._logs.open(plan.topic)
         require(plan, log.head())
         return replace(super().stage(plan), branch=log.content())
 
-    def evidence(self, plan: Plan, staged: Staged, _policy: Policy, given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
+    def evidence(self, plan: Plan, staged: Staged, _policy: Policy, given: CommitContext = NO_CONTEXT) -> Mapping[str, object]:
         """Return the gate's frames. Raises PlanConflict if messages have left or come during planning."""
         log, matches = self._logs.open(plan.topic), given.matches()
         head = log.head()
@@ -142,7 +142,7 @@ class RecordLogEraser(ChangeStore):
         tables += [eraser.table_row(len(of_key(before, matches).keys() - mine), len(before)) for _ in plan.rewrites_of("log")]
         told = [told_in_archive(archive, plan, file.file, matches) for file in plan.erased_of("archive") if archive is not None]
         if isinstance(log, DamagedRecords):
-            told += [log.telling(partial(tells_key, matches=matches)) for _ in plan.erased_of("quarantine")]
+            told += [log.count_matching(partial(tells_key, matches=matches)) for _ in plan.erased_of("quarantine")]
         rows = [*map(eraser.beside, told), *(eraser.rewritten(file, before, matches) for file in plan.erased_of("log"))]
         figures = eraser.figures(plan, before.values(), len(mine & before.keys()))
         return self._frames({"rewritten": rows, "tables": tables, "figures": figures})
@@ -151,7 +151,7 @@ class RecordLogEraser(ChangeStore):
         found = self._logs.open(plan.topic).head().commit_of(plan.plan_id)
         return None if found is None else published_by(plan.plan_id, found)
 
-    def publish(self, verdict: Verdict, given: Given) -> Published:
+    def publish(self, verdict: Verdict, given: CommitContext) -> Published:
         plan, matches, ledger = verdict.plan, given.matches(), given.ledger()
         log = self._logs.open(plan.topic)
         with log.lock():
@@ -161,7 +161,7 @@ class RecordLogEraser(ChangeStore):
                 return published_by(plan.plan_id, done)
             require(plan, head)
             require_content(plan, verdict.staged, log)
-            self._none_came(plan, log, head, matches)
+            self._check_no_new_rows(plan, log, head, matches)
             archive = self._archive(head)
             if archive is not None and plan.rewrites_of("archive"):
                 erase_archive(archive, plan.topic, matches)
@@ -175,7 +175,7 @@ class RecordLogEraser(ChangeStore):
         return published_by(plan.plan_id, commits[-1])
 
     @staticmethod
-    def _none_came(plan: Plan, log: RecordLog, head: Head, matches: Matches) -> None:
+    def _check_no_new_rows(plan: Plan, log: RecordLog, head: Head, matches: Matches) -> None:
         messages = version_of(log.scan()[1], head.end_offsets, head.segments).messages
         if of_key(messages, matches).keys() - named(plan, "log"):
             raise PlanConflict(plan.plan_id, "messages of a requested key came since it was planned")

@@ -164,7 +164,7 @@ class Damaged:
 
 
 @dataclass(slots=True, kw_only=True)
-class Found:
+class FileState:
     """The content of one file's lines, up to the read position.
 
     `ends`, `segments` and `last` are per partition and rise with the messages, through all files of a log. A line that does not raise the
@@ -186,7 +186,7 @@ class Found:
     open_end: bool = False
     tail: bytes = b""
 
-    def goes_on(self, file: BinaryIO) -> bool:
+    def is_continued_by(self, file: BinaryIO) -> bool:
         """Return True if the file up to here is unchanged, by its last line. The file may have grown."""
         if self.open_end:
             return False
@@ -195,14 +195,14 @@ class Found:
 
     def messages(self, file: BinaryIO) -> Iterator[Message]:
         """Yield the messages in the rest of the file, from `position` on."""
-        return self._met(file, message_of, _place)
+        return self._parse_lines(file, message_of, _place)
 
-    def look(self, file: BinaryIO) -> None:
+    def read_on(self, file: BinaryIO) -> None:
         """Read the rest of the file, from `position` on."""
-        for _ in self._met(file, place_of, _itself):
+        for _ in self._parse_lines(file, place_of, _itself):
             pass
 
-    def _met(self, file: BinaryIO, parse: Callable[[bytes], Met], place: Callable[[Met], Place]) -> Iterator[Met]:
+    def _parse_lines(self, file: BinaryIO, parse: Callable[[bytes], Met], place: Callable[[Met], Place]) -> Iterator[Met]:
         last, ends, line = self.last, self.ends, self.tail
         for line in file:
             try:
@@ -238,12 +238,12 @@ def _itself(place: Place) -> Place:
     return place
 
 
-def found_none(partitions: int) -> Found:
+def start_state(partitions: int) -> FileState:
     """Return the state before the first line."""
-    return Found(ends=dict.fromkeys(range(partitions), 0), segments=dict.fromkeys(range(partitions), 0))
+    return FileState(ends=dict.fromkeys(range(partitions), 0), segments=dict.fromkeys(range(partitions), 0))
 
 
-def closing(file: BinaryIO, found: Found) -> Iterator[Message]:
+def closing(file: BinaryIO, found: FileState) -> Iterator[Message]:
     """Yield the messages in the rest of the file, then close the file."""
     with file:
         yield from found.messages(file)
@@ -367,7 +367,7 @@ class Quarantine:
         if fresh:
             self._disk.sync_folder(self._file.parent)
 
-    def telling(self, tells: Callable[[bytes], bool]) -> int:
+    def count_matching(self, tells: Callable[[bytes], bool]) -> int:
         """Return how many lines pass the test, torn lines included."""
         return sum(map(tells, self._contents()))
 
@@ -375,7 +375,7 @@ class Quarantine:
         """Rewrite the file durably without the lines that pass the test, and return their number. Call it under the log's lock."""
         new = self._file.with_name(f"{self._file.name}.new")
         self._disk.unlink(new)  # a crash may have left it
-        if not self.telling(tells):
+        if not self.count_matching(tells):
             return 0
         gone = 0
         with open_to_read(self._file) as file:

@@ -23,7 +23,7 @@ from message_lifecycle.model.settings import Policy, resolve, topic_settings
 from message_lifecycle.model.topic import check_operation, check_policy
 from message_lifecycle.operations.admission import Refusal, admission, admit
 from message_lifecycle.operations.verdict import Verdict
-from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given, Topic
+from message_lifecycle.ports import NO_CONTEXT, ChangeStore, CommitContext, Topic
 from message_lifecycle.stores.memory.rows import due_rows, requested_rows
 from message_lifecycle.stores.memory.tables import Version, segments
 from message_lifecycle.stores.record_log import Commit, DamagedRecords, Head, RecordLog, RecordLogs, Removal
@@ -58,7 +58,7 @@ def version_of(messages: Iterable[Message], end_offsets: Mapping[int, int], segm
 def removal_of(plan: Plan, rows: int) -> Removal:
     """Return the messages that the plan names, merged to runs. `rows`: the number of existing messages among them."""
     named: dict[int, list[range]] = {}
-    for partition, run in plan.on_log.taken():
+    for partition, run in plan.on_log.removed_runs():
         named.setdefault(partition, []).append(run)
     return Removal(plan_id=plan.plan_id, offsets={partition: merged(runs) for partition, runs in named.items()}, rows=rows)
 
@@ -315,7 +315,7 @@ class RecordLogStore(ChangeStore):
 
     # MessageStore
 
-    def stage(self, plan: Plan, _given: Given = NOTHING_GIVEN) -> Staged:
+    def stage(self, plan: Plan, _given: CommitContext = NO_CONTEXT) -> Staged:
         """Stage nothing, but name the log's content.
 
         Raises:
@@ -331,7 +331,7 @@ class RecordLogStore(ChangeStore):
         check_operation(self._logs.backend, "marker_generation", self._operations(), where=f"topic {plan.topic}")
         return staged
 
-    def evidence(self, plan: Plan, staged: Staged, policy: Policy, _given: Given = NOTHING_GIVEN) -> Evidence:
+    def evidence(self, plan: Plan, staged: Staged, policy: Policy, _given: CommitContext = NO_CONTEXT) -> Evidence:
         """Return the gate's frames. Raises PlanConflict if messages have left since the plan."""
         log = self._logs.open(plan.topic)
         head = log.head()
@@ -343,7 +343,7 @@ class RecordLogStore(ChangeStore):
         columns = columns_of(messages, dict(plan.requirements.end_offsets))
         return self._frames(evidence_of(columns, removal_of(plan, plan.expected.removed_rows), plan, policy))
 
-    def publish(self, verdict: Verdict, given: Given) -> Published:
+    def publish(self, verdict: Verdict, given: CommitContext) -> Published:
         plan = verdict.plan
         log = self._logs.open(plan.topic)
         with log.lock():

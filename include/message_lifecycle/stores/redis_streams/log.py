@@ -89,7 +89,7 @@ _TAKES_NO_WRITES = re.compile(r"\b(MISCONF|OOM|READONLY|LOADING|NOREPLICAS|MASTE
 """The server's errors, also from within a script, for a full disk, full memory, or a replica."""
 
 
-def _said(error: redis.RedisError) -> str:
+def _error_text(error: redis.RedisError) -> str:
     """Return the server's message. The library removes the code from an error that has a class of its own."""
     code = getattr(error, "status_code", None)
     return str(error) if code is None or str(error).startswith(code) else f"{code} {error}"
@@ -117,7 +117,7 @@ def named_errors(backend: str, topic: str, key: str, *, doing: str | None = None
     except NoPermissionError as error:
         raise BackendUnavailable(backend, f"this user may not do that: {error}", "Grant the user the topic's keys and commands") from error
     except (redis.ResponseError, redis.BusyLoadingError) as error:
-        said = _said(error)
+        said = _error_text(error)
         if "WRONGTYPE" in said:
             raise foreign_key(topic, key, "is of another type than a topic's") from error
         if "NOAUTH" in said:

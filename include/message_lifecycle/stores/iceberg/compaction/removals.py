@@ -18,7 +18,7 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.reasons import ViewReason
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.compaction.view_table import SCHEMA, columns_of, files_by_partition
-from message_lifecycle.stores.iceberg.data_files import copy_file, within, write_file
+from message_lifecycle.stores.iceberg.data_files import copy_file, is_named, write_file
 from message_lifecycle.stores.iceberg.data_rows import read_rows
 from message_lifecycle.stores.iceberg.evidence_files import longs
 from message_lifecycle.stores.iceberg.layout import COMPACTED
@@ -34,19 +34,19 @@ if TYPE_CHECKING:
 _NONE = np.empty(0, np.int64)
 
 
-def marks(view: Table, snapshot_id: int, removals: Sequence[RemoveRows]) -> list[Written]:
+def write_removals(view: Table, snapshot_id: int, removals: Sequence[RemoveRows]) -> list[Written]:
     """Write deletion vectors that mark the named messages, next to the view's data. The new vectors repeat earlier marks."""
     files = files_by_partition(view, view.snapshot_by_id(snapshot_id))
-    return [_of_partition(view, files.get(action.partition, []), action) for action in removals]
+    return [_remove_in_partition(view, files.get(action.partition, []), action) for action in removals]
 
 
-def _of_partition(view: Table, files: Sequence[InputFile], action: RemoveRows) -> Written:
+def _remove_in_partition(view: Table, files: Sequence[InputFile], action: RemoveRows) -> Written:
     positions: dict[str, Positions] = {}
     going = 0
     for file in files:
         before = _NONE if file.vector is None else marked(file.vector)
         offsets = read_rows(view.io, file.path, before, ()).offsets
-        named = np.setdiff1d(np.flatnonzero(within(offsets, action.offsets)), before)
+        named = np.setdiff1d(np.flatnonzero(is_named(offsets, action.offsets)), before)
         going += len(named)
         if len(named):
             positions[file.path] = np.union1d(before, named)
@@ -70,15 +70,15 @@ def staged_removal(plan: Plan, results: Sequence[Written]) -> StagedView:
     removed: Counter[ViewReason] = Counter()
     for action, result in zip(plan.from_view.mark, results, strict=True):
         removed[action.reason] += result.rows
-    return _staged(plan, come=0, removed=removed, engine="request")
+    return _stage_view(plan, come=0, removed=removed, engine="request")
 
 
 def staged_return(plan: Plan, results: Iterable[Written]) -> StagedView:
     """Describe the view after single messages were restored. Restored messages count as a tail, as in a compaction."""
-    return _staged(plan, come=sum(result.rows for result in results), removed=Counter(), engine="undo")
+    return _stage_view(plan, come=sum(result.rows for result in results), removed=Counter(), engine="undo")
 
 
-def _staged(plan: Plan, *, come: int, removed: Counter[ViewReason], engine: str) -> StagedView:
+def _stage_view(plan: Plan, *, come: int, removed: Counter[ViewReason], engine: str) -> StagedView:
     assert plan.view is not None
     return StagedView(
         view_rows=plan.view.rows,
@@ -169,7 +169,7 @@ def returning(view: Table, snapshot_id: int, plan: Plan) -> ReturningView:
         for file in was.get(action.partition, ()):
             found = columns_of(view.io, file, ("offset", "key"))
             offsets = found["offset"].to_numpy()
-            mine = within(offsets, action.offsets)
+            mine = is_named(offsets, action.offsets)
             known += int(mine.sum())
             mine &= ~np.isin(offsets, present)
             away += offsets[mine].tolist()
@@ -212,7 +212,7 @@ def _holding(view: Table, source: Sequence[InputFile], action: RestoreRows) -> I
     for file in source:
         gone = NONE if file.vector is None else marked(file.vector)
         found = read_rows(view.io, file.path, gone, ())
-        mine = np.flatnonzero(within(found.offsets, action.offsets) & found.alive)
+        mine = np.flatnonzero(is_named(found.offsets, action.offsets) & found.alive)
         if len(mine):
             yield file, mine, len(found.offsets)
 

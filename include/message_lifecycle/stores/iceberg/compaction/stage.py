@@ -60,13 +60,13 @@ def stage(engine: Engine, tables: Tables, plan: Plan, prepare: Prepare) -> Stage
 
 
 def removal(engine: Engine, tables: Tables, plan: Plan, base_id: int, table: Java) -> Work:
-    marks = removals.marks(tables.load(plan.topic, kind=COMPACTED), base_id, plan.from_view.mark)
-    return partial(commit, engine, table, marks, properties=_told(plan, removals.staged_removal(plan, marks)))
+    marks = removals.write_removals(tables.load(plan.topic, kind=COMPACTED), base_id, plan.from_view.mark)
+    return partial(commit, engine, table, marks, properties=_stage_properties(plan, removals.staged_removal(plan, marks)))
 
 
 def restoration(engine: Engine, tables: Tables, plan: Plan, base_id: int, table: Java) -> Work:
     back = removals.restore(tables.load(plan.topic, kind=COMPACTED), base_id, plan)
-    return partial(commit, engine, table, back, properties=_told(plan, removals.staged_return(plan, back)))
+    return partial(commit, engine, table, back, properties=_stage_properties(plan, removals.staged_return(plan, back)))
 
 
 def compaction(engine: Engine, tables: Tables, plan: Plan, base_id: int, _table: Java) -> Work:
@@ -120,7 +120,7 @@ def _compact(engine: Engine, tables: Tables, plan: Plan, base_id: int, branch: s
         engine="kernel",
         took_ms=round((perf_counter() - started) * 1000),
     )
-    commit(engine, table, results, branch=branch, properties=_told(plan, staged))
+    commit(engine, table, results, branch=branch, properties=_stage_properties(plan, staged))
 
 
 def _rates(policy: Policy) -> dict[str, int]:
@@ -128,7 +128,7 @@ def _rates(policy: Policy) -> dict[str, int]:
     return {name: int(str(policy[f"compaction_{name}"])) for name in ("read_bytes_per_second", "write_bytes_per_second")}
 
 
-def _told(plan: Plan, view: StagedView) -> dict[str, str]:
+def _stage_properties(plan: Plan, view: StagedView) -> dict[str, str]:
     """Return the staged snapshot's properties: the mark of a complete stage, and its results."""
     return {STAGED_PLAN_ID: plan.plan_id, STAGED_VIEW: json.dumps(asdict(view))}
 

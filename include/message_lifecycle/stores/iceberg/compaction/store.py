@@ -20,10 +20,10 @@ from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import expiry
 from message_lifecycle.operations.compaction import settings_hash_after
 from message_lifecycle.operations.verdict import Verdict
-from message_lifecycle.ports import NOTHING_GIVEN, Given
+from message_lifecycle.ports import NO_CONTEXT, CommitContext
 from message_lifecycle.stores.iceberg import layout, parsed, segments, view_file
 from message_lifecycle.stores.iceberg.catalog import Tables
-from message_lifecycle.stores.iceberg.change import TableStore, Update, forget_source, head_is, staged_change, table_beside
+from message_lifecycle.stores.iceberg.change import TableStore, Update, forget_source, head_is, load_side_table, staged_change
 from message_lifecycle.stores.iceberg.columns import SCHEMA as TOPIC_SCHEMA
 from message_lifecycle.stores.iceberg.compaction import view_table
 from message_lifecycle.stores.iceberg.compaction.read import IcebergViewReader
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from message_lifecycle.stores.iceberg.compaction.stage import Prepare
 
 
-class _OfViews(TableStore):
+class _ViewStore(TableStore):
     """A change of compacted views."""
 
     kinds = (COMPACTED,)
@@ -54,7 +54,7 @@ class _OfViews(TableStore):
         with look():  # both questions get the same answer
             return None if view_table.document_of(self._tables, plan.topic) is None else self._tables.load(plan.topic, kind=COMPACTED)
 
-    def _tells(self, plan_id: str, snapshot_id: int, summary: Mapping[str, str]) -> Published:
+    def _describe_commit(self, plan_id: str, snapshot_id: int, summary: Mapping[str, str]) -> Published:
         """Describe a published plan. Only the plan itself counts the messages that it left out."""
         return Published(plan_id=plan_id, snapshot_id=snapshot_id, removed=tuple(sorted(parsed.counts(summary, COUNTS).items())))
 
@@ -73,13 +73,13 @@ class _OfViews(TableStore):
         staged = self._stage(plan, prepare)
         return Staged(plan_id=plan.plan_id, branch=None, snapshot_id=plan.requirements.snapshot_id, view=staged.view)
 
-    def _prepared(self, engine: Engine, verdict: Verdict, given: Given) -> Ready | None:
-        table = table_beside(engine, verdict.plan, COMPACTED)
+    def _prepared(self, engine: Engine, verdict: Verdict, given: CommitContext) -> Ready | None:
+        table = load_side_table(engine, verdict.plan, COMPACTED)
         return self._ready(engine, table, verdict, given, partial(self._update, engine, table, verdict), kind=COMPACTED)
 
-    def publish(self, verdict: Verdict, given: Given) -> Published:
+    def publish(self, verdict: Verdict, given: CommitContext) -> Published:
         engine = self._engine()
-        table = table_beside(engine, verdict.plan, COMPACTED)
+        table = load_side_table(engine, verdict.plan, COMPACTED)
         return self._commit(engine, table, verdict, given, partial(self._update, engine, table, verdict), kind=COMPACTED)
 
     def _update(self, engine: Engine, table: Java, verdict: Verdict) -> Update:
@@ -114,7 +114,7 @@ class _OfViews(TableStore):
         return (self._base_id(plan),)
 
 
-class IcebergViews(_OfViews, IcebergViewReader):
+class IcebergViews(_ViewStore, IcebergViewReader):
     """Implements `ports.ViewStore`: reads and compacts views."""
 
     def has_begun(self, plan: Plan) -> bool:
@@ -136,12 +136,12 @@ class IcebergViews(_OfViews, IcebergViewReader):
             whole = snapshot.parent_snapshot_id is None
         return not whole
 
-    def stage(self, plan: Plan, _given: Given = NOTHING_GIVEN) -> Staged:
+    def stage(self, plan: Plan, _given: CommitContext = NO_CONTEXT) -> Staged:
         from message_lifecycle.stores.iceberg.compaction.stage import compaction
 
         return self._stage(plan, compaction)
 
-    def evidence(self, plan: Plan, staged: Staged, policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
+    def evidence(self, plan: Plan, staged: Staged, policy: Policy, _given: CommitContext = NO_CONTEXT) -> Mapping[str, object]:
         from message_lifecycle.stores.iceberg.compaction.evidence import evidence
 
         return evidence(self._engine(), self._tables, plan, staged, policy)
@@ -163,36 +163,36 @@ class IcebergViews(_OfViews, IcebergViewReader):
         return update_sql_view(self._tables, name, policy)
 
 
-class IcebergViewRemovals(_OfViews):
+class IcebergViewRemovals(_ViewStore):
     """Removes single messages from views."""
 
-    def stage(self, plan: Plan, _given: Given = NOTHING_GIVEN) -> Staged:
+    def stage(self, plan: Plan, _given: CommitContext = NO_CONTEXT) -> Staged:
         from message_lifecycle.stores.iceberg.compaction.stage import removal
 
         return self._stage_beside_log(plan, removal)
 
-    def evidence(self, plan: Plan, staged: Staged, _policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
+    def evidence(self, plan: Plan, staged: Staged, _policy: Policy, _given: CommitContext = NO_CONTEXT) -> Mapping[str, object]:
         from message_lifecycle.stores.iceberg.compaction.removals import removal_evidence
 
         assert staged.view is not None
         return {"view_removals": removal_evidence(self._tables, plan, self._base_id(plan), staged.view.snapshot_id)}
 
 
-class IcebergViewReturns(_OfViews):
+class IcebergViewReturns(_ViewStore):
     """Restores single messages to views."""
 
-    def stage(self, plan: Plan, _given: Given = NOTHING_GIVEN) -> Staged:
+    def stage(self, plan: Plan, _given: CommitContext = NO_CONTEXT) -> Staged:
         from message_lifecycle.stores.iceberg.compaction.stage import restoration
 
         return self._stage_beside_log(plan, restoration)
 
-    def evidence(self, plan: Plan, staged: Staged, _policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
+    def evidence(self, plan: Plan, staged: Staged, _policy: Policy, _given: CommitContext = NO_CONTEXT) -> Mapping[str, object]:
         from message_lifecycle.stores.iceberg.compaction.removals import return_evidence
 
         assert staged.view is not None
         return {"view_returns": return_evidence(self._tables, plan, self._base_id(plan), staged.view.snapshot_id)}
 
-    def publish(self, verdict: Verdict, given: Given) -> Published:
+    def publish(self, verdict: Verdict, given: CommitContext) -> Published:
         done = super().publish(verdict, given)
         forget_source(self._tables, verdict.plan, self.kinds)
         return done
@@ -277,7 +277,7 @@ def update_sql_view(tables: Tables, name: TopicName, policy: Policy) -> str | No
     if state is None:
         return None
     text, place = _text(name, state, policy), (name.namespace, name.table(LATEST))
-    view_file.keep(tables, place, text)
+    view_file.write_view(tables, place, text)
     return ".".join((CATALOG, *place))
 
 

@@ -27,7 +27,7 @@ from message_lifecycle.stores.iceberg.compaction.view_table import (
     unreadable_file,
     vectors_by_file,
 )
-from message_lifecycle.stores.iceberg.data_files import within
+from message_lifecycle.stores.iceberg.data_files import is_named
 from message_lifecycle.stores.iceberg.data_rows import UNKNOWN, FileRows, Vectors, read_rows
 from message_lifecycle.stores.iceberg.evidence_files import longs
 from message_lifecycle.stores.iceberg.layout import COMPACTED
@@ -142,7 +142,7 @@ def _past(files: Iterable[FileMetrics], horizons: Mapping[int, int]) -> Iterator
 
 def _by_partition(table: Table, snapshot: Snapshot, plan: Plan, horizons: Mapping[int, int]) -> Iterator[tuple[int, list[FileMetrics]]]:
     """Yield the files past the horizon, for each partition that loses messages by the plan."""
-    touched = {partition for partition, _ in plan.on_log.taken()}
+    touched = {partition for partition, _ in plan.on_log.removed_runs()}
     files = sorted(file for file in _past(files_of(table, snapshot), horizons) if file.partition in touched)
     for partition, group in groupby(files, key=lambda file: file.partition):
         yield partition, list(group)
@@ -166,7 +166,7 @@ def _read_log(
         offsets = rows["offset"].to_numpy()
         goes = np.full(len(offsets), plan.drops(file.partition, file.segment))
         for action in named.get(file.name, ()):
-            goes |= within(offsets, action.offsets)
+            goes |= is_named(offsets, action.offsets)
         connection.register("rows", rows.append_column("goes", pa.array(goes)))
         connection.execute(f'INSERT INTO past SELECT key, "offset", goes FROM rows WHERE key IS NOT NULL AND "offset" > {horizon}')
         connection.unregister("rows")

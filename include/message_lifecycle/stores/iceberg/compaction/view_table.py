@@ -16,7 +16,7 @@ from message_lifecycle.model.message import ViewState
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.operations.compaction import CompactionRules
 from message_lifecycle.stores.iceberg import parsed, segments
-from message_lifecycle.stores.iceberg.catalog import Tables, beside
+from message_lifecycle.stores.iceberg.catalog import Tables, side_table_properties
 from message_lifecycle.stores.iceberg.columns import PARTITION, SORT_ORDER
 from message_lifecycle.stores.iceberg.columns import SCHEMA as TOPIC_SCHEMA
 from message_lifecycle.stores.iceberg.compaction import PartitionJob
@@ -69,8 +69,8 @@ RAW_PROPERTY = "lifecycle._raw-table"
 def create(tables: Tables, name: TopicName) -> None:
     """Create the view's table, empty and without horizons, if it does not exist. Raises DeletionBegun."""
     place, topic = (name.namespace, name.table(COMPACTED)), tables.document(name)
-    if tables.found(place) is None:
-        properties = {**TABLE_PROPERTIES, **beside(name, topic.properties), RAW_PROPERTY: topic.uuid}
+    if tables.find(place) is None:
+        properties = {**TABLE_PROPERTIES, **side_table_properties(name, topic.properties), RAW_PROPERTY: topic.uuid}
         create_table(place, SHAPE, properties=properties, summary={})  # False: another process made it meanwhile
 
 

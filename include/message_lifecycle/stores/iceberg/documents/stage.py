@@ -21,7 +21,7 @@ from message_lifecycle.model.settings import Policy
 from message_lifecycle.stores.iceberg import fence
 from message_lifecycle.stores.iceberg.branches import branch_of, drop_stage, make_branch
 from message_lifecycle.stores.iceberg.catalog import Tables
-from message_lifecycle.stores.iceberg.change import snapshot_at, table_beside, table_to_build_on
+from message_lifecycle.stores.iceberg.change import load_side_table, snapshot_at, table_to_build_on
 from message_lifecycle.stores.iceberg.columns import BUCKET, bucket_of
 from message_lifecycle.stores.iceberg.compaction.removals import Holding, bring_back
 from message_lifecycle.stores.iceberg.data_files import commit
@@ -70,7 +70,7 @@ def stage(engine: Engine, tables: Tables, plan: Plan) -> Staged:
     work = partial(_folded, engine) if plan.on_snapshots.documents else _returned
     told, of_changes, of_snapshots = work(tables, plan, snapshots_base)
     # Load the tables again: storage keys from the catalog may have expired.
-    changes, snapshots = engine.table(plan.topic), table_beside(engine, plan, SNAPSHOTS)
+    changes, snapshots = engine.table(plan.topic), load_side_table(engine, plan, SNAPSHOTS)
     # Commit the changes first. The commit on the snapshots' branch then marks the stage as complete.
     told = replace(told, changes_id=committed(engine, plan, changes, of_changes, base_id, {}))
     words = {STAGED_DOCUMENTS: json.dumps(asdict(told))}

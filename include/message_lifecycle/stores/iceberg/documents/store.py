@@ -16,7 +16,7 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.snapshot_with_purge import needs_more
 from message_lifecycle.operations.verdict import Verdict
-from message_lifecycle.ports import NOTHING_GIVEN, Given
+from message_lifecycle.ports import NO_CONTEXT, CommitContext
 from message_lifecycle.stores.iceberg import fence, parsed
 from message_lifecycle.stores.iceberg.append import AlreadyThere
 from message_lifecycle.stores.iceberg.catalog import Tables, ledger_text
@@ -26,15 +26,15 @@ from message_lifecycle.stores.iceberg.change import (
     appends_pass,
     forget_source,
     head_is,
+    load_side_table,
     staged_change,
-    table_beside,
-    undoing,
+    undo_property,
 )
 from message_lifecycle.stores.iceberg.columns import BUCKET, CHANGES_SHAPE, bucket_of
 from message_lifecycle.stores.iceberg.data_files import data_file
 from message_lifecycle.stores.iceberg.documents.tables import IcebergDocumentReader, snapshots_base, snapshots_document, tables_of
 from message_lifecycle.stores.iceberg.engine import Engine
-from message_lifecycle.stores.iceberg.fence import Walk, fenced_commit, find, main_ancestors, only_appends_since
+from message_lifecycle.stores.iceberg.fence import Walk, check_only_appends, fenced_commit, find, main_ancestors
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import COUNTS, INGEST_ID, LEDGER, PLAN_ID, SNAPSHOTS, commit_that_says, summary_of
 from message_lifecycle.stores.iceberg.tasks import NewFile
@@ -63,7 +63,7 @@ class IcebergDocuments(IcebergDocumentReader):
         add(self._engine, self._tables, name, changes, ledger=ledger, steps=self._steps)
 
 
-class _OfDocuments(TableStore):
+class _DocumentStore(TableStore):
     """Stages both tables together. See `IcebergDocuments` for `steps`."""
 
     kinds = ("", SNAPSHOTS)
@@ -72,7 +72,7 @@ class _OfDocuments(TableStore):
         there = snapshots_document(self._tables, plan.topic) is not None
         return self._tables.load(plan.topic, kind=SNAPSHOTS) if there else None
 
-    def stage(self, plan: Plan, given: Given = NOTHING_GIVEN) -> Staged:
+    def stage(self, plan: Plan, given: CommitContext = NO_CONTEXT) -> Staged:
         from message_lifecycle.stores.iceberg.documents.stage import stage
 
         if given.staged is not None and given.staged.documents is not None:
@@ -82,7 +82,7 @@ class _OfDocuments(TableStore):
         return staged
 
 
-class IcebergSnapshots(_OfDocuments):
+class IcebergSnapshots(_DocumentStore):
     """Commits to the table of snapshots: adds snapshots and raises epochs, removes old snapshots, or restores them.
 
     Changes are a separate commit. The evidence is of both tables.
@@ -94,23 +94,23 @@ class IcebergSnapshots(_OfDocuments):
     def _base_id(self, plan: Plan) -> int | None:
         return None if plan.snapshots is None else plan.snapshots.snapshot_id
 
-    def _tells(self, plan_id: str, snapshot_id: int, _summary: Mapping[str, str]) -> Published:
+    def _describe_commit(self, plan_id: str, snapshot_id: int, _summary: Mapping[str, str]) -> Published:
         return Published(plan_id=plan_id, snapshot_id=snapshot_id, removed=())
 
-    def _prepared(self, engine: Engine, verdict: Verdict, given: Given) -> Ready | None:
-        table = table_beside(engine, verdict.plan, SNAPSHOTS)
+    def _prepared(self, engine: Engine, verdict: Verdict, given: CommitContext) -> Ready | None:
+        table = load_side_table(engine, verdict.plan, SNAPSHOTS)
         make = partial(_snapshots, engine, table, verdict)
         return self._ready(engine, table, verdict, given, make, kind=SNAPSHOTS, of="snapshots_commit")
 
-    def publish(self, verdict: Verdict, given: Given) -> Published:
+    def publish(self, verdict: Verdict, given: CommitContext) -> Published:
         engine = self._engine()
-        table = table_beside(engine, verdict.plan, SNAPSHOTS)
+        table = load_side_table(engine, verdict.plan, SNAPSHOTS)
         make = partial(_snapshots, engine, table, verdict)
         done = self._commit(engine, table, verdict, given, make, kind=SNAPSHOTS, of="snapshots_commit")
         forget_source(self._tables, verdict.plan, self.kinds)
         return done
 
-    def evidence(self, plan: Plan, staged: Staged, policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
+    def evidence(self, plan: Plan, staged: Staged, policy: Policy, _given: CommitContext = NO_CONTEXT) -> Mapping[str, object]:
         from message_lifecycle.stores.iceberg.documents.evidence import evidence, return_evidence
 
         if plan.takes_back is not None:
@@ -118,17 +118,17 @@ class IcebergSnapshots(_OfDocuments):
         return evidence(self._engine(), self._tables, plan, staged, policy)
 
 
-class IcebergChanges(_OfDocuments):
+class IcebergChanges(_DocumentStore):
     """Commits to the table of changes: purges, only after the snapshots that cover them are published, or restored changes.
 
     A plan that purges nothing ends with its snapshots.
     """
 
     def _table(self, plan: Plan) -> Table | None:
-        self._tables.of_documents(plan.topic)
+        self._tables.document_topic(plan.topic)
         return self._tables.load(plan.topic)
 
-    def _prepared(self, engine: Engine, verdict: Verdict, given: Given) -> Ready | None:
+    def _prepared(self, engine: Engine, verdict: Verdict, given: CommitContext) -> Ready | None:
         """Prepare the commit of the changes. The commit of the snapshots is ready too: the caller prepares it first and stops if it is not."""
         if _told(verdict).changes_id is None:
             return None
@@ -137,11 +137,11 @@ class IcebergChanges(_OfDocuments):
         make, of = purges if verdict.plan.on_snapshots.documents else (_returns, "changes_commit")
         return self._ready(engine, table, verdict, given, partial(make, engine, table, verdict, given), of=of)
 
-    def publish(self, verdict: Verdict, given: Given) -> Published:
+    def publish(self, verdict: Verdict, given: CommitContext) -> Published:
         plan = verdict.plan
         engine = self._engine()
         if plan.on_snapshots.documents:
-            snapshots = find(table_beside(engine, plan, SNAPSHOTS), plan.plan_id)
+            snapshots = find(load_side_table(engine, plan, SNAPSHOTS), plan.plan_id)
             if snapshots is None:
                 raise PlanConflict(plan.plan_id, "its snapshots are not published: nothing is purged before")
             if _told(verdict).changes_id is None:
@@ -180,11 +180,11 @@ def _snapshots(engine: Engine, table: Java, verdict: Verdict) -> Update:
     return Update(
         update=lambda on: change.with_added(on.newRowDelta(), base_id),
         condition=head_is(plan_id, base_id, table="the documents' snapshots were"),
-        tells=undoing(plan),
+        tells=undo_property(plan),
     )
 
 
-def _purge(engine: Engine, table: Java, verdict: Verdict, given: Given, *, with_snapshots: bool = False) -> Update:
+def _purge(engine: Engine, table: Java, verdict: Verdict, given: CommitContext, *, with_snapshots: bool = False) -> Update:
     """Describe the commit of a purge.
 
     Args:
@@ -203,9 +203,9 @@ def _purge(engine: Engine, table: Java, verdict: Verdict, given: Given, *, with_
     change = staged_change(engine, table, plan_id, _told(verdict).changes_id, base_id)
 
     def condition(walk: Walk) -> None:
-        only_appends_since(walk(), plan_id, base_id)
+        check_only_appends(walk(), plan_id, base_id)
         # The proof used these snapshots. Snapshots of a later plan may not cover the purge.
-        newest = None if with_snapshots else next(main_ancestors(table_beside(engine, plan, SNAPSHOTS)))
+        newest = None if with_snapshots else next(main_ancestors(load_side_table(engine, plan, SNAPSHOTS)))
         if newest is not None and newest.get(PLAN_ID) != plan_id:
             raise PlanConflict(plan_id, "other snapshots of its documents were published since", rival=newest.get(PLAN_ID))
         if found := given.behind():
@@ -214,12 +214,14 @@ def _purge(engine: Engine, table: Java, verdict: Verdict, given: Given, *, with_
     return Update(update=lambda on: change.update(engine, on, base_id), condition=condition)
 
 
-def _returns(engine: Engine, table: Java, verdict: Verdict, _given: Given) -> Update:
+def _returns(engine: Engine, table: Java, verdict: Verdict, _given: CommitContext) -> Update:
     """Describe the commit of restored changes, the first commit of an undo. Raises PlanConflict."""
     plan, plan_id = verdict.plan, verdict.plan.plan_id
     base_id = _changes_base(table, plan, "brings changes back")
     change = staged_change(engine, table, plan_id, _told(verdict).changes_id, base_id)
-    return Update(update=lambda on: change.restore(engine, on, base_id), condition=appends_pass(plan_id, base_id), tells=undoing(plan))
+    return Update(
+        update=lambda on: change.restore(engine, on, base_id), condition=appends_pass(plan_id, base_id), tells=undo_property(plan)
+    )
 
 
 def _changes_base(table: Java, plan: Plan, what: str) -> int:
@@ -274,7 +276,7 @@ def add(
         CommitUnknown: The catalog's answer is missing.
     """
     if not changes:
-        tables.of_documents(name)
+        tables.document_topic(name)
         return
     batch_id = token_hex(8)
     for _ in range(TRIES):

@@ -14,7 +14,7 @@ from message_lifecycle.model.errors import PartlyUnavailable, Unavailable, undo_
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.stores.iceberg.catalog import Tables, beside
+from message_lifecycle.stores.iceberg.catalog import Tables, side_table_properties
 from message_lifecycle.stores.iceberg.change import required_head
 from message_lifecycle.stores.iceberg.documents import DocumentFile, files_at, holding
 from message_lifecycle.stores.iceberg.java import Java
@@ -37,8 +37,8 @@ def create(tables: Tables, name: TopicName) -> None:
 
     if snapshots_document(tables, name) is not None:
         return
-    topic = tables.of_documents(name)
-    properties = {**columns.SNAPSHOTS_PROPERTIES, **beside(name, topic.properties), OF_PROPERTY: topic.uuid}
+    topic = tables.document_topic(name)
+    properties = {**columns.SNAPSHOTS_PROPERTIES, **side_table_properties(name, topic.properties), OF_PROPERTY: topic.uuid}
     # The result False means that another process has created the table meanwhile.
     new_table.create((name.namespace, name.table(SNAPSHOTS)), columns.SNAPSHOTS_SHAPE, properties=properties, summary={})
 
@@ -50,8 +50,8 @@ def snapshots_document(tables: Tables, name: TopicName) -> TableDocument | None:
         NotADocumentTopic: The topic holds messages, not documents.
         SnapshotsOfAnother: The table belongs to a topic that was dropped.
     """
-    place, topic = (name.namespace, name.table(SNAPSHOTS)), tables.of_documents(name)
-    document = tables.found(place)
+    place, topic = (name.namespace, name.table(SNAPSHOTS)), tables.document_topic(name)
+    document = tables.find(place)
     if document is None:
         return None
     if document.properties.get(OF_PROPERTY) != topic.uuid:
@@ -61,7 +61,7 @@ def snapshots_document(tables: Tables, name: TopicName) -> TableDocument | None:
 
 def tables_of(tables: Tables, name: TopicName) -> DocumentTables:
     """Return the ids of both tables, from their metadata documents alone."""
-    changes, snapshots = tables.of_documents(name), snapshots_document(tables, name)
+    changes, snapshots = tables.document_topic(name), snapshots_document(tables, name)
     return DocumentTables(
         topic=name,
         changes_uuid=changes.uuid,
@@ -201,7 +201,7 @@ class IcebergDocumentReader(NamesFailures):
         from message_lifecycle.stores.iceberg.documents.relations import relate_changes, streamed
         from message_lifecycle.stores.iceberg.relations import database, literal
 
-        files = _holding_any(self._files(name, "", self._tables.of_documents(name).current_id), [document], after=after)
+        files = _holding_any(self._files(name, "", self._tables.document_topic(name).current_id), [document], after=after)
         if not files:
             return
         with reading(str(name)), database() as connection:
@@ -254,7 +254,7 @@ class IcebergDocumentReader(NamesFailures):
         return DocumentsBefore(changes_id=changes_id, snapshots_id=snapshots_id, states={state.document: state for state in states})
 
     def _files(self, name: TopicName, kind: str, snapshot_id: int | None) -> list[DocumentFile]:
-        self._tables.of_documents(name)
+        self._tables.document_topic(name)
         table = self._tables.load(name, kind=kind)
         with reading(".".join(table.name())):
             return files_at(table, None if snapshot_id is None else table.snapshot_by_id(snapshot_id))

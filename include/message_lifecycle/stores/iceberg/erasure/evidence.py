@@ -21,7 +21,7 @@ from message_lifecycle.model.erasure import TableKind
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.stores.iceberg.branches import undo_ref
-from message_lifecycle.stores.iceberg.data_files import within
+from message_lifecycle.stores.iceberg.data_files import is_named
 from message_lifecycle.stores.iceberg.data_rows import Vectors
 from message_lifecycle.stores.iceberg.erasure.looking import Looks
 from message_lifecycle.stores.iceberg.erasure.metadata import snapshot_id_of
@@ -136,7 +136,7 @@ def _rewritten(io: FileIO, old: str, new: str | None, kind: TableKind, row: Eras
     """Compare by the plan's offsets. The rewrite used positions, so one mistake cannot hide in both."""
     with opened(io, old) as file:
         names, moves, rows = names_of(file, kind), by_position(file, kind), file.metadata.num_rows
-    gone = within(names, row.offsets)
+    gone = is_named(names, row.offsets)
     kept = rows - int(gone.sum())
     if new is None:
         return {"rows": rows, "unnamed": kept, "left": 0, "changed": 0, "found": 0}
@@ -257,6 +257,6 @@ def _remaining_marked_rows(io: FileIO, path: str, vectors: Vectors, kind: TableK
         return []
     with opened(io, path) as file:
         names, moves = names_of(file, kind), by_position(file, kind)
-    gone = within(names, without) if without else np.zeros(len(names), np.bool_)
+    gone = is_named(names, without) if without else np.zeros(len(names), np.bool_)
     left = marked[~gone[marked]]
     return sorted((left - np.cumsum(gone)[left] if moves else names[left]).tolist())

@@ -38,7 +38,7 @@ from message_lifecycle.stores.iceberg.erasure.rewrite import (
     write_manifest,
 )
 from message_lifecycle.stores.iceberg.erasure.search import MAIN, Heads, UndoWindow, ancestors
-from message_lifecycle.stores.iceberg.history import snapshot_ids, words_in
+from message_lifecycle.stores.iceberg.history import progress_records, snapshot_ids
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import END_OFFSETS, ERASING, HORIZONS, LEDGER, MEMORIES, STATE_KEYS, VIEW_KEYS
 from message_lifecycle.stores.iceberg.table_folder import Metadata
@@ -161,7 +161,7 @@ class Rewriting:
         branches = {int(ref["snapshot-id"]) for ref in before["refs"].values() if ref["type"] == "branch"}
         heads_of, snapshots, manifests = dict[int, Snapshot](), list[Snapshot](), Manifests(self.io)
         for snapshot_id in sorted(heads.needed, key=lambda found: (found == heads.main, found)):
-            words = words_in(one.get("summary", {}) for one in ancestors(before, snapshot_id)) if snapshot_id in branches else []
+            words = progress_records(one.get("summary", {}) for one in ancestors(before, snapshot_id)) if snapshot_id in branches else []
             snapshots += self._snapshots(document, heads, snapshot_id, words, manifests)
             heads_of[snapshot_id] = snapshots[-1]
         refs = {
@@ -337,7 +337,7 @@ class Rewriting:
         carried = _group(before, END_OFFSETS, STATE_KEYS) | _group(before, HORIZONS, VIEW_KEYS) | _group(before, LEDGER, (LEDGER,))
         if MEMORIES in carried:
             carried[MEMORIES] = str(max(0, int(carried[MEMORIES]) - self.memories))
-        carried |= next(iter(words_in(before)), {})
+        carried |= next(iter(progress_records(before)), {})
         changes = {
             "deleted-data-files": written.deleted_files,
             "deleted-records": written.deleted_records,

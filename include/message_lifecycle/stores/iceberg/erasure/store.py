@@ -21,7 +21,7 @@ from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.verdict import Verdict
-from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
+from message_lifecycle.ports import NO_CONTEXT, ChangeStore, CommitContext
 from message_lifecycle.stores.iceberg import catalog
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.engine import Engine, engine_of_process
@@ -83,7 +83,7 @@ class IcebergEraser(NamesFailures, ChangeStore):
     ) -> Sequence[KeySearchResult]:
         window = UndoWindow.of(policy, as_of, undoable, self._undoable())
         # Files of another table in the same folder would look like leftovers of dead writers.
-        catalog.check_alone(self._tables, name, by_names=True)
+        catalog.check_no_shared_folders(self._tables, name, by_names=True)
         found = [
             with_loose(searched.summary, searched.loose, now_ms=time.time_ns() // 1_000_000)
             for kind, io, document, going in self._documents(name)
@@ -142,7 +142,7 @@ class IcebergEraser(NamesFailures, ChangeStore):
         until_ms = until // 1000 + CLOCKS_DIFFER_MS
         return kept_versions(((io, str(document["location"])) for _, io, document, _ in self._documents(name)), until_ms=until_ms)
 
-    def stage(self, plan: Plan, given: Given = NOTHING_GIVEN) -> Staged:
+    def stage(self, plan: Plan, given: CommitContext = NO_CONTEXT) -> Staged:
         matches = given.matches()
         for action in plan.rewrites:
             place, io = self._place(plan.topic, action.table)
@@ -152,7 +152,7 @@ class IcebergEraser(NamesFailures, ChangeStore):
         made = snapshot_id_of(plan.plan_id, MAIN) if plan.changes else plan.requirements.snapshot_id
         return Staged(plan_id=plan.plan_id, branch=None, snapshot_id=made)
 
-    def evidence(self, plan: Plan, _staged: Staged, _policy: Policy, given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
+    def evidence(self, plan: Plan, _staged: Staged, _policy: Policy, given: CommitContext = NO_CONTEXT) -> Mapping[str, object]:
         frames, rows_of = [], KeyRowFinder(given.matches())
         for action in plan.rewrites:
             place, io = self._place(plan.topic, action.table)
@@ -164,7 +164,7 @@ class IcebergEraser(NamesFailures, ChangeStore):
                 raise PlanConflict(plan.plan_id, f"a file of the table as it was staged is gone: {lost.filename or lost}") from lost
         return joined(plan, frames)
 
-    def publish(self, verdict: Verdict, given: Given) -> Published:
+    def publish(self, verdict: Verdict, given: CommitContext) -> Published:
         plan, matches, ledger = verdict.plan, given.matches(), given.ledger()
         parts = [self._part(plan, action) for action in plan.rewrites]
         for part in parts:
