@@ -94,7 +94,7 @@ def expired_by_the_rules(
     The rules judge a message together with the messages of its own segment and of all earlier segments of its partition. Every live
     consumer must have processed all of them. Every such message must have a known time and be dead, except messages of a future time. A
     message of a future time itself stays."""
-    stored, late_after = list(messages), as_of + SKEW_SECONDS * SECOND
+    stored, latest_allowed_time = list(messages), as_of + SKEW_SECONDS * SECOND
     by_name: dict[str, list[Progress]] = {}
     for progress in consumers:
         by_name.setdefault(progress.consumer, []).append(progress)
@@ -106,7 +106,7 @@ def expired_by_the_rules(
     gone = set()
     for message in stored:
         same = [m for m in stored if m.partition == message.partition and m.segment <= message.segment]
-        judged = [m for m in same if m.append_time is None or m.append_time <= late_after]
+        judged = [m for m in same if m.append_time is None or m.append_time <= latest_allowed_time]
         dead = message in judged and all(m.append_time is not None and m.append_time + expiry_us <= as_of for m in judged)
         read = all(m.offset <= progress.get(m.partition, -1) for progress in pinning for m in same)
         if expiry_us and dead and read:

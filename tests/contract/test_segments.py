@@ -35,7 +35,7 @@ class Cut:
     size_bytes: int
     expiry: int
     max_seconds: int
-    late_after: Instant
+    latest_allowed_time: Instant
 
     @property
     def settings(self) -> dict[str, Value]:
@@ -62,7 +62,7 @@ def cuts(draw: st.DrawFn) -> Cut:
         size_bytes=draw(st.sampled_from([1, 10, 10**9])),
         expiry=draw(st.sampled_from([0, 30])),
         max_seconds=draw(st.sampled_from([0, 1, 10, 2**32 - 1])),
-        late_after=draw(st.sampled_from([Instant(11 * SECOND), Instant(2**62)])),
+        latest_allowed_time=draw(st.sampled_from([Instant(11 * SECOND), Instant(2**62)])),
     )
 
 
@@ -74,9 +74,9 @@ def by_the_rule(messages: Sequence[Message], cut: Cut) -> list[int]:
         inside = [
             one for one, segment in zip(messages[:at], found, strict=True) if one.partition == message.partition and segment == before[-1]
         ]
-        time = message.append_time if message.append_time is not None and message.append_time <= cut.late_after else None
+        time = message.append_time if message.append_time is not None and message.append_time <= cut.latest_allowed_time else None
         times = [one.append_time for one in inside if one.append_time is not None]
-        known = [one for one in times if one <= cut.late_after]
+        known = [one for one in times if one <= cut.latest_allowed_time]
         full = sum(one.size_bytes for one in inside) + message.size_bytes > cut.size_bytes
         dead = (
             bool(cut.expiry)
@@ -97,8 +97,8 @@ class Topic:
     world: World
     name: TopicName
 
-    def append(self, *messages: NewMessage, late_after: Instant | None = None) -> None:
-        self.world.writer.append(self.name, messages, policy_of(self.world.services, self.name), late_after=late_after)
+    def append(self, *messages: NewMessage, latest_allowed_time: Instant | None = None) -> None:
+        self.world.writer.append(self.name, messages, policy_of(self.world.services, self.name), latest_allowed_time=latest_allowed_time)
 
     @property
     def messages(self) -> list[Message]:
@@ -133,7 +133,7 @@ def test_every_store_cuts_by_the_rule(make_world: MakeWorld, store_kind: str) ->
     def holds(cut: Cut) -> None:
         made = topic(world, **cut.settings)
         for batch in cut.batches:
-            made.append(*batch, late_after=cut.late_after)
+            made.append(*batch, latest_allowed_time=cut.latest_allowed_time)
         messages = sorted(made.messages, key=lambda message: (message.partition, message.offset))
         assert [message.segment for message in messages] == by_the_rule(messages, cut)
         # The metadata tells the same segments, and which of them takes more.

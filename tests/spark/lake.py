@@ -165,7 +165,7 @@ class Lake:
         policy = self.policy(name)
         at = Instant(int(as_of * SECOND))
         store = self.store()
-        log = store.log(name, late_after=Instant(at + policy.clock_skew_us))
+        log = store.log(name, latest_allowed_time=Instant(at + policy.clock_skew_us))
         known = replace(Facts(log=log, accepted=policy.values), **facts)
         return message_cleaner.plan(known, policy, as_of=at, ask=partial(store.rows, log))
 

@@ -20,10 +20,10 @@ pytestmark = pytest.mark.spark
 Place = tuple[int, int]
 
 
-def same(lake: Lake, name: TopicName, late_after: Instant | None = None) -> LogState:
+def same(lake: Lake, name: TopicName, latest_allowed_time: Instant | None = None) -> LogState:
     """The log's state by PyIceberg, held to what Spark says of the same table."""
-    log = lake.reader.log(name, late_after=late_after)
-    assert lake.store().log(name, late_after=late_after) == log
+    log = lake.reader.log(name, latest_allowed_time=latest_allowed_time)
+    assert lake.store().log(name, latest_allowed_time=latest_allowed_time) == log
     table, files = sql_table(name), sql_table(name, metadata="files")
     engine_of_process().forget(name)
     found = {
@@ -48,13 +48,13 @@ def same(lake: Lake, name: TopicName, late_after: Instant | None = None) -> LogS
     for segment in log.segments:
         row, live = found[segment.partition, segment.base_offset], times[segment.partition, segment.base_offset]
         newest = row["newest_at"] if row["known"] else None
-        late = [at for at in live if at is not None and late_after is not None and at > late_after]
-        if newest is not None and late_after is not None and newest > late_after:
+        late = [at for at in live if at is not None and latest_allowed_time is not None and at > latest_allowed_time]
+        if newest is not None and latest_allowed_time is not None and newest > latest_allowed_time:
             assert segment.late_rows == len(late)
-            in_time = [at for at in live if at is not None and at <= late_after]
+            in_time = [at for at in live if at is not None and at <= latest_allowed_time]
             # Files that hold no late time answer by their bounds, which a removal does not change (EXP-4).
             assert (segment.newest_at or 0) >= max(in_time, default=0)
-            assert segment.newest_at is None or segment.newest_at <= late_after
+            assert segment.newest_at is None or segment.newest_at <= latest_allowed_time
         else:
             assert (segment.newest_at, segment.late_rows) == (newest, 0)
         assert segment.rows == len(live)

@@ -257,7 +257,7 @@ def test_late_messages_stay_by_row_when_their_segment_goes(lake: Lake) -> None:
     assert lake.offsets(name) == [1, 5]
     again = lake.plan(name, AS_OF)
     assert again.is_empty
-    remnant = lake.store().log(name, late_after=again.as_of).segments[0]
+    remnant = lake.store().log(name, latest_allowed_time=again.as_of).segments[0]
     assert (remnant.rows, remnant.late_rows) == (1, 1)
     assert remnant.newest_at is not None, "removals change neither newest time nor last offset (EXP-4)"
 

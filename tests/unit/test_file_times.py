@@ -59,7 +59,7 @@ def test_the_reader_gives_the_span_of_each_file(tmp_path: Path, *, by_field: boo
         (tmp_path / f"{name}.jsonl").write_text("\n".join([*records, f'{{"k":"k","p":"1","at":{AT},"h":1}}']))
     mapping = FieldMapping(key="k", append_time="at", append_time_unit="us", partition="p" if by_field else None, headers="h")
     one, other = Findings(), Findings()
-    job = Job(mapping=mapping, partitions=3, ttl=TtlRules(), late_after=AT)
+    job = Job(mapping=mapping, partitions=3, ttl=TtlRules(), latest_allowed_time=AT)
     first, *rest = [part for group in slices(find_files(tmp_path)) for part in group]
     for found_in, parts in ((one, [first]), (other, rest)):
         assert list(read_group(parts, job, found_in, None))

@@ -340,7 +340,7 @@ def test_work_done_as_planned_is_never_blocked(log: Log, max_segments: int) -> N
         store.append(name, batch, by)
         for partition in seals:
             store.seal(name, partition)
-    stands = store.log(name, late_after=Instant(AS_OF + by.clock_skew_us))
+    stands = store.log(name, latest_allowed_time=Instant(AS_OF + by.clock_skew_us))
     facts = Facts(log=stands, consumers=log.consumers, accepted=by.values)
     plan = message_cleaner.plan(facts, by, as_of=AS_OF, ask=partial(store.rows, stands))
     staged = store.stage(plan)

@@ -35,7 +35,7 @@ def stored(log: Log, by: Policy) -> MemoryStore:
     store = MemoryStore()
     store.create(NAME, partitions=log.partitions, settings={}, ledger=("test", 0))
     for batch, seals in zip(log.batches, log.seals, strict=True):
-        store.append(NAME, batch, by, late_after=by.late_after(AS_OF))
+        store.append(NAME, batch, by, latest_allowed_time=by.latest_allowed_time(AS_OF))
         for partition in seals:
             store.seal(NAME, partition)
     return store
@@ -44,7 +44,7 @@ def stored(log: Log, by: Policy) -> MemoryStore:
 def planned(
     store: MemoryStore, by: Policy, *, as_of: Instant = AS_OF, consumers: tuple[Progress, ...] = (), spared: tuple[Spared, ...] = ()
 ) -> Plan:
-    log = store.log(NAME, late_after=Instant(as_of + by.clock_skew_us))
+    log = store.log(NAME, latest_allowed_time=Instant(as_of + by.clock_skew_us))
     facts = Facts(log=log, consumers=consumers, accepted=by.values, spared=spared)
     return message_cleaner.plan(facts, by, as_of=as_of, ask=partial(store.rows, log))
 
@@ -138,7 +138,7 @@ def test_a_later_as_of_takes_no_less(log: Log, early: int, later: int) -> None: 
     store = stored(log, by)
     first, second = sorted((early, later))
     # A time ahead of the first run counts for its segment once it has come (CLK-4), and then keeps it whole (EXP-5).
-    ahead = range(by.late_after(Instant(AS_OF + first * SECOND)) + 1, by.late_after(Instant(AS_OF + second * SECOND)) + 1)
+    ahead = range(by.latest_allowed_time(Instant(AS_OF + first * SECOND)) + 1, by.latest_allowed_time(Instant(AS_OF + second * SECOND)) + 1)
     assume(not any(message.append_time in ahead for batch in log.batches for message in batch if message.append_time is not None))
     at_first = covered(store, planned(store, by, as_of=Instant(AS_OF + first * SECOND)))
     at_second = covered(store, planned(store, by, as_of=Instant(AS_OF + second * SECOND)))
@@ -320,7 +320,7 @@ def test_a_segment_that_has_lost_its_last_message_holds_nothing(rows: int, going
     store = MemoryStore()
     store.create(NAME, partitions=1, settings={}, ledger=("test", 0))
     store.append(NAME, [one(None), one(1), one(float(AS_OF // SECOND))], by)
-    log = store.log(NAME, late_after=AS_OF)
+    log = store.log(NAME, latest_allowed_time=AS_OF)
     of_tables = replace(log, segments=(replace(log.segments[0], rows=rows), *log.segments[1:]))
     plan = message_cleaner.plan(Facts(log=of_tables, consumers=(), accepted=by.values), by, as_of=AS_OF, ask=nothing_asked)
     assert [run.first_base for run in plan.on_log.drop] == going

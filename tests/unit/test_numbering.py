@@ -40,7 +40,7 @@ def reference(rows: Sequence[Row], base: LogSummary, rules: CutRules) -> tuple[l
             limit_bytes=rules.limit_bytes,
             expiry_us=rules.expiry_us,
             max_us=rules.max_us,
-            late_after=Instant(rules.late_after),
+            latest_allowed_time=Instant(rules.latest_allowed_time),
         )
         ends[row.partition] = offset + 1
         placed.append((offset, segment))
@@ -88,7 +88,7 @@ rules = st.builds(
     limit_bytes=st.sampled_from([1, 7, 20, 10**9]),
     expiry_us=st.sampled_from([0, 1, 10, 1_000_000, (2**32 - 1) * 1_000_000]),
     max_us=st.sampled_from([0, 1, 10, 1_000_000, (2**32 - 1) * 1_000_000]),
-    late_after=st.sampled_from([-1, 30, 3_000_000, INT64_MAX]),
+    latest_allowed_time=st.sampled_from([-1, 30, 3_000_000, INT64_MAX]),
 )
 
 

@@ -270,7 +270,7 @@ def _append(
             raise batch_not_open(batch_id, "abandoned")
 
     engine, mapping, name = intake.engine(), options.mapping, topic.name
-    clock = policy.late_after(intake.ledger.now())
+    clock = policy.latest_allowed_time(intake.ledger.now())
     plain = Reading(
         job=_job(topic, policy, options),
         # Read the forbidden keys under the topic's lock: an erasure that forbids a key waits for this lock (see `erasures`).
@@ -278,8 +278,8 @@ def _append(
         description=f"ingest of {name}, batch {batch_id[:8]}",
     )
     days = _shift_days(intake, engine, name, plain, files, options)
-    late_after = Instant(clock - days * 86_400 * MICROS_PER_SECOND)
-    reading = replace(plain, job=replace(plain.job, late_after=late_after), shift_days=days)
+    latest_allowed_time = Instant(clock - days * 86_400 * MICROS_PER_SECOND)
+    reading = replace(plain, job=replace(plain.job, latest_allowed_time=latest_allowed_time), shift_days=days)
     store = store_of(name)
     place = place_of(engine.table(name), store, batch_id)
     try:
@@ -301,7 +301,7 @@ def _append(
             read.parts,
             store=store,
             batch_id=batch_id,
-            rules=CutRules.of(policy, late_after=clock),
+            rules=CutRules.of(policy, latest_allowed_time=clock),
             ledger=intake.ledger.next_identity(),
             may_commit=may_commit,
             again=again,

@@ -81,8 +81,8 @@ class RoutingReader(MessageReader):
     def returning(self, log: LogState, plan: Plan, staged: Staged, *, own: Sequence[Range], without: Sequence[Range]) -> Returning:
         return self.services_of(log.topic).reader.returning(log, plan, staged, own=own, without=without)
 
-    def log(self, name: TopicName, *, late_after: Instant | None = None) -> LogState:
-        return self.services_of(name).reader.log(name, late_after=late_after)
+    def log(self, name: TopicName, *, latest_allowed_time: Instant | None = None) -> LogState:
+        return self.services_of(name).reader.log(name, latest_allowed_time=latest_allowed_time)
 
     def end_offsets(self, name: TopicName) -> Mapping[int, int]:
         return self.services_of(name).reader.end_offsets(name)

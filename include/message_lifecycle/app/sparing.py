@@ -291,7 +291,7 @@ def count_view_messages_under_hold(s: Services, plan: Plan, holds: Sequence[Hold
     if view is None:
         return 0
     log, policy = replace(s.reader.log(plan.topic), snapshot_id=plan.requirements.snapshot_id), Policy.of_values(plan.policy)
-    tails = s.stores.view.tails(log, view.horizons, as_of=plan.as_of, late_after=policy.late_after(plan.as_of))
+    tails = s.stores.view.tails(log, view.horizons, as_of=plan.as_of, latest_allowed_time=policy.latest_allowed_time(plan.as_of))
     return sum(held.rows for held in find_at_risk(s, log, view, tails, policy, as_of=plan.as_of, holds=holds))
 
 

@@ -228,8 +228,8 @@ def copy_topic(s: Services, name: TopicName) -> CopyResult:
             # Read the forbidden keys under the lock: an erasure that forbids a key waits for this lock (see `erasures`).
             forbidden = forbidden_keys(s.ledger, s.key_secret, name)
             policy, identity = policy_of(s, name), s.ledger.next_identity(name)
-            late_after = policy.late_after(s.ledger.now())
-            done = s.copier.copy(name, there, policy, ledger=identity, late_after=late_after, forbidden=forbidden)
+            latest_allowed_time = policy.latest_allowed_time(s.ledger.now())
+            done = s.copier.copy(name, there, policy, ledger=identity, latest_allowed_time=latest_allowed_time, forbidden=forbidden)
             copied, rows, erased, doubled = done.copied, done.rows, done.erased, done.span_seconds
         # Register after the commit, because the origin may remove copied messages at once.
         s.ledger.set_copied(origin, name, copied)

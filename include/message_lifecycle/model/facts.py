@@ -82,7 +82,7 @@ class ActiveSegment:
         limit_bytes: int,
         expiry_us: int,
         max_us: int = 0,
-        late_after: Instant | None = None,
+        latest_allowed_time: Instant | None = None,
     ) -> int:
         """Add one message.
 
@@ -93,13 +93,13 @@ class ActiveSegment:
             limit_bytes: The size that a segment may reach.
             expiry_us: The message expiry. 0 if messages never expire.
             max_us: The time that a segment may span. 0 if times end no segment.
-            late_after: The writer's clock with the skew. A later time is a future time: a segment neither ends nor stays open because of
+            latest_allowed_time: The writer's clock with the skew. A later time is a future time: a segment neither ends nor stays open because of
                 it (CLK-4). None if the writer has no clock.
 
         Returns:
             The base offset of the segment that the message joined.
         """
-        judged = None if append_time is None or (late_after is not None and append_time > late_after) else append_time
+        judged = None if append_time is None or (latest_allowed_time is not None and append_time > latest_allowed_time) else append_time
         if self.rows and (
             self.size_bytes + size > limit_bytes or self.all_expired_for(judged, expiry_us) or self.is_past_span(judged, max_us)
         ):

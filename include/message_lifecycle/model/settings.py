@@ -144,7 +144,7 @@ class Policy:
     def clock_skew_us(self) -> int:
         return seconds(self._int("clock_skew"))
 
-    def late_after(self, at: Instant) -> Instant:
+    def latest_allowed_time(self, at: Instant) -> Instant:
         """Return the last time that a clock at `at` may have written. A later time is a future time (CLK-4)."""
         return Instant(at + self.clock_skew_us)
 

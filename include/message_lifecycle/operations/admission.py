@@ -84,11 +84,13 @@ def admission(message: NewMessage, policy: Policy, forbidden: KeyMatch | None) -
 # For logs that take single messages. The ingest of a table numbers whole batches by the same rule.
 
 
-def admit(message: NewMessage, *, end_offset: int, active: ActiveSegment, policy: Policy, late_after: Instant | None) -> tuple[int, int]:
+def admit(
+    message: NewMessage, *, end_offset: int, active: ActiveSegment, policy: Policy, latest_allowed_time: Instant | None
+) -> tuple[int, int]:
     """Offset and segment of the next message of a partition; `active` moves on. Raises InvalidAppend.
 
     An offset may leave a gap but not go back. A segment that the message names is taken as it is, not cut by size or expiry.
-    `late_after` is the writer's clock with the skew: a later time ends no segment (CLK-4). None if the writer has no clock.
+    `latest_allowed_time` is the writer's clock with the skew: a later time ends no segment (CLK-4). None if the writer has no clock.
     """
     partition = message.partition
     offset = end_offset if message.offset is None else message.offset
@@ -113,7 +115,7 @@ def admit(message: NewMessage, *, end_offset: int, active: ActiveSegment, policy
         limit_bytes=INT64_MAX if named else policy.segment_size_bytes,
         expiry_us=0 if named else policy.message_expiry_us,
         max_us=0 if named else policy.segment_max_us,
-        late_after=late_after,
+        latest_allowed_time=latest_allowed_time,
     )
     return offset, segment
 

@@ -72,14 +72,14 @@ class ViewReader(Protocol):
     def view(self, name: TopicName) -> ViewState | None:
         """Return the view at its newest snapshot. None if nothing was ever compacted. Raises CompactedTableMissing (CMP-4)."""
 
-    def tails(self, log: LogState, after: Mapping[int, int], *, as_of: Instant, late_after: Instant) -> Sequence[Tail]:
+    def tails(self, log: LogState, after: Mapping[int, int], *, as_of: Instant, latest_allowed_time: Instant) -> Sequence[Tail]:
         """Return for every partition the messages past the horizon `after` that a compaction includes (`compaction.end_point`).
 
         Args:
             log: The log's state.
             after: The last compacted offset of each partition.
             as_of: The instant of the compaction.
-            late_after: `as_of` plus the skew.
+            latest_allowed_time: `as_of` plus the skew.
         """
 
     def oldest_past(self, log: LogState, view: ViewState) -> Mapping[int, Instant]:

@@ -99,12 +99,12 @@ class Topics(Protocol):
 class MessageReader(HistoryReader, Protocol):
     """Reads a log without a writer, and tables without a JVM."""
 
-    def log(self, name: TopicName, *, late_after: Instant | None = None) -> LogState:
+    def log(self, name: TopicName, *, latest_allowed_time: Instant | None = None) -> LogState:
         """Return the state at the newest snapshot.
 
         Args:
             name: The topic.
-            late_after: The last time that is not a future time. A later time does not count as a segment's newest time. The segment counts
+            latest_allowed_time: The last time that is not a future time. A later time does not count as a segment's newest time. The segment counts
                 such messages instead (CLK-4).
         """
 
@@ -206,7 +206,7 @@ class MessageWriter(Protocol):
         policy: Policy,
         forbidden: KeyMatch | None = None,
         *,
-        late_after: Instant | None = None,
+        latest_allowed_time: Instant | None = None,
     ) -> Sequence[tuple[int, int] | Refusal]:
         """Return (partition, offset) of each message, or the reason for its refusal (TTL-4).
 
@@ -215,7 +215,7 @@ class MessageWriter(Protocol):
             messages: The messages to append.
             policy: The topic's policy.
             forbidden: Messages with such a key are refused.
-            late_after: The writer's clock plus the skew. A later time closes no segment (CLK-4). None if the writer has no clock.
+            latest_allowed_time: The writer's clock plus the skew. A later time closes no segment (CLK-4). None if the writer has no clock.
 
         Raises:
             InvalidAppend: Nothing was appended.
@@ -261,7 +261,7 @@ class Copier(Protocol):
         policy: Policy,
         *,
         ledger: tuple[str, int],
-        late_after: Instant,
+        latest_allowed_time: Instant,
         forbidden: KeyMatch | None = None,
     ) -> Copied:
         """Copy all messages of the origin's snapshot that are not copied yet, in one commit (TTL-4).
@@ -271,7 +271,7 @@ class Copier(Protocol):
             origin: The origin's state.
             policy: The replica's policy.
             ledger: The ledger's (uuid, sequence).
-            late_after: The ledger's clock plus the skew. A later time closes no segment (CLK-4).
+            latest_allowed_time: The ledger's clock plus the skew. A later time closes no segment (CLK-4).
             forbidden: Messages with such a key are left out.
 
         Raises AnotherOrigin, TableBusy, CommitUnknown.

@@ -61,15 +61,15 @@ Spans = dict[int, dict[int | None, Span]]
 """By a file's number in its batch, and by partition."""
 
 
-def spans_of_rows(times: pa.Array, partitions: pa.Array | None, *, late_after: Instant) -> list[Span]:
+def spans_of_rows(times: pa.Array, partitions: pa.Array | None, *, latest_allowed_time: Instant) -> list[Span]:
     """Return the spans of one block of messages.
 
     Args:
         times: Microseconds (int64). Null if a row is not a message or its time is unknown.
         partitions: None: all rows together.
-        late_after: A later time does not count.
+        latest_allowed_time: A later time does not count.
     """
-    kept = pc.fill_null(pc.less_equal(times, late_after), False)
+    kept = pc.fill_null(pc.less_equal(times, latest_allowed_time), False)
     if not pc.any(kept).as_py():
         return []
     names = pa.nulls(len(times), pa.int32()) if partitions is None else partitions

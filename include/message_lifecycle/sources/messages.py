@@ -104,7 +104,7 @@ class Findings:
         refused: Refused rows that the quarantine keeps, by file and code.
         erased: Messages whose key is forbidden.
         newest: The greatest append time of a message, in microseconds.
-        spans: The spans of the files' times, up to `Job.late_after` (CLK-4).
+        spans: The spans of the files' times, up to `Job.latest_allowed_time` (CLK-4).
     """
 
     rows: int = 0
@@ -138,8 +138,10 @@ class Findings:
                 self.absent[name] += count.as_py() * (bits.as_py() >> bit & 1)
         for name, found in self.times.items():
             found.join(_found_times(batch, name))
-        if job.late_after is not None:
-            spans = spans_of_rows(times, None if job.mapping.partition is None else batch["partition"], late_after=job.late_after)
+        if job.latest_allowed_time is not None:
+            spans = spans_of_rows(
+                times, None if job.mapping.partition is None else batch["partition"], latest_allowed_time=job.latest_allowed_time
+            )
             join_spans(self.spans, part.number, spans)
 
     def join(self, other: Findings) -> None:

@@ -101,14 +101,14 @@ class Job:
 
     Attributes:
         for_quarantine: Tasks read whole files, and refused rows have their place and raw text.
-        late_after: Return the spans of times up to this time (CLK-4).
+        latest_allowed_time: Return the spans of times up to this time (CLK-4).
     """
 
     mapping: FieldMapping
     partitions: int
     ttl: TtlRules
     for_quarantine: bool = False
-    late_after: Instant | None = None
+    latest_allowed_time: Instant | None = None
 
     @property
     def columns(self) -> pa.Schema:

@@ -221,7 +221,10 @@ def compaction_facts(s: Services, name: TopicName, policy: Policy, *, as_of: Ins
         end = log.end_offsets.get(partition, 0)
         if horizon >= end:
             raise horizon_beyond_log(str(name), partition, horizon, end)
-    tails, holds = tuple(s.stores.view.tails(log, horizons, as_of=as_of, late_after=policy.late_after(as_of))), holds_of(s, name)
+    tails, holds = (
+        tuple(s.stores.view.tails(log, horizons, as_of=as_of, latest_allowed_time=policy.latest_allowed_time(as_of))),
+        holds_of(s, name),
+    )
     return CompactionFacts(
         log=log,
         view=view,

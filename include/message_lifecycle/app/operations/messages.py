@@ -43,7 +43,7 @@ class MessageOperation(Operation):
         return topics_of_messages(s, names)
 
     def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
-        log = s.reader.log(name, late_after=policy.late_after(as_of))
+        log = s.reader.log(name, latest_allowed_time=policy.latest_allowed_time(as_of))
         return self.plan_of_log(s, log, policy, work, as_of=as_of)
 
     def plan_of_log(self, s: Services, log: LogState, policy: Policy, work: Work, *, as_of: Instant) -> Plan:

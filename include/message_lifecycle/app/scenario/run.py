@@ -199,7 +199,7 @@ class ScenarioRun:
         ]  # fmt: skip
         services = self.world.services
         forbidden = forbidden_keys(services.ledger, services.key_secret, name)
-        given = self.world.writer.append(name, new, policy, forbidden, late_after=policy.late_after(self._writers_clock))
+        given = self.world.writer.append(name, new, policy, forbidden, latest_allowed_time=policy.latest_allowed_time(self._writers_clock))
         refused = [{"index": index, "code": entry.code} for index, entry in enumerate(given) if isinstance(entry, Refusal)]
         kept = sum(isinstance(entry, Refusal) and entry != ERASED for entry in given)
         self._quarantined[name] = self._quarantined.get(name, 0) + kept

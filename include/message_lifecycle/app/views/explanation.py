@@ -194,7 +194,7 @@ def explain_message(s: Services, name: TopicName, partition: int, offset: int, *
     """Raises UnknownTopic, UnknownPartition, FutureAsOf."""
     policy = policy_of(s, name)
     plan = preview(s, name, as_of=as_of)
-    log = s.reader.log(name, late_after=policy.late_after(as_of))
+    log = s.reader.log(name, latest_allowed_time=policy.latest_allowed_time(as_of))
     if partition not in log.end_offsets:
         raise unknown_partition(str(name), partition, sorted(log.end_offsets))
     message = _stored(s, name, partition, offset)

@@ -42,7 +42,7 @@ def kept_by_segments(s: Services, name: TopicName, policy: Policy, as_of: Instan
     rule = expiry.expiry(policy)
     if rule is None:
         return {}
-    log = s.reader.log(name, late_after=policy.late_after(as_of))
+    log = s.reader.log(name, latest_allowed_time=policy.latest_allowed_time(as_of))
     alive = {_place(segment): segment for segment in log.segments if _holds_some(segment, policy, as_of)}
     if not alive:
         return {}

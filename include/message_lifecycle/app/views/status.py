@@ -295,7 +295,7 @@ def _of_messages(s: Services, name: TopicName, policy: Policy, would: Plan, obli
 def _ahead(s: Services, name: TopicName, policy: Policy, now: Instant) -> list[str]:
     """A last update in the future, until which no commit of a right clock can be made."""
     updated = s.topics.describe(name).updated_at if s.ledger.has_real_clock else None
-    if updated is None or updated <= policy.late_after(now):
+    if updated is None or updated <= policy.latest_allowed_time(now):
         return []
     return [
         f"The table's last update is in the future: {to_second(updated)}. A machine with a wrong clock wrote it. "

@@ -114,13 +114,13 @@ class IcebergCopier(NamesFailures):
         policy: Policy,
         *,
         ledger: tuple[str, int],
-        late_after: Instant,
+        latest_allowed_time: Instant,
         forbidden: KeyMatch | None = None,
     ) -> Copied:
         engine = self._engine()
         batch_id = secrets.token_hex(16)
         erased = span_seconds = None
-        rules = CutRules.of(policy, late_after=late_after)
+        rules = CutRules.of(policy, latest_allowed_time=latest_allowed_time)
         for number in range(TRIES):
             engine.forget(name)
             table = engine.table(name)

@@ -74,7 +74,7 @@ def evidence(
     removals = plan.on_log.mark + staged.superseded
     by_row = {absolute(prefix, action.file) for action in removals}
     active = _active_segments(table, was, plan)
-    late_after = policy.late_after(plan.as_of)
+    latest_allowed_time = policy.latest_allowed_time(plan.as_of)
 
     marks = marker_evidence(table, plan, staged, policy)
     before, after = files_of_both(table, was, now)
@@ -96,8 +96,8 @@ def evidence(
         renewed=marks.renewed,
         removals=removals,
     )
-    segments = frames.segments(live_before, late_after)
-    rows.newest.update(_newest_in_time(rows, segments, live_before, late_after))
+    segments = frames.segments(live_before, latest_allowed_time)
+    rows.newest.update(_newest_in_time(rows, segments, live_before, latest_allowed_time))
     ahead = {place for place in frames.late_places(segments) if rows.newest[place] is None}
     expired = [place for place in rows.newest if rows.is_expired(place)]
     stays = set(live_after["name"].to_pylist())
@@ -116,7 +116,9 @@ def evidence(
         "rows": lost,
         "purged": rows.purged(),
         "difference": frames.difference(before, after, planned, by_row),
-        "order": frames.order(going, plan.expiring_by_row, _standing(rows, frames.segments(live_after, late_after), overdue, ahead)),
+        "order": frames.order(
+            going, plan.expiring_by_row, _standing(rows, frames.segments(live_after, latest_allowed_time), overdue, ahead)
+        ),
         "sample": rows.sample(frames.sampled(going) if horizons is None else going.slice(0, 0)),
         "left": frames.left(((place, last, count) for place, (last, count) in overdue.items() if count), plan.held),
         "limits": rows.limits.frame,
@@ -125,7 +127,7 @@ def evidence(
     }
 
 
-def _newest_in_time(rows: RowEvidence, segments: pa.Table, files: pa.Table, late_after: int) -> Iterator[tuple[Place, int | None]]:
+def _newest_in_time(rows: RowEvidence, segments: pa.Table, files: pa.Table, latest_allowed_time: int) -> Iterator[tuple[Place, int | None]]:
     """Yield every segment's newest time. If that time is late, read the segment's late files for the newest time that is not (CLK-4)."""
     late: dict[Place, int | None] = {}
     for partition, segment, newest, is_late in frames.rows_of(segments, "partition", "segment", "newest_at", "late"):
@@ -138,7 +140,7 @@ def _newest_in_time(rows: RowEvidence, segments: pa.Table, files: pa.Table, late
     for name, partition, segment, newest in frames.rows_of(files, "name", "partition", "segment", "known_newest_at"):
         place = partition, segment
         if place in late:
-            found = newest if newest <= late_after else rows.newest_before(name, late_after)
+            found = newest if newest <= latest_allowed_time else rows.newest_before(name, latest_allowed_time)
             late[place] = max((time for time in (late[place], found) if time is not None), default=None)
     yield from late.items()
 

@@ -281,11 +281,11 @@ def places(files: pa.Table) -> dict[str, Place]:
     return {name: (partition, segment) for name, partition, segment in rows_of(files, "name", "partition", "segment")}
 
 
-def segments(files: pa.Table, late_after: int) -> pa.Table:
+def segments(files: pa.Table, latest_allowed_time: int) -> pa.Table:
     """Group the files by segment.
 
     Returns:
-        A table. `newest_at` None: unknown. `late`: the segment has times beyond `late_after`, so its data must be read.
+        A table. `newest_at` None: unknown. `late`: the segment has times beyond `latest_allowed_time`, so its data must be read.
     """
     grouped = files.group_by(["partition", "segment"]).aggregate(
         [
@@ -299,7 +299,7 @@ def segments(files: pa.Table, late_after: int) -> pa.Table:
     )
     known = pc.equal(grouped["known_newest_at_count"], grouped["name_count"])
     newest = pc.if_else(known, grouped["known_newest_at_max"], pa.scalar(None, pa.int64()))
-    late = pc.fill_null(pc.greater(newest, late_after), False)
+    late = pc.fill_null(pc.greater(newest, latest_allowed_time), False)
     names = ("partition", "segment", "last_offset_max", "rows_sum", "written_sum")
     return pa.table(
         [*(grouped[name] for name in names), newest, late],

@@ -309,10 +309,10 @@ class RowEvidence:
         ]
         return pa.Table.from_arrays(arrays, schema=SAMPLE)
 
-    def newest_before(self, path: str, late_after: int) -> int | None:
+    def newest_before(self, path: str, latest_allowed_time: int) -> int | None:
         """Return the newest time that is not late, of a file of the plan's snapshot. Removed messages count (EXP-4)."""
         times = self._times(read_rows(self.table.io, path, np.empty(0, np.int64), ("append_time",)), "append_time")
-        found = times[(times != UNKNOWN) & (times <= late_after)]
+        found = times[(times != UNKNOWN) & (times <= latest_allowed_time)]
         return int(found.max()) if len(found) else None
 
     def is_expired(self, place: Place) -> bool:

@@ -40,7 +40,7 @@ class CutRules:
     """The rules for the end of a segment: the segment size, the message expiry and the segment's span (0 = never, both).
 
     Attributes:
-        late_after: The clock of the batch plus the skew. A later time neither ends a segment nor keeps one open (CLK-4).
+        latest_allowed_time: The clock of the batch plus the skew. A later time neither ends a segment nor keeps one open (CLK-4).
         most_opened: After so many segments in one task, the span ends no segment any more. A batch that opens more is numbered again.
         doubled: Whether `max_us` is a doubled span, for a second numbering.
     """
@@ -48,17 +48,17 @@ class CutRules:
     limit_bytes: int
     expiry_us: int
     max_us: int = 0
-    late_after: int = INT64_MAX
+    latest_allowed_time: int = INT64_MAX
     most_opened: int = admission.MOST_OPENED
     doubled: bool = False
 
     @classmethod
-    def of(cls, policy: Policy, *, late_after: Instant) -> CutRules:
+    def of(cls, policy: Policy, *, latest_allowed_time: Instant) -> CutRules:
         return cls(
             limit_bytes=policy.segment_size_bytes,
             expiry_us=policy.message_expiry_us,
             max_us=policy.segment_max_us,
-            late_after=late_after,
+            latest_allowed_time=latest_allowed_time,
             most_opened=admission.MOST_OPENED,
         )
 
@@ -87,7 +87,7 @@ def cut(state: ActiveSegment, *, first_offset: int, sizes: Longs, times: Longs, 
     The messages have consecutive offsets from `first_offset` on; `times` counts only where `known`.
     """
     count = len(sizes)
-    judged = known & (times <= rules.late_after)
+    judged = known & (times <= rules.latest_allowed_time)
     segments = np.empty(count, dtype=np.int64)
     filled = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(sizes)))
     doubtful = _may_find_all_expired(times, judged, rules.expiry_us)
@@ -208,7 +208,7 @@ class OriginPlaces(Numbering):
         state = self._active.get(partition) or ActiveSegment(base_offset=0)
         segments = np.maximum(_view(batch.column("segment"), np.int64), state.base_offset)
         sizes, times, known = _measures(batch)
-        judged = known & (times <= self._rules.late_after)
+        judged = known & (times <= self._rules.latest_allowed_time)
         for start, end in pairwise([0, *(np.flatnonzero(np.diff(segments)) + 1).tolist(), len(segments)]):
             run, some = slice(start, end), judged[start:end]
             if segments[start] != state.base_offset:

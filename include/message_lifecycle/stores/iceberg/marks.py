@@ -57,7 +57,7 @@ def mark(engine: Engine, log: Table, plan: Plan, staged: Staged, policy: Policy)
             delete_rows(engine, log.io, plan.topic, staged.branch, superseded, description=partial(job_text, plan))
         table = engine.table(plan.topic)
         state = seal_state(newest_state(table, table.snapshot(base_id)), plan)
-        rows, _ = number_markers(made, state, policy, late_after=policy.late_after(plan.as_of))
+        rows, _ = number_markers(made, state, policy, latest_allowed_time=policy.latest_allowed_time(plan.as_of))
         append_to(table, staged.branch, write_rows(engine, table, rows))
         engine.forget(plan.topic)
     table = engine.table(plan.topic)
@@ -163,7 +163,9 @@ def _older(log: Table, plan: Plan, emptied: Iterable[Row]) -> Iterator[RemoveRow
         )
 
 
-def number_markers(made: Iterable[Marker], state: LogSummary, policy: Policy, *, late_after: Instant) -> tuple[pa.Table, LogSummary]:
+def number_markers(
+    made: Iterable[Marker], state: LogSummary, policy: Policy, *, latest_allowed_time: Instant
+) -> tuple[pa.Table, LogSummary]:
     """The markers as rows that follow the log in `state`, and the state with them."""
     ends, active = dict(state.end_offsets), deepcopy(dict(state.active))
     rows = []
@@ -171,7 +173,7 @@ def number_markers(made: Iterable[Marker], state: LogSummary, policy: Policy, *,
         end = ends.get(marker.partition, 0)
         mine = active.setdefault(marker.partition, ActiveSegment(base_offset=end))
         message = marker.message()
-        offset, segment = admit(message, end_offset=end, active=mine, policy=policy, late_after=late_after)
+        offset, segment = admit(message, end_offset=end, active=mine, policy=policy, latest_allowed_time=latest_allowed_time)
         ends[marker.partition] = offset + 1
         dies = Lifetime(expires_at=Instant(marker.append_time + marker.ttl_us))
         rows.append(row_of(message, offset, segment, dies))
@@ -334,7 +336,7 @@ class MarkersNow:
                 arrived = _appended_keys(rows, made, base_id=base_id, head_id=head_id)
                 kept = [marker for marker in made if marker.key not in arrived]
         state = seal_state(newest_state(table), plan)
-        numbered_rows, after = number_markers(kept, state, policy, late_after=policy.late_after(plan.as_of))
+        numbered_rows, after = number_markers(kept, state, policy, latest_allowed_time=policy.latest_allowed_time(plan.as_of))
         if head_id == base_id or (kept == made and state == seal_state(newest_state(table, table.snapshot(base_id)), plan)):
             files = change.added
         else:

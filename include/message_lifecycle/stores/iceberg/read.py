@@ -59,7 +59,7 @@ class IcebergReader(NamesFailures):
         """The location of the table's metadata: every change writes a new one."""
         return self._tables.metadata_location(name)
 
-    def log(self, name: TopicName, *, late_after: Instant | None = None) -> LogState:
+    def log(self, name: TopicName, *, latest_allowed_time: Instant | None = None) -> LogState:
         table = self._tables.log(name)
         snapshot = table.current_snapshot()
         files = () if snapshot is None else self._files(table, snapshot)
@@ -70,7 +70,7 @@ class IcebergReader(NamesFailures):
             partitions=partitions_of(table.properties),
             files=files,
             summary=newest_state(table),
-            late_after=late_after,
+            latest_allowed_time=latest_allowed_time,
             read_late=lambda names, late: _read_late(table, names, late),
         )
         if snapshot is not None:
@@ -286,7 +286,7 @@ def _summary(snapshot: Snapshot) -> Mapping[str, str]:
     return {} if snapshot.summary is None else snapshot.summary.additional_properties
 
 
-def _read_late(table: Table, names: Mapping[Place, list[str]], late_after: Instant) -> Mapping[Place, InTime]:
+def _read_late(table: Table, names: Mapping[Place, list[str]], latest_allowed_time: Instant) -> Mapping[Place, InTime]:
     """Return the newest time in the named files that is not late, and the late messages that are still there.
 
     The newest time includes removed messages (EXP-4).
@@ -306,8 +306,8 @@ def _read_late(table: Table, names: Mapping[Place, list[str]], late_after: Insta
             rows = read_rows(table.io, path, vectors[path], ("append_time",))
             times = np.asarray(rows.columns["append_time"], np.int64)
             known = times[times != UNKNOWN]
-            in_time = known[known <= late_after]
-            late = np.append(late, rows.offsets[rows.alive & (times != UNKNOWN) & (times > late_after)])
+            in_time = known[known <= latest_allowed_time]
+            late = np.append(late, rows.offsets[rows.alive & (times != UNKNOWN) & (times > latest_allowed_time)])
             newest = max((int(time) for time in (newest, in_time.max() if len(in_time) else None) if time is not None), default=None)
         found[place] = InTime(newest, len(late), int(late.min()) if len(late) else None)
     return found

@@ -92,7 +92,7 @@ def log_state(
     partitions: int,
     files: Iterable[FileMetrics],
     summary: LogSummary,
-    late_after: Instant | None,
+    latest_allowed_time: Instant | None,
     read_late: ReadLate,
 ) -> LogState:
     """Return the log's state.
@@ -104,7 +104,7 @@ def log_state(
         partitions: The number of partitions.
         files: The data files of the snapshot.
         summary: The state in the newest snapshot that carries one.
-        late_after: The last time that is not a future time (CLK-4). None: every time counts.
+        latest_allowed_time: The last time that is not a future time (CLK-4). None: every time counts.
         read_late: Reads the exact times of segments that have late messages.
 
     Raises:
@@ -124,8 +124,10 @@ def log_state(
         if file.last_offset is not None and file.last_offset >= end:
             ends[file.partition] = file.last_offset + 1
     segments = [_segment(group, summary) for _, group in grouped]
-    if late_after is not None and any(segment.newest_at is not None and segment.newest_at > late_after for segment in segments):
-        segments = _without_late(segments, dict(grouped), late_after, read_late)
+    if latest_allowed_time is not None and any(
+        segment.newest_at is not None and segment.newest_at > latest_allowed_time for segment in segments
+    ):
+        segments = _without_late(segments, dict(grouped), latest_allowed_time, read_late)
     return LogState(
         topic=topic,
         table_uuid=table_uuid,
@@ -218,16 +220,16 @@ def newest_known(group: list[FileMetrics]) -> Instant | None:
 
 
 def _without_late(
-    segments: list[Segment], files: dict[Place, list[FileMetrics]], late_after: Instant, read_late: ReadLate
+    segments: list[Segment], files: dict[Place, list[FileMetrics]], latest_allowed_time: Instant, read_late: ReadLate
 ) -> list[Segment]:
     late = {
         (segment.partition, segment.base_offset): [
-            file for file in files[segment.partition, segment.base_offset] if (file.newest_at or 0) > late_after
+            file for file in files[segment.partition, segment.base_offset] if (file.newest_at or 0) > latest_allowed_time
         ]
         for segment in segments
-        if segment.newest_at is not None and segment.newest_at > late_after
+        if segment.newest_at is not None and segment.newest_at > latest_allowed_time
     }
-    found = read_late({place: [file.name for file in group] for place, group in late.items()}, late_after)
+    found = read_late({place: [file.name for file in group] for place, group in late.items()}, latest_allowed_time)
 
     def one(segment: Segment) -> Segment:
         place = segment.partition, segment.base_offset

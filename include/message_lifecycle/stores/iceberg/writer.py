@@ -101,7 +101,7 @@ class IcebergWriter(NamesFailures):
         policy: Policy,
         forbidden: KeyMatch | None = None,
         *,
-        late_after: Instant | None = None,
+        latest_allowed_time: Instant | None = None,
     ) -> Sequence[tuple[int, int] | Refusal]:
         engine, batch_id, waiting = self._engine(), secrets.token_hex(8), tuple(messages)
         given: Sequence[tuple[int, int] | Refusal] = ()
@@ -116,7 +116,7 @@ class IcebergWriter(NamesFailures):
             if base.found(batch_id) is not None:
                 return given
             for by in by_span(policy):
-                given, rows, after = _numbered(before, waiting, by, forbidden, late_after)
+                given, rows, after = _numbered(before, waiting, by, forbidden, latest_allowed_time)
                 if not opens_too_many((row["offset"], row["segment"]) for row in rows):
                     break
             if not rows:
@@ -191,7 +191,7 @@ def _may_hold(file: FileMetrics, offset: int) -> bool:
 
 
 def _numbered(
-    base: LogSummary, messages: Iterable[NewMessage], policy: Policy, forbidden: KeyMatch | None, late_after: Instant | None
+    base: LogSummary, messages: Iterable[NewMessage], policy: Policy, forbidden: KeyMatch | None, latest_allowed_time: Instant | None
 ) -> tuple[list[tuple[int, int] | Refusal], list[Row], LogSummary]:
     """Return the offset or the refusal of each message, the rows to write, and the log's state with them."""
     ends, active = dict(base.end_offsets), deepcopy(dict(base.active))
@@ -205,7 +205,7 @@ def _numbered(
         partition = message.partition
         end = ends.get(partition, 0)
         mine = active.setdefault(partition, ActiveSegment(base_offset=end))
-        offset, segment = admit(message, end_offset=end, active=mine, policy=policy, late_after=late_after)
+        offset, segment = admit(message, end_offset=end, active=mine, policy=policy, latest_allowed_time=latest_allowed_time)
         ends[partition] = offset + 1
         given.append((partition, offset))
         rows.append(row_of(message, offset, segment, own))

@@ -100,14 +100,14 @@ class MemoryStore(ChangeStore):
 
     # MessageReader
 
-    def log(self, name: TopicName, *, late_after: Instant | None = None) -> LogState:
+    def log(self, name: TopicName, *, latest_allowed_time: Instant | None = None) -> LogState:
         table = self.log_of(name)
         return LogState(
             topic=name,
             table_uuid=table.uuid,
             snapshot_id=table.snapshot_id,
             end_offsets=dict(table.head.end_offsets),
-            segments=tuple(segments(table.head, late_after)),
+            segments=tuple(segments(table.head, latest_allowed_time)),
             purged_through=dict(table.head.purged_through),
         )
 
@@ -178,13 +178,13 @@ class MemoryStore(ChangeStore):
         policy: Policy,
         forbidden: KeyMatch | None = None,
         *,
-        late_after: Instant | None = None,
+        latest_allowed_time: Instant | None = None,
     ) -> Sequence[Position | Refusal]:
         table = self.log_of(name)
         if self.of(name).topic.role == "mirror":
             raise invalid_append(f"topic {name} is a mirror; it takes messages from its origin alone")
         batch = tuple(messages)
-        version, given, _ = _append_batch(table.head, lambda _version: batch, policy, forbidden, late_after)
+        version, given, _ = _append_batch(table.head, lambda _version: batch, policy, forbidden, latest_allowed_time)
         table.write(version)
         return given
 
@@ -210,7 +210,7 @@ class MemoryStore(ChangeStore):
         policy: Policy,
         *,
         ledger: tuple[str, int],
-        late_after: Instant,
+        latest_allowed_time: Instant,
         forbidden: KeyMatch | None = None,
     ) -> Copied:
         tables = self.of(name)
@@ -219,7 +219,7 @@ class MemoryStore(ChangeStore):
         of_origin = in_order(self.of(origin.topic).log.at(origin.snapshot_id).messages)
         new = [message for message in of_origin if message.offset > head.copied.get(message.partition, -1)]
         version, given, doubled = _append_batch(
-            head, lambda version: (_copy_of(message, version, mirror=mirror) for message in new), policy, forbidden, late_after
+            head, lambda version: (_copy_of(message, version, mirror=mirror) for message in new), policy, forbidden, latest_allowed_time
         )
         version.copied |= last
         version.copied_from = origin.table_uuid
@@ -253,7 +253,11 @@ class MemoryStore(ChangeStore):
     def evidence(self, plan: Plan, staged: Staged, policy: Policy, _given: CommitContext = NO_CONTEXT) -> Mapping[str, object]:
         tables, table = self.of(plan.topic), self.of(plan.topic).log
         before, made = table.at(plan.requirements.snapshot_id), table.staged.get(staged.plan_id)
-        after = before if made is None else _with_markers(made.version, made.markers, policy, late_after=policy.late_after(plan.as_of))
+        after = (
+            before
+            if made is None
+            else _with_markers(made.version, made.markers, policy, latest_allowed_time=policy.latest_allowed_time(plan.as_of))
+        )
         if plan.takes_back is not None:
             source = None if plan.on_log.source_id is None else table.at(plan.on_log.source_id)
             return rows.log_evidence(before, after, source, plan, tuple(self.marker_offsets(plan.topic, plan.parent or "")))
@@ -285,7 +289,7 @@ class MemoryStore(ChangeStore):
             restored=plan.restored_rows,
         )
         policy = Policy.of_values(plan.policy)
-        marked = _with_markers(version, kept, policy, late_after=policy.late_after(plan.as_of))
+        marked = _with_markers(version, kept, policy, latest_allowed_time=policy.latest_allowed_time(plan.as_of))
         return table.publish(marked, done, files=plan.selection.files)
 
     def discard(self, plan: Plan) -> None:
@@ -300,10 +304,10 @@ def _apply_plan(table: Table[Version], snapshot_id: int | None, plan: Plan, stag
     return apply(table.at(snapshot_id), replace(plan.on_log, mark=(*plan.on_log.mark, *older)), source)
 
 
-def _with_markers(version: Version, markers: Iterable[Marker], policy: Policy, *, late_after: Instant) -> Version:
+def _with_markers(version: Version, markers: Iterable[Marker], policy: Policy, *, latest_allowed_time: Instant) -> Version:
     after = version.copy()
     for marker in markers:
-        append(after, marker.message(), policy, late_after=late_after)
+        append(after, marker.message(), policy, latest_allowed_time=latest_allowed_time)
     return after
 
 
@@ -312,7 +316,7 @@ def _append_batch(
     messages: Callable[[Version], Iterable[NewMessage]],
     policy: Policy,
     forbidden: KeyMatch | None,
-    late_after: Instant | None,
+    latest_allowed_time: Instant | None,
 ) -> tuple[Version, list[Position | Refusal], int | None]:
     """Return the version with one more batch, the placed messages, and the span in seconds if it was doubled (EXP-3).
 
@@ -320,7 +324,7 @@ def _append_batch(
     """
     for by in by_span(policy):
         version = head.copy()
-        given = [append(version, message, by, forbidden, late_after=late_after) for message in messages(version)]
+        given = [append(version, message, by, forbidden, latest_allowed_time=latest_allowed_time) for message in messages(version)]
         stored = (version.messages[place] for place in given if not isinstance(place, Refusal))
         if not opens_too_many((message.offset, message.segment) for message in stored):
             break

@@ -90,7 +90,7 @@ class _Look:
         # A request removes only named messages. No rule acts.
         self._acts = "retention_age" in plan.reasons
         self._ages = [reason for reason in self._rules if reason in plan.reasons]
-        self._late = policy.late_after(plan.as_of)
+        self._late = policy.latest_allowed_time(plan.as_of)
         of_before = list(segments(before, self._late))
         self._expired = {
             (segment.partition, segment.base_offset)

@@ -105,9 +105,9 @@ def _seal_as_in(source: Version, version: Version, place: Position) -> None:
 
 
 def append(
-    version: Version, message: NewMessage, policy: Policy, forbidden: KeyMatch | None = None, *, late_after: Instant | None
+    version: Version, message: NewMessage, policy: Policy, forbidden: KeyMatch | None = None, *, latest_allowed_time: Instant | None
 ) -> Position | Refusal:
-    """Append to a new version. `late_after`: see `admission.admit`. Raises InvalidAppend."""
+    """Append to a new version. `latest_allowed_time`: see `admission.admit`. Raises InvalidAppend."""
     own = admission(message, policy, forbidden)
     if isinstance(own, Refusal):
         return own
@@ -115,7 +115,7 @@ def append(
     end = version.end_offsets.get(partition, 0)
     active = version.active.setdefault(partition, ActiveSegment(base_offset=end))
     before = replace(active)
-    offset, segment = admit(message, end_offset=end, active=active, policy=policy, late_after=late_after)
+    offset, segment = admit(message, end_offset=end, active=active, policy=policy, latest_allowed_time=latest_allowed_time)
     if before.rows and segment != before.base_offset:
         _fix_bounds(version, partition, before)
     stored = message.stored(offset=offset, segment=segment, expires_at=own.expires_at, never=own.never)
@@ -163,16 +163,16 @@ def in_order(messages: Mapping[Position, Message]) -> list[Message]:
     return [messages[position] for position in sorted(messages)]
 
 
-def segments(version: Version, late_after: Instant | None) -> Iterator[Segment]:
+def segments(version: Version, latest_allowed_time: Instant | None) -> Iterator[Segment]:
     """See `ports.MessageReader.log`."""
     for (partition, base), messages in by_segment(in_order(version.messages)):
         known = [message.append_time for message in messages if message.append_time is not None]
         fixed = version.sealed.get((partition, base))
         last_offset, newest = _bounds_of_active(version, partition) if fixed is None else fixed[:2]
         late: list[int] = []
-        if newest is not None and late_after is not None and newest > late_after:
-            late = [m.offset for m in messages if m.append_time is not None and m.append_time > late_after]
-            newest = max((time for time in version.written[partition, base] if time <= late_after), default=None)
+        if newest is not None and latest_allowed_time is not None and newest > latest_allowed_time:
+            late = [m.offset for m in messages if m.append_time is not None and m.append_time > latest_allowed_time]
+            newest = max((time for time in version.written[partition, base] if time <= latest_allowed_time), default=None)
         yield Segment(
             partition=partition,
             base_offset=base,

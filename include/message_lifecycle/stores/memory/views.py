@@ -303,15 +303,17 @@ class MemoryViews(_ViewChanges):
             settings_hash=table.head.settings_hash or "",
         )
 
-    def tails(self, log: LogState, after: Mapping[int, int], *, as_of: Instant, late_after: Instant) -> Sequence[Tail]:
-        return [self._tail(log, partition, after.get(partition, NOTHING), as_of, late_after) for partition in sorted(log.end_offsets)]
+    def tails(self, log: LogState, after: Mapping[int, int], *, as_of: Instant, latest_allowed_time: Instant) -> Sequence[Tail]:
+        return [
+            self._tail(log, partition, after.get(partition, NOTHING), as_of, latest_allowed_time) for partition in sorted(log.end_offsets)
+        ]
 
-    def _tail(self, log: LogState, partition: int, after: int, as_of: Instant, late_after: Instant) -> Tail:
+    def _tail(self, log: LogState, partition: int, after: int, as_of: Instant, latest_allowed_time: Instant) -> Tail:
         past = list(self._store.messages(log.topic, after={partition: after}, at=log, partition=partition))
         known = [(m.offset, m.append_time) for m in past if m.append_time is not None]
-        end = min((offset for offset, time in known if as_of < time <= late_after), default=log.end_offsets[partition])
+        end = min((offset for offset, time in known if as_of < time <= latest_allowed_time), default=log.end_offsets[partition])
         in_time = max((offset for offset, time in known if time <= as_of and offset < end), default=NOTHING)
-        ahead = min((offset for offset, time in known if time > late_after and in_time < offset < end), default=end)
+        ahead = min((offset for offset, time in known if time > latest_allowed_time and in_time < offset < end), default=end)
         through = max(after, ahead - 1)
         mine = [message for message in past if message.offset <= through]
         size = sum(message.size_bytes for message in mine)

@@ -169,14 +169,14 @@ class RecordLogStore(ChangeStore):
 
     # MessageReader
 
-    def log(self, name: TopicName, *, late_after: Instant | None = None) -> LogState:
+    def log(self, name: TopicName, *, latest_allowed_time: Instant | None = None) -> LogState:
         head = self._logs.open(name).head()
         return LogState(
             topic=name,
             table_uuid=head.uuid,
             snapshot_id=head.generation,
             end_offsets=dict(head.end_offsets),
-            segments=tuple(segments(self._read_and_cache(name, head.generation, head.end_offsets), late_after)),
+            segments=tuple(segments(self._read_and_cache(name, head.generation, head.end_offsets), latest_allowed_time)),
         )
 
     def end_offsets(self, name: TopicName) -> Mapping[int, int]:
@@ -277,7 +277,7 @@ class RecordLogStore(ChangeStore):
         policy: Policy,
         forbidden: KeyMatch | None = None,
         *,
-        late_after: Instant | None = None,
+        latest_allowed_time: Instant | None = None,
     ) -> Sequence[Position | Refusal]:
         log = self._logs.open(name)
         with log.lock():
@@ -292,7 +292,7 @@ class RecordLogStore(ChangeStore):
                     continue
                 if message.partition not in ends:
                     raise invalid_append(f"topic {name} has {head.partitions} partitions; there is no partition {message.partition}")
-                made = _numbered(message, ends, bases, policy, late_after)
+                made = _numbered(message, ends, bases, policy, latest_allowed_time)
                 new.append(made)
                 given.append((made.partition, made.offset))
             if new:
@@ -402,10 +402,12 @@ def published_by(plan_id: str, commit: Commit) -> Published:
     return Published(plan_id=plan_id, snapshot_id=commit.generation, removed=commit.removed)
 
 
-def _numbered(message: NewMessage, ends: dict[int, int], bases: dict[int, int], policy: Policy, late_after: Instant | None) -> Message:
+def _numbered(
+    message: NewMessage, ends: dict[int, int], bases: dict[int, int], policy: Policy, latest_allowed_time: Instant | None
+) -> Message:
     """Return the message with its place, and move `ends` and `bases` on."""
     partition = message.partition
     active = ActiveSegment(base_offset=bases[partition], rows=int(ends[partition] > bases[partition]))
-    offset, segment = admit(message, end_offset=ends[partition], active=active, policy=policy, late_after=late_after)
+    offset, segment = admit(message, end_offset=ends[partition], active=active, policy=policy, latest_allowed_time=latest_allowed_time)
     ends[partition], bases[partition] = offset + 1, segment
     return message.stored(offset=offset, segment=segment)

@@ -33,10 +33,10 @@ class IcebergViewReader(NamesFailures):
     def view(self, name: TopicName) -> ViewState | None:
         return state_of(self._tables, name)
 
-    def tails(self, log: LogState, after: Mapping[int, int], *, as_of: Instant, late_after: Instant) -> Sequence[Tail]:
+    def tails(self, log: LogState, after: Mapping[int, int], *, as_of: Instant, latest_allowed_time: Instant) -> Sequence[Tail]:
         from message_lifecycle.stores.iceberg.compaction.tails import tails_of
 
-        return tails_of(self._tables.load(log.topic), log, after, as_of=as_of, late_after=late_after)
+        return tails_of(self._tables.load(log.topic), log, after, as_of=as_of, latest_allowed_time=latest_allowed_time)
 
     def oldest_past(self, log: LogState, view: ViewState) -> Mapping[int, Instant]:
         from message_lifecycle.stores.iceberg.compaction.tails import oldest_past

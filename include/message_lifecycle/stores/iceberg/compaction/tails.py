@@ -185,7 +185,7 @@ def _older_in_view(connection: duckdb.DuckDBPyConnection, view: Table, files: It
 # Count the messages past a view's horizons from metadata. Only files that a limit cuts are read, and only some columns (CMP-1).
 
 
-def tails_of(table: Table, log: LogState, after: Mapping[int, int], *, as_of: Instant, late_after: Instant) -> Sequence[Tail]:
+def tails_of(table: Table, log: LogState, after: Mapping[int, int], *, as_of: Instant, latest_allowed_time: Instant) -> Sequence[Tail]:
     """Return one tail per partition, in order. See `_through` for where a tail ends. Raises UnreadableFile."""
     ends = {partition: end for partition, end in log.end_offsets.items() if end - 1 > after.get(partition, NOTHING)}
     past: dict[int, list[FileMetrics]] = {partition: [] for partition in ends}
@@ -201,7 +201,7 @@ def tails_of(table: Table, log: LogState, after: Mapping[int, int], *, as_of: In
             found.append(Tail(partition=partition, after=horizon, through=max(horizon, end - 1), rows=0, size_bytes=0))
             continue
         reading = Reading(table, Vectors(table, snapshot))
-        through = max(horizon, _through(reading, past[partition], horizon, end, as_of, late_after))
+        through = max(horizon, _through(reading, past[partition], horizon, end, as_of, latest_allowed_time))
         rows, size = 0, 0
         for file in past[partition]:
             mine = _rows_within(reading, file, horizon, through)
@@ -228,10 +228,10 @@ class Reading:
         return self._read[file.name]
 
 
-def _through(reading: Reading, files: list[FileMetrics], horizon: int, end: int, as_of: Instant, late_after: Instant) -> int:
+def _through(reading: Reading, files: list[FileMetrics], horizon: int, end: int, as_of: Instant, latest_allowed_time: Instant) -> int:
     """Return the end point: the last offset before the first message that is later than `as_of` (CMP-1).
 
-    An unknown time counts as earlier. A future time (later than `late_after`) also counts as earlier if a message behind it is not later
+    An unknown time counts as earlier. A future time (later than `latest_allowed_time`) also counts as earlier if a message behind it is not later
     than `as_of`. A wrong clock then wrote the future time (CLK-4).
     """
     ahead: list[int] = []
@@ -239,8 +239,8 @@ def _through(reading: Reading, files: list[FileMetrics], horizon: int, end: int,
         if file.newest_at is not None and file.newest_at <= as_of:
             continue
         offsets, times = _past_in(reading(file), horizon)
-        end = min([end, *offsets[(times > as_of) & (times <= late_after)].tolist()])
-        ahead += offsets[times > late_after].tolist()
+        end = min([end, *offsets[(times > as_of) & (times <= latest_allowed_time)].tolist()])
+        ahead += offsets[times > latest_allowed_time].tolist()
     in_time = _last_in_time(reading, files, horizon, end, as_of) if ahead else NOTHING
     return min([end, *(offset for offset in ahead if offset > in_time)]) - 1
 
