@@ -152,8 +152,8 @@ def _rewritten(io: FileIO, old: str, new: str | None, kind: TableKind, row: Eras
     return {"rows": rows - made, "unnamed": unnamed, "left": still, "changed": int(changed), "found": 0}
 
 
-_BATCH = 4_096
-"""How many rows of each file one comparison reads: a file may be larger than the driver's memory."""
+_MOST_ROWS = 65_536
+"""The most rows of each file that one comparison reads."""
 
 
 def _same(before: pq.ParquetFile, kept: NDArray[np.bool_], after: pq.ParquetFile) -> bool:
@@ -163,9 +163,10 @@ def _same(before: pq.ParquetFile, kept: NDArray[np.bool_], after: pq.ParquetFile
     """
     if not before.schema_arrow.equals(after.schema_arrow):
         return False
-    starts = range(0, len(kept), _BATCH)
-    parts = (rows.filter(pa.array(kept[at : at + _BATCH])) for at, rows in zip(starts, _batches(before), strict=True))
-    made, left = _batches(after), after.schema_arrow.empty_table()
+    size = _rows_at_once(before)
+    starts = range(0, len(kept), size)
+    parts = (rows.filter(pa.array(kept[at : at + size])) for at, rows in zip(starts, _batches(before, size), strict=True))
+    made, left = _batches(after, size), after.schema_arrow.empty_table()
     for part in parts:
         while len(left) < len(part) and (more := next(made, None)) is not None:
             left = pa.concat_tables([left, more])
@@ -175,14 +176,20 @@ def _same(before: pq.ParquetFile, kept: NDArray[np.bool_], after: pq.ParquetFile
     return not len(left) and next(made, None) is None
 
 
-def _batches(file: pq.ParquetFile) -> Iterator[pa.Table]:
-    """Yield the rows in tables of `_BATCH` rows. The last table may be smaller."""
+def _rows_at_once(file: pq.ParquetFile) -> int:
+    """Return how many rows one comparison reads: no more than a row group has, because the rewrite held a row group in memory, too."""
+    groups = (file.metadata.row_group(at).num_rows for at in range(file.num_row_groups))
+    return max(1, min(_MOST_ROWS, max(groups, default=1)))
+
+
+def _batches(file: pq.ParquetFile, size: int) -> Iterator[pa.Table]:
+    """Yield the rows in tables of `size` rows. The last table may be smaller."""
     held = file.schema_arrow.empty_table()
-    for batch in file.iter_batches(batch_size=_BATCH):
+    for batch in file.iter_batches(batch_size=size):
         held = pa.concat_tables([held, pa.Table.from_batches([batch])])
-        while len(held) >= _BATCH:
-            yield held.slice(0, _BATCH)
-            held = held.slice(_BATCH)
+        while len(held) >= size:
+            yield held.slice(0, size)
+            held = held.slice(size)
     if len(held):
         yield held
 
