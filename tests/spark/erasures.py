@@ -99,7 +99,7 @@ def topics_of(lake: Lake, spark: SparkSession) -> Callable[..., Topic]:
     def made(*, partitions: int = 1, **settings: Value) -> Topic:
         s = replace(lake.services(), key_secret=lambda _: secret)
         name = TopicName.parse(f"{lake.stream}/e {token_hex(4)}")
-        s.topics.create(name, partitions=partitions, settings=settings, ledger=s.ledger.next_identity())
+        s.topics.create(name, partitions=partitions, settings=settings, ledger=s.ledger.next_identity(name))
         return Topic(s=s, session=spark, name=name, writer=IcebergWriter(engine_of_process), key=token_bytes(32))
 
     return made

@@ -51,7 +51,7 @@ class Landing:
 
     def topic(self, *, partitions: int = 1, **settings: Value) -> TopicName:
         name = TopicName.parse(f"{self.lake.stream}/in {token_hex(4)}")
-        self.lake.topics.create(name, partitions=partitions, settings=settings, ledger=self.ledger.next_identity())
+        self.lake.topics.create(name, partitions=partitions, settings=settings, ledger=self.ledger.next_identity(name))
         # What the lake itself appends carries a ledger of its own.
         self.ledger.accept(name, LEDGER)
         return name

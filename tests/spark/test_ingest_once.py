@@ -146,9 +146,20 @@ def test_a_new_topic_takes_messages_under_the_name_of_one_that_took_some(landing
     name = landing.topic()
     landing.take(name, landing.source(a_jsonl=lines(0, 2)))
     Tables().catalog.drop_table((name.namespace, name.table()))
-    landing.lake.topics.create(name, partitions=1, settings={}, ledger=landing.ledger.next_identity())
+    landing.lake.topics.create(name, partitions=1, settings={}, ledger=landing.ledger.next_identity(name))
     assert landing.take(name, landing.source(b_jsonl=lines(0, 3))).end_offsets == {0: 3}
     assert_whole(landing, name, 3)
+
+
+def test_an_ingest_into_another_topic_hides_no_older_ledger(landing: Landing) -> None:  # DEL-8
+    """A ledger restored from a backup knows fewer commits of a topic than the topic's table. Its own number grows with each ingest."""
+    restored, other = landing.topic(), landing.topic()
+    uuid, number = landing.ledger.identity()
+    for at in range(3):
+        landing.take(other, landing.source(**{f"{at}_jsonl": lines(at, 1)}))
+    assert landing.ledger.identity()[1] > number + 1
+    with raises("LedgerMismatch", match="older state"):
+        landing.ledger.check(restored, (uuid, number + 1))
 
 
 def test_two_ingests_at_once_both_land(landing: Landing) -> None:

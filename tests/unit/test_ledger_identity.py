@@ -13,7 +13,7 @@ from tests.ledgers import AS_OF, OTHER, TOPIC, StandingClock
 def test_the_uuid_is_made_once_and_the_sequence_grows(ledger: Ledger) -> None:
     uuid, sequence = ledger.identity()
     assert ledger.identity() == (uuid, sequence)
-    assert [ledger.next_identity(TOPIC), ledger.next_identity(OTHER), ledger.next_identity()] == [(uuid, sequence + n) for n in (1, 2, 3)]
+    assert [ledger.next_identity(topic) for topic in (TOPIC, OTHER, TOPIC)] == [(uuid, sequence + n) for n in (1, 2, 3)]
     with open_ledger("sqlite://") as other:
         assert other.identity()[0] != uuid
 
@@ -24,7 +24,7 @@ def test_a_table_of_this_ledger_is_known(ledger: Ledger) -> None:
     ledger.check(TOPIC, found)
     ledger.next_identity(TOPIC)
     ledger.check(TOPIC, found)
-    ledger.check(OTHER, ledger.next_identity())
+    ledger.check(OTHER, ledger.next_identity(OTHER))
 
 
 def test_a_table_of_another_ledger_is_refused_until_taken_on(ledger: Ledger) -> None:

@@ -302,7 +302,7 @@ def _append(
             store=store,
             batch_id=batch_id,
             rules=CutRules.of(policy, latest_allowed_time=clock),
-            ledger=intake.ledger.next_identity(),
+            ledger=intake.ledger.next_identity(name),
             may_commit=may_commit,
             again=again,
         )

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from sqlalchemy import Connection, Select, bindparam, func, or_, select, update
+from sqlalchemy import Connection, Select, bindparam, select, update
 from sqlalchemy.sql.dml import ReturningUpdate
 
 from message_lifecycle.ledger import tables
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 # The records of intentions, in one SQL database (PostgreSQL in production, SQLite in unit tests).
 
 
-_ANY_TOPIC = ""
-
-
 class Identity(Part):
     """The ledger's identity, its check against a table's history (LedgerMismatch), and its clock (CLK-1).
 
@@ -47,14 +44,9 @@ class Identity(Part):
         with self._database.reading() as connection:
             return _identity(connection)
 
-    def next_identity(self, topic: TopicName | None = None) -> tuple[str, int]:
-        """Record and return (uuid, next sequence).
-
-        Args:
-            topic: The topic whose table will carry the pair. Without a topic, an older backup goes unnoticed once its sequence exceeds the
-                sequence in the table.
-        """
-        key = key_of(topic) if topic else _ANY_TOPIC
+    def next_identity(self, topic: TopicName) -> tuple[str, int]:
+        """Record and return (uuid, next sequence), for the commit on a table of this topic."""
+        key = key_of(topic)
         with self._database.writing() as connection:
             # First a topic's row, then the single row of `meta`, as everywhere else. Otherwise two writers could deadlock.
             lock_row(connection, tables.topics, topic=key, last_sequence=0)
@@ -75,7 +67,7 @@ class Identity(Part):
         with self._database.reading() as connection:
             own, _ = _identity(connection)
             if uuid == own:
-                known = connection.execute(_last_sequence(), {"of_topic": key_of(topic)}).scalar_one()
+                known = connection.execute(_last_sequence(), {"of_topic": key_of(topic)}).scalar()
                 if sequence > (known or 0):
                     raise ledger_mismatch(
                         str(topic),
@@ -160,7 +152,7 @@ def _next_sequence() -> ReturningUpdate[str, int]:
 @cache
 def _last_sequence() -> Select[int | None]:
     kept = tables.topics.c
-    return select(func.max(kept.last_sequence)).where(or_(kept.topic == bindparam("of_topic"), kept.topic == _ANY_TOPIC))
+    return select(kept.last_sequence).where(kept.topic == bindparam("of_topic"))
 
 
 class Ledger(Identity, Plans, Runs, TopicState, Documents, Ingest, Holds, Erasures, TableRecords, Locks):
