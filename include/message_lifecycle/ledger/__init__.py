@@ -45,7 +45,7 @@ class Identity(Part):
             return _identity(connection)
 
     def next_identity(self, topic: TopicName) -> tuple[str, int]:
-        """Record and return (uuid, next sequence), for the commit on a table of this topic."""
+        """Record the next sequence of the topic, and return (uuid, sequence). One commit on its table carries both."""
         key = key_of(topic)
         with self._database.writing() as connection:
             # First a topic's row, then the single row of `meta`, as everywhere else. Otherwise two writers could deadlock.
