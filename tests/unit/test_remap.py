@@ -34,10 +34,10 @@ AT = "2026-11-21T10:00:00Z"
 
 
 class NoWitnesses:
-    def seen(self, *_: object, **__: object) -> Sequence[Any]:
+    def read_commits(self, *_: object, **__: object) -> Sequence[Any]:
         return ()
 
-    def beside(self, _: object) -> Mapping[str, str | None]:
+    def side_table_uuids(self, _: object) -> Mapping[str, str | None]:
         return {}
 
 
