@@ -161,26 +161,30 @@ ROWS = pa.table({"offset": pa.array(range(10)), "value": pa.array([b"", None, *(
 KEPT = np.array([True, True, False, True, True, False, False, True, True, True])
 
 
-def same(folder: Path, after: pa.Table) -> bool:
-    pq.write_table(ROWS, folder / "old.parquet", row_group_size=4)
-    pq.write_table(after, folder / "new.parquet", row_group_size=3)
+def same(folder: Path, groups: tuple[int, int], after: pa.Table) -> bool:
+    """Return the gate's comparison. `groups`: the rows of a row group, before and after."""
+    pq.write_table(ROWS, folder / "old.parquet", row_group_size=groups[0])
+    pq.write_table(after, folder / "new.parquet", row_group_size=groups[1])
     with pq.ParquetFile(folder / "old.parquet") as old, pq.ParquetFile(folder / "new.parquet") as new:
         return evidence._same(old, KEPT, new)
 
 
-@pytest.mark.parametrize("at_once", [1, 2, 3, 4, 7, 100])
-def test_what_was_written_again_is_compared_whatever_comes_at_a_time(tmp_path: Path, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evidence, "_BATCH", at_once)
+@pytest.mark.parametrize("most", [1, 2, 3, 65_536])
+@pytest.mark.parametrize("groups", [(10, 10), (4, 3), (3, 4), (1, 10), (10, 1)])
+def test_row_groups_and_the_rows_of_a_comparison_do_not_change_the_answer(
+    tmp_path: Path, groups: tuple[int, int], most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evidence, "_MOST_ROWS", most)
     left = ROWS.filter(pa.array(KEPT))
     values = left["value"].to_pylist()
-    assert same(tmp_path, left)
-    assert not same(tmp_path, left.slice(0, 6)), "the last row is missing"
-    assert not same(tmp_path, pa.concat_tables([left, left.slice(6)])), "a row too many"
-    assert not same(tmp_path, ROWS.slice(0, 7)), "other rows"
+    assert same(tmp_path, groups, left)
+    assert not same(tmp_path, groups, left.slice(0, 6)), "the last row is missing"
+    assert not same(tmp_path, groups, pa.concat_tables([left, left.slice(6)])), "a row too many"
+    assert not same(tmp_path, groups, ROWS.slice(0, 7)), "other rows"
     for at, other in ((0, None), (1, b""), (6, b"y")):
         changed = [*values[:at], other, *values[at + 1 :]]
-        assert not same(tmp_path, left.set_column(1, "value", pa.array(changed, pa.binary()))), f"row {at} is another"
-    assert not same(tmp_path, left.cast(pa.schema([("offset", pa.int32()), ("value", pa.binary())]))), "of another type"
+        assert not same(tmp_path, groups, left.set_column(1, "value", pa.array(changed, pa.binary()))), f"row {at} is another"
+    assert not same(tmp_path, groups, left.cast(pa.schema([("offset", pa.int32()), ("value", pa.binary())]))), "of another type"
 
 
 @pytest.mark.parametrize("kind", [pa.float16(), pa.float32(), pa.float64()])
