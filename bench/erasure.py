@@ -1,8 +1,9 @@
 """Erasing one key, and ten keys in one request, from 20 million messages in 320 files: only the files with a key are rewritten.
 
 A fresh process plans, stages, judges, publishes and verifies. The peer is DuckDB on two threads. DuckDB does not know which files have the
-key, so it writes all files again without the key. Ten keys share each search. They are measured twice: ten keys in the files of the
-one key, and ten keys in files of their own, which are rewritten, too. Figures are of whole process trees, and medians. No process imports anything of this benchmark (`bench.erasure_run`). Run: `python -m bench erasure`.
+key, so it writes all files again without the key. Ten keys share each search. They are measured twice: ten keys in the files of the one
+key, and ten keys in files of their own, which are rewritten, too. Figures are of whole process trees, and medians. No process imports
+anything of this benchmark (`bench.erasure_run`). Run: `python -m bench erasure`.
 """
 
 from __future__ import annotations

@@ -236,7 +236,7 @@ def not_undoable(plan_id: str, reason: str) -> Refused:
 
 
 def undo_window_passed(plan_id: str, *, published_at: str, ended_at: str, now: str) -> Refused:
-    """`undo_window` has passed since the plan was published, by the ledger's clock."""
+    """`undo_window` has passed since the ledger recorded the outcome, by its clock."""
     reason = f"it was published at {published_at}, and its undo_window ended at {ended_at}. Now it is {now}"
     return _cannot_undo(plan_id, reason, code="UndoWindowPassed")
 
