@@ -125,7 +125,7 @@ def ended(api: AirflowApi, run_id: str, ends: dict[str, float], began: float, la
 def _in_time(began: float) -> None:
     if time.monotonic() - began > _RUN_SECONDS:
         raise RuntimeError(f"the run did not end in {_RUN_SECONDS:.0f} s")
-    time.sleep(1)
+    time.sleep(1)  # Airflow is only asked
 
 
 def applications() -> Mapping[str, Sequence[int]]:

@@ -198,7 +198,7 @@ def test_sections_do_not_overlap(tmp_path: Path) -> None:
 def test_a_killed_holder_releases_it(tmp_path: Path) -> None:
     program = (
         "import sys, time; from pathlib import Path; from lifecycle_local.processes import hold_file_lock\n"
-        "with hold_file_lock(Path(sys.argv[1])): print('held', flush=True); time.sleep(100)"
+        "with hold_file_lock(Path(sys.argv[1])): print('held', flush=True); time.sleep(100)"  # until the test kills it
     )
     with subprocess.Popen([sys.executable, "-c", program, str(tmp_path / "lock")], stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None

@@ -187,14 +187,14 @@ def _run_isolated(
                 s.ledger.record_run_outcome(run, replace(_failed_outcome(subject, None, as_of, rival, work), name="no_op", more=True))
         except Exception as error:  # noqa: BLE001 - the barrier of one topic
             name = subject if isinstance(subject, TopicName) else subject.plan.topic
-            told = (
+            named_error = (
                 error if isinstance(error, LifecycleError) and not isinstance(error, UnknownTopic) else error_of_one_topic(s, name, error)
             )
-            log.error("%s: %s: %s", name, told.code, told)
-            failures.append(told.exit_code)
+            log.error("%s: %s: %s", name, named_error.code, named_error)
+            failures.append(named_error.exit_code)
             if run is not None:
                 plan = None if isinstance(subject, TopicName) else subject.plan
-                s.ledger.record_run_outcome(run, _failed_outcome(name, plan, as_of, told, work if plan is None else plan.operation))
+                s.ledger.record_run_outcome(run, _failed_outcome(name, plan, as_of, named_error, work if plan is None else plan.operation))
     return failures[-1] if failures and (run is None or len(failures) == len(subjects)) else 0
 
 

@@ -308,7 +308,7 @@ def is_requested_by(record: PlanRecord, by: str) -> bool:
 
 def outcome_when_replaced(s: Services, record: PlanRecord, by: str) -> tuple[OutcomeName, str]:
     """Return the outcome, and its text, of an open plan that another plan replaces. An outdated plan does not count as unanswered."""
-    if told := why_outdated(s, record.plan):
-        return "superseded", f"{by} took its place: {told}"
+    if outdated := why_outdated(s, record.plan):
+        return "superseded", f"{by} took its place: {outdated}"
     asked = record.state is PlanState.ASKED or record.approval is not None
     return "lapsed" if asked else "superseded", f"{by} took its place"

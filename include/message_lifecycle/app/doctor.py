@@ -121,8 +121,8 @@ def _catalog() -> str:
     from message_lifecycle.stores.iceberg.reach import at_once, one_catalog
 
     if not one_catalog(Tables()):
-        told = "Java (spark-defaults.conf) made a namespace that Python (.pyiceberg.yaml) does not find: they name two catalogs"
-        raise _PartBroken(f"{told}. {_WHERE_IT_STANDS}")
+        difference = "Java (spark-defaults.conf) made a namespace that Python (.pyiceberg.yaml) does not find: they name two catalogs"
+        raise _PartBroken(f"{difference}. {_WHERE_IT_STANDS}")
     several = ", which commits several tables at once, by its configuration" if at_once() else ""
     return f"Java and Python use the same catalog{several}"
 

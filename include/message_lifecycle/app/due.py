@@ -91,8 +91,8 @@ def _judge_each(s: Services, names: Iterable[TopicName], one: Callable[[TopicNam
         try:
             found.append(one(name))
         except Exception as error:  # noqa: BLE001 - the barrier of one topic: a dropped table or a wrong setting must not stop the others
-            told = error_of_one_topic(s, name, error)
-            found.append(Due(topic=name, due=False, reason=f"{told.code}: {told}", error=told))
+            topic_error = error_of_one_topic(s, name, error)
+            found.append(Due(topic=name, due=False, reason=f"{topic_error.code}: {topic_error}", error=topic_error))
     return found
 
 

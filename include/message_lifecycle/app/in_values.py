@@ -52,5 +52,5 @@ def _search(s: Services, name: TopicName, needle: Needle) -> TopicValues:
         places = list(eraser_of(s, name).find_in_values(name, needle, policy, as_of=s.ledger.now(), undoable=open_undo))
         return of_topic(str(name), [*places, *archiving.find_in_values(s, name, needle)])
     except Exception as error:  # noqa: BLE001 - the barrier of one topic
-        told = error_of_one_topic(s, name, error)
-        return TopicValues(topic=str(name), error=f"{told.code}: {told}")
+        topic_error = error_of_one_topic(s, name, error)
+        return TopicValues(topic=str(name), error=f"{topic_error.code}: {topic_error}")

@@ -188,13 +188,13 @@ def verify(s: Services, request_id: str, *, key: bytes | None = None) -> list[st
             found = {table.table: table for table in search(s, plan, matches, {table.table: table.gone for table in topic.tables})}
         except Exception as error:  # noqa: BLE001 - the barrier of one topic
             # An archive that is not reached concerns this topic alone, so the other topics are still verified.
-            told = error if lost and isinstance(error, Unavailable) else error_of_one_topic(s, plan.topic, error)
-            deleted = isinstance(told, UnknownTopic)  # if a plan removed the topic for good, all its files are gone
-            wrong += _not_looked_into(s, plan) if deleted else [f"{plan.topic}: {told.code}: {told}"]
+            topic_error = error if lost and isinstance(error, Unavailable) else error_of_one_topic(s, plan.topic, error)
+            deleted = isinstance(topic_error, UnknownTopic)  # if a plan removed the topic for good, all its files are gone
+            wrong += _not_looked_into(s, plan) if deleted else [f"{plan.topic}: {topic_error.code}: {topic_error}"]
             continue
         wrong += [f"{topic.topic}: {folder}, its archive, is not there or not reached, and was not looked into" for folder in lost]
         at = gone_at(s, request, plan.topic) or topic.unreachable_at
-        wrong += [f"{topic.topic}: {told}" for told in beneath(s, plan.topic, at)]
+        wrong += [f"{topic.topic}: {place}" for place in beneath(s, plan.topic, at)]
         former = archiving.former_holders(s, plan.topic, policy_of(s, plan.topic), matches)
         wrong += [f"{topic.topic}: the archive {folder}, which it used before, holds a requested key" for folder in former]
         searched = {table.table for table in topic.tables}

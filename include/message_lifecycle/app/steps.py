@@ -277,6 +277,7 @@ def approve(s: Services, plan_id: str, *, granted: bool, by: str, text: str, gat
     Raises:
         OwnRequest, UnnamedPerson, MixedScripts: The plan still waits.
         AlreadyAnswered: The plan has another answer, or it is approved and committed.
+        TopicBusy: A refusal of an approved plan found a run that publishes it.
         PlanConflict: The question was asked again.
         VoidAnswer: The approval is about an older report, or settings have changed since. The plan is closed.
     """

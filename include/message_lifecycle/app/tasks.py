@@ -74,8 +74,8 @@ def due(*, run: str, as_of: str, topics: list[str], work: Scheduled = "message_c
     if failed and not any(answer.due for answer in found):
         raise run_failed(failed)
     if not any(answer.due for answer in found):
-        told = [f"{answer.topic}: {answer.reason}{_earlier_result(s, answer.topic, instant, work)}" for answer in found]
-        s.ledger.record_idle_run(run, as_of=instant, detail="; ".join(told)[:2000])
+        reasons = [f"{answer.topic}: {answer.reason}{_earlier_result(s, answer.topic, instant, work)}" for answer in found]
+        s.ledger.record_idle_run(run, as_of=instant, detail="; ".join(reasons)[:2000])
     return [str(answer.topic) for answer in found if answer.due]
 
 

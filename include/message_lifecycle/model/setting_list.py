@@ -257,7 +257,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="retention_scope", section=None, on_topic=True, kind="text", default="topic", choices=SCOPES,
-        help="The groups in which max_records and max_total_bytes count: the whole topic, each partition, or each key. With key, messages "
+        help="The groups that max_records and max_total_bytes count: the whole topic, each partition, or each key. With key, messages "
         "without a key have no such limit.",
         reason="a limit on a topic usually means the whole topic", tightness=lambda scope: -float(SCOPES.index(scope)),
     ),

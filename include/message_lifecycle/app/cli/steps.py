@@ -66,10 +66,10 @@ def plan(
     files: Annotated[bool, flag("--files", "List the name of every data file that goes, too.")] = False,
     output: OutputOption = Output.text,
 ) -> None:
-    """Show exactly what a run would remove, by which rule, and what holds the rest; nothing is removed.
+    """Show the messages that a run would remove, the rule for each, and the holders of the others; nothing is removed.
 
-    Without --dry-run the ledger records the plan as open, for `lifecycle stage`. Scheduled runs then leave the topic alone for an hour. To
-    replace the plan: `lifecycle run TOPIC`.
+    Without --dry-run the ledger records the plan as open, for `lifecycle stage`. Scheduled runs then leave the topic alone for an hour.
+    `lifecycle run TOPIC` replaces the plan, and removes what is due.
     """
     from message_lifecycle.app.views.plans import plan_view, record_view
 

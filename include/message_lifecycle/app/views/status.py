@@ -252,8 +252,8 @@ def _status_or_error(s: Services, name: TopicName, lake: Lake) -> StatusView:
         with s.topics.look():
             return topic_status(s, name, lake)
     except Exception as error:  # noqa: BLE001 - the barrier of one topic
-        told = error_of_one_topic(s, name, error)
-        return StatusView(topic=name, ok=False, problems=[f"{told.code}: {told}"])
+        topic_error = error_of_one_topic(s, name, error)
+        return StatusView(topic=name, ok=False, problems=[f"{topic_error.code}: {topic_error}"])
 
 
 def topic_status(s: Services, name: TopicName, lake: Lake | None = None) -> StatusView:
