@@ -22,7 +22,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from lifecycle_local.layout import find_layout, project_root
-from lifecycle_local.processes import end, find_process
+from lifecycle_local.processes import end_process_trees, find_process
 
 FOLDER = Path("tests/breakages")
 PAGE = Path("docs/breakages.md")
@@ -139,7 +139,7 @@ def run(tree: Path, selection: Selection) -> Ran:
             status = None
         finally:
             if leader is not None:
-                end([leader], polite_seconds=5.0)
+                end_process_trees([leader], polite_seconds=5.0)
     return Ran(
         status=status,
         failed=tuple(_failed(report)) if status == FAILED else (),

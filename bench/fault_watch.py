@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from lifecycle_local.processes import Process, end_all, family, find_process, wait_for_end
+from lifecycle_local.processes import Process, end_processes, family, find_process, wait_until_ended
 
 Kind = Literal["file", "catalog", "database", "java"]
 
@@ -138,7 +138,7 @@ class Tree:
         poll.register(self._listener, select.POLLIN)
         while time.monotonic() < deadline:
             if not poll.poll(_POLL_MS) or (call := self._received()) is None:
-                if not self.process.alive():
+                if not self.process.is_alive():
                     return
                 continue
             self._call = call
@@ -207,7 +207,7 @@ class Tree:
         members = self._everybody()
         for member in (self.process, *members):
             member.signal(signal.SIGKILL)
-        end_all(members, polite_seconds=0)
+        end_processes(members, polite_seconds=0)
 
     def _everybody(self) -> tuple[Process, ...]:
         """Also those whose parents have gone."""
@@ -218,8 +218,8 @@ class Tree:
         left = self._everybody()
         _, status = os.waitpid(self.process.pid, 0)
         os.close(self._listener)
-        wait_for_end(left, 5.0)
-        end_all(left, polite_seconds=0)
+        wait_until_ended(left, 5.0)
+        end_processes(left, polite_seconds=0)
         return os.waitstatus_to_exitcode(status)
 
     def _answer(self, *, value: int = 0, error: int = 0) -> None:

@@ -236,9 +236,9 @@ def run(layout: Layout, arguments: Sequence[str], given: bytes) -> Step:
 def roots(layout: Layout, driver: int) -> dict[str, list[int]]:
     found = {DRIVER: [driver]}
     for number in range(spark_cluster.WORKERS):
-        worker = processes.find(layout, f"spark-worker-{number}")
+        worker = processes.find_component(layout, f"spark-worker-{number}")
         found[f"{EXECUTOR} {number}"] = [] if worker is None else children(worker.process.pid)
-    serving = processes.find(layout, cluster.SERVER)
+    serving = processes.find_component(layout, cluster.SERVER)
     found[STORE] = [] if serving is None else [serving.process.pid]
     return found
 
@@ -257,7 +257,7 @@ def stored(layout: Layout) -> Stored:
         there = cluster.files(layout, cluster.root_key(layout)).get_file_info(below)
         return Stored({file.path: file.size or 0 for file in there}, None)
     files = {str(path): path.stat().st_size for path in objects(layout).rglob("*") if path.is_file()}
-    server = processes.find(layout, cluster.SERVER)
+    server = processes.find_component(layout, cluster.SERVER)
     assert server is not None, "it was started"
     for pid in children(server.process.pid):
         if "versitygw" in Path(f"/proc/{pid}/cmdline").read_text():

@@ -31,7 +31,7 @@ def application() -> Any:
     from starlette.exceptions import HTTPException as AnyHTTPException
 
     from message_lifecycle.app import pages
-    from message_lifecycle.app.views.status import Trouble
+    from message_lifecycle.app.views.status import Health
     from message_lifecycle.model.errors import LifecycleError
 
     # An auth manager takes an empty id for "any DAG", so refuse it.
@@ -75,7 +75,7 @@ def application() -> Any:
         return answer(pages.error(base=base(request), kind=HTTPStatus.BAD_REQUEST.phrase, message=message), HTTPStatus.BAD_REQUEST)
 
     @app.get("/")
-    def overview(request: Request, search: str = "", state: Trouble | None = None) -> HTMLResponse:
+    def overview(request: Request, search: str = "", state: Health | None = None) -> HTMLResponse:
         from message_lifecycle.app import tasks
 
         status, runs, erasures = tasks.status(), tasks.other_runs(RUNS_SHOWN), tasks.erasures_asked()

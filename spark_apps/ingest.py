@@ -25,11 +25,11 @@ def main() -> int:
     )
     parser.add_argument("--include", action="append", default=[], metavar="PATTERN", help="take only files whose name matches; repeatable")
     parser.add_argument("--exclude", action="append", default=[], metavar="PATTERN", help="pass over files whose name matches; repeatable")
-    from message_lifecycle.app.cli.screen import as_text
+    from message_lifecycle.app.cli.screen import render_text
     from message_lifecycle.app.ingest import ingest
 
     result = ingest(**vars(parser.parse_args()))
-    print(as_text(lambda screen: screen.draw(result.shown())), end="")
+    print(render_text(lambda screen: screen.draw(result.shown())), end="")
     return WAITS if result.refused_batches else 0
 
 

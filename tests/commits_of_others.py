@@ -29,7 +29,7 @@ from message_lifecycle.stores.iceberg.data_rows import Vectors
 from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.java import Java, Jvm, each, entries, identifier
 from message_lifecycle.stores.iceberg.layout import COMPACTED, QUARANTINE, WITNESS
-from message_lifecycle.stores.iceberg.puffin import write_vectors
+from message_lifecycle.stores.iceberg.puffin import write_vector_file
 from message_lifecycle.stores.iceberg.table_folder import local_path
 from message_lifecycle.stores.iceberg.tasks import NewFile
 from tests.undone import approved
@@ -160,7 +160,7 @@ def _delete(by: Other, pick: Pick) -> None:
     if not vectors:
         return
     puffin = str(table.locationProvider().newDataLocation(f"{uuid.uuid4()}.puffin"))
-    written = write_vectors(puffin, vectors, partial(_put, table))
+    written = write_vector_file(puffin, vectors, partial(_put, table))
     update = table.newRowDelta().validateFromSnapshot(table.currentSnapshot().snapshotId())
     for path, vector in vector_files(engine_of_process(), table, written, places):
         update.addDeletes(vector)

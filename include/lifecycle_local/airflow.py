@@ -64,7 +64,7 @@ _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 def components_running(layout: Layout) -> Mapping[str, bool]:
     """Return whether each component runs."""
-    return {name: processes.find(layout, name) is not None for name in COMPONENTS}
+    return {name: processes.find_component(layout, name) is not None for name in COMPONENTS}
 
 
 def any_running(layout: Layout) -> bool:
@@ -103,7 +103,7 @@ def start(layout: Layout, environment: Mapping[str, str], progress: Progress) ->
     """Start missing components, restart components that run with other settings, and wait until all are healthy."""
     ensure_files(layout)
     identity = processes.digest({name: environment[name] for name in MATTERS})
-    running = [component for name in COMPONENTS if (component := processes.find(layout, name))]
+    running = [component for name in COMPONENTS if (component := processes.find_component(layout, name))]
     if any(component.environment != identity for component in running):
         with progress.step("Stopping Airflow, its settings have changed"):
             stop(layout)
@@ -127,7 +127,7 @@ def _wait_until_healthy(layout: Layout, api: AirflowApi, all_components: list[Co
     while not _healthy(api, started_at):
         for component in all_components:
             log = log_file(layout, component.name)
-            if not component.process.alive():
+            if not component.process.is_alive():
                 raise component_failed(component.name, "ended", log, last_lines(log))
             if time.monotonic() > deadline:
                 raise component_failed(component.name, f"not healthy after {HEALTHY_SECONDS:.0f} s", log, last_lines(log))

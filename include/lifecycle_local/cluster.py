@@ -58,7 +58,7 @@ def components_running(layout: Layout) -> dict[str, bool]:
 
 def is_serving(layout: Layout) -> bool:
     """True if the store runs. If the store is gone, the contents of all tables and landing folders are gone."""
-    return processes.find(layout, SERVER) is not None
+    return processes.find_component(layout, SERVER) is not None
 
 
 def root_key(layout: Layout) -> Key:
@@ -109,7 +109,7 @@ def start(layout: Layout, java: Java, jars: tuple[Path, ...], store_jars: tuple[
         ComponentFailed: A part of the cluster ended before it was ready, or took too long.
         NoMachinesApart: This machine forbids mounts of one's own.
     """
-    server = processes.find(layout, SERVER) or _serve(layout, environment)
+    server = processes.find_component(layout, SERVER) or _serve(layout, environment)
     processes.wait_for_match(layout, server, READY, seconds=_START_SECONDS)
     store, catalog = (f"http://{LOOPBACK}:{last_port(layout.ports_file, name)}" for name in (STORE, REST))
     settings = spark_cluster.start(layout, java, (*jars, *store_jars), cores=_CORES, memory=_MEMORY)

@@ -51,13 +51,13 @@ class Process:
     started: int
     boot: str
 
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """True if this very process still runs. A process that has ended and waits for its parent does not run."""
         return find_process(self.pid) == self
 
     def signal(self, number: int) -> None:
         """Signal it if it is still itself."""
-        if self.alive():
+        if self.is_alive():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
@@ -93,11 +93,11 @@ def working_folder(pid: int) -> Path | None:
 def family(root: Process) -> tuple[Process, ...]:
     """Return the process and its present descendants, also descendants that left its group or session."""
     try:
-        descendants = psutil.Process(root.pid).children(recursive=True) if root.alive() else []
+        descendants = psutil.Process(root.pid).children(recursive=True) if root.is_alive() else []
     except psutil.NoSuchProcess:
         return ()
     found = (root, *(find_process(child.pid) for child in descendants))
-    return tuple(process for process in found if process is not None and process.alive())
+    return tuple(process for process in found if process is not None and process.is_alive())
 
 
 def find_marked_processes(variable: str, value: str) -> tuple[Process, ...]:
@@ -110,36 +110,36 @@ def find_marked_processes(variable: str, value: str) -> tuple[Process, ...]:
     return tuple(process for process in found if process is not None)
 
 
-def wait_for_end(processes: Iterable[Process], seconds: float) -> tuple[Process, ...]:
+def wait_until_ended(processes: Iterable[Process], seconds: float) -> tuple[Process, ...]:
     """Wait for the end of the processes. Return the processes that still run after `seconds`."""
     deadline = time.monotonic() + seconds
     left = tuple(processes)
-    while left := tuple(process for process in left if process.alive()):
+    while left := tuple(process for process in left if process.is_alive()):
         if time.monotonic() > deadline:
             break
         time.sleep(POLL_SECONDS)  # the kernel signals the end of a process only to its parent
     return left
 
 
-def end(leaders: Iterable[Process], *, polite_seconds: float) -> None:
+def end_process_trees(leaders: Iterable[Process], *, polite_seconds: float) -> None:
     """End processes and their descendants.
 
     Every process gets its own signal. A signal to the group would miss a task of Airflow's, which leaves its parents' group. The task would
     then end only by the kill.
     """
-    end_all({member for leader in leaders for member in family(leader)}, polite_seconds=polite_seconds)
+    end_processes({member for leader in leaders for member in family(leader)}, polite_seconds=polite_seconds)
 
 
-def end_all(processes: Iterable[Process], *, polite_seconds: float) -> None:
+def end_processes(processes: Iterable[Process], *, polite_seconds: float) -> None:
     """End these, each by its own number."""
     left = tuple(processes)
     if polite_seconds:
         for process in left:
             process.signal(signal.SIGTERM)
-        left = wait_for_end(left, polite_seconds)
+        left = wait_until_ended(left, polite_seconds)
     for process in left:
         process.signal(signal.SIGKILL)
-    wait_for_end(left, 5.0)
+    wait_until_ended(left, 5.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,14 +170,14 @@ def digest(environment: Mapping[str, str]) -> str:
     return hashlib.sha256(json.dumps(sorted(environment.items())).encode()).hexdigest()
 
 
-def find(layout: Layout, name: str) -> Component | None:
+def find_component(layout: Layout, name: str) -> Component | None:
     """The component if it runs; a number on file that another process has by now is not it."""
     file = _record(layout, name)
     if not file.is_file():
         return None
     kept = json.loads(file.read_text(encoding="utf-8"))
     process = Process(**kept["process"])
-    if not process.alive():
+    if not process.is_alive():
         return None
     return Component(name=name, process=process, environment=kept["environment"], started_at=datetime.fromisoformat(kept["started_at"]))
 
@@ -206,7 +206,7 @@ def wait_for_match(layout: Layout, started: Component, pattern: str, *, seconds:
     """Wait for a match of `pattern` in the component's log, and return the match. Raises ComponentFailed if it ends or takes too long."""
     log, deadline = log_file(layout, started.name), time.monotonic() + seconds
     while not (found := re.search(pattern, log.read_text(encoding="utf-8", errors="replace"))):
-        if not started.process.alive() or time.monotonic() > deadline:
+        if not started.process.is_alive() or time.monotonic() > deadline:
             raise component_failed(started.name, "did not start", log, last_lines(log, 3))
         time.sleep(POLL_SECONDS)  # a log file sends no signal when it grows
     return found[0]
@@ -214,9 +214,9 @@ def wait_for_match(layout: Layout, started: Component, pattern: str, *, seconds:
 
 def stop(layout: Layout, names: Sequence[str], *, polite_seconds: float) -> None:
     """Ask all of them to end, give them that time together, then kill what is left, tasks and Spark drivers included."""
-    end([component.process for name in names if (component := find(layout, name))], polite_seconds=polite_seconds)
+    end_process_trees([component.process for name in names if (component := find_component(layout, name))], polite_seconds=polite_seconds)
     for name in names:
-        end_all(find_marked_processes(MARK, _mark_of(layout, name)), polite_seconds=2.0)
+        end_processes(find_marked_processes(MARK, _mark_of(layout, name)), polite_seconds=2.0)
         _record(layout, name).unlink(missing_ok=True)
 
 

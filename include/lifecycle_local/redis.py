@@ -109,7 +109,7 @@ def _write_settings(layout: Layout, port: int) -> Path:
 def _find_answering(layout: Layout) -> Address | None:
     """The address, if our server runs, has read its data and takes our password."""
     port = last_port(layout.ports_file, SERVICE)
-    if port is None or processes.find(layout, SERVICE) is None:
+    if port is None or processes.find_component(layout, SERVICE) is None:
         return None
     address = Address(port=port, password=secret(_password_file(layout)))
     with contextlib.suppress(redis.RedisError), contextlib.closing(address.connect()) as client:  # what does not answer is not there
@@ -148,7 +148,7 @@ def start(layout: Layout) -> Address:
 
 def _wait(layout: Layout, started: Component, deadline: float) -> Address | None:
     """Its address once it answers; None when it has ended, or the time has."""
-    while started.process.alive() and time.monotonic() < deadline:
+    while started.process.is_alive() and time.monotonic() < deadline:
         if address := _find_answering(layout):
             return address
         time.sleep(POLL_SECONDS)  # the server sends no signal when it is ready
@@ -162,7 +162,7 @@ def environment(layout: Layout, address: Address) -> dict[str, str]:
 
 def stop(layout: Layout) -> bool:
     """Stop the server and wait until it is gone; False when it did not run."""
-    if processes.find(layout, SERVICE) is None:
+    if processes.find_component(layout, SERVICE) is None:
         return False
     processes.stop(layout, [SERVICE], polite_seconds=STOP_SECONDS)
     return True

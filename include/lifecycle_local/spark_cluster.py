@@ -67,7 +67,7 @@ def _names(workers: int) -> list[str]:
 
 def components_running(layout: Layout, *, workers: int = WORKERS) -> dict[str, bool]:
     """Return whether each component runs."""
-    return {name: processes.find(layout, name) is not None for name in _names(workers)}
+    return {name: processes.find_component(layout, name) is not None for name in _names(workers)}
 
 
 def start(

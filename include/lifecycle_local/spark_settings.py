@@ -17,7 +17,7 @@ from lifecycle_local.environment import LAST, MASTER
 from lifecycle_local.java import Java, ensure_base_archive, sha256_of, starts
 from lifecycle_local.layout import Layout, StackBusy, spark_home
 from lifecycle_local.postgres import ROLE, Address
-from lifecycle_local.processes import end, find_process, hold_file_lock
+from lifecycle_local.processes import end_process_trees, find_process, hold_file_lock
 from message_lifecycle.app.private_files import write_private
 
 # The configuration is in files, so that no command line shows an address or password, and every session has the same settings.
@@ -285,5 +285,5 @@ def _ran(command: list[str], environment: Mapping[str, str], log: Path, cancelle
             cancelled.wait(RECORD_POLL_SECONDS)
     finally:
         if child.poll() is None and (process := find_process(child.pid)):
-            end([process], polite_seconds=0.0)
+            end_process_trees([process], polite_seconds=0.0)
     return child.wait() == 0

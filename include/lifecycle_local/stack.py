@@ -122,7 +122,7 @@ _RECORDER_SECONDS = 2.0
 def _launch_recorder(layout: Layout, started: _Started, _cancelled: Event) -> None:
     """Leave the class archive to a process of its own; does nothing when the archive, or that process, is there."""
     tools = started.tools
-    if not archive_path(layout, *tools.archived).is_file() and processes.find(layout, _RECORDER) is None:
+    if not archive_path(layout, *tools.archived).is_file() and processes.find_component(layout, _RECORDER) is None:
         command: list[str | Path] = [venv_python(), "-m", "lifecycle_local", _RECORDER]
         environ = {**merge_environment(started.settings), "JAVA_HOME": str(tools.java.runtime)}
         processes.launch(layout, _RECORDER, command, environ, identity="")

@@ -276,7 +276,7 @@ def test_what_is_forbidden_does_not_come_in_again(topic: Topic) -> None:
     assert topic.write(topic.kept, 13, 13) == {topic.kept: 13}
     assert topic.shown(topic.gone) == ([], [], [])
     assert receipts.verify(topic.s, request_id) == []
-    topic.s.ledger.allow_again(request_id, by="bob", why="a new contract")
+    topic.s.ledger.allow_keys_again(request_id, by="bob", why="a new contract")
     assert topic.write(topic.gone, 1, 3) == {topic.gone: 3}
     assert receipts.verify(topic.s, request_id) != []
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from message_lifecycle.app.erasure_secret import forbidden_keys
-from message_lifecycle.app.erasures import allow_again, ask
+from message_lifecycle.app.erasures import allow_keys_again, ask
 from message_lifecycle.app.parts import with_parts
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import Services, policy_of
@@ -49,7 +49,7 @@ def test_a_forbidden_key_gets_no_offset_and_its_neighbours_do(make_world: MakeWo
     request = ask(world.services, [KEY], topics=[name], forbid=True, by="ada", why="a letter")
     assert append(world, name, b"a", KEY, None, b"", KEY + b"8") == [(0, 2), ERASED, (0, 3), (0, 4), (0, 5)]
     assert [message.key for message in stored(world, name)] == [KEY, b"b", b"a", None, b"", KEY + b"8"]
-    world.services.ledger.allow_again(request.request_id, by="bob", why="a new contract")
+    world.services.ledger.allow_keys_again(request.request_id, by="bob", why="a new contract")
     assert append(world, name, KEY) == [(0, 6)]
 
 
@@ -60,9 +60,9 @@ def test_a_request_forbids_and_allows_all_its_keys(make_world: MakeWorld) -> Non
     request = ask(world.services, [KEY, b"b"], topics=[name], forbid=True, by="ada", why="a letter")
     other = ask(world.services, [b"c"], topics=[name], forbid=True, by="ada", why="a letter")
     assert append(world, name, b"a", KEY, b"b", b"c") == [(0, 0), ERASED, ERASED, ERASED]
-    allow_again(world.services, request.request_id, by="bob", why="a new contract")
+    allow_keys_again(world.services, request.request_id, by="bob", why="a new contract")
     assert append(world, name, KEY, b"b", b"c") == [(0, 1), (0, 2), ERASED]
-    allow_again(world.services, other.request_id, by="bob", why="a new contract")
+    allow_keys_again(world.services, other.request_id, by="bob", why="a new contract")
     assert append(world, name, b"c") == [(0, 3)]
 
 
@@ -92,7 +92,7 @@ def _from_before(world: World, name: TopicName, folder: Path, *, every: bool, li
     if request is None:
         ask(s, [KEY], topics=topics, forbid=True, by="ada", why="a letter")
     else:
-        allow_again(s, request.request_id, by="bob", why="a new contract")
+        allow_keys_again(s, request.request_id, by="bob", why="a new contract")
     address = f"sqlite:///{folder}/older.sqlite"
     restore_ledger(address, folder / "backup.gz")
     older = open_ledger(address, clock=s.ledger.now)

@@ -221,7 +221,7 @@ def stop(layout: Layout) -> None:
 
 def _address(ports: Path, process: processes.Process, log: Path) -> str:
     end = time.monotonic() + _START_SECONDS
-    while time.monotonic() < end and process.alive():
+    while time.monotonic() < end and process.is_alive():
         if ports.is_file() and (text := ports.read_text()):
             return str(json.loads(text)["nats"][0])
         time.sleep(0.02)

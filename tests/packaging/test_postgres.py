@@ -16,7 +16,7 @@ import pytest
 from lifecycle_local import postgres
 from lifecycle_local.layout import Layout
 from lifecycle_local.postgres import Address, find_place
-from lifecycle_local.processes import LOOPBACK, find_process, wait_for_end
+from lifecycle_local.processes import LOOPBACK, find_process, wait_until_ended
 
 pytestmark = pytest.mark.postgres
 
@@ -106,6 +106,6 @@ def test_stopping_twice_is_stopping_once(layout: Layout, address: Address) -> No
     process = find_process(postmaster(layout))
     assert process is not None
     assert postgres.stop(layout)
-    assert wait_for_end([process], 5.0) == ()
+    assert wait_until_ended([process], 5.0) == ()
     assert not postgres.stop(layout)
     assert postgres.find_running(layout) is None

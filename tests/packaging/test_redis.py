@@ -17,7 +17,7 @@ import redis
 from lifecycle_local import processes
 from lifecycle_local import redis as server
 from lifecycle_local.layout import Layout
-from lifecycle_local.processes import LOOPBACK, Component, wait_for_end
+from lifecycle_local.processes import LOOPBACK, Component, wait_until_ended
 from lifecycle_local.redis import Address
 from message_lifecycle.app.config import REDIS_URL, named_redis
 from tests.errors import raises
@@ -33,7 +33,7 @@ def address(layout: Layout) -> Iterator[Address]:
 
 
 def component(layout: Layout) -> Component:
-    found = processes.find(layout, server.SERVICE)
+    found = processes.find_component(layout, server.SERVICE)
     assert found is not None
     return found
 
@@ -106,7 +106,7 @@ def test_what_was_answered_outlives_a_kill(layout: Layout, address: Address) -> 
             client.rpush("kept", number)
     process = component(layout).process
     process.signal(signal.SIGKILL)
-    assert wait_for_end([process], 5.0) == ()
+    assert wait_until_ended([process], 5.0) == ()
     assert server.find_running(layout) is None
     with contextlib.closing(server.start(layout).connect()) as client:
         assert client.lrange("kept", 0, -1) == [str(number).encode() for number in range(100)]
@@ -126,7 +126,7 @@ def test_a_port_taken_meanwhile_is_given_up(layout: Layout, address: Address) ->
 def test_stopping_twice_is_stopping_once(layout: Layout, address: Address) -> None:
     process = component(layout).process
     assert server.stop(layout)
-    assert not process.alive()
+    assert not process.is_alive()
     assert not server.stop(layout)
     assert server.find_running(layout) is None
 

@@ -19,7 +19,7 @@ from message_lifecycle.stores.iceberg.append import Place
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.layout import QUARANTINE
-from message_lifecycle.stores.iceberg.refused_rows import REFUSED, quarantine, write_refused
+from message_lifecycle.stores.iceberg.refused_rows import REFUSED, quarantine, write_refused_batches
 from message_lifecycle.stores.iceberg.session import spark_session, sql_table
 from message_lifecycle.stores.iceberg.tasks import NewFile
 
@@ -37,7 +37,7 @@ def refuse(name: TopicName, *rows: Row, batch_id: str, at: Instant) -> None:
     batch = pa.RecordBatch.from_pydict(dict(zip(REFUSED, map(list, zip(*rows, strict=True)), strict=True)))
 
     def write(place: Place) -> list[NewFile]:
-        new = write_refused(place, 0, [batch], batch_id=batch_id, at=at)
+        new = write_refused_batches(place, 0, [batch], batch_id=batch_id, at=at)
         assert new is not None
         return [new]
 

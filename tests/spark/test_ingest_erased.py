@@ -92,7 +92,7 @@ def test_with_another_secret_nothing_is_taken_and_the_files_may_come_again(landi
     with raises("ErasureSecretChanged"):
         landing.take(topic, folder)
     assert landing.messages(topic) == []
-    landing.ledger.allow_again("e1", by="bob", why="the secret is lost")
+    landing.ledger.allow_keys_again("e1", by="bob", why="the secret is lost")
     assert landing.take(topic, folder).rows == 2
 
 

@@ -254,7 +254,7 @@ def test_a_list_of_java_that_dies_is_no_shorter_list(no_spark: Engine) -> None:
     dies = False
     assert listed(iter) == listed(java.each) == ["a", "b", "c"]
     dies = True
-    with pytest.raises(Py4JError, check=java.line_broke):
+    with pytest.raises(Py4JError, check=java.is_connection_broken):
         listed(iter)
     end_engine()
 
@@ -277,7 +277,7 @@ def test_what_was_asked_and_not_answered_is_not_asked_again(no_spark: Engine) ->
 
     for line in client.deque:
         line.stream = Breaks(line.stream)
-    with pytest.raises(Py4JError, check=java.line_broke):
+    with pytest.raises(Py4JError, check=java.is_connection_broken):
         told.add("once")
     assert list(told) == ["once"]
 

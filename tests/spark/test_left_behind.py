@@ -105,7 +105,7 @@ def test_the_stage_of_a_plan_that_was_closed_just_before_a_death_goes(
     assert left.of(plan), "a dry run changes nothing"
     following = left.plan(LATER)
     assert left.of(plan) == set()
-    assert left.s.ledger.uncleared(left.name) == []
+    assert left.s.ledger.plans_with_leftover_stages(left.name) == []
     assert left.s.ledger.record(following.plan_id).outcome is None
 
 
@@ -207,4 +207,4 @@ def test_a_sweep_that_fails_is_told_and_hinders_no_plan(
 
 def test_a_published_plan_needs_no_second_look(of_log: Left) -> None:
     assert of_log.topic.run().name == "published"
-    assert of_log.s.ledger.uncleared(of_log.name) == []
+    assert of_log.s.ledger.plans_with_leftover_stages(of_log.name) == []

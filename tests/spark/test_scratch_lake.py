@@ -14,7 +14,7 @@ import pytest
 
 from lifecycle_local.layout import find_layout, venv_bin
 from lifecycle_local.postgres import PLACE
-from lifecycle_local.processes import find_process, wait_for_end
+from lifecycle_local.processes import find_process, wait_until_ended
 
 pytestmark = pytest.mark.spark
 
@@ -71,7 +71,7 @@ def test_where_it_is_killed_its_server_and_its_lake_go_with_it(scenarios: Run) -
         server = find_process(int(lock.read_text().split()[0]))
         assert server is not None
         run.kill()
-    assert wait_for_end([server], 30.0) == ()
+    assert wait_until_ended([server], 30.0) == ()
     while list(scenarios.temporary.iterdir()) or lock.exists():
         assert time.monotonic() < ends, f"left: {lock} in {list(scenarios.temporary.iterdir())}"
         time.sleep(0.05)  # the guard is not our child: nothing tells its end

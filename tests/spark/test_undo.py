@@ -259,10 +259,10 @@ def test_a_delete_of_another_writer_in_between_refuses_and_it_is_planned_again(l
 
 
 def _marks_less(kept: Callable[[Positions], Positions]) -> Callable[..., object]:
-    real = undo_module.write_vectors
+    real = undo_module.write_vector_files
 
     def write(session: object, table: object, io: object, vectors: object, places: object) -> object:
-        chosen = [(path, kept(gone)) for path, gone in vectors]  # type: ignore[attr-defined]  # as `write_vectors` is given them
+        chosen = [(path, kept(gone)) for path, gone in vectors]  # type: ignore[attr-defined]  # as `write_vector_files` is given them
         return real(session, table, io, [(p, g) for p, g in chosen if len(g)], places)  # type: ignore[arg-type]  # passed on
 
     return write
@@ -294,7 +294,7 @@ def test_the_gate_blocks_a_copy_that_holds_something_else(lake: Lake, monkeypatc
 def test_nothing_is_staged_that_brings_back_more_than_is_named(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     s = services(lake)
     name, _, plan_id = cleaned(lake, s)
-    monkeypatch.setattr(undo_module, "write_vectors", _marks_less(lambda gone: gone[:0]))
+    monkeypatch.setattr(undo_module, "write_vector_files", _marks_less(lambda gone: gone[:0]))
     with pytest.raises(PlanConflict, match="brought back 5 messages, the plan names 4"):
         judged(lake, s, name, plan_id)
     assert set(Tables().load(name).refs()) == {"main"}
@@ -303,5 +303,5 @@ def test_nothing_is_staged_that_brings_back_more_than_is_named(lake: Lake, monke
 def test_the_gate_blocks_other_messages_than_those_named(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     s = services(lake)
     name, _, plan_id = cleaned(lake, s)
-    monkeypatch.setattr(undo_module, "write_vectors", _marks_less(lambda gone: gone + 1))
+    monkeypatch.setattr(undo_module, "write_vector_files", _marks_less(lambda gone: gone + 1))
     assert {"restored_missing", "restored_unnamed"} <= judged(lake, s, name, plan_id)

@@ -10,7 +10,7 @@ import pytest
 from message_lifecycle.app import ingest as module
 from message_lifecycle.app import remap as remaps
 from message_lifecycle.app import steps
-from message_lifecycle.app.cli.screen import as_text
+from message_lifecycle.app.cli.screen import render_text
 from message_lifecycle.app.ingest_result import IngestResult
 from message_lifecycle.app.remap import RemapRequest, RemapResult
 from message_lifecycle.app.replay import Replay
@@ -41,7 +41,7 @@ NOTHING = IngestResult(
 
 def described(result: IngestResult) -> str:
     """As the Spark application prints it."""
-    return as_text(result.shown())
+    return render_text(result.shown())
 
 
 class Asked:

@@ -202,8 +202,8 @@ def test_a_view_that_a_full_disk_does_not_take_is_told_as_that(monkeypatch: pyte
         def createOrReplace(self) -> None:
             raise stopped(Cause("java.io.FileNotFoundException: /lake/a.json (No space left on device)"))
 
-    monkeypatch.setattr(view_file, "_java", lambda: None)
-    monkeypatch.setattr(view_file, "_written", lambda *_, **__: Written())
+    monkeypatch.setattr(view_file, "_java_with_views", lambda: None)
+    monkeypatch.setattr(view_file, "_commit_view", lambda *_, **__: Written())
     with raises("StorageFull"):
         view_file.put(("orders", "prices__live"), "SELECT 1", new=False)
 

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table.snapshots import Operation, Summary
 
-from message_lifecycle.app.cli.screen import as_text
+from message_lifecycle.app.cli.screen import render_text
 from message_lifecycle.app.operations.registry import suite_of
 from message_lifecycle.app.views.erasures import receipt_blocks
 from message_lifecycle.gates.plain import PlainGate
@@ -205,8 +205,8 @@ def test_a_receipt_names_the_places_that_may_still_keep_the_key() -> None:
     (of_table,) = topic.tables
     told = replace(receipt(), topics=(replace(topic, tables=(replace(of_table, remains="its server's memory"),)),))
     assert Receipt.from_json(told.to_json()) == told
-    assert "May still hold bytes of a key" not in as_text(receipt_blocks(receipt(), None))
-    shown = as_text(receipt_blocks(told, None))
+    assert "May still hold bytes of a key" not in render_text(receipt_blocks(receipt(), None))
+    shown = render_text(receipt_blocks(told, None))
     assert "May still hold bytes of a key" in shown and "its server's memory" in shown
 
 

@@ -70,7 +70,7 @@ def test_a_lost_one_is_not_made_anew_while_a_digest_is_to_be_compared(services: 
     services.ledger.set_erasure_state("e1", "erased")
     with raises("ErasureSecretMissing"):
         ask(services, name="e2")
-    services.ledger.allow_again("e1", by="bob", why="the secret is lost")
+    services.ledger.allow_keys_again("e1", by="bob", why="the secret is lost")
     assert ask(services, name="e2").keys.secret != request.keys.secret
 
 

@@ -19,7 +19,7 @@ from message_lifecycle.app.operations.registry import suite_of
 from message_lifecycle.gates import runner
 from message_lifecycle.gates.plain import Finding, PlainGate, evaluate
 from message_lifecycle.gates.runner import GreatExpectationsGate
-from message_lifecycle.gates.suite import AllAre, ColumnSum, Declared, RowCount, Test, Within
+from message_lifecycle.gates.suite import AllValuesEqual, ColumnSum, Declared, RowCount, Test, Within
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.outcome import GateReport
 from tests.evidence import BREAKAGES, SCHEMAS, Breakage, Case, Evidence, by_row, cell, extra, good, nothing_goes, purged, replanned
@@ -143,7 +143,7 @@ def wide_frames(draw: st.DrawFn) -> tuple[str, list[dict[str, Any]], list[Declar
         for column in (f"i{number}", f"x{number}"):
             low, high = draw(bounds), draw(bounds)
             tests.append(Within(frame="f", column=column, minimum=-5 if low is None and high is None else low, maximum=high))
-        tests.append(AllAre(frame="f", column=f"b{number}", value=draw(st.booleans())))
+        tests.append(AllValuesEqual(frame="f", column=f"b{number}", value=draw(st.booleans())))
     schema = ", ".join(f"i{n} long, x{n} double, b{n} boolean" for n in range(WIDTH))
     rows = [{name: values[row] for name, values in columns.items()} for row in range(count)]
     return schema, rows, [Declared(id=str(n), says="", what="x", kind="rule", test=test) for n, test in enumerate(tests)]
@@ -208,7 +208,7 @@ def test_a_narrow_share_is_widened_as_it_is() -> None:
         (ColumnSum(frame="f", column="c", equals=0), pa.int64()),
         (Within(frame="f", column="c", minimum=None, maximum=5), pa.int64()),
         (Within(frame="f", column="c", minimum=0.0, maximum=None), pa.float64()),
-        (AllAre(frame="f", column="c", value=False), pa.bool_()),
+        (AllValuesEqual(frame="f", column="c", value=False), pa.bool_()),
     ],
     ids=["sum", "whole", "share", "truth"],
 )
@@ -225,7 +225,7 @@ def test_neither_null_nor_nan_lies_within_anything(odd: float | None, low: float
 
 @pytest.mark.parametrize("odd", [None, True])
 def test_a_single_wrong_one_among_very_many_counts(odd: bool | None) -> None:
-    finding = found(AllAre(frame="f", column="c", value=False), pa.array([False] * 100_000 + [odd], pa.bool_()))
+    finding = found(AllValuesEqual(frame="f", column="c", value=False), pa.array([False] * 100_000 + [odd], pa.bool_()))
     assert (finding.evaluated, finding.passed) == (True, False)
 
 
@@ -270,7 +270,7 @@ def test_a_missing_column_and_one_of_another_type() -> None:
 SUM, WITHIN, ARE = (
     ColumnSum(frame="f", column="c", equals=1),
     Within(frame="f", column="c", minimum=1, maximum=1),
-    AllAre(frame="f", column="c", value=True),
+    AllValuesEqual(frame="f", column="c", value=True),
 )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.erasures import allow_again, ask
+from message_lifecycle.app.erasures import allow_keys_again, ask
 from message_lifecycle.app.holds import place_hold, release_hold
 from message_lifecycle.app.known import all_topics
 from message_lifecycle.app.reading import commit_progress
@@ -41,7 +41,7 @@ DEEDS: dict[str, Callable[[Services], object]] = {
     "release a hold": lambda s: release_hold(s, s.ledger.holds(COPY)[0].hold_id, by="ada", why="closed"),
     "register a consumer": lambda s: commit_progress(s, TOPIC, "billing", 0, 0, NOW),
     "forbid a key": forbid,
-    "allow a key": lambda s: allow_again(s, s.ledger.erasures()[0].request_id, by="ada", why="a contract"),
+    "allow a key": lambda s: allow_keys_again(s, s.ledger.erasures()[0].request_id, by="ada", why="a contract"),
 }
 
 

@@ -56,7 +56,7 @@ def fill(ledger: Ledger) -> None:
     ledger.add_erasure(
         "e1", KeyDigests(secret="s", each=(KeyDigest(digest="ab", mark="abc"),)), topics=[TOPIC], forbid=True, requested_by="ada", why="law"
     )
-    ledger.allow_again("e1", by="bob", why="mistaken")
+    ledger.allow_keys_again("e1", by="bob", why="mistaken")
     ledger.keep_receipt("e1", lambda _: "{}")
     ledger.accept(OTHER, ("other", 3))
     ledger.next_identity(TOPIC)

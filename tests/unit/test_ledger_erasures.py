@@ -68,19 +68,19 @@ def test_what_is_forbidden_where(ledger: Ledger) -> None:
     ledger.set_erasure_state("one topic", "refused", detail="held")
     assert forbidden(TOPIC) == ["everywhere"], "what was refused forbids nothing"
     assert ledger.erasure("one topic").detail == "held"
-    lifted = ledger.allow_again("everywhere", by="bob", why="a new contract")
+    lifted = ledger.allow_keys_again("everywhere", by="bob", why="a new contract")
     assert lifted.lifted == Lifted(by="bob", why="a new contract", at=AS_OF)
     assert forbidden(TOPIC) == []
     for name in ("everywhere", "erased only"):
         with raises("NothingForbidden"):
-            ledger.allow_again(name, by="bob", why="again")
+            ledger.allow_keys_again(name, by="bob", why="again")
 
 
 def test_lifting_names_a_person_and_a_reason(ledger: Ledger) -> None:
     ask(ledger)
     for by, why in (("", "x"), ("x", "")):
         with raises("UnnamedPerson", "UnexplainedErasure"):
-            ledger.allow_again("e1", by=by, why=why)
+            ledger.allow_keys_again("e1", by=by, why=why)
     assert ledger.forbidden(TOPIC)
 
 

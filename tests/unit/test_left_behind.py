@@ -93,7 +93,7 @@ def test_the_archive_of_a_plan_that_took_nothing_goes_and_of_one_that_did_stays(
     monkeypatch.setattr(s.stores.log, "published", lambda _: None)
     changes.sweep(s, NAME)
     assert [path.stem for path in tmp_path.rglob("*.parquet")] == ([plan.plan_id] if how == "published" else [])
-    assert s.ledger.uncleared(NAME) == []
+    assert s.ledger.plans_with_leftover_stages(NAME) == []
 
 
 def test_a_stage_in_memory_goes_as_one_on_tables(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,15 +25,15 @@ from lifecycle_local.processes import (
     LOOPBACK,
     Process,
     choose_port,
-    end,
-    end_all,
+    end_process_trees,
+    end_processes,
     family,
     find_marked_processes,
     find_process,
     hold_file_lock,
     is_free,
     last_port,
-    wait_for_end,
+    wait_until_ended,
     working_folder,
 )
 
@@ -78,28 +78,28 @@ def parent_and_child(folder: Path) -> tuple[subprocess.Popen[bytes], Process]:
 
 def test_a_process_is_more_than_its_number(sleeper: subprocess.Popen[bytes]) -> None:
     found = identity(sleeper.pid)
-    assert found.alive()
+    assert found.is_alive()
     successor = dataclasses.replace(found, started=found.started + 1)
-    assert not successor.alive()
-    end([successor], polite_seconds=0.0)
-    end_all([successor], polite_seconds=0.0)
-    assert found.alive(), "an identity that does not fit was signalled"
+    assert not successor.is_alive()
+    end_process_trees([successor], polite_seconds=0.0)
+    end_processes([successor], polite_seconds=0.0)
+    assert found.is_alive(), "an identity that does not fit was signalled"
 
 
 def test_one_that_has_ended_is_not_alive_even_uncollected(sleeper: subprocess.Popen[bytes]) -> None:
     found = identity(sleeper.pid)
     sleeper.kill()
-    assert wait_for_end([found], 5.0) == ()
-    assert not found.alive()
+    assert wait_until_ended([found], 5.0) == ()
+    assert not found.is_alive()
 
 
 def test_a_family_includes_those_who_left_the_session(tmp_path: Path) -> None:
     parent, child = parent_and_child(tmp_path)
     leader = identity(parent.pid)
     assert set(family(leader)) == {leader, child}
-    end([leader], polite_seconds=2.0)
-    assert not leader.alive()
-    assert not child.alive()
+    end_process_trees([leader], polite_seconds=2.0)
+    assert not leader.is_alive()
+    assert not child.is_alive()
     parent.wait()
 
 
@@ -108,7 +108,7 @@ def test_the_deaf_are_killed(tmp_path: Path) -> None:
     program = "import signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); open(sys.argv[1], 'w').write('x'); time.sleep(100)"
     child = subprocess.Popen([sys.executable, "-c", program, str(ready)], start_new_session=True)
     until(lambda: "yes" if ready.is_file() else None)
-    end([identity(child.pid)], polite_seconds=0.3)
+    end_process_trees([identity(child.pid)], polite_seconds=0.3)
     assert child.wait() == -9
 
 
@@ -141,18 +141,18 @@ def layout(tmp_path: Path) -> Layout:
 def test_a_component_is_on_file_until_it_is_stopped(layout: Layout) -> None:
     program = [sys.executable, "-c", "import time; print('started', flush=True); time.sleep(100)"]
     started = processes.launch(layout, "one", program, os.environ, identity="a")
-    assert processes.find(layout, "one") == started
+    assert processes.find_component(layout, "one") == started
     assert started.environment == "a"
     assert processes.log_file(layout, "one").stat().st_mode & 0o777 == 0o600
     processes.stop(layout, ["one", "never started"], polite_seconds=2.0)
-    assert processes.find(layout, "one") is None
-    assert not started.process.alive()
+    assert processes.find_component(layout, "one") is None
+    assert not started.process.is_alive()
 
 
 def test_the_log_of_the_run_before_is_kept(layout: Layout) -> None:
     for word in ("first", "second"):
         started = processes.launch(layout, "one", [sys.executable, "-c", f"print('{word}')"], os.environ, identity="")
-        wait_for_end([started.process], 10.0)
+        wait_until_ended([started.process], 10.0)
     assert processes.log_file(layout, "one").read_text() == "second\n"
     assert processes.log_file(layout, "one").with_suffix(".log.previous").read_text() == "first\n"
 

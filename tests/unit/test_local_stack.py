@@ -37,7 +37,7 @@ def test_where_nobody_is_to_wait_the_archive_is_left_to_a_process(layout: Layout
     ((name, command, environment),) = launched
     assert list(command[1:]) == ["-m", "lifecycle_local", "class-archive"]
     assert environment["JAVA_HOME"] == str(layout.project / "java"), "the runtime that was chosen, not the shim before it"
-    monkeypatch.setattr(processes, "find", lambda _layout, other: other if other == name else None)
+    monkeypatch.setattr(processes, "find_component", lambda _layout, other: other if other == name else None)
     stack.up(layout, with_airflow=False, archive_later=True)
     assert len(launched) == 1, "one at a time"
 

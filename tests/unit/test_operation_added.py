@@ -20,7 +20,7 @@ from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.views.plans import question_of
 from message_lifecycle.app.wiring import memory_world
 from message_lifecycle.gates.messages import message_request_suite
-from message_lifecycle.gates.suite import Suite, count, rule
+from message_lifecycle.gates.suite import Suite, row_count_equals, rule
 from message_lifecycle.ledger import codec
 from message_lifecycle.model import outcome as outcomes
 from message_lifecycle.model import plan as plans
@@ -58,7 +58,7 @@ class DropKeyless(MessageOperation):
         return replace(requests.plan(facts_of(s, log), policy, request, found, as_of=as_of), operation=WORK)
 
     def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
-        own = rule("few", "As many files lose messages as it says.", "files", count("rows", len(plan.on_log.mark)))
+        own = rule("few", "As many files lose messages as it says.", "files", row_count_equals("rows", len(plan.on_log.mark)))
         return (*message_request_suite(plan, staged, policy), own)
 
     def question(self, plan: Plan, going: int) -> str:

@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from lifecycle_local.processes import end_all, find_process, wait_for_end
+from lifecycle_local.processes import end_processes, find_process, wait_until_ended
 from message_lifecycle.app.applications import EXIT_ORPHANED, watch_parent
 
 # It tells that it works only after the watch has looked more than once, and would go on for a minute.
@@ -44,12 +44,12 @@ def test_a_driver_does_not_outlive_the_process_that_started_it(tmp_path: Path) -
         assert driver is not None
         ends = time.monotonic() + 60
         while not works.exists():
-            assert driver.alive(), log.read_text()
+            assert driver.is_alive(), log.read_text()
             assert time.monotonic() < ends, "it has not begun within 60 s"
             time.sleep(0.05)
         parent.kill()
-    left = wait_for_end([driver], 20.0)
-    end_all(left, polite_seconds=0.0)
+    left = wait_until_ended([driver], 20.0)
+    end_processes(left, polite_seconds=0.0)
     assert left == (), "the driver goes on"
     assert "the parent process is gone" in log.read_text()
 

@@ -7,7 +7,7 @@ import pytest
 from message_lifecycle.app import pages
 from message_lifecycle.app.rendering import as_json
 from message_lifecycle.app.services import policy_of
-from message_lifecycle.app.views.past_expiry import PastExpiry, past_expiry
+from message_lifecycle.app.views.past_expiry import PastExpiry, past_expiry_view
 from message_lifecycle.app.views.status import status as status_of
 from message_lifecycle.app.views.topics import topic_page
 from message_lifecycle.model.errors import CompactedTableMissing
@@ -116,7 +116,7 @@ def test_what_another_rule_takes_is_not_kept(lake: Lake) -> None:
 
 
 def figure(lake: Lake, topic: TopicName) -> PastExpiry:
-    return past_expiry(lake.services, topic, policy_of(lake.services, topic), NOW)
+    return past_expiry_view(lake.services, topic, policy_of(lake.services, topic), NOW)
 
 
 # What a change of settings means is told where it is made.

@@ -20,7 +20,7 @@ from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import resolve
 from message_lifecycle.model.tables import CameBack, QuarantineFile, QuarantineReturning, QuarantineState
 from message_lifecycle.operations import quarantine
-from message_lifecycle.stores.iceberg.quarantine import returned, returning
+from message_lifecycle.stores.iceberg.quarantine import find_returning_files, returned
 
 TOPIC = TopicName(stream="shop", topic="orders")
 SECOND = 1_000_000
@@ -199,7 +199,7 @@ def test_what_the_gate_holds_replayed_rows_to() -> None:  # QUA-2
 
 
 def found(made: Plan, source: list[QuarantineFile], *now: QuarantineFile, rewritten: bool = True) -> tuple[list[tuple[str, int]], int]:
-    got = returning(made, source_id=7, rewritten=rewritten, source=source, now=now)
+    got = find_returning_files(made, source_id=7, rewritten=rewritten, source=source, now=now)
     assert got.source_id == 7
     return [(one.name, one.rows) for one, _ in got.files], got.present
 

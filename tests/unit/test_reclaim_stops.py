@@ -24,7 +24,7 @@ from message_lifecycle.stores.iceberg.erasure.store import IcebergEraser
 from message_lifecycle.stores.iceberg.java import PROPERTIES
 from message_lifecycle.stores.iceberg.lake_io import LakeFileIO
 from message_lifecycle.stores.iceberg.layout import ERASING, STAGED_AS
-from message_lifecycle.stores.iceberg.reclaim_evidence import named, reclaim_evidence
+from message_lifecycle.stores.iceberg.reclaim_evidence import find_named_files, reclaim_evidence
 from message_lifecycle.stores.iceberg.table_folder import local_path
 from tests.histories import ON_OWN_CATALOG, append, document_of, folder_of, head, names_below, rewrite_document, set_properties
 from tests.ledgers import outcome_of, plan_of
@@ -211,7 +211,7 @@ def test_a_file_that_lies_elsewhere_by_its_uri_is_neither_missed_nor_taken_for_o
     place = NAME.namespace, NAME.table()
     past.tables.catalog.load_table(place).add_files(uris, check_duplicate_files=False)
     table = past.tables.catalog.load_table(place)
-    names = {file.name for file in named(table, table.metadata.snapshots) if file.kind == "data"}
+    names = {file.name for file in find_named_files(table, table.metadata.snapshots) if file.kind == "data"}
     assert names == {uris[0], f"data/{inside.name}"}
     past.age({head(past.log): 35})
     past.append(2, days_old=30)

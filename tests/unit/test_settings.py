@@ -17,7 +17,7 @@ from message_lifecycle.model.setting_list import SETTINGS, Value
 from message_lifecycle.model.settings import (
     BY_NAME,
     Policy,
-    Resolved,
+    ResolvedSetting,
     parse_topic_settings,
     property_text,
     resolve,
@@ -97,7 +97,7 @@ def test_topic_wins_over_server_wins_over_built_in() -> None:
 
 def test_what_a_topic_gets_when_it_is_made_is_not_given_to_one_that_is_there() -> None:  # EXP-3
     server = server_settings({"system": {"segment": {"max_seconds": 60}}}, where="t")
-    assert dict(resolve(topic={}, server=server).settings)["segment_max_seconds"] == Resolved(value=0, origin="built in")
+    assert dict(resolve(topic={}, server=server).settings)["segment_max_seconds"] == ResolvedSetting(value=0, origin="built in")
     assert values_stored_at_creation(server, {"message_expiry": 5}) == {"segment_max_seconds": 60}
     assert values_stored_at_creation(server, {"segment_max_seconds": 0}) == values_stored_at_creation(server, {"fold": "yjs"}) == {}
 

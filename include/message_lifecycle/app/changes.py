@@ -105,9 +105,9 @@ def sweep(s: Services, name: TopicName) -> None:
     Stages of unknown or open plans stay: another ledger may own them, a person may still answer, or the result of a commit is unknown. A
     stage that cannot be dropped now stops no plan. The failure is logged, and the next planning of the topic tries again.
     """
-    for plan_id in s.ledger.uncleared(name):
+    for plan_id in s.ledger.plans_with_leftover_stages(name):
         if drop_leftover_stage(s, s.ledger.record(plan_id)):
-            s.ledger.record_cleared(plan_id)
+            s.ledger.record_stage_cleared(plan_id)
 
 
 def drop_leftover_stage(s: Services, record: PlanRecord) -> bool:

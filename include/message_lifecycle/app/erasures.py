@@ -75,10 +75,10 @@ def ask(s: Services, keys: Collection[bytes], *, topics: Sequence[TopicName], fo
     return s.ledger.add_erasure(token_hex(16), digests, topics=topics, forbid=forbid, requested_by=by, why=why)
 
 
-def allow_again(s: Services, request_id: str, *, by: str, why: str) -> ErasureRequest:
+def allow_keys_again(s: Services, request_id: str, *, by: str, why: str) -> ErasureRequest:
     """Let the forbidden keys come in again. Raises UnknownErasure, NothingForbidden, ClockSkewed."""
     s.ledger.check_host_clock()
-    lifted = s.ledger.allow_again(request_id, by=by, why=why)
+    lifted = s.ledger.allow_keys_again(request_id, by=by, why=why)
     _record_ledger(s, lifted.topics)
     return lifted
 
@@ -235,7 +235,7 @@ def unreached(s: Services, request: ErasureRequest) -> list[str]:
             f"{topic.topic}: its tables were not searched, because plan {short(topic.plan_id)} deleted the topic. Bring it back with "
             f"`lifecycle undo`. After its undo_window: `lifecycle reclaim run --deleted {short(topic.plan_id)}`"
             for topic in s.stores.deletions()
-            if (not request.topics or topic.topic in request.topics) and not _was_reached(s, request, topic)
+            if (not request.topics or topic.topic in request.topics) and not _ended_before_deletion(s, request, topic)
         ]
         + [
             _told_of_remnant(s, left)
@@ -326,7 +326,7 @@ def _is_clean(s: Services, request: ErasureRequest, name: TopicName) -> bool:
     return all(table.clean for table in found)
 
 
-def _was_reached(s: Services, request: ErasureRequest, topic: Deletion) -> bool:
+def _ended_before_deletion(s: Services, request: ErasureRequest, topic: Deletion) -> bool:
     """Return whether the request's erasure of the topic ended before the topic was deleted."""
     plans = (
         s.ledger.record(outcome.plan_id).plan

@@ -19,7 +19,7 @@ from message_lifecycle.stores.iceberg import scratch
 from message_lifecycle.stores.iceberg.append import Place, results_of
 from message_lifecycle.stores.iceberg.engine import Engine
 from message_lifecycle.stores.iceberg.incoming import mark_forbidden
-from message_lifecycle.stores.iceberg.refused_rows import REFUSED, write_refused
+from message_lifecycle.stores.iceberg.refused_rows import REFUSED, write_refused_batches
 from message_lifecycle.stores.iceberg.scratch import Batches, Part
 from message_lifecycle.stores.iceberg.session import engine_failures
 from message_lifecycle.stores.iceberg.shares import Resources
@@ -125,14 +125,16 @@ def write_refused_rows(
         for number, group in enumerate(slices(files, whole=True))
     ]
     description = f"{reading.description}: refused rows of {len(files)} files"
-    return [new for new in results_of(engine.run(groups, _write_refused, description=description)) if isinstance(new, NewFile)]
+    return [
+        new for new in results_of(engine.run(groups, _write_refused_rows_of_group, description=description)) if isinstance(new, NewFile)
+    ]
 
 
-def _write_refused(group: _Group, _share: Resources) -> NewFile | None:
+def _write_refused_rows_of_group(group: _Group, _share: Resources) -> NewFile | None:
     assert group.place is not None and group.at is not None
     rows = (
         batch.filter(pc.and_(pc.is_valid(batch["code"]), pc.fill_null(pc.not_equal(batch["code"], ERASED), False))).select(REFUSED)
         for batch in group.reading.rows(group.slices, Findings())
     )
     with engine_failures():
-        return write_refused(group.place, group.number, rows, batch_id=group.batch_id, at=group.at)
+        return write_refused_batches(group.place, group.number, rows, batch_id=group.batch_id, at=group.at)

@@ -78,8 +78,8 @@ class RoutingReader(MessageReader):
     def marker_offsets(self, name: TopicName, plan_id: str) -> Sequence[Range]:
         return self.services_of(name).reader.marker_offsets(name, plan_id)
 
-    def returning(self, log: LogState, plan: Plan, staged: Staged, *, own: Sequence[Range], without: Sequence[Range]) -> Returning:
-        return self.services_of(log.topic).reader.returning(log, plan, staged, own=own, without=without)
+    def find_returning(self, log: LogState, plan: Plan, staged: Staged, *, own: Sequence[Range], without: Sequence[Range]) -> Returning:
+        return self.services_of(log.topic).reader.find_returning(log, plan, staged, own=own, without=without)
 
     def log(self, name: TopicName, *, latest_allowed_time: Instant | None = None) -> LogState:
         return self.services_of(name).reader.log(name, latest_allowed_time=latest_allowed_time)

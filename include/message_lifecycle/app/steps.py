@@ -474,7 +474,7 @@ def close(
     recorded = s.ledger.record_outcome(outcome)
     changes.drop(s, plan)
     if published is not None and not plan.is_beside:  # otherwise another run may still stage for it, and the next planning checks again
-        s.ledger.record_cleared(plan.plan_id)
+        s.ledger.record_stage_cleared(plan.plan_id)
     return recorded
 
 

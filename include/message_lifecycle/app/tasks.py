@@ -88,7 +88,7 @@ def store_preview(*, run: str, as_of: str, topics: list[str], work: Scheduled) -
     Raises:
         RunFailed: Some topics could not be planned. Their errors are in the stored text.
     """
-    from message_lifecycle.app.cli.screen import as_text
+    from message_lifecycle.app.cli.screen import render_text
 
     s = lake()
     instant = parse_instant(as_of)
@@ -105,7 +105,7 @@ def store_preview(*, run: str, as_of: str, topics: list[str], work: Scheduled) -
             failed.append(Outcome(name="failed", operation=work, topic=name, as_of=instant, detail=f"{why.code}: {why}"))
         else:
             log.info("%s: plan %s", name, made.plan_id)
-            told.append(as_text(plan_view(made).shown()))
+            told.append(render_text(plan_view(made).shown()))
     told += [f"{outcome.topic}: cannot be planned: {outcome.detail}\n" for outcome in failed]
     told += [f"{answer.topic}: not due: {answer.reason}\n" for answer in answers if not answer.due and answer.error is None]
     s.ledger.record_idle_run(run, as_of=instant, detail="\n".join(told) or "No topic is there for this operation.\n")

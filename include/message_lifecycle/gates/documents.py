@@ -10,20 +10,20 @@ from message_lifecycle.gates.suite import (
     Same,
     Suite,
     Within,
-    all_are,
+    all_values_equal,
     asks_rule,
-    count,
-    figure,
+    column_sum_equals,
+    figure_equals,
     figures_row_rule,
     no_errors_rule,
     nothing_else_differs,
-    removal_figures,
-    return_figures,
+    removal_count_checks,
+    return_count_checks,
+    row_count_equals,
     row_count_rules,
     rule,
     same_settings,
     tightened_limit,
-    total,
     undo_limit,
 )
 from message_lifecycle.model.outcome import Staged
@@ -69,7 +69,7 @@ def documents_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
             "documents",
             Same(found=_folds(unfolded), wanted=_folds(set())),
         ),
-        rule("documents", "The documents of the plan were checked.", "rows of totals", count("documents", 1)),
+        rule("documents", "The documents of the plan were checked.", "rows of totals", row_count_equals("documents", 1)),
         _total("planned", "Every document of the plan that can be folded was checked.", "documents", len(actions)),
         _total(
             "snapshots_made",
@@ -89,17 +89,17 @@ def documents_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
             "unproved",
             "Folding gives the newest snapshot of every document, and its present state from the kept changes.",
             "documents without a proof",
-            count("unproved", 0, named="document"),
+            row_count_equals("unproved", 0, named="document"),
         ),
-        rule("clients", "The ledger reported the progress of clients.", "rows of totals", count("clients", 1)),
+        rule("clients", "The ledger reported the progress of clients.", "rows of totals", row_count_equals("clients", 1)),
         rule(
             "unsynced",
             "No change is removed that a client may still need.",
             "documents with a client that is behind, or without a client",
             Within(frame="clients", column="unsynced", minimum=0, maximum=0),
         ),
-        *removal_figures(plan, "change", purged),
-        _where(tightened_limit(plan), plan),
+        *removal_count_checks(plan, "change", purged),
+        _with_place_of_questions(tightened_limit(plan), plan),
     )
 
 
@@ -122,22 +122,22 @@ def document_undo_suite(plan: Plan, policy: Policy) -> Suite:
     """
     return (
         same_settings(plan, policy),
-        rule("documents", "The documents of the plan were checked.", "rows of totals", count("documents", 1)),
-        *_of_table("change", plan.restored_rows),
-        *_of_table("snapshot", plan.restored_snapshots),
+        rule("documents", "The documents of the plan were checked.", "rows of totals", row_count_equals("documents", 1)),
+        *_returned_rows_checks("change", plan.restored_rows),
+        *_returned_rows_checks("snapshot", plan.restored_snapshots),
         _total("holes", "The changes of every document of the plan have no hole.", "documents with a hole", 0),
         _total("epochs_wrong", "Every document keeps its epoch.", "documents with another epoch", 0),
-        *return_figures(plan, "change"),
-        _where(undo_limit(plan), plan),
+        *return_count_checks(plan, "change"),
+        _with_place_of_questions(undo_limit(plan), plan),
     )
 
 
-def _where(asked: Declared, plan: Plan) -> Declared:
+def _with_place_of_questions(asked: Declared, plan: Plan) -> Declared:
     """Return the check with the place of the plan's questions instead of their text, which may name a document."""
     return replace(asked, told=f"{amount(len(plan.asks), 'reasons')} in the plan: `lifecycle ledger show {short(plan.plan_id)}`")
 
 
-def _of_table(what: str, rows: int) -> Suite:
+def _returned_rows_checks(what: str, rows: int) -> Suite:
     counted = _total(f"{what}s_back", f"Exactly the planned {what}s come back.", f"{what}s that come back", rows)
     return (counted, *(_total(f"{what}s_{column}", says.format(what), unit.format(what), 0) for column, says, unit in _NONE_OF_BOTH))
 
@@ -157,7 +157,7 @@ def _of_table(what: str, rows: int) -> Suite:
 def undo_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
     """Return the checks of an undo of messages. A person must always approve."""
     removed = sum(rows for _, rows in staged.removed(plan))
-    markers, same = sum(action.rows for action in plan.on_log.mark), all_are("restored", "same", True)
+    markers, same = sum(action.rows for action in plan.on_log.mark), all_values_equal("restored", "same", True)
     return (
         same_settings(plan, policy),
         *row_count_rules(
@@ -169,7 +169,7 @@ def undo_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
                 "restored_rows",
                 "Exactly as many messages come back as the plan names.",
                 "messages that come back",
-                total("restored", "rows", plan.restored_rows),
+                column_sum_equals("restored", "rows", plan.restored_rows),
             ),
             no_errors_rule("restored", "missing", "Every message that the plan names is back.", "messages that are missing"),
             no_errors_rule("restored", "unnamed", "The plan names every message that comes back.", "messages not named"),
@@ -177,34 +177,37 @@ def undo_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
                 "restored_same", "The messages that come back equal the removed ones, byte for byte.", "files whose content differs", same
             ),
         ),
-        rule("twice", "No message exists more than once.", "duplicate messages", count("twice", 0)),
+        rule("twice", "No message exists more than once.", "duplicate messages", row_count_equals("twice", 0)),
         *row_count_rules(
             "rows",
             len({action.file for action in plan.on_log.mark}),
             "Markers are removed from exactly the planned files.",
             "files that lose markers",
-            rule("rows_rows", "Exactly the planned markers are removed.", "markers removed", total("rows", "rows", markers)),
+            rule("rows_rows", "Exactly the planned markers are removed.", "markers removed", column_sum_equals("rows", "rows", markers)),
             no_errors_rule("rows", "unnamed", "Only the planned markers are removed.", "messages not named", id="rows_named"),
         ),
         *_view(plan),
-        rule("markers_left", "No marker of a message that comes back stays.", "markers that stay", count("markers_left", 0)),
+        rule("markers_left", "No marker of a message that comes back stays.", "markers that stay", row_count_equals("markers_left", 0)),
         nothing_else_differs(),
         figures_row_rule(),
         rule(
-            "rows_in", "The log has as many messages as when it was planned.", "messages before", figure("rows_in", plan.expected.rows_in)
+            "rows_in",
+            "The log has as many messages as when it was planned.",
+            "messages before",
+            figure_equals("rows_in", plan.expected.rows_in),
         ),
         rule(
             "rows_restored",
             "As many messages come back as planned.",
             "messages that come back",
-            figure("rows_restored", plan.restored_rows),
+            figure_equals("rows_restored", plan.restored_rows),
         ),
-        rule("rows_removed", "As many markers are removed as planned.", "messages removed", figure("rows_removed", removed)),
+        rule("rows_removed", "As many markers are removed as planned.", "messages removed", figure_equals("rows_removed", removed)),
         rule(
             "rows_kept",
             "Every earlier message stays, except for the markers.",
             "messages then",
-            figure("rows_kept", plan.expected.rows_in - removed + plan.restored_rows),
+            figure_equals("rows_kept", plan.expected.rows_in - removed + plan.restored_rows),
         ),
         asks_rule(plan),
         undo_limit(plan),
@@ -225,12 +228,17 @@ def _view(plan: Plan) -> Suite:
         return ()
     partitions = len(plan.to_view.back)
     return (
-        rule("view_returns", "The view of exactly the planned partitions differs.", "partitions", count("view_returns", partitions)),
+        rule(
+            "view_returns",
+            "The view of exactly the planned partitions differs.",
+            "partitions",
+            row_count_equals("view_returns", partitions),
+        ),
         rule(
             "view_returns_rows",
             "Exactly as many messages come into the view as the plan names.",
             "messages that come into the view",
-            total("view_returns", "rows", plan.restored_view_rows),
+            column_sum_equals("view_returns", "rows", plan.restored_view_rows),
         ),
         *(no_errors_rule("view_returns", *check) for check in _VIEW),
     )

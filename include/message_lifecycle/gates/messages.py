@@ -18,18 +18,18 @@ from message_lifecycle.gates.suite import (
     Same,
     Suite,
     Within,
-    all_are,
+    all_values_equal,
     asks_rule,
-    count,
-    figure,
+    column_sum_equals,
+    figure_equals,
     figures_row_rule,
     limit,
     nothing_else_differs,
+    row_count_equals,
     rows_left,
     rule,
     same_settings,
     tightened_limit,
-    total,
 )
 from message_lifecycle.model.instants import INT64_MAX
 from message_lifecycle.model.outcome import Staged
@@ -61,15 +61,20 @@ def message_cleaner_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
         same_settings(plan, policy),
         *view_removals_suite(plan),
         *older_rows_suite(plan),
-        *_going(plan, policy),
+        *_removed_segment_checks(plan, policy),
         *rows_suite(plan, staged, *cleaner_reasons()),
-        *_sample(plan),
+        *_sample_checks(plan),
         nothing_else_differs(),
-        rule("order", "Messages are removed from the front only, except for named cases.", "segments out of order", count("order", 0)),
-        *_left(plan, *cleaner_reasons(), enabled=policy.cleaner_enabled),
+        rule(
+            "order",
+            "Messages are removed from the front only, except for named cases.",
+            "segments out of order",
+            row_count_equals("order", 0),
+        ),
+        *_overdue_checks(plan, *cleaner_reasons(), enabled=policy.cleaner_enabled),
         *kept_suite(plan, policy, enabled=policy.cleaner_enabled),
         *archive_suite(plan, policy),
-        *_figures(plan, staged),
+        *_count_checks(plan, staged),
         *markers_suite(plan, staged, policy),
         *_limits(plan, policy),
     )
@@ -79,14 +84,14 @@ def retention_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
     """Return the checks of `retention`: the cleaner's checks without expiry of segments (RET-5)."""
     return (
         same_settings(plan, policy),
-        rule("going", "No whole segment is removed, only single messages.", "files removed", count("going", 0)),
+        rule("going", "No whole segment is removed, only single messages.", "files removed", row_count_equals("going", 0)),
         *rows_suite(plan, staged, *limit_reasons()),
-        *_sample(plan),
+        *_sample_checks(plan),
         nothing_else_differs(),
-        *_left(plan, *limit_reasons()),
+        *_overdue_checks(plan, *limit_reasons()),
         *kept_suite(plan, policy),
         *archive_suite(plan, policy),
-        *_figures(plan, staged),
+        *_count_checks(plan, staged),
         *markers_suite(plan, staged, policy),
         *_limits(plan, policy),
     )
@@ -98,13 +103,13 @@ def message_request_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
     The suite has one more frame than the cleaner's: `purged`, one row about the keys of all purged messages.
     """
     return (
-        rule("going", "No whole segment is removed, only single messages.", "files removed", count("going", 0)),
+        rule("going", "No whole segment is removed, only single messages.", "files removed", row_count_equals("going", 0)),
         *view_removals_suite(plan),
         *rows_suite(plan, staged, *request_reasons()),
         *purged_suite(plan),
-        *_sample(plan),
+        *_sample_checks(plan),
         nothing_else_differs(),
-        *_figures(plan, staged),
+        *_count_checks(plan, staged),
         *markers_suite(plan, staged, policy),
         *_limits(plan, policy),
     )
@@ -113,10 +118,10 @@ def message_request_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
 def marker_generation_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
     """Return the checks of a sweep: it makes the missing markers and changes only older markers of their keys (MRK-2)."""
     return (
-        rule("going", "No segment is removed.", "files removed", count("going", 0)),
+        rule("going", "No segment is removed.", "files removed", row_count_equals("going", 0)),
         *rows_suite(plan, staged),
         nothing_else_differs(),
-        *_figures(plan, staged),
+        *_count_checks(plan, staged),
         *markers_suite(plan, staged, policy),
     )
 
@@ -132,7 +137,7 @@ def purge_compacted_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
                     "going_compacted",
                     "Every removed message is at or below its partition's horizon.",
                     "files past the horizon",
-                    all_are("going", "compacted", True),
+                    all_values_equal("going", "compacted", True),
                 ),
                 *_whole_segment_rules(),
             )
@@ -141,19 +146,24 @@ def purge_compacted_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
         ),
         *rows_suite(plan, staged, "compacted"),
         nothing_else_differs(),
-        *_figures(plan, staged),
+        *_count_checks(plan, staged),
         *markers_suite(plan, staged, policy, owed=False),
         *_limits(plan, policy),
     )
 
 
 def _files_going(files: int) -> Declared:
-    return rule("going", "Exactly the files of the planned segments are removed.", "files removed", count("going", files))
+    return rule("going", "Exactly the files of the planned segments are removed.", "files removed", row_count_equals("going", files))
 
 
 def _rows_going(plan: Plan) -> Declared:
     rows = sum(action.rows for action in plan.on_log.drop)
-    return rule("going_rows", "Exactly the messages of the planned segments are removed.", "messages removed", total("going", "rows", rows))
+    return rule(
+        "going_rows",
+        "Exactly the messages of the planned segments are removed.",
+        "messages removed",
+        column_sum_equals("going", "rows", rows),
+    )
 
 
 def _whole_segment_rules() -> Suite:
@@ -162,16 +172,21 @@ def _whole_segment_rules() -> Suite:
             "going_active",
             "Nothing is removed from a segment that still takes messages.",
             "files of active segments",
-            all_are("going", "active", False),
+            all_values_equal("going", "active", False),
         ),
-        rule("going_planned", "The plan names every removed file.", "files not named", all_are("going", "planned", True)),
+        rule("going_planned", "The plan names every removed file.", "files not named", all_values_equal("going", "planned", True)),
     )
 
 
-def _going(plan: Plan, policy: Policy) -> Suite:
+def _removed_segment_checks(plan: Plan, policy: Policy) -> Suite:
     if not (policy.cleaner_enabled and policy.message_expiry_us):
         return (
-            rule("going", "No segment is removed, because no message expires under these settings.", "files removed", count("going", 0)),
+            rule(
+                "going",
+                "No segment is removed, because no message expires under these settings.",
+                "files removed",
+                row_count_equals("going", 0),
+            ),
         )
     by_row = {action.file for action in plan.on_log.mark}
     counted = _files_going(len(plan.selection.files) - len(by_row & set(plan.selection.files)))
@@ -192,35 +207,35 @@ def _going(plan: Plan, policy: Policy) -> Suite:
             "going_kept",
             "No removed segment has a message that its own lifetime keeps.",
             "files with such a message",
-            all_are("going", "any_kept", False),
+            all_values_equal("going", "any_kept", False),
         ),
         *_whole_segment_rules(),
     )
 
 
-def _sample(plan: Plan) -> Suite:
+def _sample_checks(plan: Plan) -> Suite:
     # A segment whose messages have all left one by one keeps files without messages.
     if not any(run.rows for run in plan.on_log.drop):
         says = "No whole segment is removed, so there is nothing to sample. Every single message is checked."
-        return (rule("sample", says, "messages sampled", count("sample", 0)),)
+        return (rule("sample", says, "messages sampled", row_count_equals("sample", 0)),)
     return (
         rule("sample", "Some of the removed messages were read.", "messages sampled", RowCount(frame="sample", minimum=1, maximum=None)),
         rule(
             "sample_expired",
             "No sampled message is younger than the plan says.",
             "sampled messages too young",
-            all_are("sample", "too_young", False),
+            all_values_equal("sample", "too_young", False),
         ),
         rule(
             "sample_bounds",
             "Every sampled message lies within the bounds its file states.",
             "sampled messages outside",
-            all_are("sample", "outside_bounds", False),
+            all_values_equal("sample", "outside_bounds", False),
         ),
     )
 
 
-def _left(plan: Plan, *reasons: RemovalReason, enabled: bool = True) -> Suite:
+def _overdue_checks(plan: Plan, *reasons: RemovalReason, enabled: bool = True) -> Suite:
     """Return the checks of overdue messages that stay, by the operation's `reasons`. The plan must have judged every reason."""
     what = "segments with overdue messages that stay"
     if not enabled:
@@ -234,32 +249,34 @@ def _left(plan: Plan, *reasons: RemovalReason, enabled: bool = True) -> Suite:
             ),
         )
     if not plan.held:
-        return (rule("left", "No overdue message stays, because the plan names no holder.", what, count("left", 0)),)
+        return (rule("left", "No overdue message stays, because the plan names no holder.", what, row_count_equals("left", 0)),)
     return (
         rule("left", "Overdue messages stay, as the plan says.", what, RowCount(frame="left", minimum=1, maximum=None)),
         rule(
             "left_rows",
             "Exactly the overdue messages stay that the plan has on hold.",
             "overdue messages that stay",
-            total("left", "rows", sum(held.rows for held in plan.held)),
+            column_sum_equals("left", "rows", sum(held.rows for held in plan.held)),
         ),
         rule(
             "left_named",
             "Every overdue message that stays has a holder named in the plan.",
             "segments with overdue messages and no holder",
-            all_are("left", "named", True),
+            all_values_equal("left", "named", True),
         ),
     )
 
 
-def _figures(plan: Plan, staged: Staged) -> Suite:
+def _count_checks(plan: Plan, staged: Staged) -> Suite:
     expected = plan.expected
     removed = sum(count for _, count in staged.removed(plan))
     share = removed / expected.rows_in if expected.rows_in else 0.0
     return (
         figures_row_rule(),
-        rule("rows_in", "The log has as many messages as when it was planned.", "messages before", figure("rows_in", expected.rows_in)),
-        rule("rows_removed", "As many messages are removed as planned.", "messages removed", figure("rows_removed", removed)),
+        rule(
+            "rows_in", "The log has as many messages as when it was planned.", "messages before", figure_equals("rows_in", expected.rows_in)
+        ),
+        rule("rows_removed", "As many messages are removed as planned.", "messages removed", figure_equals("rows_removed", removed)),
         rows_left("message", expected.rows_in - removed),
         rule(
             "fraction_rows",
@@ -337,22 +354,30 @@ def compaction_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
     return (
         same_settings(plan, policy),
         rule("horizons", "No horizon moves back.", "partitions with a lower horizon", Same(found=",".join(map(str, lowered)), wanted="")),
-        rule("partitions", "Every partition of the plan was checked.", "partitions", count("partitions", len(plan.on_view.compact))),
-        *(rule(column, says, what, total("partitions", column, 0)) for column, says, what in (_WRONG if plan.on_view.compact else ())),
+        rule(
+            "partitions",
+            "Every partition of the plan was checked.",
+            "partitions",
+            row_count_equals("partitions", len(plan.on_view.compact)),
+        ),
+        *(
+            rule(column, says, what, column_sum_equals("partitions", column, 0))
+            for column, says, what in (_WRONG if plan.on_view.compact else ())
+        ),
         figures_row_rule(),
         rule(
             "rows_in",
             "The input is the earlier view and the messages past its horizon, as planned.",
             "messages in",
-            figure("rows_in", plan.expected.rows_in),
+            figure_equals("rows_in", plan.expected.rows_in),
         ),
-        rule("rows_told", "The engine read as many messages.", "messages in", figure("rows_in", rows_in)),
-        rule("rows_kept", "The view has as many messages as the engine says.", "messages in the view", figure("rows_kept", kept)),
+        rule("rows_told", "The engine read as many messages.", "messages in", figure_equals("rows_in", rows_in)),
+        rule("rows_kept", "The view has as many messages as the engine says.", "messages in the view", figure_equals("rows_kept", kept)),
         rule(
             "rows_removed",
             "Every input message is in the view, or counted with the reason for its absence.",
             "messages not in the view",
-            figure("rows_removed", removed),
+            figure_equals("rows_removed", removed),
         ),
         asks_rule(plan),
         limit(

@@ -14,7 +14,7 @@ from typing import assert_never
 
 from message_lifecycle.gates.suite import (
     FIGURES,
-    AllAre,
+    AllValuesEqual,
     ColumnSum,
     Declared,
     Number,
@@ -102,7 +102,7 @@ def _seen(declared: Declared, seen: Seen) -> str:
             ends = [seen.highest] if test.minimum is None else [seen.lowest] if test.maximum is None else [seen.lowest, seen.highest]
             values = " to ".join(dict.fromkeys(_shown(end, test.shown_as) for end in ends))
             return f"{values}{unknown}, expected {_range(test.minimum, test.maximum, test.shown_as)}"
-        case AllAre():
+        case AllValuesEqual():
             return f"{seen.wrong:,}{unknown}, expected 0"
         case Same():
             return f"{test.found}, expected {test.wanted}"
@@ -224,7 +224,7 @@ def _rows(evidence: Mapping[str, object], frame: str) -> Rows | Finding:
 
 def _fits(test: OfColumn, value: object) -> bool:
     match test:
-        case AllAre():
+        case AllValuesEqual():
             return isinstance(value, bool)
         case ColumnSum():
             return isinstance(value, int) and not isinstance(value, bool)
@@ -236,7 +236,7 @@ def _fits(test: OfColumn, value: object) -> bool:
 
 def _of_column(declared: Declared, test: OfColumn, known: list[object], *, unknown: int) -> Finding:
     match test:
-        case AllAre():
+        case AllValuesEqual():
             wrong = sum(value is not test.value for value in known)
             return finding(declared, Seen(unknown=unknown, wrong=wrong), passed=bool(known) and not unknown and not wrong)
         case ColumnSum():

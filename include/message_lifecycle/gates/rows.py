@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from message_lifecycle.gates.suite import Same, Suite, Within, all_are, count, no_errors_rule, row_count_rules, rule, total
+from message_lifecycle.gates.suite import (
+    Same,
+    Suite,
+    Within,
+    all_values_equal,
+    column_sum_equals,
+    no_errors_rule,
+    row_count_equals,
+    row_count_rules,
+    rule,
+)
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.reasons import RemovalReason, is_limit
@@ -30,14 +40,14 @@ def rows_suite(plan: Plan, staged: Staged, *reasons: RemovalReason) -> Suite:
             "rows_rows",
             "Exactly as many single messages are removed as the plan names.",
             "single messages removed",
-            total("rows", "rows", sum(action.rows for action in removals)),
+            column_sum_equals("rows", "rows", sum(action.rows for action in removals)),
         ),
         no_errors_rule("rows", "unnamed", "The plan names every removed single message.", "messages not named", id="rows_named"),
         rule(
             "rows_justified",
             "The plan's reason applies to every removed single message.",
             "messages without a reason",
-            total("rows", "unjustified", 0)
+            column_sum_equals("rows", "unjustified", 0)
             if not foreign
             else Same(found=f"for {', '.join(sorted(foreign))}", wanted=f"for {', '.join(reasons) or 'none'}"),
         ),
@@ -45,7 +55,7 @@ def rows_suite(plan: Plan, staged: Staged, *reasons: RemovalReason) -> Suite:
             "rows_active",
             "No message expires out of a segment that still takes messages.",
             "files of active segments",
-            all_are("rows", "active", False),
+            all_values_equal("rows", "active", False),
         ),
     )
 
@@ -56,9 +66,9 @@ def purged_suite(plan: Plan) -> Suite:
     Frame `purged`: one row about the keys of all purged messages.
     """
     if not any(action.reason == "purged" for action in plan.on_log.mark):
-        return (rule("purged", "No key is purged.", "purges", count("purged", 0)),)
+        return (rule("purged", "No key is purged.", "purges", row_count_equals("purged", 0)),)
     return (
-        rule("purged", "The keys of all purged messages were read.", "purges", count("purged", 1)),
+        rule("purged", "The keys of all purged messages were read.", "purges", row_count_equals("purged", 1)),
         rule(
             "purged_key",
             "All messages of a purge have the same key.",
@@ -77,12 +87,17 @@ def view_removals_suite(plan: Plan) -> Suite:
     if not plan.from_view.mark:
         return ()
     return (
-        rule("view", "The view loses messages of the planned partitions.", "partitions", count("view_removals", len(plan.from_view.mark))),
+        rule(
+            "view",
+            "The view loses messages of the planned partitions.",
+            "partitions",
+            row_count_equals("view_removals", len(plan.from_view.mark)),
+        ),
         rule(
             "view_rows",
             "Exactly as many messages are removed from the view as the plan names.",
             "messages removed from the view",
-            total("view_removals", "rows", sum(action.rows for action in plan.from_view.mark)),
+            column_sum_equals("view_removals", "rows", sum(action.rows for action in plan.from_view.mark)),
         ),
         no_errors_rule("view_removals", "unnamed", "The plan names each removed message.", "messages not named", id="view_named"),
         no_errors_rule("view_removals", "added", "Nothing comes into the view.", "messages that came", id="view_added"),
@@ -97,7 +112,7 @@ def older_rows_suite(plan: Plan) -> Suite:
     if not plan.past_horizon:
         return ()
     return (
-        rule("outlived", "The keys of messages removed past the horizon were read.", "looks", count("outlived", 1)),
+        rule("outlived", "The keys of messages removed past the horizon were read.", "looks", row_count_equals("outlived", 1)),
         no_errors_rule(
             "outlived",
             "in_view",
@@ -129,7 +144,7 @@ def kept_suite(plan: Plan, policy: Policy, *, enabled: bool = True) -> Suite:
     beyond = sum(rows for reason, rows in plan.expected.removed if is_limit(reason))
     held = sum(entry.rows for entry in plan.held if is_limit(entry.reason))
     return (
-        rule("limits", "The limits of all groups were checked.", "rows about limits", count("limits", 1)),
+        rule("limits", "The limits of all groups were checked.", "rows about limits", row_count_equals("limits", 1)),
         rule(
             "limits_records",
             "No group keeps more messages than max_records.",
@@ -152,7 +167,7 @@ def kept_suite(plan: Plan, policy: Policy, *, enabled: bool = True) -> Suite:
             "limits_beyond",
             "Exactly the messages beyond the limits are removed, or on hold.",
             "messages beyond the limits",
-            total("limits", "beyond", beyond + held),
+            column_sum_equals("limits", "beyond", beyond + held),
         ),
     )
 
@@ -171,19 +186,19 @@ def archive_suite(plan: Plan, policy: Policy) -> Suite:
             "archive",
             "The archive has the plan's file.",
             "files of the archive",
-            count("archive", 1) if kept else Same(found=str(plan.on_log.keep), wanted=policy.archive_to),
+            row_count_equals("archive", 1) if kept else Same(found=str(plan.on_log.keep), wanted=policy.archive_to),
         ),
         rule(
             "archive_rows",
             "The archive has as many messages as the plan removes.",
             "messages in the archive",
-            total("archive", "rows", plan.expected.removed_rows),
+            column_sum_equals("archive", "rows", plan.expected.removed_rows),
         ),
         rule(
             "archive_same",
             "The digests of the archived and the removed messages are equal.",
             "files that differ",
-            all_are("archive", "same", True),
+            all_values_equal("archive", "same", True),
         ),
     )
 
@@ -213,13 +228,13 @@ def markers_suite(plan: Plan, staged: Staged, policy: Policy, *, owed: bool = Tr
                 found="looked for" if staged.markers is not None else "not looked for", wanted="looked for" if wanted else "not looked for"
             ),
         ),
-        rule("markers", "As many markers are staged as were made.", "markers staged", count("markers", made)),
-        rule("unmarked", "Every key that the run empties has a marker.", "emptied keys without a marker", count("unmarked", 0)),
+        rule("markers", "As many markers are staged as were made.", "markers staged", row_count_equals("markers", made)),
+        rule("unmarked", "Every key that the run empties has a marker.", "emptied keys without a marker", row_count_equals("unmarked", 0)),
         rule(
             "marked",
             "The markers are one row of figures, if any were searched for.",
             "rows about all markers",
-            count("marked", int(wanted)),
+            row_count_equals("marked", int(wanted)),
         ),
     )
     if not wanted:
@@ -230,7 +245,7 @@ def markers_suite(plan: Plan, staged: Staged, policy: Policy, *, owed: bool = Tr
             "markers_same",
             "The staged markers are the planned markers: topic, key, headers and time.",
             "digest of the markers",
-            all_are("marked", "as_made", True),
+            all_values_equal("marked", "as_made", True),
         ),
         rule(
             "markers_known", "The count is of whole numbers.", "markers", Within(frame="marked", column="rows", minimum=made, maximum=made)
@@ -244,24 +259,24 @@ def markers_suite(plan: Plan, staged: Staged, policy: Policy, *, owed: bool = Tr
             "markers_emptied",
             "Each marker's key has no live message left.",
             "markers of keys with messages",
-            all_are("markers", "emptied", True),
+            all_values_equal("markers", "emptied", True),
         ),
         rule(
             "markers_single",
             "No key has more than one marker of this run.",
             "second markers of a key",
-            all_are("markers", "single", True),
+            all_values_equal("markers", "single", True),
         ),
         rule(
             "markers_caused",
             "Each marker has the reason of the newest removed message of its key.",
             "markers with another reason",
-            all_are("markers", "caused", True),
+            all_values_equal("markers", "caused", True),
         ),
         rule(
             "markers_formed",
             "Each marker is empty, and has reason, TTL, rollup and the right time.",
             "markers of another form",
-            all_are("markers", "formed", True),
+            all_values_equal("markers", "formed", True),
         ),
     )

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 from message_lifecycle.gates.plain import NAMED, Finding, Seen, assemble, failed_finding, finding, not_evaluated, same
 from message_lifecycle.gates.suite import (
     FIGURES,
-    AllAre,
+    AllValuesEqual,
     Asks,
     ColumnSum,
     Declared,
@@ -116,7 +116,7 @@ def _fits(test: OfColumn, found: pa.DataType) -> bool:
     from pyarrow import types
 
     match test:
-        case AllAre():
+        case AllValuesEqual():
             return bool(types.is_boolean(found))
         case ColumnSum():
             return bool(types.is_signed_integer(found))
@@ -203,7 +203,7 @@ def _seen(test: Test, told: Mapping[Asks, ResultDetails]) -> Seen:
         case RowCount():
             rows = told["rows"]["observed_value"]
             return Seen(lowest=rows, highest=rows)
-        case AllAre():
+        case AllValuesEqual():
             return Seen(unknown=_unexpected(told["known"]), wrong=_unexpected(told["in_set"]))
         case ColumnSum():
             unknown = _unexpected(told["known"])

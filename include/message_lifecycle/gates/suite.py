@@ -48,7 +48,7 @@ class Within:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AllAre:
+class AllValuesEqual:
     """Every value is known and equals `value`."""
 
     frame: str
@@ -64,8 +64,8 @@ class Same:
     wanted: str
 
 
-OfFrame = RowCount | ColumnSum | Within | AllAre
-OfColumn = ColumnSum | Within | AllAre
+OfFrame = RowCount | ColumnSum | Within | AllValuesEqual
+OfColumn = ColumnSum | Within | AllValuesEqual
 Test = OfFrame | Same
 
 
@@ -108,7 +108,7 @@ def asks_person(id: str, says: str, plan: Plan) -> Declared:
 
 
 def asks_rule(plan: Plan) -> Declared:
-    return rule("asks", "The plan's own reasons for approval are counted.", _ASKS, figure("asks", len(plan.asks)))
+    return rule("asks", "The plan's own reasons for approval are counted.", _ASKS, figure_equals("asks", len(plan.asks)))
 
 
 def tightened_limit(plan: Plan) -> Declared:
@@ -120,65 +120,65 @@ def undo_limit(plan: Plan) -> Declared:
     return asks_person("undo", "An undo needs approval.", plan)
 
 
-def count(frame: str, rows: int, *, named: str | None = None) -> RowCount:
+def row_count_equals(frame: str, rows: int, *, named: str | None = None) -> RowCount:
     return RowCount(frame=frame, minimum=rows, maximum=rows, named=named)
 
 
-def total(frame: str, column: str, equals: int) -> ColumnSum:
+def column_sum_equals(frame: str, column: str, equals: int) -> ColumnSum:
     return ColumnSum(frame=frame, column=column, equals=equals)
 
 
-def all_are(frame: str, column: str, value: bool) -> AllAre:
-    return AllAre(frame=frame, column=column, value=value)
+def all_values_equal(frame: str, column: str, value: bool) -> AllValuesEqual:
+    return AllValuesEqual(frame=frame, column=column, value=value)
 
 
-def figure(column: str, equals: int) -> Within:
+def figure_equals(column: str, equals: int) -> Within:
     return Within(frame=FIGURES, column=column, minimum=equals, maximum=equals)
 
 
 def row_count_rules(frame: str, rows: int, says: str, what: str, *of_each: Declared) -> Suite:
     """Return a check of the number of rows, followed by `of_each` if rows are expected."""
-    return (rule(frame, says, what, count(frame, rows)), *(of_each if rows else ()))
+    return (rule(frame, says, what, row_count_equals(frame, rows)), *(of_each if rows else ()))
 
 
 def no_errors_rule(frame: str, column: str, says: str, what: str, *, id: str | None = None) -> Declared:
     """Check that a column with counts of errors is 0 in each row."""
-    return rule(id or f"{frame}_{column}", says, what, total(frame, column, 0))
+    return rule(id or f"{frame}_{column}", says, what, column_sum_equals(frame, column, 0))
 
 
 def figures_row_rule() -> Declared:
-    return rule("figures", "The figures are one row.", "rows of figures", count(FIGURES, 1))
+    return rule("figures", "The figures are one row.", "rows of figures", row_count_equals(FIGURES, 1))
 
 
 def _rows_before(plan: Plan, what: str) -> Declared:
     return rule(
-        "rows_in", f"There are as many {what}s as when it was planned.", f"{what}s before", figure("rows_in", plan.expected.rows_in)
+        "rows_in", f"There are as many {what}s as when it was planned.", f"{what}s before", figure_equals("rows_in", plan.expected.rows_in)
     )
 
 
 def rows_left(what: str, rows: int) -> Declared:
     """Check the number of remaining rows. `what`: the name of one row, like change or message."""
-    return rule("rows_kept", f"Every other {what} is still there.", f"{what}s kept", figure("rows_kept", rows))
+    return rule("rows_kept", f"Every other {what} is still there.", f"{what}s kept", figure_equals("rows_kept", rows))
 
 
-def removal_figures(plan: Plan, what: str, removed: int) -> Suite:
+def removal_count_checks(plan: Plan, what: str, removed: int) -> Suite:
     return (figures_row_rule(), _rows_before(plan, what), rows_left(what, plan.expected.rows_in - removed), asks_rule(plan))
 
 
-def return_figures(plan: Plan, what: str) -> Suite:
+def return_count_checks(plan: Plan, what: str) -> Suite:
     back = plan.restored_rows
     return (
         figures_row_rule(),
         _rows_before(plan, what),
-        rule("rows_restored", f"As many {what}s come back as planned.", f"{what}s", figure("rows_restored", back)),
-        rule("rows_kept", f"Every earlier {what} stays.", f"{what}s", figure("rows_kept", plan.expected.rows_in + back)),
+        rule("rows_restored", f"As many {what}s come back as planned.", f"{what}s", figure_equals("rows_restored", back)),
+        rule("rows_kept", f"Every earlier {what} stays.", f"{what}s", figure_equals("rows_kept", plan.expected.rows_in + back)),
         asks_rule(plan),
     )
 
 
 def nothing_else_differs() -> Declared:
     """Check that no other file differs. Frame `difference`: one row per file."""
-    return rule("difference", "Only the planned files differ.", "other files that differ", count("difference", 0))
+    return rule("difference", "Only the planned files differ.", "other files that differ", row_count_equals("difference", 0))
 
 
 def same_settings(plan: Plan, policy: Policy) -> Declared:
@@ -207,7 +207,7 @@ def parts_of(test: Test) -> tuple[Part, ...]:
             return ()
         case RowCount():
             return (Part(asks="rows", minimum=test.minimum, maximum=test.maximum),)
-        case AllAre():
+        case AllValuesEqual():
             return (*_some_known(test), Part(asks="in_set", column=test.column, value=test.value))
         case ColumnSum():
             return (*_some_known(test), Part(asks="sum", column=test.column, minimum=test.equals, maximum=test.equals))
@@ -232,7 +232,7 @@ def holds_suite(plan: Plan) -> Suite:
     if not plan.requirements.heeded:
         return ()
     return (
-        rule("holds", "The legal holds of the topic were read.", "readings of holds", count("holds", 1)),
+        rule("holds", "The legal holds of the topic were read.", "readings of holds", row_count_equals("holds", 1)),
         no_errors_rule("holds", "unheeded", "The plan respects every active legal hold.", "holds unknown to the plan", id="holds_heeded"),
         no_errors_rule(
             "holds",

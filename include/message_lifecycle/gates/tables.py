@@ -7,22 +7,22 @@ from message_lifecycle.gates.suite import (
     Declared,
     Suite,
     Within,
-    all_are,
+    all_values_equal,
     asks_person,
     asks_rule,
-    count,
-    figure,
+    column_sum_equals,
+    figure_equals,
     figures_row_rule,
     limit,
     no_errors_rule,
     nothing_else_differs,
-    removal_figures,
-    return_figures,
+    removal_count_checks,
+    return_count_checks,
+    row_count_equals,
     row_count_rules,
     rule,
     same_settings,
     tightened_limit,
-    total,
     undo_limit,
 )
 from message_lifecycle.model.instants import INT64_MAX, seconds
@@ -49,7 +49,7 @@ def erasure_suite(plan: Plan, policy: Policy) -> Suite:
         tables: One row per table, from a second search of the stage.
         figures: One row.
     """
-    rows = total("rewritten", "rows", sum(rows.rows for _, rows in plan.erased))
+    rows = column_sum_equals("rewritten", "rows", sum(rows.rows for _, rows in plan.erased))
     return (
         same_settings(plan, policy),
         *row_count_rules(
@@ -69,7 +69,7 @@ def erasure_suite(plan: Plan, policy: Policy) -> Suite:
             "tables",
             *(no_errors_rule("tables", column, says, what) for column, says, what in _NONE_OF_TABLE),
         ),
-        *removal_figures(plan, "message", plan.expected.removed_rows),
+        *removal_count_checks(plan, "message", plan.expected.removed_rows),
         asks_person("time_travel", "No readable history is lost.", plan),
     )
 
@@ -85,7 +85,7 @@ def topic_suite(plan: Plan, policy: Policy) -> Suite:
         figures: One row.
     """
     moves = plan.moved_tables
-    same, rows = all_are("tables", "same", True), total("tables", "rows", sum(action.rows for action in moves))
+    same, rows = all_values_equal("tables", "same", True), column_sum_equals("tables", "rows", sum(action.rows for action in moves))
     return (
         same_settings(plan, policy),
         *row_count_rules(
@@ -96,9 +96,9 @@ def topic_suite(plan: Plan, policy: Policy) -> Suite:
             rule("same", "Each table is the planned table, at its snapshot.", "other tables", same),
             rule("rows", "The tables have as many rows as planned, by a second reading.", "rows", rows),
         ),
-        rule("taken", "No table exists at the target of a move.", "occupied places", count("taken", 0)),
+        rule("taken", "No table exists at the target of a move.", "occupied places", row_count_equals("taken", 0)),
         figures_row_rule(),
-        rule("holds_none", "The topic has no legal hold.", "legal holds", figure("holds", len(plan.requirements.heeded))),
+        rule("holds_none", "The topic has no legal hold.", "legal holds", figure_equals("holds", len(plan.requirements.heeded))),
         asks_rule(plan),
         asks_person("topic", "Deleting or bringing back a topic needs approval.", plan),
     )
@@ -114,7 +114,7 @@ def reclaim_suite(plan: Plan, policy: Policy) -> Suite:
         needed, missing, young, pointed, progress, outside, fresh: The errors that were found, by name.
         figures: One row.
     """
-    reachable, snapshots = all_are("tables", "reachable", True), sum(len(action.snapshots) for action in plan.forgets)
+    reachable, snapshots = all_values_equal("tables", "reachable", True), sum(len(action.snapshots) for action in plan.forgets)
     return (
         same_settings(plan, policy),
         *row_count_rules(
@@ -124,15 +124,15 @@ def reclaim_suite(plan: Plan, policy: Policy) -> Suite:
             "tables",
             rule("reachable", "Every table keeps something readable.", "tables without anything reachable", reachable),
         ),
-        _none("needed", "No kept snapshot, branch or tag names a listed file.", "listed files still needed"),
-        _none("missing", "Every file of every kept snapshot, branch and tag exists.", "needed files that are missing"),
-        _none("young", "No snapshot is removed that was the newest within the undo window.", "snapshots too young to remove"),
-        _none("pointed", "No kept branch or tag points at a removed snapshot.", "branches and tags"),
-        _none("progress", "The newest progress of every writer is kept, with its history.", "writers that lose their progress"),
-        _none("outside", "Every listed file is below its table's location, without a link.", "paths outside, or links"),
-        _none("fresh", "No unnamed file is removed before it is old enough.", "files too young to remove"),
+        _no_rows_rule("needed", "No kept snapshot, branch or tag names a listed file.", "listed files still needed"),
+        _no_rows_rule("missing", "Every file of every kept snapshot, branch and tag exists.", "needed files that are missing"),
+        _no_rows_rule("young", "No snapshot is removed that was the newest within the undo window.", "snapshots too young to remove"),
+        _no_rows_rule("pointed", "No kept branch or tag points at a removed snapshot.", "branches and tags"),
+        _no_rows_rule("progress", "The newest progress of every writer is kept, with its history.", "writers that lose their progress"),
+        _no_rows_rule("outside", "Every listed file is below its table's location, without a link.", "paths outside, or links"),
+        _no_rows_rule("fresh", "No unnamed file is removed before it is old enough.", "files too young to remove"),
         figures_row_rule(),
-        rule("snapshots", "As many snapshots are removed as planned.", "snapshots", figure("snapshots", snapshots)),
+        rule("snapshots", "As many snapshots are removed as planned.", "snapshots", figure_equals("snapshots", snapshots)),
         *_no_more_than_planned(plan),
         limit(
             "much_bytes",
@@ -144,8 +144,8 @@ def reclaim_suite(plan: Plan, policy: Policy) -> Suite:
     )
 
 
-def _none(frame: str, says: str, what: str) -> Declared:
-    return rule(frame, says, what, count(frame, 0, named="name"))
+def _no_rows_rule(frame: str, says: str, what: str) -> Declared:
+    return rule(frame, says, what, row_count_equals(frame, 0, named="name"))
 
 
 def _no_more_than_planned(plan: Plan) -> Suite:
@@ -171,7 +171,7 @@ def deleted_reclaim_suite(plan: Plan, policy: Policy) -> Suite:
         outside, unlisted, fresh: The errors that were found, by name.
         figures: One row.
     """
-    same = all_are("tables", "same", True)
+    same = all_values_equal("tables", "same", True)
     return (
         same_settings(plan, policy),
         *row_count_rules(
@@ -180,16 +180,16 @@ def deleted_reclaim_suite(plan: Plan, policy: Policy) -> Suite:
             "Exactly the tables of the deleted topic are removed.",
             "tables removed",
             rule("same", "Each table is the planned table, unchanged, at its location.", "other tables", same),
-            rule("window", "The undo of the topic has ended, by the ledger's clock.", "topics with an undo", figure("undoable", 0)),
-            rule("holds_none", "The topic has no legal hold.", "legal holds", figure("holds", 0)),
+            rule("window", "The undo of the topic has ended, by the ledger's clock.", "topics with an undo", figure_equals("undoable", 0)),
+            rule("holds_none", "The topic has no legal hold.", "legal holds", figure_equals("holds", 0)),
         ),
-        _none(
+        _no_rows_rule(
             "outside",
             "All files of the tables are below their locations, without a link, apart from other tables.",
             "paths outside, or links",
         ),
-        _none("unlisted", "Every file below the tables' locations is listed.", "files left over"),
-        _none("fresh", "No unnamed file is removed before it is old enough.", "files too young to remove"),
+        _no_rows_rule("unlisted", "Every file below the tables' locations is listed.", "files left over"),
+        _no_rows_rule("fresh", "No unnamed file is removed before it is old enough.", "files too young to remove"),
         figures_row_rule(),
         *_no_more_than_planned(plan),
         asks_rule(plan),
@@ -225,7 +225,7 @@ def quarantine_suite(plan: Plan, policy: Policy) -> Suite:
                 "going_rows",
                 "Exactly the rows of the planned files are removed.",
                 "rows removed",
-                total("going", "rows", removed - replayed),
+                column_sum_equals("going", "rows", removed - replayed),
             ),
             rule(
                 "going_old",
@@ -233,11 +233,11 @@ def quarantine_suite(plan: Plan, policy: Policy) -> Suite:
                 "newest removed time",
                 Within(frame="going", column="newest_at", minimum=None, maximum=newest_allowed, shown_as="instant"),
             ),
-            rule("going_planned", "The plan names every removed file.", "files not named", all_are("going", "planned", True)),
+            rule("going_planned", "The plan names every removed file.", "files not named", all_values_equal("going", "planned", True)),
         ),
         *(_replayed_rows(len(early), replayed) if early else ()),
         nothing_else_differs(),
-        *removal_figures(plan, "row", removed),
+        *removal_count_checks(plan, "row", removed),
         tightened_limit(plan),
     )
 
@@ -248,9 +248,14 @@ def _replayed_rows(files: int, rows: int) -> Suite:
         files,
         "Exactly the planned files are removed before their age.",
         "files removed before their age",
-        rule("replayed_rows", "Exactly the rows of these files are removed.", "rows removed", total("replayed", "rows", rows)),
-        rule("replayed_planned", "The plan names each of these files.", "files not named", all_are("replayed", "planned", True)),
-        rule("replayed_settled", "Every row of these files was replayed.", "files of other rows", all_are("replayed", "settled", True)),
+        rule("replayed_rows", "Exactly the rows of these files are removed.", "rows removed", column_sum_equals("replayed", "rows", rows)),
+        rule("replayed_planned", "The plan names each of these files.", "files not named", all_values_equal("replayed", "planned", True)),
+        rule(
+            "replayed_settled",
+            "Every row of these files was replayed.",
+            "files of other rows",
+            all_values_equal("replayed", "settled", True),
+        ),
     )
 
 
@@ -265,11 +270,18 @@ def quarantine_undo_suite(plan: Plan, policy: Policy) -> Suite:
     rows = plan.restored_rows
     return (
         same_settings(plan, policy),
-        rule("back", "As many files come back as planned.", "files that come back", count("back", len(plan.on_quarantine.files_back))),
-        rule("back_rows", "Exactly the rows of the planned files come back.", "rows that come back", total("back", "rows", rows)),
-        rule("back_planned", "The plan names every file that comes back.", "files not named", all_are("back", "planned", True)),
-        rule("back_same", "Every file comes back unchanged.", "files that differ", all_are("back", "same", True)),
-        rule("difference", "Only the files that come back differ.", "other files that differ", count("difference", 0)),
-        *return_figures(plan, "row"),
+        rule(
+            "back",
+            "As many files come back as planned.",
+            "files that come back",
+            row_count_equals("back", len(plan.on_quarantine.files_back)),
+        ),
+        rule(
+            "back_rows", "Exactly the rows of the planned files come back.", "rows that come back", column_sum_equals("back", "rows", rows)
+        ),
+        rule("back_planned", "The plan names every file that comes back.", "files not named", all_values_equal("back", "planned", True)),
+        rule("back_same", "Every file comes back unchanged.", "files that differ", all_values_equal("back", "same", True)),
+        rule("difference", "Only the files that come back differ.", "other files that differ", row_count_equals("difference", 0)),
+        *return_count_checks(plan, "row"),
         undo_limit(plan),
     )

@@ -287,11 +287,11 @@ class Plans(Part):
             _move(connection, row, ending, outcome_name=outcome.name, outcome_event=event)
         return outcome
 
-    def uncleared(self, topic: TopicName) -> Sequence[str]:
+    def plans_with_leftover_stages(self, topic: TopicName) -> Sequence[str]:
         """Return the topic's closed plans whose stage may have leftovers, oldest first."""
         return [str(row.plan_id) for row in self._rows(_uncleared(), of_topic=key_of(topic))]
 
-    def record_cleared(self, plan_id: str) -> None:
+    def record_stage_cleared(self, plan_id: str) -> None:
         """Record that a closed plan's stage has no leftovers, and that nobody stages for the plan any more."""
         with self._database.writing() as connection:
             row = _lock_and_read(connection, plan_id)

@@ -316,7 +316,7 @@ class Erasures(Part):
     def erasures(self, *, limit: int | None = None) -> Sequence[ErasureRequest]:
         """Return the newest requests first, up to the limit."""
         query = select(_erasures).order_by(_erasures.c.event.desc()).limit(limit)
-        return [_request(row) for row in self._rows(query)]
+        return [_request_of_row(row) for row in self._rows(query)]
 
     def set_erasure_state(self, request_id: str, state: ErasureState, *, detail: str = "") -> None:
         """Raises UnknownErasure, AmbiguousErasure."""
@@ -335,10 +335,10 @@ class Erasures(Part):
     def forbidden(self, topic: TopicName) -> Sequence[ErasureRequest]:
         """Return the requests that forbid keys in the topic, oldest first. Most topics have none."""
         query = select(_erasures).where(_erasures.c.forbid == 1, _erasures.c.lifted.is_(None)).order_by(_erasures.c.event)
-        found = [_request(row) for row in self._rows(query)]
+        found = [_request_of_row(row) for row in self._rows(query)]
         return [request for request in found if request.forbids(topic)]
 
-    def allow_again(self, request_id: str, *, by: str, why: str) -> ErasureRequest:
+    def allow_keys_again(self, request_id: str, *, by: str, why: str) -> ErasureRequest:
         """Allow the request's keys again. Raises UnknownErasure, NothingForbidden, UnexplainedErasure, UnnamedPerson, MixedScripts."""
         by = _person_who_asks(by, why)
         with self._database.writing() as connection:
@@ -405,11 +405,11 @@ class Erasures(Part):
                 _tell_plan(connection, plan_id, names)
             of_topic = tables.outcomes.c.topic == key_of(topic)
             for event, text in connection.execute(select(tables.outcomes.c.event, tables.outcomes.c.outcome).where(of_topic)).all():
-                _put(connection, tables.outcomes, tables.outcomes.c.event == event, outcome=(text, names.in_json(text)))
+                _put(connection, tables.outcomes, tables.outcomes.c.event == event, outcome=(text, names.replace_in_json(text)))
             # An idle run's detail has the reason of each topic, and a preview's detail has its removals.
             idle = tables.runs.c.detail.contains(key_of(topic), autoescape=True)
             for run_id, text in connection.execute(select(tables.runs.c.run_id, tables.runs.c.detail).where(idle)).all():
-                _put(connection, tables.runs, tables.runs.c.run_id == run_id, detail=(text, names.in_text(text)))
+                _put(connection, tables.runs, tables.runs.c.run_id == run_id, detail=(text, names.replace_in_text(text)))
 
 
 def _kept(connection: Connection, request: ErasureRequest) -> str | None:
@@ -428,14 +428,14 @@ def _person_who_asks(by: str, why: str) -> str:
 def _find(connection: Connection, beginning: str) -> ErasureRequest:
     exact = connection.execute(_whole_request(), {"of_request": beginning}).first()
     if exact is not None:
-        return _request(exact)
+        return _request_of_row(exact)
     begins = _erasures.c.request_id.startswith(beginning, autoescape=True)
     rows = connection.execute(select(_erasures).where(begins).order_by(_erasures.c.request_id).limit(_SHOWN)).all()
     if not beginning or not rows:
         raise unknown_erasure(beginning)
     if len(rows) > 1:
         raise ambiguous_erasure(beginning, tuple(row.request_id for row in rows))
-    return _request(rows[0])
+    return _request_of_row(rows[0])
 
 
 @cache
@@ -443,7 +443,7 @@ def _whole_request() -> Query:
     return select(_erasures).where(_erasures.c.request_id == bindparam("of_request"))
 
 
-def _request(row: FoundRow) -> ErasureRequest:
+def _request_of_row(row: FoundRow) -> ErasureRequest:
     lifted = None if row.lifted is None else json.loads(row.lifted)
     return ErasureRequest(
         request_id=row.request_id,
@@ -472,27 +472,27 @@ class _Names:
             self._known[name] = self._substitute(name.encode())
         return self._known[name]
 
-    def in_text(self, text: str) -> str:
-        return "".join(self._said(part) if is_name else part for part, is_name in words_of(text))
+    def replace_in_text(self, text: str) -> str:
+        return "".join(self._replace_in_part(part) if is_name else part for part, is_name in words_of(text))
 
-    def _said(self, part: str) -> str:
+    def _replace_in_part(self, part: str) -> str:
         """Replace the name. A point after it may be the end of a sentence."""
         for name in (part, part.rstrip(".")):
             if (word := self.substitute(name)) is not None:
                 return word + part[len(name) :]
         return part
 
-    def in_json(self, text: str) -> str:
-        return canonical(self._in_value(json.loads(text), tells=False))
+    def replace_in_json(self, text: str) -> str:
+        return canonical(self._replace_in_value(json.loads(text), tells=False))
 
-    def _in_value(self, value: object, *, tells: bool) -> object:
+    def _replace_in_value(self, value: object, *, tells: bool) -> object:
         match value:
             case str():
-                return self.in_text(value) if tells else value
+                return self.replace_in_text(value) if tells else value
             case list():
-                return [self._in_value(one, tells=tells) for one in value]
+                return [self._replace_in_value(one, tells=tells) for one in value]
             case dict():
-                return {field: self._in_value(one, tells=tells or field in _TELLING) for field, one in value.items()}
+                return {field: self._replace_in_value(one, tells=tells or field in _TELLING) for field, one in value.items()}
             case _:
                 return value
 
@@ -507,7 +507,7 @@ def _forget_state(connection: Connection, topic: TopicName, names: _Names) -> No
     connection.execute(delete(tables.due_states).where(tables.due_states.c.topic == key_of(topic)))
     accepted, of_topic = tables.accepted_settings, [tables.accepted_settings.c.topic == key_of(topic)]
     for settings, word in connection.execute(select(accepted.c.settings, accepted.c.word).where(*of_topic)).all():
-        said = None if word is None else names.in_text(word)
+        said = None if word is None else names.replace_in_text(word)
         _put(connection, accepted, *of_topic, settings=(settings, _accepted(settings, names)), word=(word, said))
 
 
@@ -525,11 +525,11 @@ def _accepted(text: str, names: _Names) -> str:
 def _tell_plan(connection: Connection, plan_id: str, names: _Names) -> None:
     documents, plans = tables.plan_documents, tables.plans
     document = connection.execute(select(documents.c.document).where(documents.c.plan_id == plan_id)).scalar_one()
-    told = names.in_json(document)
+    told = names.replace_in_json(document)
     if told != document:
         connection.execute(update(documents).where(documents.c.plan_id == plan_id).values(document=told, text_id=plan_id_of(told)))
     row = connection.execute(select(plans.c.staged, plans.c.report, plans.c.approval).where(plans.c.plan_id == plan_id)).one()
-    texts = {column: (text, names.in_json(text)) for column, text in row._mapping.items() if text is not None}
+    texts = {column: (text, names.replace_in_json(text)) for column, text in row._mapping.items() if text is not None}
     _put(connection, plans, plans.c.plan_id == plan_id, **texts)
 
 

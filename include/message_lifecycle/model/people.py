@@ -65,7 +65,7 @@ def person_of(text: str) -> str:
         UnnamedPerson: The name has no letter and no digit.
         MixedScripts: The letters of the name belong to more than one script.
     """
-    name = " ".join(_visible(text).split())
+    name = " ".join(_drop_ignorable(text).split())
     if not any(unicodedata.category(char)[0] in "LN" for char in name):
         raise unnamed_person(text)
     scripts = sorted({script for char in unicodedata.normalize("NFKC", name) if (script := _script_of(char))})
@@ -79,11 +79,11 @@ def is_same_person(one: str, other: str) -> bool:
 
     Case, width, ignorable characters and spaces make no difference. Nor does a letter of another script that looks the same.
     """
-    first, second = _plain(one), _plain(other)
+    first, second = _drop_fillers(one), _drop_fillers(other)
     return _fold_case(first) == _fold_case(second) or _fold_case(first.translate(_LOOKS_LIKE)) == _fold_case(second.translate(_LOOKS_LIKE))
 
 
-def _visible(text: str) -> str:
+def _drop_ignorable(text: str) -> str:
     return "".join(char for char in text if not _is_ignorable(char))
 
 
@@ -91,9 +91,9 @@ def _is_ignorable(char: str) -> bool:
     return unicodedata.category(char) in ("Cf", "Cn", "Co", "Cs") or ord(char) in _IGNORABLE
 
 
-def _plain(name: str) -> str:
+def _drop_fillers(name: str) -> str:
     # A full-width form may normalise to a filler, so the fillers are removed after the normalisation.
-    return "".join(_visible(unicodedata.normalize("NFKC", _visible(name))).split())
+    return "".join(_drop_ignorable(unicodedata.normalize("NFKC", _drop_ignorable(name))).split())
 
 
 def _fold_case(name: str) -> str:

@@ -120,7 +120,7 @@ class RemoveRanges:
 Request = RemoveMessages | PurgeKey | TruncateLog | RemoveNullKeys | RemoveRanges
 
 
-def span_of(request: TruncateLog | RemoveNullKeys) -> range:
+def requested_offsets(request: TruncateLog | RemoveNullKeys) -> range:
     """Return the requested offsets of the partition."""
     if isinstance(request, TruncateLog):
         return range(request.before)

@@ -36,7 +36,7 @@ BY_NAME: Mapping[str, Setting] = {setting.name: setting for setting in SETTINGS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resolved:
+class ResolvedSetting:
     """One effective value and its origin, as `topic describe` shows it."""
 
     value: Value | None
@@ -47,9 +47,9 @@ class Resolved:
 class Policy:
     """Every effective setting of one topic. Frozen; its hash is a requirement of each plan."""
 
-    settings: tuple[tuple[str, Resolved], ...]
+    settings: tuple[tuple[str, ResolvedSetting], ...]
     # Read several times for each of very many documents.
-    _by_name: Mapping[str, Resolved] = field(init=False, compare=False, repr=False)
+    _by_name: Mapping[str, ResolvedSetting] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_by_name", dict(self.settings))
@@ -57,7 +57,7 @@ class Policy:
     @classmethod
     def of_values(cls, values: Iterable[tuple[str, Value | None]]) -> Policy:
         """Rebuild the policy of a plan. A setting that was unknown then had its default."""
-        return cls(settings=tuple((name, Resolved(value=value, origin="topic")) for name, value in values))
+        return cls(settings=tuple((name, ResolvedSetting(value=value, origin="topic")) for name, value in values))
 
     def __getitem__(self, name: str) -> Value | None:
         known = self._by_name.get(name)
@@ -257,7 +257,9 @@ class Policy:
         if not own:
             return self
         return Policy(
-            settings=tuple((name, Resolved(value=own[name], origin="topic") if name in own else found) for name, found in self.settings)
+            settings=tuple(
+                (name, ResolvedSetting(value=own[name], origin="topic") if name in own else found) for name, found in self.settings
+            )
         )
 
     @property
@@ -445,13 +447,13 @@ def resolve(*, topic: Mapping[str, Value], server: Mapping[str, Value]) -> Polic
     found = dict(_built_in())
     for name in server.keys() & found.keys():
         if not BY_NAME[name].when_made:
-            found[name] = Resolved(value=server[name], origin="server file")
+            found[name] = ResolvedSetting(value=server[name], origin="server file")
     for name in topic.keys() & found.keys():
         if BY_NAME[name].on_topic:
-            found[name] = Resolved(value=topic[name], origin="topic")
+            found[name] = ResolvedSetting(value=topic[name], origin="topic")
     return Policy(settings=tuple(found.items()))
 
 
 @cache
-def _built_in() -> tuple[tuple[str, Resolved], ...]:
-    return tuple((setting.name, Resolved(value=setting.default, origin="built in")) for setting in SETTINGS)
+def _built_in() -> tuple[tuple[str, ResolvedSetting], ...]:
+    return tuple((setting.name, ResolvedSetting(value=setting.default, origin="built in")) for setting in SETTINGS)

@@ -21,7 +21,7 @@ from message_lifecycle.model.rules import Either, Rule, holds
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import ACTS_ON_VIEW, Policy
 from message_lifecycle.operations import expiry
-from message_lifecycle.operations.expiry import Barriers, barriers
+from message_lifecycle.operations.expiry import TopicReaders, topic_readers
 from message_lifecycle.operations.planning import drop, empty_plan_of_log, tightened_text
 
 
@@ -159,7 +159,7 @@ def plan_purge(facts: Facts, policy: Policy, horizons: Mapping[int, int], *, as_
         horizons: The last compacted offset of each partition. A missing partition loses nothing.
         as_of: Consumers that are silent at this instant hold nothing.
     """
-    log, readers = facts.log, barriers(facts.consumers, policy, as_of)
+    log, readers = facts.log, topic_readers(facts.consumers, policy, as_of)
     spared = SparedOffsets(facts.spared)
     going: list[Segment] = []
     held: list[Held] = []
@@ -223,7 +223,7 @@ def _holder_of(slowest: tuple[Bound, ReaderKind] | None) -> tuple[Holder, str]:
     return slowest[1], f"{slowest[0].name} {slowest[0].reason}"
 
 
-def _purge_bounds(partitions: Mapping[int, int], horizons: Mapping[int, int], readers: Barriers) -> Iterator[Bound]:
+def _purge_bounds(partitions: Mapping[int, int], horizons: Mapping[int, int], readers: TopicReaders) -> Iterator[Bound]:
     for partition in sorted(partitions):
         horizon = horizons.get(partition, -1)
         reason = f"is compacted up to offset {horizon}" if horizon >= 0 else "is not compacted yet"

@@ -58,7 +58,7 @@ class Reader:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Barriers:
+class TopicReaders:
     """The readers of a topic at the run's `as_of`."""
 
     readers: tuple[Reader, ...]
@@ -76,7 +76,7 @@ class Barriers:
         return min((reader.silent_at for reader in self.readers if reader.silent_at is not None), default=None)
 
 
-def barriers(consumers: Iterable[Progress], policy: Policy, as_of: Instant) -> Barriers:
+def topic_readers(consumers: Iterable[Progress], policy: Policy, as_of: Instant) -> TopicReaders:
     # By kind, too: a consumer may have the name "compaction".
     by_name: dict[tuple[str, ReaderKind], dict[int, Progress]] = {}
     for progress in consumers:
@@ -88,7 +88,7 @@ def barriers(consumers: Iterable[Progress], policy: Policy, as_of: Instant) -> B
             readers.append(Reader(name=name, progress=progress_of, kind=kind, silent_at=silent_at(progress_of.values(), policy)))
         else:
             silent.append(name)
-    return Barriers(readers=tuple(readers), silent=tuple(silent))
+    return TopicReaders(readers=tuple(readers), silent=tuple(silent))
 
 
 def silent_at(progress: Iterable[Progress], policy: Policy) -> Instant | None:
@@ -170,7 +170,7 @@ class Lag:
     def with_overrides(self, facts: Facts, waiting: Waiting) -> Facts:
         """Return facts in which a compaction beyond the limit pins only the `waiting` messages."""
         ends = facts.log.end_offsets
-        # `barriers` uses the last progress of a reader in a partition.
+        # `topic_readers` uses the last progress of a reader in a partition.
         lifted = (self._compaction_progress(partition, ends[partition], waiting) for partition in sorted(ends))
         return replace(facts, consumers=(*facts.consumers, *lifted))
 
@@ -346,7 +346,9 @@ class Walk:
     """The first instant when another segment can leave, by today's knowledge."""
 
 
-def walk(partition: int, segments: tuple[Segment, ...], barriers: Barriers, policy: Policy, as_of: Instant, spared: SparedOffsets) -> Walk:
+def walk(
+    partition: int, segments: tuple[Segment, ...], barriers: TopicReaders, policy: Policy, as_of: Instant, spared: SparedOffsets
+) -> Walk:
     """Walk the partition from its oldest segment up to the lowest of named bounds.
 
     The walk skips a `spared` segment, an empty segment, and a segment with only future times. The last one stays and holds no segment

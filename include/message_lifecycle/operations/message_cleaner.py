@@ -19,7 +19,7 @@ from message_lifecycle.model.reasons import RemovalReason, cleaner_reasons, limi
 from message_lifecycle.model.rules import Either
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import expiry
-from message_lifecycle.operations.expiry import Barriers, Expired, Walk, barriers
+from message_lifecycle.operations.expiry import Expired, TopicReaders, Walk, topic_readers
 from message_lifecycle.operations.planning import SparedRows, drop, empty_plan_of_log, removal_of, split_spared, tightened_text
 
 # The budget of one pass (EXP-7).
@@ -83,7 +83,7 @@ def removal(
     operation: Literal["message_cleaner", "retention"],
     facts: Facts,
     policy: Policy,
-    readers: Barriers,
+    readers: TopicReaders,
     answer: RowAnswer,
     *,
     as_of: Instant,
@@ -136,7 +136,7 @@ def removal(
     )
 
 
-def silent(readers: Barriers, policy: Policy) -> list[str]:
+def silent(readers: TopicReaders, policy: Policy) -> list[str]:
     """Return a warning for each silent reader (EXP-6)."""
     return [
         f"consumer {name} keeps nothing: it is silent for longer than {policy.text('consumer_expiry')} (consumer_expiry)"
@@ -144,7 +144,7 @@ def silent(readers: Barriers, policy: Policy) -> list[str]:
     ]
 
 
-def below(partitions: Iterable[int], readers: Barriers, *, of_ttl: bool) -> dict[int, int]:
+def lowest_needed_offsets(partitions: Iterable[int], readers: TopicReaders, *, of_ttl: bool) -> dict[int, int]:
     """Return the lowest offset that a reader still needs, for each partition with readers."""
     slowest = ((partition, readers.slowest(partition, of_ttl=of_ttl)) for partition in partitions)
     return {partition: found[0].offset or 0 for partition, found in slowest if found is not None}
@@ -186,7 +186,7 @@ def may_keep_some(segment: Segment, policy: Policy) -> bool:
 
 
 def _choose_removals(
-    walks: Mapping[int, Walk], answer: RowAnswer, readers: Barriers, policy: Policy, spared: tuple[SparedRows, ...]
+    walks: Mapping[int, Walk], answer: RowAnswer, readers: TopicReaders, policy: Policy, spared: tuple[SparedRows, ...]
 ) -> _Removals:
     """Expired segments in order, then single messages, until the budget is spent (DEL-9, EXP-7)."""
     budget, taken = Budget.of(policy), _Removals()
@@ -239,7 +239,7 @@ def _choose_removals(
     return taken
 
 
-def _add_rows(entry: DueRows, taken: _Removals, budget: Budget, readers: Barriers, told: set[Place]) -> None:
+def _add_rows(entry: DueRows, taken: _Removals, budget: Budget, readers: TopicReaders, told: set[Place]) -> None:
     if entry.rows and budget.admits(rows=entry.rows):
         taken.rows.append(entry)
     elif entry.rows:
@@ -317,7 +317,7 @@ def _whole_files(answer: RowAnswer, rows: Iterable[DueRows]) -> dict[str, int]:
     return {name: size for name, size in answer.whole.items() if where[name] not in stay}
 
 
-def _unread(rows: Iterable[DueRows], readers: Barriers) -> Iterator[str]:
+def _unread(rows: Iterable[DueRows], readers: TopicReaders) -> Iterator[str]:
     """Return a warning for each consumer that loses unread messages, because TTL waits for no consumer (TTL-7)."""
     gone = [entry for entry in rows if entry.reason == "ttl"]
     for reader in readers.readers:
@@ -333,14 +333,14 @@ def _unread(rows: Iterable[DueRows], readers: Barriers) -> Iterator[str]:
             yield f"removes {amount(unread, 'messages')} past their own TTL that consumer {reader.name} has not read (TTL-7)"
 
 
-def _bounds(walks: Mapping[int, Walk], readers: Barriers, partitions: Iterable[int]) -> Iterator[Bound]:
+def _bounds(walks: Mapping[int, Walk], readers: TopicReaders, partitions: Iterable[int]) -> Iterator[Bound]:
     for partition in sorted({*partitions, *walks}):
         if partition in walks:
             yield from walks[partition].bounds
         yield from (reader.bound(partition) for reader in readers.readers)
 
 
-def _next_due(walks: Mapping[int, Walk], answer: RowAnswer, taken: _Removals, readers: Barriers, as_of: Instant) -> Instant | None:
+def _next_due(walks: Mapping[int, Walk], answer: RowAnswer, taken: _Removals, readers: TopicReaders, as_of: Instant) -> Instant | None:
     if any(entry.holder == "budget" for entry in taken.held):
         return as_of
     times = [walk.next_due_at for walk in walks.values()] + [answer.next_at]
@@ -382,7 +382,7 @@ def place_of(segment: Segment) -> Place:
 
 def plan(facts: Facts, policy: Policy, *, as_of: Instant, ask: AskRows) -> Plan:
     """Plan the cleaner's removals from one topic at `as_of`. Pure: equal facts, answers, policy and `as_of` give an equal plan."""
-    readers = barriers(facts.consumers, policy, as_of)
+    readers = topic_readers(facts.consumers, policy, as_of)
     warnings = [*silent(readers, policy), *expiry.future_times(facts.log)]
     walks: dict[int, Walk] = {}
     spared = SparedOffsets(facts.spared)
@@ -412,7 +412,7 @@ def plan(facts: Facts, policy: Policy, *, as_of: Instant, ask: AskRows) -> Plan:
     )
 
 
-def _question(walks: Mapping[int, Walk], facts: Facts, readers: Barriers, policy: Policy, as_of: Instant) -> RowQuestion:
+def _question(walks: Mapping[int, Walk], facts: Facts, readers: TopicReaders, policy: Policy, as_of: Instant) -> RowQuestion:
     """Return the question to the store: the reasons, of which the first that applies counts (CNT-1), and the limits on the rest."""
     expired = [entry for walk in walks.values() for entry in walk.expired]
     partly = frozenset(place_of(entry.segment) for entry in expired if may_keep_some(entry.segment, policy))
@@ -424,7 +424,7 @@ def _question(walks: Mapping[int, Walk], facts: Facts, readers: Barriers, policy
         reasons.append(Reason(name="expiry", rule=rule, segments=free))
     partitions = facts.log.end_offsets
     for name, of_rows in expiry.age_rules(policy, without=("expiry",)).items():
-        reasons.append(Reason(name=name, rule=of_rows, below=below(partitions, readers, of_ttl=name == "ttl")))
+        reasons.append(Reason(name=name, rule=of_rows, below=lowest_needed_offsets(partitions, readers, of_ttl=name == "ttl")))
     if rule_of_held is not None and partly - free:
         # Counted last and never removed: a message of a held segment that another reason removes is not held.
         reasons.append(Reason(name="expiry", rule=rule_of_held, segments=partly - free, below=dict.fromkeys(partitions, 0)))
@@ -433,7 +433,7 @@ def _question(walks: Mapping[int, Walk], facts: Facts, readers: Barriers, policy
 
 
 def _beyond(
-    expired: list[Expired], partly: frozenset[Place], readers: Barriers, policy: Policy, partitions: Iterable[int]
+    expired: list[Expired], partly: frozenset[Place], readers: TopicReaders, policy: Policy, partitions: Iterable[int]
 ) -> LimitQuestion | None:
     """Return the limits of number and size on the remaining messages (DEL-9). A message of an earlier rule does not remain, even if held."""
     if policy.limits is None:
@@ -442,7 +442,7 @@ def _beyond(
         limits=policy.limits,
         lapsed=expiry.expiry(policy),
         dead=frozenset(place_of(entry.segment) for entry in expired) - partly,
-        below=below(partitions, readers, of_ttl=False),
+        below=lowest_needed_offsets(partitions, readers, of_ttl=False),
     )
 
 
@@ -451,8 +451,8 @@ def _beyond(
 
 def plan_retention(facts: Facts, policy: Policy, *, as_of: Instant, ask: AskRows) -> Plan:
     """Plan the removal of messages beyond the topic's limits at `as_of`, within the cleaner's bounds. Pure, like the cleaner's plan."""
-    readers = barriers(facts.consumers, policy, as_of)
-    bounds = below(facts.log.end_offsets, readers, of_ttl=False)
+    readers = topic_readers(facts.consumers, policy, as_of)
+    bounds = lowest_needed_offsets(facts.log.end_offsets, readers, of_ttl=False)
     age = expiry.retention_age(policy)
     # Expired messages and messages past their TTL belong to the cleaner, and no read shows them.
     dead = tuple(rule for rule in (expiry.expiry(policy), expiry.ttl(policy)) if rule is not None)

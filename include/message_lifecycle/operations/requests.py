@@ -14,7 +14,7 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import RowAnswer, ViewState, offsets_of, ranges_text
 from message_lifecycle.model.plan import Plan, Selection
 from message_lifecycle.model.reasons import request_reasons
-from message_lifecycle.model.request import PurgeKey, RemoveMessages, RemoveNullKeys, RemoveRanges, Request, TruncateLog, span_of
+from message_lifecycle.model.request import PurgeKey, RemoveMessages, RemoveNullKeys, RemoveRanges, Request, TruncateLog, requested_offsets
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.planning import empty_plan_of_log, on_view, removal_of
 
@@ -35,7 +35,7 @@ def _positions(request: Request) -> Sequence[tuple[int, int]]:
         case RemoveMessages(positions=positions):
             return positions
         case TruncateLog() | RemoveNullKeys():
-            return ((request.partition, span_of(request)[-1]),)
+            return ((request.partition, requested_offsets(request)[-1]),)
         case RemoveRanges(ranges=ranges):
             return [(partition, last) for partition, _, last in ranges]
         case PurgeKey():

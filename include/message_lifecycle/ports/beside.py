@@ -91,7 +91,7 @@ class ViewReader(Protocol):
         Raises PlanConflict if the plan's snapshot has expired, CompactedTableMissing.
         """
 
-    def returning(self, view: ViewState, plan: Plan) -> ReturningView:
+    def find_returning(self, view: ViewState, plan: Plan) -> ReturningView:
         """Return the messages that a published plan removed from the view and an undo can bring back. Raises UndoSourceGone."""
 
     def view_rows(self, name: TopicName, view: ViewState, *, partition: int | None = None, start: int = 0) -> Iterator[ViewRow]:
@@ -131,5 +131,5 @@ class QuarantineStore(ChangeStore, Protocol):
     def refused_rows(self, name: TopicName, *, batch: str | None, file: str | None, code: str | None, limit: int) -> Sequence[RefusedRow]:
         """Return the first rows of that batch, file and code (None: any), in order of time, file and position."""
 
-    def returning(self, plan: Plan) -> QuarantineReturning:
+    def find_returning(self, plan: Plan) -> QuarantineReturning:
         """Return the rows that a published plan removed and an undo can bring back. Raises UndoSourceGone, even if they are back already."""

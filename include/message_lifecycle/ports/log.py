@@ -30,7 +30,7 @@ class HistoryReader(Protocol):
     def marker_offsets(self, name: TopicName, plan_id: str) -> Sequence[Range]:
         """Return the offsets of the markers that a just published plan made."""
 
-    def returning(self, log: LogState, plan: Plan, staged: Staged, *, own: Sequence[Range], without: Sequence[Range]) -> Returning:
+    def find_returning(self, log: LogState, plan: Plan, staged: Staged, *, own: Sequence[Range], without: Sequence[Range]) -> Returning:
         """Return the messages that a published plan removed and an undo can bring back.
 
         Args:

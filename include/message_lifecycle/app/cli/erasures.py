@@ -118,9 +118,9 @@ def show(ctx: typer.Context, request: RequestArgument, output: OutputOption = Ou
 @app.command()
 def allow(ctx: typer.Context, request: RequestArgument, by: ByOption, text: TextOption, output: OutputOption = Output.text) -> int:
     """Let the keys of a --forbid request come in again; erased messages stay erased."""
-    from message_lifecycle.app.erasures import allow_again
+    from message_lifecycle.app.erasures import allow_keys_again
 
-    lifted = allow_again(services(ctx), request, by=by, why=text)
+    lifted = allow_keys_again(services(ctx), request, by=by, why=text)
     return _show_request(ctx, lifted.request_id, output)
 
 

@@ -189,7 +189,7 @@ class Screen:
             print(line.rstrip())
 
 
-def as_text(blocks: Iterable[Block]) -> str:
+def render_text(blocks: Iterable[Block]) -> str:
     """Return the blocks as text for a file. Names stay unchanged, so that a reader of the file can search for them."""
     with redirect_stdout(StringIO()) as text:
         Screen(written=str).draw(blocks)

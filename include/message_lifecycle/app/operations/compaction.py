@@ -31,7 +31,7 @@ from message_lifecycle.model.setting_list import check_messages
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import compaction
 from message_lifecycle.operations.compaction import CompactionFacts
-from message_lifecycle.operations.expiry import barriers
+from message_lifecycle.operations.expiry import topic_readers
 
 
 class Compaction(Operation):
@@ -239,7 +239,7 @@ def compaction_facts(s: Services, name: TopicName, policy: Policy, *, as_of: Ins
 def _lag(s: Services, log: LogState, policy: Policy, as_of: Instant) -> int:
     """Age of the oldest message that a registered consumer has not read; 0: all is read (CMP-7)."""
     oldest = as_of
-    for reader in barriers(s.ledger.consumers(log.topic), policy, as_of).readers:
+    for reader in topic_readers(s.ledger.consumers(log.topic), policy, as_of).readers:
         for partition in log.end_offsets:
             start = reader.bound(partition).offset or 0
             unread = next(iter(s.reader.messages(log.topic, partition=partition, start=start)), None)

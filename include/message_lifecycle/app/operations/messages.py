@@ -28,7 +28,7 @@ from message_lifecycle.model.outcome import DueState, Outcome, PlanRecord, Publi
 from message_lifecycle.model.phrases import amount, short
 from message_lifecycle.model.plan import Held, Plan
 from message_lifecycle.model.reasons import is_age, is_limit, reasons_of_obligation
-from message_lifecycle.model.request import PurgeKey, RemoveNullKeys, RemoveRanges, Request, TruncateLog, span_of
+from message_lifecycle.model.request import PurgeKey, RemoveNullKeys, RemoveRanges, Request, TruncateLog, requested_offsets
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import markers, message_cleaner, requests
 from message_lifecycle.operations.expiry import NOTHING_WAITS, READER, Lag, Waiting, partitions_held_back, removes_past_horizon, waiting_of
@@ -426,7 +426,7 @@ def _of_ranges(s: Services, log: LogState, view: ViewState, request: RemoveRange
 
 def _of_span(s: Services, log: LogState, view: ViewState, request: TruncateLog | RemoveNullKeys) -> Offsets:
     """Return the offsets of the requested messages that the view has. An older message of a key is in the span, too: its offset is lower."""
-    span, chosen = span_of(request), set[int]()
+    span, chosen = requested_offsets(request), set[int]()
     for row in s.stores.view.view_rows(log.topic, view, partition=request.partition, start=span.start):
         if row.message.offset >= span.stop:
             break

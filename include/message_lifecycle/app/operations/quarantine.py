@@ -107,7 +107,7 @@ class UndoOfQuarantine(Undo, QuarantineOperation):
         check(s, record, policy, uuid, lambda: store.has_begun(undone))
         if state.table_uuid != uuid:
             raise undo_source_gone(undone.plan_id, "the quarantine that it took rows from is not there any more")
-        found = store.returning(undone)
+        found = store.find_returning(undone)
         if not found.files:
             raise undo_source_gone(undone.plan_id, _THERE if found.present else _GONE)
         return quarantine.plan_undo(state, found, policy, undone, as_of=as_of, heeded=ids_of(holds_of(s, name)))

@@ -121,7 +121,7 @@ def _plan(s: Services, name: TopicName, policy: Policy, work: UndoPlan, *, as_of
     if of_log:
         undone = [(s.ledger.record(known.plan_id), known.undone_by) for known in s.ledger.undone(name)]
         without = [span for other, undone_by in undone for span in markers_of(s, other, undone_by)]
-        found = s.reader.returning(log, taken_back, record.staged, own=markers_of(s, record), without=without)
+        found = s.reader.find_returning(log, taken_back, record.staged, own=markers_of(s, record), without=without)
     view = s.view_of(name)
     of_view = _of_view(s, view, taken_back)
     if of_log:
@@ -242,7 +242,7 @@ def _of_view(s: Services, view: ViewState | None, plan: Plan) -> ReturningView:
         return ReturningView()
     if view is None or plan.view is None or view.table_uuid != plan.view.table_uuid:
         raise undo_source_gone(plan.plan_id, "the compacted view that it took messages from is not there any more")
-    return s.stores.view.returning(view, plan)
+    return s.stores.view.find_returning(view, plan)
 
 
 def _check_no_later_plan(s: Services, log: LogState, plan: Plan, of_view: ReturningView) -> None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from message_lifecycle.app.views.overview import ErasureLine
     from message_lifecycle.app.views.plans import PlanView
     from message_lifecycle.app.views.state import OutcomeView
-    from message_lifecycle.app.views.status import StatusView, Trouble
+    from message_lifecycle.app.views.status import Health, StatusView
     from message_lifecycle.app.views.topics import TopicPage
 
 # Forbid scripts, and requests to another host. The overview's search is the only form.
@@ -68,7 +68,7 @@ def overview(
     runs: Sequence[OutcomeView],
     erasures: Sequence[ErasureLine] = (),
     search: str = "",
-    trouble: Trouble | None = None,
+    trouble: Health | None = None,
 ) -> str:
     """Every topic's state, the most urgent first, the erasures, and the newest outcomes. `search`: a part of a topic's name."""
     shown = view_overview(status, search=search, trouble=trouble)

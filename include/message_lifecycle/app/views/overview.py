@@ -10,7 +10,7 @@ from message_lifecycle.app.receipts import ERASURE
 from message_lifecycle.app.rendering import Count, View
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.views.state import OutcomeView, outcomes_view
-from message_lifecycle.app.views.status import StatusView, Trouble
+from message_lifecycle.app.views.status import Health, StatusView
 from message_lifecycle.model.erasure import ErasureRequest
 from message_lifecycle.model.errors import LifecycleError, PartlyUnavailable, Unavailable, code_of
 from message_lifecycle.model.instants import Instant
@@ -18,14 +18,14 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.phrases import short
 
-TROUBLES: tuple[Trouble, ...] = get_args(Trouble)
+TROUBLES: tuple[Health, ...] = get_args(Health)
 _ERASURES_SHOWN = 5
 
 
 class Tile(View):
     """The number of topics in one state. `plan_id`: the plan of their only question, if there is just one."""
 
-    trouble: Trouble
+    trouble: Health
     topics: Count
     plan_id: str | None
 
@@ -67,10 +67,10 @@ class OverviewView(View):
     of_topics: Count
     due: Count
     search: str
-    trouble: Trouble | None
+    trouble: Health | None
 
 
-def overview(status: Sequence[StatusView], *, search: str = "", trouble: Trouble | None = None) -> OverviewView:
+def overview(status: Sequence[StatusView], *, search: str = "", trouble: Health | None = None) -> OverviewView:
     """Return the overview of the topics that fit the search and the state."""
     wanted = search.strip().casefold()
     found = [one for one in status if wanted in str(one.topic).casefold() and trouble in (None, one.trouble)]
@@ -85,7 +85,7 @@ def overview(status: Sequence[StatusView], *, search: str = "", trouble: Trouble
     )
 
 
-def _tile(trouble: Trouble, topics: Sequence[StatusView]) -> Tile:
+def _tile(trouble: Health, topics: Sequence[StatusView]) -> Tile:
     waiting = [one.waiting.plan_id for one in topics if one.is_read and one.waiting]
     return Tile(trouble=trouble, topics=len(topics), plan_id=waiting[0] if len(waiting) == len(topics) == 1 else None)
 

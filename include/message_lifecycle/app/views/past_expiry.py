@@ -43,18 +43,18 @@ def kept_by_segments(s: Services, name: TopicName, policy: Policy, as_of: Instan
     if rule is None:
         return {}
     log = s.reader.log(name, latest_allowed_time=policy.latest_allowed_time(as_of))
-    alive = {_place(segment): segment for segment in log.segments if _holds_some(segment, policy, as_of)}
+    alive = {_place(segment): segment for segment in log.segments if _keeps_expired_messages(segment, policy, as_of)}
     if not alive:
         return {}
     # A message belongs to the first of the reasons that has it.
     kept = Reason(name="expiry", rule=rule, segments=frozenset(alive))
     due = s.reader.rows(log, RowQuestion(as_of=as_of, reasons=(*_row_rules(policy), kept))).due
-    beyond = _beyond_limits(s, log, policy, as_of)
+    beyond = _offsets_beyond_limits(s, log, policy, as_of)
     counts = Counter[Place]()
     for entry in due:
         if entry.reason == kept.name:
-            counts[entry.partition, entry.base_offset] += entry.rows - _overlap(entry, beyond)
-    return {place: KeptBySegment(messages=rows, until=_until(alive[place], policy)) for place, rows in sorted(counts.items()) if rows}
+            counts[entry.partition, entry.base_offset] += entry.rows - _count_overlap(entry, beyond)
+    return {place: KeptBySegment(messages=rows, until=_expires_at(alive[place], policy)) for place, rows in sorted(counts.items()) if rows}
 
 
 class PastExpiry(View):
@@ -75,7 +75,7 @@ class PastExpiry(View):
     """The figures as a sentence. None: no message is past its expiry."""
 
 
-def past_expiry(s: Services, name: TopicName, policy: Policy, as_of: Instant) -> PastExpiry:
+def past_expiry_view(s: Services, name: TopicName, policy: Policy, as_of: Instant) -> PastExpiry:
     kept = kept_by_segments(s, name, policy, as_of)
     times = [one.until for one in kept.values() if one.until is not None]
     first, last = min(times, default=None), max(times, default=None)
@@ -109,19 +109,19 @@ def _place(segment: Segment) -> Place:
     return segment.partition, segment.base_offset
 
 
-def _holds_some(segment: Segment, policy: Policy, as_of: Instant) -> bool:
+def _keeps_expired_messages(segment: Segment, policy: Policy, as_of: Instant) -> bool:
     """Return whether the segment stays although its oldest message is past its expiry."""
     if not segment.rows or segment.oldest_at is None or segment.is_expired(policy.message_expiry_us, as_of):
         return False
     return is_dead(deadline(segment.oldest_at, policy.message_expiry_us), as_of)
 
 
-def _until(segment: Segment, policy: Policy) -> Instant | None:
+def _expires_at(segment: Segment, policy: Policy) -> Instant | None:
     until = segment.expires_at(policy.message_expiry_us)
     return None if until == INT64_MAX else until
 
 
-def _beyond_limits(s: Services, log: LogState, policy: Policy, as_of: Instant) -> Mapping[int, list[range]]:
+def _offsets_beyond_limits(s: Services, log: LogState, policy: Policy, as_of: Instant) -> Mapping[int, list[range]]:
     """Return, by partition, the offsets that limits by number and size remove. Expired messages go before visible ones (DEL-9)."""
     if policy.limits is None:
         return {}
@@ -139,7 +139,7 @@ def _beyond_limits(s: Services, log: LogState, policy: Policy, as_of: Instant) -
     return found
 
 
-def _overlap(entry: DueRows, beyond: Mapping[int, Iterable[range]]) -> int:
+def _count_overlap(entry: DueRows, beyond: Mapping[int, Iterable[range]]) -> int:
     """Return how many messages of the entry are in the partition's ranges of `beyond`."""
     others = sorted(beyond.get(entry.partition, ()), key=lambda run: run.start)
     total = 0

@@ -53,7 +53,7 @@ class FilesView(View):
     names: Sequence[str] = ABSENT
 
 
-class Removes(View):
+class PlannedRemoval(View):
     """The amounts that a plan removes, and why. `messages` is None if it is unknown before the plan is staged (CNT-1)."""
 
     messages: Count | None
@@ -74,7 +74,7 @@ class BlockedDocument(View):
     reason: str
 
 
-class DocumentsPlanned(View):
+class PlannedDocuments(View):
     """A plan's documents. `blocked` is None before the plan is staged."""
 
     documents: Count
@@ -85,7 +85,7 @@ class DocumentsPlanned(View):
     snapshots_snapshot_id: Number | None
 
 
-class Requires(View):
+class PlanRequirements(View):
     """The state of the table and the settings that the plan was made for."""
 
     table_uuid: str
@@ -158,18 +158,18 @@ class PlanView(View):
     operation: OperationName
     things: str
     as_of: Instant
-    removes: Removes
+    removes: PlannedRemoval
     takes_back: str | None
     restores: Count = source("restored_rows")
     actions: Sequence[ActionView]
-    documents: DocumentsPlanned | None
+    documents: PlannedDocuments | None
     bounds: tuple[BoundView, ...] = source(make=each(BoundView))
     held: tuple[HeldView, ...] = source(make=each(HeldView))
     warnings: Sequence[str]
     asks: Sequence[str]
     more: bool
     next_due_at: Instant | None
-    requires: Requires = source("requirements", Requires.of)
+    requires: PlanRequirements = source("requirements", PlanRequirements.of)
     settings: Mapping[str, Value | None] = source("policy", dict)
     state: str = ABSENT
     recorded_at: Instant = ABSENT
@@ -310,9 +310,9 @@ def plan_view(plan: Plan, staged: Staged | None = None, *, names: Sequence[str] 
     )
 
 
-def _removes(plan: Plan, removed: Sequence[tuple[str, int]] | None, names: Sequence[str]) -> Removes:
+def _removes(plan: Plan, removed: Sequence[tuple[str, int]] | None, names: Sequence[str]) -> PlannedRemoval:
     expected, messages = plan.expected, None if removed is None else sum(rows for _, rows in removed)
-    return Removes(
+    return PlannedRemoval(
         messages=messages,
         of_messages=expected.rows_in,
         share=_share(messages, expected.rows_in),
@@ -483,10 +483,10 @@ def _way_back(s: Services, plan: Plan) -> str:
     return f"`lifecycle undo {short(plan.plan_id)} --by NAME --why WHY`, within {lasts} of publishing (published now: until {until})"
 
 
-def _documents(plan: Plan, staged: Staged | None) -> DocumentsPlanned:
+def _documents(plan: Plan, staged: Staged | None) -> PlannedDocuments:
     planned, found = plan.on_snapshots.documents, None if staged is None else staged.documents
     blocked = () if found is None else tuple(BlockedDocument(document=document, reason=reason) for document, reason in found.blocked)
-    return DocumentsPlanned(
+    return PlannedDocuments(
         documents=len(planned),
         snapshots_made=sum(action.snapshot is not None for action in planned) if found is None else found.made,
         snapshots_dropped=sum(len(action.dropped) for action in planned) if found is None else found.dropped,

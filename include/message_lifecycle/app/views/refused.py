@@ -25,7 +25,7 @@ class FileView(View):
     table = Table(columns={"batch": "batch", "file": "file", "refused rows": lambda one: reasons(one.codes)}, wrap=("file",))
 
 
-class BatchView(View):
+class RefusedBatchView(View):
     """The refused rows of a batch in the quarantine. `taken` counts the batch's messages; None: the ledger does not know the batch."""
 
     batch: str
@@ -49,13 +49,13 @@ class RefusedView(View):
 
     topic: TopicName
     rows: Count
-    batches: tuple[BatchView, ...]
+    batches: tuple[RefusedBatchView, ...]
 
     def shown(self) -> Iterator[Block]:
         if not self.rows:
             yield f"{self.topic}: no refused rows"
             return
-        yield BatchView.table.of(self.batches)
+        yield RefusedBatchView.table.of(self.batches)
         yield ""
         yield FileView.table.of(file for batch in self.batches for file in batch.files)
         yield Notes([f"to see the rows: lifecycle quarantine show {self.topic} --batch BATCH"])
@@ -71,7 +71,7 @@ def refused_view(s: Services, name: TopicName) -> RefusedView:
         found, batch = list(of_batch), known.get(batch_id)
         by_file = groupby(found, key=lambda one: one.file)
         batches.append(
-            BatchView(
+            RefusedBatchView(
                 batch=batch_id,
                 at=at,
                 rows=sum(one.rows for one in found),

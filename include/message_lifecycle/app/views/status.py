@@ -14,7 +14,7 @@ from message_lifecycle.app.refused import needing_a_person, rows_in_quarantine
 from message_lifecycle.app.rendering import ABSENT, Block, Count, Heading, Notes, Size, Table, View, each, source
 from message_lifecycle.app.seals import broken_seal
 from message_lifecycle.app.services import Services, policy_of
-from message_lifecycle.app.views.past_expiry import PastExpiry, past_expiry
+from message_lifecycle.app.views.past_expiry import PastExpiry, past_expiry_view
 from message_lifecycle.app.views.state import HeldView, OutcomeView, outcomes_view, undone_among, when
 from message_lifecycle.app.witness import require_intact
 from message_lifecycle.app.wording import NO_TOPICS
@@ -29,7 +29,7 @@ from message_lifecycle.model.plan import Operation as OperationName
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.topic import RECORD_LOGS, origin_of
 
-Trouble = Literal["failed", "asks", "overdue", "held", "fine"]
+Health = Literal["failed", "asks", "overdue", "held", "fine"]
 """The states of a topic, the most urgent first. `asks`: a plan waits for a person."""
 _BAD_ENDS = ("blocked", "starved", "failed")
 # The search for the last removal skips plans with other outcomes, but no more than this number.
@@ -146,7 +146,7 @@ class StatusView(View):
         return self.due is not ABSENT
 
     @property
-    def trouble(self) -> Trouble:
+    def trouble(self) -> Health:
         """The most urgent state. Problems of obligations make a topic overdue; any other problem, or work that nobody can judge, failed."""
         late = sum(len(one.problems) for one in self.obligations or () if one.kind != "unknown")
         if not self.is_read or len(self.problems) > late:
@@ -287,7 +287,7 @@ def _of_messages(s: Services, name: TopicName, policy: Policy, would: Plan, obli
         _common_parts(s, name, policy, would, obliged, asked, last, problems, now),
         due=due,
         held=each(HeldView)([*would.held, *_held_by_a_person(would, since, holder)]),
-        past_expiry=past_expiry(s, name, policy, now),
+        past_expiry=past_expiry_view(s, name, policy, now),
         warnings=[*would.warnings, *_unregistered(s, name)],
     )
 

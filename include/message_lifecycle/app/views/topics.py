@@ -16,7 +16,7 @@ from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.views.compaction import CompactedView, view_state
 from message_lifecycle.app.views.documents import DocumentsView, documents_view
 from message_lifecycle.app.views.over_time import Expiries, Growth, SizeAt, expiries, growth
-from message_lifecycle.app.views.past_expiry import PastExpiry, past_expiry
+from message_lifecycle.app.views.past_expiry import PastExpiry, past_expiry_view
 from message_lifecycle.app.views.plans import BoundView
 from message_lifecycle.app.views.state import HoldView, OutcomeView, holds_view, runs, when
 from message_lifecycle.app.views.status import ObligationView, StatusView, status, topic_status
@@ -283,7 +283,7 @@ def topic_page(s: Services, name: TopicName) -> TopicPage:
 def describe(s: Services, name: TopicName) -> TopicView:
     """Return the settings with their origin, partitions and end offsets; of a topic of documents these, and who has synchronised them."""
     found = _described(s, name)
-    return found if found.documents else replace(found, past_expiry=past_expiry(s, name, policy_of(s, name), s.ledger.now()))
+    return found if found.documents else replace(found, past_expiry=past_expiry_view(s, name, policy_of(s, name), s.ledger.now()))
 
 
 def described_topic(s: Services, name: TopicName) -> DescribedTopic:

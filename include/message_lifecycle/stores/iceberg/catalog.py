@@ -307,7 +307,7 @@ class IcebergTopics(NamesFailures):
 
         self._tables.document(name)  # raises before another topic's table changes
         try:
-            mark_ledger((name.namespace, name.table()), ledger)
+            write_ledger_mark((name.namespace, name.table()), ledger)
         except TableGone:
             raise UnknownTopic(str(name)) from None
 
@@ -401,7 +401,7 @@ def _ledger(text: str | None, where: str) -> tuple[str, int] | None:
     return ledger_uuid, parsed.whole(sequence, where)
 
 
-def mark_ledger(place: Place, ledger: tuple[str, int]) -> None:
+def write_ledger_mark(place: Place, ledger: tuple[str, int]) -> None:
     """Write the ledger's number into the table's properties. Raises TableGone."""
     from message_lifecycle.stores.iceberg.table_metadata import change_metadata, set_properties
 

@@ -25,7 +25,7 @@ from message_lifecycle.stores.iceberg.branches import commit_to
 from message_lifecycle.stores.iceberg.data_rows import Positions, read_rows, vectors_in
 from message_lifecycle.stores.iceberg.engine import Engine
 from message_lifecycle.stores.iceberg.java import Java, each
-from message_lifecycle.stores.iceberg.puffin import write_vectors as write_vectors_at
+from message_lifecycle.stores.iceberg.puffin import write_vector_file as write_vectors_at
 from message_lifecycle.stores.iceberg.shares import Failed, Resources
 from message_lifecycle.stores.iceberg.table_folder import absolute, is_local, local_path, location_prefix, on_disk
 from message_lifecycle.stores.iceberg.tasks import NewFile, NewVector, Store, Written
@@ -396,7 +396,7 @@ def delete_rows(
     places = {path: (group[0].partition, group[0].base_offset) for path, group in by_file.items()}
     store = Store.of_io(io, str(table.location()))
     found = _vectors(engine, store, by_file, before, description(f"finding rows in {len(by_file)} files"))
-    for path, vector in write_vectors(engine, table, io, found, places):
+    for path, vector in write_vector_files(engine, table, io, found, places):
         update.addDeletes(vector)
         if path in before:
             update.removeDeletes(before[path])
@@ -406,7 +406,7 @@ def delete_rows(
     engine.forget(name)
 
 
-def write_vectors(
+def write_vector_files(
     engine: Engine, table: Java, io: FileIO, vectors: Iterable[tuple[str, Positions]], places: Mapping[str, Place]
 ) -> Iterator[tuple[str, Java]]:
     """Write one small file of vectors. Yield the path of each data file, and Iceberg's description of its vector.

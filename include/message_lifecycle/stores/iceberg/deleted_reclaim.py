@@ -40,7 +40,7 @@ from message_lifecycle.stores.iceberg.layout import DELETED
 from message_lifecycle.stores.iceberg.named import NamesFailures
 from message_lifecycle.stores.iceberg.new_table import uuid_at
 from message_lifecycle.stores.iceberg.pointers import Place, reaching_catalog
-from message_lifecycle.stores.iceberg.reclaim_evidence import lies_below, named
+from message_lifecycle.stores.iceberg.reclaim_evidence import find_named_files, lies_below
 from message_lifecycle.stores.iceberg.session import engine_failures
 from message_lifecycle.stores.iceberg.table_files import Deleted, delete_files, kept_of_removed, list_files
 from message_lifecycle.stores.iceberg.table_folder import TableDocument, Within, is_absolute, location_prefix
@@ -332,7 +332,7 @@ def _look(tables: Tables, plan: Plan, policy: Policy, action: MovedTable, wrong:
     outside = wrong["outside"]
     outside += (name for name in roles if not lies_below(table, name))
     try:
-        outside += (file.name for file in named(table, table.metadata.snapshots) if is_absolute(file.name))
+        outside += (file.name for file in find_named_files(table, table.metadata.snapshots) if is_absolute(file.name))
         catalog.check_places_not_shared(tables, {place: Within(table.location())})
         for file in list_files(table.io, table.location()):
             if file.name not in roles:

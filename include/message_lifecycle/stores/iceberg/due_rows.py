@@ -18,7 +18,7 @@ from message_lifecycle.model.hold import SparedOffsets
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.message import DueRows, LimitUsage, Place, Reason, RowAnswer, RowQuestion, ranges_text
 from message_lifecycle.model.reasons import RemovalReason
-from message_lifecycle.model.request import PurgeKey, RemoveMessages, RemoveNullKeys, RemoveRanges, Request, TruncateLog, span_of
+from message_lifecycle.model.request import PurgeKey, RemoveMessages, RemoveNullKeys, RemoveRanges, Request, TruncateLog, requested_offsets
 from message_lifecycle.stores.iceberg import data_rows, segments
 from message_lifecycle.stores.iceberg.data_files import is_named
 from message_lifecycle.stores.iceberg.data_rows import FileRows, Vectors, read_rows
@@ -293,7 +293,7 @@ def _may_hold(file: FileMetrics, request: Request) -> bool:
         case RemoveMessages(positions=positions):
             return any(partition == file.partition and (low is None or high is None or low <= at <= high) for partition, at in positions)
         case TruncateLog() | RemoveNullKeys():
-            span = span_of(request)
+            span = requested_offsets(request)
             overlaps = low is None or high is None or (low < span.stop and high >= span.start)
             return request.partition == file.partition and bool(span) and overlaps
         case RemoveRanges():
@@ -311,7 +311,7 @@ def _matches(rows: pa.Table, partition: int, request: Request) -> pa.ChunkedArra
             same = pc.fill_null(pc.equal(rows["key"], pa.scalar(key, rows["key"].type)), False)
             return same if before is None else pc.and_(same, pc.less(rows["offset"], before))
         case TruncateLog() | RemoveNullKeys():
-            span = span_of(request)
+            span = requested_offsets(request)
             there = pc.and_(pc.greater_equal(rows["offset"], span.start), pc.less(rows["offset"], span.stop))
             return there if isinstance(request, TruncateLog) else pc.and_(there, pc.is_null(rows["key"]))
         case RemoveRanges():

@@ -235,10 +235,10 @@ def result_unknown(error: Exception) -> bool:
     Either the catalog has not clearly refused it, or Java has not answered: it missed the deadline or died.
     """
     by = java_class(error)
-    return by not in _REFUSED if by else line_broke(error)
+    return by not in _REFUSED if by else is_connection_broken(error)
 
 
-def line_broke(error: Exception) -> bool:
+def is_connection_broken(error: Exception) -> bool:
     """Return whether Java has not answered: the JVM has ended, or the connection is broken."""
     from py4j.protocol import Py4JError, Py4JNetworkError
 

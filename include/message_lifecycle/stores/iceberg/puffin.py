@@ -109,7 +109,7 @@ def marked(vector: Vector) -> Positions:
     return np.array(BitMap64.deserialize(body[4:]), np.int64)
 
 
-def write_vectors(path: str, vectors: Iterable[tuple[str, Positions]], write: Callable[[str, bytes], object]) -> tuple[NewVector, ...]:
+def write_vector_file(path: str, vectors: Iterable[tuple[str, Positions]], write: Callable[[str, bytes], object]) -> tuple[NewVector, ...]:
     """Write one file with a vector for each data file. Write no file if there are no vectors.
 
     The positions of a vector are in ascending order. `write` puts the bytes at the path.

@@ -83,7 +83,7 @@ class IcebergQuarantine(TableStore):
         table = self._of(name)
         return () if table is None else rows_of(table, {"batch": batch, "file": file, "code": code}, limit=limit)
 
-    def returning(self, plan: Plan) -> QuarantineReturning:
+    def find_returning(self, plan: Plan) -> QuarantineReturning:
         from message_lifecycle.stores.iceberg.undo_sources import source_of
 
         table = self._tables.load(plan.topic, kind=QUARANTINE)
@@ -94,7 +94,7 @@ class IcebergQuarantine(TableStore):
         try:
             there = () if now is None else tuple(_files(table, now))
             rewritten = undo_ref(plan.plan_id) in table.refs()
-            return returning(plan, source_id=source.snapshot_id, rewritten=rewritten, source=_files(table, source), now=there)
+            return find_returning_files(plan, source_id=source.snapshot_id, rewritten=rewritten, source=_files(table, source), now=there)
         except FileNotFoundError as lost:
             raise undo_source_gone(
                 plan.plan_id, f"a file of the quarantine's history is not there any more: {lost.filename or lost}"
@@ -302,7 +302,7 @@ def _update(engine: Engine, table: Java, verdict: Verdict, base_id: int) -> Upda
 # file: its name; for a copy that an erasure made, times within the times of a dropped file; for any other copy, its times and row count.
 
 
-def returning(
+def find_returning_files(
     plan: Plan, *, source_id: int, rewritten: bool, source: Iterable[QuarantineFile], now: Iterable[QuarantineFile]
 ) -> QuarantineReturning:
     """Return the files that the plan dropped and that are missing `now`. `rewritten`: an erasure has made `source` since the plan."""

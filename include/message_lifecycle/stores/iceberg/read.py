@@ -194,11 +194,11 @@ class IcebergReader(NamesFailures):
 
         return has_lost(self._tables.load(plan.topic), plan, plan.requirements.snapshot_id)
 
-    def returning(self, log: LogState, plan: Plan, staged: Staged, *, own: Sequence[Range], without: Sequence[Range]) -> Returning:
-        from message_lifecycle.stores.iceberg.undo_sources import returning
+    def find_returning(self, log: LogState, plan: Plan, staged: Staged, *, own: Sequence[Range], without: Sequence[Range]) -> Returning:
+        from message_lifecycle.stores.iceberg.undo_sources import find_returning_messages
 
         try:
-            return returning(self._tables.load(log.topic), log.snapshot_id, plan, staged, own=own, without=without)
+            return find_returning_messages(self._tables.load(log.topic), log.snapshot_id, plan, staged, own=own, without=without)
         except FileNotFoundError as lost:
             raise undo_source_gone(plan.plan_id, f"a file of the table's history is not there any more: {lost.filename or lost}") from lost
 

@@ -84,7 +84,7 @@ def _look(tables: Tables, plan: Plan, policy: Policy, action: Forget, seen: _See
     seen.reachable[action.table or "log"] = False
     with inventory() as lists:
         try:
-            lists.add_named(_noting_needed(named(table, stays), roles, seen))
+            lists.add_named(_noting_needed(find_named_files(table, stays), roles, seen))
             seen.reachable[action.table or "log"] = lists.count_kept() > 0
             lists.add_listed(_counted(list_files(table.io, table.location()), roles, plan, policy, seen))
             seen.add("missing", lists.missing(_SHOWN))
@@ -92,7 +92,7 @@ def _look(tables: Tables, plan: Plan, policy: Policy, action: Forget, seen: _See
             seen.add("outside", [unsafe])
     refs = {name: ref.snapshot_id for name, ref in table.refs().items() if name not in action.refs}
     seen.add("pointed", (name for name, snapshot_id in refs.items() if snapshot_id in going))
-    seen.add("young", _young(table, plan.as_of - policy.undo_window_us, going))
+    seen.add("young", find_young_snapshots(table, plan.as_of - policy.undo_window_us, going))
     seen.add("progress", _lost_progress(table, refs, going))
 
 
@@ -105,7 +105,7 @@ def lies_below(table: Table, name: str) -> bool:
     return True
 
 
-def named(table: Table, snapshots: Iterable[Snapshot]) -> Iterator[NamedFile]:
+def find_named_files(table: Table, snapshots: Iterable[Snapshot]) -> Iterator[NamedFile]:
     """Yield every file that reading these snapshots by PyIceberg needs. Names are relative to the location, or whole paths outside it.
 
     Raises UnsafePath.
@@ -142,7 +142,7 @@ def _counted(files: Iterable[ListedFile], roles: Mapping[str, str], plan: Plan, 
         yield file
 
 
-def _young(table: Table, began: int, going: frozenset[int]) -> Iterator[int]:
+def find_young_snapshots(table: Table, began: int, going: frozenset[int]) -> Iterator[int]:
     """Yield the removed snapshots that are too young: made after the undo window `began`, or the head of main until later.
 
     The snapshot before a plan counts as old as the plan's commit, because the staged snapshot between the two may be older.

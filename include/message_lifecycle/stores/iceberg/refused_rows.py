@@ -122,7 +122,7 @@ def quarantine(engine: Engine, name: TopicName, write: WriteRefused, *, batch_id
     return is_new
 
 
-def write_refused(place: Place, number: int, rows: Iterable[pa.RecordBatch], *, batch_id: str, at: Instant) -> NewFile | None:
+def write_refused_batches(place: Place, number: int, rows: Iterable[pa.RecordBatch], *, batch_id: str, at: Instant) -> NewFile | None:
     """Write refused rows with the columns REFUSED as a file of the quarantine. Return None if there are none."""
     writing: RowsFile | None = None
     schema = QUARANTINE_SHAPE.schema.as_arrow()

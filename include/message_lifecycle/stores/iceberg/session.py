@@ -30,7 +30,7 @@ from message_lifecycle.model.errors import (
 )
 from message_lifecycle.model.instants import Instant, to_second
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.stores.iceberg.java import PROPERTIES, Java, call_if_present, java_exception, line_broke, remember_process
+from message_lifecycle.stores.iceberg.java import PROPERTIES, Java, call_if_present, is_connection_broken, java_exception, remember_process
 from message_lifecycle.stores.iceberg.layout import CATALOG
 
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ def engine_failures() -> Iterator[None]:
 
 
 def _named(error: Exception) -> LifecycleError | None:
-    if line_broke(error):
+    if is_connection_broken(error):
         return java_ended()
     texts = []
     for cause in islice(_causes(error), _MOST_CAUSES):

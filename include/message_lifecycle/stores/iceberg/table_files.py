@@ -27,10 +27,10 @@ from message_lifecycle.stores.iceberg.java import (
     Jvm,
     call_if_present,
     each,
+    is_connection_broken,
     java_class,
     java_exception,
     java_message,
-    line_broke,
     thrown,
 )
 from message_lifecycle.stores.iceberg.session import engine_failures
@@ -420,7 +420,7 @@ def _uploads(bucket: _Bucket) -> list[Upload]:
 
 def _knows_no_store(error: Exception) -> bool:
     """True if the classes of the store's own client are missing on Java's class path."""
-    return java_exception(error) is None and not line_broke(error)
+    return java_exception(error) is None and not is_connection_broken(error)
 
 
 def _http_status(error: Exception) -> int | None:

@@ -33,7 +33,7 @@ from message_lifecycle.model.tables import DeletedTopic, Deletion, Remnant, Topi
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NO_CONTEXT, ChangeStore, CommitContext
 from message_lifecycle.stores.iceberg import parsed, view_file
-from message_lifecycle.stores.iceberg.catalog import Tables, documents, ledger_of, mark_ledger
+from message_lifecycle.stores.iceberg.catalog import Tables, documents, ledger_of, write_ledger_mark
 from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.java import ALREADY_THERE, NOT_THERE, Java, identifier, java_class, result_unknown, thrown
 from message_lifecycle.stores.iceberg.layout import (
@@ -217,7 +217,7 @@ class IcebergDeleter(_Mover):
         for place, found in self._all_deleted():
             if found.properties[DELETED_BY] == plan_id and not found.properties[DELETED_KIND]:
                 with suppress(TableGone):  # gone since it was listed: nothing of it can be deleted
-                    mark_ledger(place, ledger)
+                    write_ledger_mark(place, ledger)
 
     def deleted(self, plan_id: str) -> DeletedTopic | None:
         mine = [(place, found) for place, found in self._all_deleted() if found.properties[DELETED_BY] == plan_id]

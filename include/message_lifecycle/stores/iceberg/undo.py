@@ -19,7 +19,7 @@ from message_lifecycle.model.setting_list import Value
 from message_lifecycle.stores.iceberg import change, fence
 from message_lifecycle.stores.iceberg import evidence_files as frames
 from message_lifecycle.stores.iceberg.branches import branch_of, commit_to, drop_stage
-from message_lifecycle.stores.iceberg.data_files import copied_from, copies, digest_of, is_named, originals, vectors_of, write_vectors
+from message_lifecycle.stores.iceberg.data_files import copied_from, copies, digest_of, is_named, originals, vectors_of, write_vector_files
 from message_lifecycle.stores.iceberg.data_rows import Longs, Positions, Vectors, read_rows, vectors_in
 from message_lifecycle.stores.iceberg.engine import Engine
 from message_lifecycle.stores.iceberg.evidence_files import both_snapshots, files_of_both
@@ -109,7 +109,7 @@ def _vectors(engine: Engine, io: FileIO, table: Java, plan: Plan, copies: Mappin
         action = plan.on_log.back[at]
         places[path] = action.partition, action.base_offset
         new.append((path, np.flatnonzero(~is_named(read_rows(io, path, _NONE, ()).offsets, action.offsets))))
-    for _, vector in write_vectors(engine, table, io, ((path, gone) for path, gone in new if len(gone)), places):
+    for _, vector in write_vector_files(engine, table, io, ((path, gone) for path, gone in new if len(gone)), places):
         yield vector
 
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _NONE = np.empty(0, np.int64)
 
 
-def returning(
+def find_returning_messages(
     table: Table, snapshot_id: int | None, plan: Plan, staged: Staged, *, own: Sequence[Range], without: Sequence[Range]
 ) -> Returning:
     """See `ports.HistoryReader`. `snapshot_id`: the log's own. Raises UndoSourceGone."""

@@ -60,14 +60,14 @@ def _side(rule: Rule, as_of: str, *, holding: bool) -> str:
         case Not(inner):
             return _side(inner, as_of, holding=not holding)
         case Either(rules):
-            return _joined(rules, as_of, holding=holding, by="OR" if holding else "AND")
+            return _join_conditions(rules, as_of, holding=holding, by="OR" if holding else "AND")
         case Both(rules):
-            return _joined(rules, as_of, holding=holding, by="AND" if holding else "OR")
+            return _join_conditions(rules, as_of, holding=holding, by="AND" if holding else "OR")
         case never:
             assert_never(never)
 
 
-def _joined(rules: tuple[Rule, ...], as_of: str, *, holding: bool, by: str) -> str:
+def _join_conditions(rules: tuple[Rule, ...], as_of: str, *, holding: bool, by: str) -> str:
     # An empty group of rules must not change the result of the others.
     if not rules:
         return "true" if by == "AND" else "false"
@@ -104,7 +104,7 @@ def write_view(tables: Tables, place: Place, text: str) -> None:
     location = tables.pointers.one(place)
     if location is not None:
         try:
-            if text_of(tables.at(place, location).content, place=place) == text:
+            if view_query(tables.at(place, location).content, place=place) == text:
                 return
         except UnknownTopic:
             location = None  # dropped since
@@ -116,7 +116,7 @@ def write_view(tables: Tables, place: Place, text: str) -> None:
     put(place, text, new=location is None)
 
 
-def text_of(content: Metadata, *, place: Place) -> str:
+def view_query(content: Metadata, *, place: Place) -> str:
     """The view's query for Spark, from its document. Raises ForeignTable where the document is no view's."""
     newest = [version for version in content.get("versions", ()) if version["version-id"] == content.get("current-version-id")]
     if not newest:
@@ -138,8 +138,8 @@ def put(place: Place, text: str, *, new: bool) -> None:
     """
     with engine_failures():
         try:
-            java = _java()
-            _written(java, place, text, new=new).createOrReplace()
+            java = _java_with_views()
+            _commit_view(java, place, text, new=new).createOrReplace()
         except SparkUnavailable as error:
             raise CatalogUnavailable(str(error)) from error
         except thrown() as error:
@@ -171,7 +171,7 @@ def drop(place: Place) -> None:
                 raise
 
 
-def _java() -> Jvm:
+def _java_with_views() -> Jvm:
     """Raises CatalogUnavailable where the catalog has no views."""
     java = engine_of_process()
     if not java.capabilities.keeps_views:
@@ -179,7 +179,7 @@ def _java() -> Jvm:
     return java
 
 
-def _written(java: Jvm, place: Place, text: str, *, new: bool) -> Java:
+def _commit_view(java: Jvm, place: Place, text: str, *, new: bool) -> Java:
     iceberg = java.jvm.org.apache.iceberg
     view = java.lake.buildView(identifier(java, place)).withSchema(iceberg.SchemaParser.fromJson(SCHEMA.model_dump_json()))
     view = view.withDefaultCatalog(CATALOG).withDefaultNamespace(iceberg.catalog.Namespace.empty()).withQuery("spark", text)

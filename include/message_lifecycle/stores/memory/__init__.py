@@ -162,12 +162,14 @@ class MemoryStore(ChangeStore):
         found = log.commit_of(plan_id)
         return () if found is None else rows.marker_ranges(log.at(log.source_of(plan_id)), found.version)
 
-    def returning(self, log: LogState, plan: Plan, staged: Staged, *, own: Sequence[Range], without: Sequence[Range]) -> Returning:
+    def find_returning(self, log: LogState, plan: Plan, staged: Staged, *, own: Sequence[Range], without: Sequence[Range]) -> Returning:
         table = self.of(plan.topic).log
         source_id = table.source_of(plan.plan_id)
         assert source_id is not None, "the first version of a log is empty, and no plan's"
         before, head = table.at(source_id), table.at(log.snapshot_id)
-        return rows.returning(before, head, plan, staged.superseded, source_id=source_id, own=tuple(own), without=tuple(without))
+        return rows.find_returning_messages(
+            before, head, plan, staged.superseded, source_id=source_id, own=tuple(own), without=tuple(without)
+        )
 
     # MessageWriter
 

@@ -26,7 +26,7 @@ from message_lifecycle.model.message import (
 )
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.reasons import LimitReason, RemovalReason
-from message_lifecycle.model.request import PurgeKey, RemoveMessages, RemoveNullKeys, RemoveRanges, Request, TruncateLog, span_of
+from message_lifecycle.model.request import PurgeKey, RemoveMessages, RemoveNullKeys, RemoveRanges, Request, TruncateLog, requested_offsets
 from message_lifecycle.model.rules import holds, holds_from
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.limits import Cuts, Row, cuts
@@ -161,7 +161,7 @@ def requested_rows(version: Version, request: Request, as_of: Instant) -> RowAns
                 kept = {partition: [m.offset for m in of_key if m.partition == partition][-keep:] for partition in version.end_offsets}
                 wanted = [message for message in of_key if message.offset not in kept[message.partition]]
         case TruncateLog(partition=partition) | RemoveNullKeys(partition=partition):
-            span = span_of(request)
+            span = requested_offsets(request)
             there = [m for m in in_order(version.messages) if m.partition == partition and m.offset in span]
             wanted = [message for message in there if isinstance(request, TruncateLog) or message.key is None]
     due, whole = [], {}
@@ -265,7 +265,7 @@ def marker_ranges(before: Version, after: Version) -> tuple[Range, ...]:
     return tuple((partition, starts[partition], end - 1) for partition, end in sorted(after.end_offsets.items()) if end > starts[partition])
 
 
-def returning(
+def find_returning_messages(
     before: Version,
     head: Version,
     plan: Plan,

@@ -169,7 +169,7 @@ def _ages(policy: Policy) -> tuple[Rule | None, ...]:
     return expiry.expiry(policy), expiry.ttl(policy), expiry.retention_age(policy)
 
 
-def _after(
+def _view_after_change(
     before: ViewVersion,
     plan: Plan,
     rows: tuple[ViewRow, ...],
@@ -211,7 +211,7 @@ class _ViewChanges(ChangeStore):
         return plan.view is not None and self._view(plan.topic).has_lost(plan, plan.view.snapshot_id)
 
     def stage(self, plan: Plan, _given: CommitContext = NO_CONTEXT) -> Staged:
-        table, before = self._required(plan), self._before(plan)
+        table, before = self._required(plan), self._view_before(plan)
         made = table.staged.setdefault(plan.plan_id, self._make(before, plan))
         tail = self._tail_of(plan)
         staged = StagedView(
@@ -265,14 +265,14 @@ class _ViewChanges(ChangeStore):
             raise PlanConflict(plan.plan_id, "the compacted view has changed since it was planned")
         return table
 
-    def _before(self, plan: Plan) -> ViewVersion:
+    def _view_before(self, plan: Plan) -> ViewVersion:
         assert plan.view is not None
         return self._view(plan.topic).at(plan.view.snapshot_id)
 
-    def _after(self, plan: Plan) -> ViewVersion:
+    def _staged_view(self, plan: Plan) -> ViewVersion:
         """Return the staged view; the view before the plan if nothing is staged."""
         made = self._view(plan.topic).staged.get(plan.plan_id)
-        return self._before(plan) if made is None else made.version
+        return self._view_before(plan) if made is None else made.version
 
     def _tail_of(self, _plan: Plan, /) -> Sequence[Message]:
         """Return the messages of the log that the change folds in."""
@@ -346,7 +346,7 @@ class MemoryViews(_ViewChanges):
                 of_view.setdefault(row.message.partition, []).append(row.message.offset)
         return OlderRows(of_view=of_view, in_log=in_log)
 
-    def returning(self, view: ViewState, plan: Plan) -> ReturningView:
+    def find_returning(self, view: ViewState, plan: Plan) -> ReturningView:
         table = self._view(plan.topic)
         source_id = table.source_of(plan.plan_id)
         return returning_view(table.at(source_id), table.at(view.snapshot_id), plan, source_id=source_id)
@@ -369,10 +369,10 @@ class MemoryViews(_ViewChanges):
 
     def older_rows_frame(self, plan: Plan, _staged: Staged) -> object:
         log = self._log(plan.topic, plan.requirements.snapshot_id)
-        return older_rows_evidence(log, self._view(plan.topic).head.horizons, self._after(plan).rows, plan)
+        return older_rows_evidence(log, self._view(plan.topic).head.horizons, self._staged_view(plan).rows, plan)
 
     def evidence(self, plan: Plan, _staged: Staged, policy: Policy, _given: CommitContext = NO_CONTEXT) -> Mapping[str, object]:
-        before, after = self._before(plan), self._after(plan)
+        before, after = self._view_before(plan), self._staged_view(plan)
         return view_evidence(before.rows, self._tail_of(plan), after.rows, plan, policy)
 
     def update_sql_view(self, name: TopicName, policy: Policy) -> str | None:  # noqa: ARG002  # nobody reads it but through us
@@ -388,7 +388,7 @@ class MemoryViews(_ViewChanges):
             raise topic_without_keys(str(plan.topic))
         folded = fold(before.rows, tail, _rules(plan))
         horizons = {action.partition: action.through for action in plan.on_view.compact}
-        return _after(before, plan, tuple(folded.rows), removed=folded.removed, horizons=horizons)
+        return _view_after_change(before, plan, tuple(folded.rows), removed=folded.removed, horizons=horizons)
 
     def _tail_of(self, plan: Plan) -> list[Message]:
         span = {action.partition: range(action.after + 1, action.through + 1) for action in plan.on_view.compact}
@@ -399,7 +399,7 @@ class MemoryViewRemovals(_ViewChanges):
     """Removes single messages from views."""
 
     def evidence(self, plan: Plan, _staged: Staged, _policy: Policy, _given: CommitContext = NO_CONTEXT) -> Mapping[str, object]:
-        return {"view_removals": removal_evidence(self._before(plan).rows, self._after(plan).rows, plan)}
+        return {"view_removals": removal_evidence(self._view_before(plan).rows, self._staged_view(plan).rows, plan)}
 
     def _make(self, before: ViewVersion, plan: Plan) -> StagedVersion[ViewVersion]:
         reasons = {place: action.reason for action in plan.from_view.mark for place in named_positions([action])}
@@ -407,20 +407,20 @@ class MemoryViewRemovals(_ViewChanges):
         going = {place for place, row in rows.items() if place in reasons and not row.remembered}
         removed = Counter(reasons[place] for place in going)
         stays = tuple(row for place, row in rows.items() if place not in going)
-        return _after(before, plan, stays, removed=removed, judged=(before,))
+        return _view_after_change(before, plan, stays, removed=removed, judged=(before,))
 
 
 class MemoryViewReturns(_ViewChanges):
     """Brings single messages back to views."""
 
     def evidence(self, plan: Plan, _staged: Staged, _policy: Policy, _given: CommitContext = NO_CONTEXT) -> Mapping[str, object]:
-        return {"view_returns": undo_evidence(self._before(plan), self._after(plan), self._source(plan), plan)}
+        return {"view_returns": undo_evidence(self._view_before(plan), self._staged_view(plan), self._source(plan), plan)}
 
     def _make(self, before: ViewVersion, plan: Plan) -> StagedVersion[ViewVersion]:
         source = self._source(plan)
         then = placed(source.rows)
         found = placed(before.rows) | {place: then[place] for place in named_positions(plan.to_view.back)}
-        return _after(before, plan, tuple(found[place] for place in sorted(found)), judged=(before, source))
+        return _view_after_change(before, plan, tuple(found[place] for place in sorted(found)), judged=(before, source))
 
     def _source(self, plan: Plan) -> ViewVersion:
         return self._view(plan.topic).at(plan.to_view.source_id)

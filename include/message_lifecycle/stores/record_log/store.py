@@ -239,7 +239,7 @@ class RecordLogStore(ChangeStore):
     def marker_offsets(self, name: TopicName, plan_id: str) -> Sequence[Range]:  # noqa: ARG002  # no plan makes any here (RET-6)
         return ()
 
-    def returning(self, log: LogState, plan: Plan, staged: Staged, *, own: Sequence[Range], without: Sequence[Range]) -> Returning:  # noqa: ARG002  # the port's signature
+    def find_returning(self, log: LogState, plan: Plan, staged: Staged, *, own: Sequence[Range], without: Sequence[Range]) -> Returning:  # noqa: ARG002  # the port's signature
         """Always raises NotUndoable: a removal rewrites the log at once, and no history has the messages (RET-6)."""
         raise not_undoable(plan.plan_id, f"a {self._logs.backend} log rewrites its records at once, and keeps nothing of what it removed")
 

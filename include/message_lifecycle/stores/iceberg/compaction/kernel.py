@@ -31,7 +31,7 @@ from message_lifecycle.operations.compaction import CompactionRules
 from message_lifecycle.stores.iceberg import relations
 from message_lifecycle.stores.iceberg.compaction import CompactionJob, PartitionJob, PartitionResult
 from message_lifecycle.stores.iceberg.engine import Engine
-from message_lifecycle.stores.iceberg.puffin import Positions, marked, write_vectors
+from message_lifecycle.stores.iceberg.puffin import Positions, marked, write_vector_file
 from message_lifecycle.stores.iceberg.relations import (
     FIELD_IDS,
     NO_MESSAGES,
@@ -178,7 +178,7 @@ class _Kernel:
             left = [file for file in marks.now if len(marks.all(file)) < rows[file]]
             dropped += [job.view[file].path for file in marks.now if file not in left]
             path = f"{self.folder}/{self.run}-deletes.puffin"
-            vectors += write_vectors(path, ((job.view[file].path, marks.all(file)) for file in left), self.store.write)
+            vectors += write_vector_file(path, ((job.view[file].path, marks.all(file)) for file in left), self.store.write)
         written = self._write_files(self._winning_rows(), "winners", job.tail, winners, "tail") if winners else []
         written_rows = sum(file.rows for file in written)
         removed["tombstoned"] = winners - written_rows

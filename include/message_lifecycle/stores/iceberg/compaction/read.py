@@ -48,11 +48,11 @@ class IcebergViewReader(NamesFailures):
 
         return find_older_rows(self._tables, plan, view.horizons, view_id=view.snapshot_id)
 
-    def returning(self, view: ViewState, plan: Plan) -> ReturningView:
-        from message_lifecycle.stores.iceberg.compaction.removals import returning
+    def find_returning(self, view: ViewState, plan: Plan) -> ReturningView:
+        from message_lifecycle.stores.iceberg.compaction.removals import find_returning_rows
 
         try:
-            return returning(self._tables.load(plan.topic, kind=COMPACTED), view.snapshot_id, plan)
+            return find_returning_rows(self._tables.load(plan.topic, kind=COMPACTED), view.snapshot_id, plan)
         except FileNotFoundError as lost:
             raise undo_source_gone(plan.plan_id, f"a file of the view's history is not there any more: {lost.filename or lost}") from lost
         except (OSError, ValueError) as damaged:  # PyArrow's errors are ValueErrors

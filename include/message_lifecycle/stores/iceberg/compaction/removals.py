@@ -22,7 +22,7 @@ from message_lifecycle.stores.iceberg.data_files import copy_file, is_named, wri
 from message_lifecycle.stores.iceberg.data_rows import read_rows
 from message_lifecycle.stores.iceberg.evidence_files import longs
 from message_lifecycle.stores.iceberg.layout import COMPACTED
-from message_lifecycle.stores.iceberg.puffin import Positions, marked, write_vectors
+from message_lifecycle.stores.iceberg.puffin import Positions, marked, write_vector_file
 from message_lifecycle.stores.iceberg.relations import create_relation, database, duckdb_types
 from message_lifecycle.stores.iceberg.tasks import InputFile, NewFile, NewVector, Written
 from message_lifecycle.stores.iceberg.undo_sources import source_of
@@ -62,7 +62,7 @@ def write_marks(table: Table, place: str, positions: Mapping[str, Positions]) ->
         positions: The marked rows, by the path of each data file.
     """
     path = f"{table.location()}/data/{place}/{token_hex(8)}-deletes.puffin"
-    return write_vectors(path, positions.items(), partial(write_file, table.io))
+    return write_vector_file(path, positions.items(), partial(write_file, table.io))
 
 
 def staged_removal(plan: Plan, results: Sequence[Written]) -> StagedView:
@@ -144,7 +144,7 @@ def bring_back(table: Table, partition: int, holding: Iterable[Holding], now: Se
 Files = Mapping[int, Sequence[InputFile]]
 
 
-def returning(view: Table, snapshot_id: int, plan: Plan) -> ReturningView:
+def find_returning_rows(view: Table, snapshot_id: int, plan: Plan) -> ReturningView:
     """Return the messages that an undo would restore; see `ports.ViewReader`.
 
     Args:

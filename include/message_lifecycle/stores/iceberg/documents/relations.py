@@ -13,7 +13,7 @@ import pyarrow as pa
 from message_lifecycle.model.change import SnapshotDocument
 from message_lifecycle.stores.iceberg.columns import BUCKET, CHANGES_SHAPE, SNAPSHOTS_SHAPE
 from message_lifecycle.stores.iceberg.documents import DocumentFile
-from message_lifecycle.stores.iceberg.puffin import Positions, marked, write_vectors
+from message_lifecycle.stores.iceberg.puffin import Positions, marked, write_vector_file
 from message_lifecycle.stores.iceberg.relations import create_relation, duckdb_types, literal
 from message_lifecycle.stores.iceberg.shares import MEBIBYTE
 from message_lifecycle.stores.iceberg.tasks import Store, Written
@@ -178,7 +178,7 @@ class Marking:
                 positions[file.file.path] = now
         path = f"{folder[0]}/{BUCKET}={self._bucket}/{self._run}-deletes.puffin"
         return counted, Written(
-            partition=self._bucket, vectors=write_vectors(path, positions.items(), folder[1].write), dropped=tuple(dropped)
+            partition=self._bucket, vectors=write_vector_file(path, positions.items(), folder[1].write), dropped=tuple(dropped)
         )
 
 
