@@ -75,7 +75,7 @@ def fill(topics: int, due: int, asking: int) -> None:
 
 
 def measured(layout: Layout, due: int, asking: int) -> int:
-    api = airflow.connect(layout)
+    api = airflow.connect_to_airflow(layout)
     api.wait_for_dag(DAG, seconds=120)
     print(f"load average {os.getloadavg()[0]:.1f}", flush=True)
     began, ends = time.monotonic(), dict[str, float]()

@@ -45,7 +45,7 @@ from message_lifecycle.operations.snapshot_with_purge import DocumentFacts, plan
 from message_lifecycle.ports import CommitContext
 from message_lifecycle.stores.iceberg.columns import BUCKET, CHANGES_SHAPE, bucket_of
 from message_lifecycle.stores.iceberg.data_files import data_file
-from message_lifecycle.stores.iceberg.documents import DocumentFile, FoldBucket, Folder, FoldJob
+from message_lifecycle.stores.iceberg.documents import DocumentFile, FoldBucket, FoldJob, FoldSettings
 from message_lifecycle.stores.iceberg.documents.fold import fold_bucket
 from message_lifecycle.stores.iceberg.documents.store import write_changes
 from message_lifecycle.stores.iceberg.engine import engine_of_process
@@ -124,7 +124,7 @@ def one_document(repeats: int) -> int:
 
         def task() -> None:
             job = FoldJob(
-                run=token_hex(4), folder=Folder(fold="text_splice"), changes_folder=folder, snapshots_folder=folder, buckets=(bucket,)
+                run=token_hex(4), folder=FoldSettings(fold="text_splice"), changes_folder=folder, snapshots_folder=folder, buckets=(bucket,)
             )
             found = fold_bucket(job, bucket, Resources(memory_bytes=512 * MEBIBYTE, spill_folder=folder))
             assert (found.made, found.blocked) == (1, ())

@@ -23,7 +23,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.sources.lifetimes import with_own_lifetimes
 from message_lifecycle.stores.archive import ParquetArchive
 from message_lifecycle.stores.iceberg.catalog import IcebergTopics, Tables
-from message_lifecycle.stores.iceberg.compaction.store import IcebergViewRemovals, IcebergViewReturns, IcebergViews
+from message_lifecycle.stores.iceberg.compaction.store import IcebergViewRemovals, IcebergViewReturns, IcebergViewStore
 from message_lifecycle.stores.iceberg.copying import IcebergCopier
 from message_lifecycle.stores.iceberg.deleted_reclaim import IcebergDeletedReclaimer
 from message_lifecycle.stores.iceberg.documents.store import IcebergChanges, IcebergDocuments, IcebergSnapshots
@@ -75,7 +75,7 @@ def services(
         stores=Stores(
             backend="iceberg",
             log=IcebergStore(engine, tables=of_lake, steps=steps),
-            view=IcebergViews(engine, tables=of_lake, steps=of_view),
+            view=IcebergViewStore(engine, tables=of_lake, steps=of_view),
             view_removal=IcebergViewRemovals(engine, tables=of_lake, steps=of_view),
             view_return=IcebergViewReturns(engine, tables=of_lake, steps=of_view),
             snapshots=IcebergSnapshots(engine, tables=of_lake, steps=steps),

@@ -36,7 +36,7 @@ class Gateway:
     pid: int
     folder: Path = field(repr=False)
 
-    def key(self, below: str) -> Key:  # noqa: ARG002  # as of a store that gives out keys
+    def create_access_key(self, below: str) -> Key:  # noqa: ARG002  # as of a store that gives out keys
         return self.root
 
     @cached_property

@@ -18,7 +18,7 @@ import duckdb
 import pyarrow as pa
 
 from bench import size
-from message_lifecycle.sources.lifetimes import lifetimes
+from message_lifecycle.sources.lifetimes import parse_lifetimes
 
 ROWS = size.of(2_000_000)
 REPEATS = size.repeats(5)
@@ -68,7 +68,7 @@ MIXES: dict[str, Callable[[], Iterator[str]]] = {"usual values": usual, "all dis
 
 
 def ours(values: pa.Array) -> list[pa.Array]:
-    return [lifetimes(values.slice(start, BLOCK)) for start in range(0, len(values), BLOCK)]
+    return [parse_lifetimes(values.slice(start, BLOCK)) for start in range(0, len(values), BLOCK)]
 
 
 def measure(what: str, values: pa.Array) -> bool:

@@ -125,7 +125,7 @@ class Approval(HITLOperator):
     def execute(self, context: Context) -> object:
         from message_lifecycle.app import tasks
 
-        ending = tasks.question_ending(plan_id=self.plan_id, gate_id=self.gate_id)
+        ending = tasks.find_question_end(plan_id=self.plan_id, gate_id=self.gate_id)
         if ending is not None:
             return self._end(context, ending)
         self.response_timeout = timedelta(seconds=self.answer_within)

@@ -78,7 +78,7 @@ def application() -> Any:
     def overview(request: Request, search: str = "", state: Health | None = None) -> HTMLResponse:
         from message_lifecycle.app import tasks
 
-        status, runs, erasures = tasks.status(), tasks.other_runs(RUNS_SHOWN), tasks.erasures_asked()
+        status, runs, erasures = tasks.status(), tasks.outcomes_without_erasures(RUNS_SHOWN), tasks.erasures_asked()
         return answer(pages.overview(base=base(request), status=status, runs=runs, erasures=erasures, search=search, trouble=state))
 
     @app.get("/topics/{stream}/{topic}")

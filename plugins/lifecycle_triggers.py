@@ -64,4 +64,4 @@ class QuestionTrigger(HITLTrigger):
     def _ending(self, with_settings: bool) -> Values | None:
         from message_lifecycle.app import tasks
 
-        return tasks.question_ending(plan_id=self.plan_id, gate_id=self.gate_id, with_settings=with_settings)
+        return tasks.find_question_end(plan_id=self.plan_id, gate_id=self.gate_id, with_settings=with_settings)

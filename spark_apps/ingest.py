@@ -29,7 +29,7 @@ def main() -> int:
     from message_lifecycle.app.ingest import ingest
 
     result = ingest(**vars(parser.parse_args()))
-    print(render_text(lambda screen: screen.draw(result.shown())), end="")
+    print(render_text(result.screen_blocks()), end="")
     return WAITS if result.refused_batches else 0
 
 

@@ -162,6 +162,6 @@ def archive_of(kind: str, request: pytest.FixtureRequest) -> Iterator[Archived]:
     lake = request.getfixturevalue("rest_s3")
     below = f"{BUCKET}/archives-{token_hex(4)}"
     with lake.entered(), pytest.MonkeyPatch.context() as patched:
-        for name, value in store_settings(lake.s3.uri, lake.s3.key(f"/{below}/")).items():
+        for name, value in store_settings(lake.s3.uri, lake.s3.create_access_key(f"/{below}/")).items():
             patched.setenv(f"PYICEBERG_CATALOG__LAKE__{name.upper().replace('.', '__').replace('-', '_')}", value)
         yield InStore(lake.s3, f"s3://{below}")

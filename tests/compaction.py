@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
-from message_lifecycle.model.rules import holds
+from message_lifecycle.model.rules import rule_holds
 from message_lifecycle.operations.compaction import CompactionRules
 from message_lifecycle.stores.iceberg.columns import SCHEMA as TOPIC_SCHEMA
 from message_lifecycle.stores.iceberg.compaction import PartitionJob, PartitionResult
@@ -39,7 +39,7 @@ class Times:
 
 def why_dead(row: Row, rules: CompactionRules) -> str | None:
     times = Times(row["append_time"], row["expires_at"], bool(row["never"]))
-    return next((reason for reason, rule in rules.ages if holds(rule, times, rules.as_of)), None)
+    return next((reason for reason, rule in rules.ages if rule_holds(rule, times, rules.as_of)), None)
 
 
 def is_tombstone(row: Row, rules: CompactionRules) -> bool:

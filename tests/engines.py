@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from message_lifecycle.stores.iceberg.engine import Bare, Engine, Spark
+from message_lifecycle.stores.iceberg.engine import Engine, SparkEngine, ThreadEngine
 from message_lifecycle.stores.iceberg.java import Java
 
 
@@ -21,7 +21,7 @@ def change_tasks(
     patched: pytest.MonkeyPatch, change: Callable[[Callable[..., list[Any]], Sequence[Any], Callable[..., Any]], list[Any]]
 ) -> None:
     """Run tasks as `change` says. `change` gets the engine's own way to run them, the items and the work."""
-    for kind in (Bare, Spark):
+    for kind in (ThreadEngine, SparkEngine):
 
         def run(engine: Engine, items: Sequence[Any], work: Callable[..., Any], *, _real: Any = kind.run, **given: Any) -> list[Any]:
             return change(lambda items, work: _real(engine, items, work, **given), items, work)

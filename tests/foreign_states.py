@@ -21,7 +21,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.stores.iceberg import columns, layout
 from message_lifecycle.stores.iceberg.catalog import UNDO_PROPERTY, IcebergTopics, Tables, ledger_text
-from message_lifecycle.stores.iceberg.compaction.store import IcebergViewRemovals, IcebergViewReturns, IcebergViews
+from message_lifecycle.stores.iceberg.compaction.store import IcebergViewRemovals, IcebergViewReturns, IcebergViewStore
 from message_lifecycle.stores.iceberg.compaction.view_table import DUE_AT, HORIZONS, MEMORIES, RAW_PROPERTY, SCHEMA
 from message_lifecycle.stores.iceberg.copying import IcebergCopier
 from message_lifecycle.stores.iceberg.deleted_reclaim import IcebergDeletedReclaimer
@@ -135,7 +135,7 @@ def lake_in(folder: Path, ledger: Ledger) -> Lake:
         stores=Stores(
             backend="iceberg",
             log=IcebergStore(no_engine, tables=tables),
-            view=IcebergViews(no_engine, tables=tables),
+            view=IcebergViewStore(no_engine, tables=tables),
             view_removal=IcebergViewRemovals(no_engine, tables=tables),
             view_return=IcebergViewReturns(no_engine, tables=tables),
             snapshots=IcebergSnapshots(no_engine, tables=tables),

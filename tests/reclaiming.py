@@ -22,7 +22,7 @@ from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.request import UndoPlan
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.stores.iceberg.catalog import IcebergTopics, Tables, ledger_text
-from message_lifecycle.stores.iceberg.compaction.store import IcebergViewRemovals, IcebergViewReturns, IcebergViews
+from message_lifecycle.stores.iceberg.compaction.store import IcebergViewRemovals, IcebergViewReturns, IcebergViewStore
 from message_lifecycle.stores.iceberg.copying import IcebergCopier
 from message_lifecycle.stores.iceberg.deleted_reclaim import IcebergDeletedReclaimer
 from message_lifecycle.stores.iceberg.documents.store import IcebergChanges, IcebergDocuments, IcebergSnapshots
@@ -170,7 +170,7 @@ def past_in(folder: Path, *, steps: Callable[[str], None] | None = None, ledger_
         stores=Stores(
             backend="iceberg",
             log=IcebergStore(_no_spark, tables=tables),
-            view=IcebergViews(_no_spark, tables=tables),
+            view=IcebergViewStore(_no_spark, tables=tables),
             view_removal=IcebergViewRemovals(_no_spark, tables=tables),
             view_return=IcebergViewReturns(_no_spark, tables=tables),
             snapshots=IcebergSnapshots(_no_spark, tables=tables),

@@ -116,7 +116,7 @@ def start(layout: Layout, environment: Mapping[str, str], progress: Progress) ->
             for name, options in COMPONENTS.items()
             if name not in names
         ]
-        api = connect(layout)
+        api = connect_to_airflow(layout)
         _wait_until_healthy(layout, api, [*running, *started])
         api.ensure_pool(POOL, POOL_SLOTS, "Spark applications of the message lifecycle at one time")
 
@@ -258,7 +258,7 @@ class AirflowApi:
 
     def wait_for_dag(self, dag_id: str, *, seconds: float) -> None:
         """Return as soon as the DAG has been parsed."""
-        if not _until(lambda: dag_id in self.dag_ids(), seconds):
+        if not _wait_until(lambda: dag_id in self.dag_ids(), seconds):
             said = "; ".join(f"{file}: {trace.strip().splitlines()[-1]}" for file, trace in self.import_errors().items())
             raise AirflowRefused("GET", f"{API}/dags/{dag_id}", NOT_FOUND, said or f"not parsed within {seconds:.0f} s")
 
@@ -277,7 +277,7 @@ class AirflowApi:
 
     def wait_for_run(self, dag_id: str, run_id: str, *, seconds: float) -> str:
         """Wait for the end of the run, and return its final state. Raises RunNotFinished."""
-        if not _until(lambda: self.run_state(dag_id, run_id) in ENDED, seconds):
+        if not _wait_until(lambda: self.run_state(dag_id, run_id) in ENDED, seconds):
             raise run_not_finished(dag_id, run_id, self.run_state(dag_id, run_id), seconds)
         return self.run_state(dag_id, run_id)
 
@@ -316,7 +316,7 @@ class AirflowApi:
         self.request("PATCH", path, {"chosen_options": [option], "params_input": dict(params or {})})
 
 
-def connect(layout: Layout, user: str = "admin") -> AirflowApi:
+def connect_to_airflow(layout: Layout, user: str = "admin") -> AirflowApi:
     """A client of this clone's Airflow."""
     return AirflowApi(address=f"http://{LOOPBACK}:{last_port(layout.ports_file, SERVICE)}", user=user, password=password_of(layout, user))
 
@@ -337,7 +337,7 @@ def _run_path(dag_id: str, run_id: str) -> str:
     return f"{API}/dags/{quote(dag_id)}/dagRuns/{quote(run_id, safe='')}"
 
 
-def _until(happened: Callable[[], bool], seconds: float) -> bool:
+def _wait_until(happened: Callable[[], bool], seconds: float) -> bool:
     deadline = time.monotonic() + seconds
     while not happened():
         if time.monotonic() > deadline:

@@ -124,7 +124,7 @@ def main() -> int:
             embedded.up(layout)
         landed = _land(progress)
         _land_document(lake(), progress)
-        api = airflow.connect(layout)
+        api = airflow.connect_to_airflow(layout)
         # Compact, then expire: what is not in the view yet the cleaner keeps.
         compacted, cleaned, purged = (_run(api, progress, dag) for dag in (COMPACTION, CLEANER, DOCUMENTS))
         _report_view(progress, compacted, landed[FLIGHTS])
@@ -438,7 +438,7 @@ def _erase_one(s: Services, progress: Progress, topic: TopicName) -> None:
         request = erasures.ask(s, [key], topics=[topic], forbid=True, by=BY, why=WHY)
         (found,) = erasures.carry_out(s, request.request_id, approver=lambda _plan, _report: (True, BY, WHY))
     if not found.is_done:
-        raise afterwards_failed(f"the erasure was not carried out: {found.reason()}")
+        raise afterwards_failed(f"the erasure was not carried out: {found.why_not_done()}")
     wrong = receipts.verify(s, request.request_id)
     if wrong or any(message.key == key for message in s.reader.messages(topic)):
         raise afterwards_failed(f"{topic}: the erased key is still to be found: {'; '.join(wrong) or 'a reader sees it'}")

@@ -31,7 +31,7 @@ class Store(Protocol):
 
     uri: str
 
-    def key(self, below: str) -> Key: ...
+    def create_access_key(self, below: str) -> Key: ...
 
 
 class GivesKeys(RestCatalog):
@@ -42,15 +42,15 @@ class GivesKeys(RestCatalog):
         self._s3 = s3
         self.seconds: float | None = None
 
-    def _text(self, response: Java) -> str:
+    def _json_text(self, response: Java) -> str:
         if response.getClass().getSimpleName() != "LoadTableResponse":
-            return super()._text(response)
+            return super()._json_text(response)
         found = response.tableMetadata()
         below = str(found.location()).removeprefix("s3:/")
-        given = store_settings(self._s3.uri, self._s3.key(f"{below}/"))
+        given = store_settings(self._s3.uri, self._s3.create_access_key(f"{below}/"))
         if self.seconds is not None:
             given["s3.session-token-expires-at-ms"] = str(int((time.time() + self.seconds) * 1000))
-        return super()._text(response.builder().withTableMetadata(found).addAllConfig(given).build())
+        return super()._json_text(response.builder().withTableMetadata(found).addAllConfig(given).build())
 
 
 def main() -> int:

@@ -115,7 +115,7 @@ def _folders(layout: Layout) -> tuple[Path, ...]:
     return layout.postgres, Path("/var/lib"), Path(tempfile.gettempdir())
 
 
-def _place_for_root(layout: Layout) -> PostgresPlace:
+def _find_place_for_root_user(layout: Layout) -> PostgresPlace:
     try:
         pwd.getpwnam(SERVER_USER)
     except KeyError:
@@ -157,7 +157,7 @@ def find_place(layout: Layout) -> PostgresPlace:
             if not _works(place):
                 raise server_user_unusable(SERVER_USER, f"it can no longer use its folder {place.folder}")
             return place
-    place = _place_for_root(layout)
+    place = _find_place_for_root_user(layout)
     write_private(record, json.dumps({"folder": str(place.folder), "programs": str(place.programs), "user": place.user}, indent=2) + "\n")
     return place
 

@@ -274,9 +274,9 @@ class RestCatalog:
         return self._mapper.readValue(asked.body, self._jvm.jvm.java.lang.Class.forName(f"org.apache.iceberg.rest.requests.{of}"))
 
     def _ok_answer(self, response: Java) -> Answer:
-        return Answer(HTTPStatus.OK, self._text(response))
+        return Answer(HTTPStatus.OK, self._json_text(response))
 
-    def _text(self, response: Java) -> str:
+    def _json_text(self, response: Java) -> str:
         return str(self._mapper.writeValueAsString(response))
 
     def has_token(self, header: str | None) -> bool:

@@ -95,14 +95,14 @@ class S3Server:
         self._moto = create_backend_app("s3")
         self.uri = ""
 
-    def key(self, below: str) -> Key:
+    def create_access_key(self, below: str) -> Key:
         """Return a new key, for objects below the path only."""
         made = Key(token=token_hex(16), below=below)
         self.keys[made.name] = made
         return made
 
     def end_keys(self) -> None:
-        """End all keys that `key` has given out so far."""
+        """End all keys that `create_access_key` has given out so far."""
         ended = {name: replace(key, until=time.monotonic()) for name, key in self.keys.items() if key.token is not None}
         self.keys.update(ended)
 

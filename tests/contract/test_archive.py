@@ -259,11 +259,11 @@ def test_an_upload_that_nobody_ends_goes_with_its_plan(make_world: MakeWorld, ar
     archive.leave_half_written(there.file(name, "another"), b"torn")
     archive.leave_half_written(there.file(name, plan_id), b"torn")
     archive.leave_half_written(there.file(TopicName(stream=name.stream, topic=f"{name.topic}2"), plan_id), b"torn")
-    assert there.half_written(name) == sorted(["another", plan_id])
+    assert there.list_half_written_plans(name) == sorted(["another", plan_id])
     there.drop(name, plan_id)
-    assert there.half_written(name) == ["another"]
+    assert there.list_half_written_plans(name) == ["another"]
     there.drop_half_written(name)
-    assert there.half_written(name) == []
+    assert there.list_half_written_plans(name) == []
     assert archive.half_written() == 1, "another topic's"
     assert stored(world, name) == before
 

@@ -75,7 +75,7 @@ class Topic:
 
     def erase(self, request_id: str | None = None, approver: Any = grant) -> Outcome:
         (found,) = carry_out(self.s, request_id or self.request(), approver=approver)
-        assert found.error is None, found.reason()
+        assert found.error is None, found.why_not_done()
         assert found.outcome is not None
         return found.outcome
 
@@ -133,7 +133,7 @@ def test_a_document_is_gone_and_the_others_are_as_they_were(topic: Topic) -> Non
     assert topic.shown(topic.gone) == ([], [], [])
     assert topic.shown(topic.kept) == before
     assert list(topic.told()) == []
-    own = topic.s.ledger.own_settings(topic.name)
+    own = topic.s.ledger.settings_below_topic(topic.name)
     assert (dict(own.documents), dict(own.owners)) == ({topic.kept: {"changes_keep_last": 4}}, {topic.kept: "bob"})
     assert [row.document for row in topic.s.ledger.synced(topic.name)] == [topic.kept]
     assert topic.s.ledger.erasure(request_id).state == "erased"
@@ -154,7 +154,7 @@ def test_several_documents_go_by_one_request_each_under_its_own_substitute(topic
     assert topic.shown(topic.gone) == topic.shown(topic.kept) == ([], [], [])
     assert list(topic.told()) == []
     assert not topic.s.ledger.synced(topic.name)
-    assert not topic.s.ledger.own_settings(topic.name).documents
+    assert not topic.s.ledger.settings_below_topic(topic.name).documents
     plans = [topic.s.ledger.record(summary.plan_id).plan for summary in topic.s.ledger.plans(topic.name)]
     (purge,) = (plan for plan in plans if plan.operation == "snapshot_with_purge")
     hashes = (topic.s.key_secret(False).hash(name).hex() for name in names)
@@ -323,7 +323,7 @@ def test_what_began_before_its_name_was_forbidden_is_waited_for_where_nothing_is
         store_changes(*args, **options)
 
     with monkeypatch.context() as patched:
-        patched.setattr(store, "add", asked_meanwhile)
+        patched.setattr(store, "add_changes", asked_meanwhile)
         topic.write(topic.gone, 1, 2)
     assert topic.s.ledger.erasure(requests[0]).state == "requested"
     assert topic.erase(requests[0]).removed == (("erased", 2),)

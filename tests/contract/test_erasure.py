@@ -62,7 +62,7 @@ def keys(world: World) -> list[bytes | None]:
 def erase(world: World, *keys: bytes, forbid: bool = False) -> str:
     request = ask(world.services, keys or (KEY,), topics=[NAME], forbid=forbid, by="ada", why="a letter of 3 May")
     (found,) = carry_out(world.services, request.request_id, approver=lambda _plan, _report: YES)
-    assert found.is_done, found.reason()
+    assert found.is_done, found.why_not_done()
     return request.request_id
 
 
@@ -128,7 +128,7 @@ def test_a_hold_on_one_key_refuses_the_request_of_all(make_world: MakeWorld) -> 
     assert stored(world) == before
     release_hold(s, hold.hold_id, by="bert", why="over")
     (found,) = carry_out(s, request.request_id, approver=lambda _plan, _report: YES)
-    assert found.is_done, found.reason()
+    assert found.is_done, found.why_not_done()
     assert keys(world) == [b"a", b"b"]
 
 
@@ -174,7 +174,7 @@ def test_an_erasure_that_finds_nothing_more_keeps_the_receipt_of_what_went(make_
     request_id = erase(world)
     kept = world.services.ledger.receipt(request_id)
     (again,) = carry_out(world.services, request_id)
-    assert again.is_done, again.reason()
+    assert again.is_done, again.why_not_done()
     assert world.services.ledger.receipt(request_id) == kept
 
 

@@ -233,7 +233,7 @@ def test_what_a_bucket_keeps_of_archived_files_keeps_an_erasure_open(make_world:
         append(world, KEY, b"c")
         request = ask(world.services, [KEY], topics=[NAME], forbid=False, by="ada", why="a letter")
         (found,) = carry_out(world.services, request.request_id, approver=lambda _plan, _report: YES)
-        assert found.is_done, found.reason()
+        assert found.is_done, found.why_not_done()
         assert not archive.holds(KEY)
         kept = [content for _, content in store.earlier_versions(below)]
         assert [KEY in content for content in kept] == [True]

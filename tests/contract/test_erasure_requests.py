@@ -127,9 +127,9 @@ def test_an_erasure_waits_for_somebody_else_than_who_asked(make_world: MakeWorld
     request = ask(world.services, [KEY], topics=[NAME], forbid=False, by="Ada", why="a letter of 3 May")
     (waits,) = carry_out(world.services, request.request_id, approver=lambda _plan, _report: YES)
     assert waits.outcome is not None
-    assert (waits.outcome.name, keys(world)) == ("needs_approval", [b"a", KEY]), waits.reason()
+    assert (waits.outcome.name, keys(world)) == ("needs_approval", [b"a", KEY]), waits.why_not_done()
     (done,) = carry_out(world.services, request.request_id, approver=lambda _plan, _report: (True, "bob", "seen"))
-    assert done.is_done, done.reason()
+    assert done.is_done, done.why_not_done()
     assert keys(world) == [b"a"]
 
 
@@ -185,7 +185,7 @@ def test_what_lies_beneath_the_tables_keeps_a_request_open(make_world: MakeWorld
     world = make(make_world({}))
     s, kept = world.services, ["the bucket keeps 3 earlier versions"]
     append(world, b"a", KEY)
-    monkeypatch.setattr(s.stores.rewrite, "kept_beneath", lambda *_: kept)
+    monkeypatch.setattr(s.stores.rewrite, "describe_old_copies", lambda *_: kept)
     request = ask(s, [KEY], topics=[NAME], forbid=True, by="ada", why="a letter")
     (found,) = carry_out(s, request.request_id, approver=lambda *_: YES)
     assert found.is_done and keys(world) == [b"a"]
@@ -206,7 +206,7 @@ def test_what_lies_beneath_and_cannot_be_told_keeps_it_open_too(make_world: Make
     def refused(*_: object) -> None:
         raise storage_refused("s3://lake", "not now")
 
-    monkeypatch.setattr(s.stores.rewrite, "kept_beneath", refused)
+    monkeypatch.setattr(s.stores.rewrite, "describe_old_copies", refused)
     request = ask(s, [KEY], topics=[NAME], forbid=True, by="ada", why="a letter")
     carry_out(s, request.request_id)
     asked = s.ledger.erasure(request.request_id)
@@ -222,7 +222,7 @@ def test_files_that_came_later_count_unless_the_key_could_not_come_with_them(
     world = make(make_world({}))
     s, asked = world.services, list[Instant]()
     append(world, KEY, b"a")
-    monkeypatch.setattr(s.stores.rewrite, "kept_beneath", lambda _, until: asked.append(until) or ["kept"])
+    monkeypatch.setattr(s.stores.rewrite, "describe_old_copies", lambda _, until: asked.append(until) or ["kept"])
     request = ask(s, [KEY], topics=[NAME], forbid=forbid, by="ada", why="a letter")
     for later in range(3):
         world.set_now(Instant(AS_OF + later))

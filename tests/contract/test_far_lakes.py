@@ -427,7 +427,7 @@ def test_a_log_beside_the_lake_archives_into_its_store_and_a_key_is_erased_there
         assert archive.holds(SOUGHT)
         asked = ask(s, [SOUGHT], topics=[name], forbid=False, by="ada", why="a letter").request_id
         (found,) = carry_out(s, asked, approver=lambda _plan, _report: (True, "ada", "a letter"))
-        assert found.is_done, found.reason()
+        assert found.is_done, found.why_not_done()
         assert s.ledger.erasure(asked).state == "erased"
         assert receipts.verify(s, asked) == []
         assert not archive.holds(SOUGHT)

@@ -38,7 +38,7 @@ def make(world: World, **settings: Value) -> tuple[World, TopicName]:
 def erase(world: World, name: TopicName) -> None:
     request = ask(world.services, [KEY], topics=[name], forbid=False, by="ada", why="a letter of 3 May")
     (found,) = carry_out(world.services, request.request_id, approver=lambda _plan, _report: YES)
-    assert found.is_done, found.reason()
+    assert found.is_done, found.why_not_done()
 
 
 def put(

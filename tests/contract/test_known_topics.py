@@ -134,7 +134,7 @@ def test_one_that_cannot_be_read_hides_no_other_and_an_erasure_waits_for_it(make
     judged = {one.topic: code_of(one.error) for one in due(s, known(world), as_of=NOW) if one.error}
     assert judged == {away: "TableUnreadable"}
     ended = {one.topic: one for one in carry_out(s, request.request_id, approver=yes)}
-    assert {name: one.is_done for name, one in ended.items()} == {away: False, here: True}, ended[here].reason()
+    assert {name: one.is_done for name, one in ended.items()} == {away: False, here: True}, ended[here].why_not_done()
     after = s.ledger.erasure(request.request_id)
     assert (after.state, f"{away}: TableUnreadable" in after.detail) == ("requested", True)
     metadata.write(unmounted)

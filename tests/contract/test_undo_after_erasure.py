@@ -26,7 +26,7 @@ def erased(world: World, name: TopicName, at_s: int, key: bytes) -> None:
     world.set_now(Instant(at_s * SECOND))
     request = ask(world.services, [key], topics=[name], forbid=False, by="ada", why="a letter").request_id
     (found,) = carry_out(world.services, request, approver=approved)
-    assert found.error is None, found.reason()
+    assert found.error is None, found.why_not_done()
 
 
 @pytest.mark.parametrize("compact", [False, True], ids=["log", "log and view"])

@@ -271,7 +271,7 @@ def test_an_erased_document_never_comes_back(make: Make, when: str) -> None:
     def erase() -> None:
         request = ask(topic.s, [b"a"], topics=[topic.name], forbid=False, by="ada", why="a letter").request_id
         (found,) = carry_out(topic.s, request, approver=approved)
-        assert found.error is None and found.outcome is not None and found.outcome.name == "published", found.reason()
+        assert found.error is None and found.outcome is not None and found.outcome.name == "published", found.why_not_done()
 
     if when == "before":
         erase()

@@ -43,7 +43,7 @@ def known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks, "topic_page", lambda _: samples.topic())
     monkeypatch.setattr(tasks, "outcomes_of_run", lambda **_: [])
     monkeypatch.setattr(tasks, "status", list)
-    monkeypatch.setattr(tasks, "other_runs", lambda _: [])
+    monkeypatch.setattr(tasks, "outcomes_without_erasures", lambda _: [])
     monkeypatch.setattr(tasks, "erasures_asked", list)
     monkeypatch.setattr(tasks, "waiting_plans", lambda **_: [])
     monkeypatch.setattr(tasks, "preview_page", lambda run: {"run_id": run, "as_of": None, "printed": None})

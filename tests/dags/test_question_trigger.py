@@ -61,7 +61,7 @@ def fired(trigger: Any, monkeypatch: pytest.MonkeyPatch, *, answers: list[Any], 
         looks.append(with_settings)
         return taken(endings)
 
-    monkeypatch.setattr(tasks, "question_ending", ending)
+    monkeypatch.setattr(tasks, "find_question_end", ending)
     monkeypatch.setattr(trigger, "_handle_response", response)
     monkeypatch.setattr(trigger, "_handle_timeout", timeout)
 

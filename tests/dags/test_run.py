@@ -86,7 +86,7 @@ def stage(monkeypatch: pytest.MonkeyPatch, database: None) -> Stage:
     monkeypatch.setattr(tasks, "requested_erasure", say("requested_erasure", lambda: None))
     monkeypatch.setattr(tasks, "wants_markers", say("wants_markers", lambda: made.marks))
     monkeypatch.setattr(tasks, "waiting_plans", say("waiting", lambda: made.plans))
-    monkeypatch.setattr(tasks, "question_ending", by_plan("question_ending", made.endings))
+    monkeypatch.setattr(tasks, "find_question_end", by_plan("find_question_end", made.endings))
     monkeypatch.setattr(tasks, "record_approval", by_plan("record_approval", made.late))
     monkeypatch.setattr(
         tasks,

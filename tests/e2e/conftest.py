@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lifecycle_local.airflow import connect
+from lifecycle_local.airflow import connect_to_airflow
 from lifecycle_local.environment import merge_environment, read_environment
 from lifecycle_local.guard import stop_at_exit
 from lifecycle_local.layout import CLUSTER, DISK, STACK, Layout, find_layout, venv_bin, venv_python
@@ -103,7 +103,7 @@ def _running(layout: Layout, environment: dict[str, str], days: Days) -> Iterato
         ) as process,
     ):
         agent = Agent(process=process)
-        api = connect(layout)
+        api = connect_to_airflow(layout)
         try:
             agent.answer()
             api.wait_for_dag(DAG, seconds=120)
@@ -111,7 +111,7 @@ def _running(layout: Layout, environment: dict[str, str], days: Days) -> Iterato
                 layout=layout,
                 environment=environment,
                 api=api,
-                viewer=connect(layout, "viewer"),
+                viewer=connect_to_airflow(layout, "viewer"),
                 agent=agent,
                 days=days,
             )

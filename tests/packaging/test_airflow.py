@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lifecycle_local import airflow, postgres
-from lifecycle_local.airflow import SERVICE, connect, logins_file
+from lifecycle_local.airflow import SERVICE, connect_to_airflow, logins_file
 from lifecycle_local.environment import environment, merge_environment
 from lifecycle_local.java import Java
 from lifecycle_local.layout import AirflowRefused, Layout
@@ -41,14 +41,14 @@ def test_all_is_healthy_and_starting_again_changes_nothing(running: Layout, sett
 
 
 def test_the_home_page_shows_no_component_in_red(running: Layout) -> None:
-    report = connect(running).health()
+    report = connect_to_airflow(running).health()
     assert {name: part["status"] for name, part in report.items()} == dict.fromkeys(
         ("metadatabase", "scheduler", "triggerer", "dag_processor"), "healthy"
     )
 
 
 def test_a_viewer_looks_and_triggers_nothing(running: Layout) -> None:
-    viewer = connect(running, "viewer")
+    viewer = connect_to_airflow(running, "viewer")
     assert isinstance(viewer.dag_ids(), tuple)
     with pytest.raises(AirflowRefused) as refused:
         viewer.ensure_pool("other", 1, "not mine to make")
@@ -56,7 +56,7 @@ def test_a_viewer_looks_and_triggers_nothing(running: Layout) -> None:
 
 
 def test_a_wrong_password_opens_nothing(running: Layout) -> None:
-    stranger = connect(running)
+    stranger = connect_to_airflow(running)
     stranger.password = "wrong"
     with pytest.raises(AirflowRefused) as refused:
         stranger.dag_ids()
@@ -64,11 +64,11 @@ def test_a_wrong_password_opens_nothing(running: Layout) -> None:
 
 
 def test_the_pool_is_there(running: Layout) -> None:
-    assert connect(running).request("GET", f"/api/v2/pools/{airflow.POOL}")["slots"] == airflow.POOL_SLOTS
+    assert connect_to_airflow(running).request("GET", f"/api/v2/pools/{airflow.POOL}")["slots"] == airflow.POOL_SLOTS
 
 
 def test_the_dags_and_plugins_of_the_project_load(running: Layout) -> None:
-    api = connect(running)
+    api = connect_to_airflow(running)
     for dag in sorted((running.project / "dags").glob("*.py")):
         api.wait_for_dag(dag.stem, seconds=90)
     assert api.import_errors() == {}

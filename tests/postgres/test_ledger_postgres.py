@@ -288,7 +288,7 @@ def test_of_two_alterations_at_once_that_do_not_go_together_one_is_kept(ledger: 
     for _ in range(20):
         told = at_once(altering("snapshot_interval"), altering("snapshot_threshold"))
         assert sorted(type(each).__name__ for each in told) == ["InvalidSetting", "NoneType"]
-        assert len(ledger.own_settings(TOPIC).documents["d"]) == 1
+        assert len(ledger.settings_below_topic(TOPIC).documents["d"]) == 1
         alter(ledger, documents={"d": {"snapshot_interval": None, "snapshot_threshold": None}})
 
 

@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from message_lifecycle.app import receipts
-from message_lifecycle.app.erasures import Erased, ask, carry_out
+from message_lifecycle.app.erasures import TopicErasureResult, ask, carry_out
 from message_lifecycle.app.parts import with_parts
 from message_lifecycle.app.services import Services
 from message_lifecycle.model.erasure import Receipt
@@ -68,7 +68,7 @@ def asked(topic: Topic) -> str:
     return ask(topic.services, [KEY], topics=[topic.name], forbid=False, by="ada", why="a letter").request_id
 
 
-def erase(s: Services, request_id: str) -> Erased:
+def erase(s: Services, request_id: str) -> TopicErasureResult:
     (found,) = carry_out(s, request_id, approver=lambda _plan, _report: (True, "ada", "a letter"))
     return found
 
@@ -118,7 +118,7 @@ def test_what_another_removes_anywhere_meanwhile_is_a_generation_of_its_own(stre
         found = erase(over(topic, client), request_id)
         if code_of(found.error) == "LogReplaced":
             found = erase(over(topic, client), request_id)
-        assert found.is_done, f"before command {at}: {found.reason()}"
+        assert found.is_done, f"before command {at}: {found.why_not_done()}"
         if client.done <= at:
             return
         assert keys(topic) == [b"a", b"c"]
@@ -143,6 +143,6 @@ def test_a_message_of_the_key_that_comes_anywhere_before_the_commit_goes_too(str
         found = erase(over(topic, client), asked(topic))
         if client.done <= at or client.published:
             return
-        assert found.is_done, f"before command {at}: {found.reason()}"
+        assert found.is_done, f"before command {at}: {found.why_not_done()}"
         assert keys(topic) == [b"a", b"b", b"c"], f"before command {at}"
         assert streams.logs().open(topic.name).head().end_offsets == {0: 5, 1: 2}

@@ -30,7 +30,7 @@ from message_lifecycle.sources.lifetimes import with_own_lifetimes
 from message_lifecycle.stores.iceberg import layout
 from message_lifecycle.stores.iceberg.catalog import IcebergTopics, Tables, ledger_text
 from message_lifecycle.stores.iceberg.columns import SCHEMA
-from message_lifecycle.stores.iceberg.compaction.store import IcebergViewRemovals, IcebergViewReturns, IcebergViews
+from message_lifecycle.stores.iceberg.compaction.store import IcebergViewRemovals, IcebergViewReturns, IcebergViewStore
 from message_lifecycle.stores.iceberg.copying import IcebergCopier
 from message_lifecycle.stores.iceberg.documents.store import IcebergChanges, IcebergDocuments, IcebergSnapshots
 from message_lifecycle.stores.iceberg.engine import engine_of_process
@@ -97,7 +97,7 @@ class Lake:
             stores=Stores(
                 backend="iceberg",
                 log=self.store(),
-                view=IcebergViews(engine_of_process, tables=tables()),
+                view=IcebergViewStore(engine_of_process, tables=tables()),
                 view_removal=IcebergViewRemovals(engine_of_process, tables=tables()),
                 view_return=IcebergViewReturns(engine_of_process, tables=tables()),
                 snapshots=IcebergSnapshots(engine_of_process, tables=tables()),

@@ -19,7 +19,7 @@ from message_lifecycle.app.wiring import lake
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.request import EraseKey, UndoPlan
-from message_lifecycle.stores.iceberg.compaction.store import IcebergViewRemovals, IcebergViewReturns, IcebergViews
+from message_lifecycle.stores.iceberg.compaction.store import IcebergViewRemovals, IcebergViewReturns, IcebergViewStore
 from message_lifecycle.stores.iceberg.documents.store import IcebergChanges, IcebergSnapshots
 from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.erasure.store import IcebergEraser
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
     stores = replace(
         services.stores,
         log=IcebergStore(engine_of_process, steps=die),
-        view=IcebergViews(engine_of_process, steps=die_of_view),
+        view=IcebergViewStore(engine_of_process, steps=die_of_view),
         view_removal=IcebergViewRemovals(engine_of_process, steps=die_of_view),
         view_return=IcebergViewReturns(engine_of_process, steps=die_of_view),
         snapshots=IcebergSnapshots(engine_of_process, steps=die),

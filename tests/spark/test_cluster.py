@@ -180,7 +180,7 @@ def test_a_key_is_looked_for_by_a_job_that_names_it(world: World, lake: RestLake
     append(world, name, 1, b"a", b"b")
     request = ask(world.services, [b"a"], topics=[name], forbid=False, by="ada", why="a letter")
     (found,) = carry_out(world.services, request.request_id, approver=lambda _plan, _report: (True, "ada", "as asked"))
-    assert found.is_done, found.reason()
+    assert found.is_done, found.why_not_done()
     assert [m.key for m in world.services.reader.messages(name)] == [b"b"]
     assert f"erasure of {name}: searching 1 files" in jobs_of(lake, name)
 

@@ -32,7 +32,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.stores.iceberg.catalog import Tables
-from message_lifecycle.stores.iceberg.compaction.store import IcebergViews
+from message_lifecycle.stores.iceberg.compaction.store import IcebergViewStore
 from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import COMPACTED, PLAN_ID
@@ -146,7 +146,7 @@ def test_a_commit_on_the_view_inside_the_commit_refuses_it(topic: Topic) -> None
             if len(asked) == 1:
                 engine_of_process().table(topic.name, kind=COMPACTED).newAppend().commit()
 
-    s = replace(topic.s, stores=replace(topic.s.stores, view=IcebergViews(engine_of_process, steps=step)))
+    s = replace(topic.s, stores=replace(topic.s.stores, view=IcebergViewStore(engine_of_process, steps=step)))
     with pytest.raises(PlanConflict, match="the compacted view was changed first"):
         steps.publish(s, plan.plan_id)
     assert len(asked) == 2

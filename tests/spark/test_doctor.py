@@ -151,10 +151,10 @@ def test_what_spark_says_of_a_python_is_told_with_what_to_do(said: str, told: st
 def test_machines_that_differ_are_told_apart() -> None:
     own = reach.Machine(name="here", python="3.11", versions={"duckdb": "2.0.0"})
     told = [
-        doctor._differs(own, reach.Machine(name="a", python="3.12", versions={})),
-        doctor._differs(own, reach.Machine(name="b", python="3.11", versions={"duckdb": "not installed"})),
-        doctor._differs(own, reach.Machine(name="c", python="3.11", versions=own.versions, refused="OSError: no route")),
-        doctor._differs(own, reach.Machine(name="d", python="3.11", versions=own.versions)),
+        doctor._describe_difference(own, reach.Machine(name="a", python="3.12", versions={})),
+        doctor._describe_difference(own, reach.Machine(name="b", python="3.11", versions={"duckdb": "not installed"})),
+        doctor._describe_difference(own, reach.Machine(name="c", python="3.11", versions=own.versions, refused="OSError: no route")),
+        doctor._describe_difference(own, reach.Machine(name="d", python="3.11", versions=own.versions)),
     ]
     assert told[0].startswith("a has Python 3.12, here it is 3.11")
     assert "b has duckdb not installed (here 2.0.0)" in told[1]

@@ -39,7 +39,7 @@ class Copies:
         self.replica = lake.topic(partitions=partitions, role=role, origin=str(self.origin), **settings)
 
     def copy(self) -> Copied:
-        return self.lake.copier().copy(
+        return self.lake.copier().copy_new_messages(
             self.replica, self.lake.log(self.origin), self.lake.policy(self.replica), ledger=("ledger", 2), latest_allowed_time=LATE
         )
 
@@ -141,9 +141,9 @@ def test_of_two_copies_at_once_one_is_kept(lake: Lake, monkeypatch: pytest.Monke
     rival = Meanwhile(monkeypatch, before=lambda: made.copy())
     lake.append(made.origin, Rows(base=2, times=(3,), segment=0))
     # The first has looked at the origin before its rival did; it comes second, and has nothing left to copy.
-    assert lake.copier().copy(made.replica, later, lake.policy(made.replica), ledger=("ledger", 2), latest_allowed_time=LATE) == Copied(
-        copied={0: 2}, rows=0
-    )
+    assert lake.copier().copy_new_messages(
+        made.replica, later, lake.policy(made.replica), ledger=("ledger", 2), latest_allowed_time=LATE
+    ) == Copied(copied={0: 2}, rows=0)
     assert rival.tries == 2
     made.is_mirrored()
 

@@ -24,7 +24,7 @@ from message_lifecycle.sources import messages as sources
 from message_lifecycle.sources.mapping import FieldMapping
 from message_lifecycle.sources.selection import Patterns
 from message_lifecycle.sources.times import Unit
-from message_lifecycle.stores.iceberg.engine import Spark
+from message_lifecycle.stores.iceberg.engine import SparkEngine
 
 pytestmark = pytest.mark.spark
 
@@ -134,7 +134,10 @@ def test_whole_files_whose_times_go_back_are_named(landing: Landing, small_slice
         ("app-10.jsonl", seconds(11), "app-1.jsonl", seconds(20), 4),
     ]
     assert any(
-        "times go back between files: app-2.csv" in text for part in result.shown() if isinstance(part, Notes) for text in part.texts
+        "times go back between files: app-2.csv" in text
+        for part in result.screen_blocks()
+        if isinstance(part, Notes)
+        for text in part.texts
     )
 
 
@@ -362,7 +365,7 @@ def test_a_file_that_was_refused_whole_comes_in_under_its_name_when_it_is_mended
 
 def test_this_process_and_spark_do_the_same(landing: Landing, small_slices: None) -> None:
     """Tasks of a Spark job, and tasks in threads of this process, are the same functions."""
-    logs, spark = [], Spark(landing.lake.session)
+    logs, spark = [], SparkEngine(landing.lake.session)
     folder = landing.source(a_jsonl=as_json(ROWS) + b"broken\n", b_csv=as_csv(ROWS), c_parquet=as_parquet(ROWS))
     for engine in (landing.intake.engine, lambda: spark):
         landing.intake = replace(landing.intake, engine=engine)

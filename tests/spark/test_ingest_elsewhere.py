@@ -67,7 +67,7 @@ def store() -> Iterator[S3Server]:
 @pytest.fixture
 def landing(lake: Lake, tmp_path: Path, store: S3Server, monkeypatch: pytest.MonkeyPatch) -> Landing:
     """The lake's catalog has a key for one folder of the store."""
-    found = Store(settings=tuple(store_settings(store.uri, store.key("/landing/")).items()))
+    found = Store(settings=tuple(store_settings(store.uri, store.create_access_key("/landing/")).items()))
     monkeypatch.setattr(Store, "of_catalog", lambda _: found)
     return Landing(lake, tmp_path)
 

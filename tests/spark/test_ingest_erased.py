@@ -129,13 +129,13 @@ def test_a_batch_that_died_before_the_erasure_is_ended_first_and_without_the_key
     before = landing.messages(topic)
     (held_up,) = carry_out(s, request.request_id, approver=grant)
     # Files that no snapshot names are a writer's, until the batch is ended.
-    assert code_of(held_up.error) == ("UnsupportedErasure" if point == "staged" else "ErasureUnfinished"), held_up.reason()
+    assert code_of(held_up.error) == ("UnsupportedErasure" if point == "staged" else "ErasureUnfinished"), held_up.why_not_done()
     assert landing.messages(topic) == before
     again = landing.take(topic, folder)
     # What had come in by then is taken out by the erasure.
     assert (again.rows, again.erased) == ((0, 0) if point == "committed" else (2, 2))
     (done,) = carry_out(s, request.request_id, approver=grant)
-    assert done.is_done, done.reason()
+    assert done.is_done, done.why_not_done()
     assert sorted(message.value or b"" for message in landing.messages(topic)) == [b"1", b"2", b"5"]
     assert places_of(topic, key) == set()
     assert receipts.verify(s, request.request_id) == []

@@ -36,7 +36,7 @@ from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.request import UndoPlan
 from message_lifecycle.model.settings import resolve
 from message_lifecycle.stores.iceberg import engine, java, session, view_file
-from message_lifecycle.stores.iceberg.compaction.store import IcebergViews
+from message_lifecycle.stores.iceberg.compaction.store import IcebergViewStore
 from message_lifecycle.stores.iceberg.documents.store import IcebergChanges, IcebergDocuments, IcebergSnapshots
 from message_lifecycle.stores.iceberg.engine import Engine, end_engine, engine_of_process
 from message_lifecycle.stores.iceberg.fence import Walk, fenced_commit
@@ -107,7 +107,7 @@ def test_a_topic_is_compacted_without_spark(lake: Lake, no_spark: Engine) -> Non
     name = lake.topic(cleanup_policy="compact", message_expiry=0)
     lake.append(name, Rows(base=0, times=(1, 2)), Rows(base=2, times=(3,)))
     s = lake.services()
-    s = replace(s, stores=replace(s.stores, log=store(), view=IcebergViews(engine_of_process, tables=tables())))
+    s = replace(s, stores=replace(s.stores, log=store(), view=IcebergViewStore(engine_of_process, tables=tables())))
     s.ledger.accept(name, LEDGER)
     outcome = steps.run(
         s, name, as_of=Instant(int(AS_OF * SECOND)), work="compaction", approver=lambda _plan, _report: (True, "tester", "yes")

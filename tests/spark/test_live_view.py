@@ -17,7 +17,7 @@ from message_lifecycle.app.topics import alter_topic, create_topic, update_live_
 from message_lifecycle.model.errors import ForeignTable
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.rules import Rule, holds
+from message_lifecycle.model.rules import Rule, rule_holds
 from message_lifecycle.operations import expiry
 from message_lifecycle.stores.iceberg import view_file
 from message_lifecycle.stores.iceberg.catalog import Tables
@@ -38,9 +38,9 @@ def _drawn(wanted: int) -> list[tuple[Rule, list[Row], Instant, list[bool] | Non
     @given(policy=st.one_of(st.none(), policies()), rule=rules(), stored=st.lists(rows(), min_size=1, max_size=6), chance=st.randoms())
     def draw(policy, rule, stored, chance: random.Random) -> None:
         judged = rule if policy is None else expiry.hidden(policy)
-        from message_lifecycle.model.rules import holds_from
+        from message_lifecycle.model.rules import rule_holds_from
 
-        edges = [e for row in stored for e in edges_of(holds_from(judged, row)) if 0 <= e < INT64_MAX] or [Instant(0)]
+        edges = [e for row in stored for e in edges_of(rule_holds_from(judged, row)) if 0 <= e < INT64_MAX] or [Instant(0)]
         as_of = chance.choice(edges)
         found.append((judged, stored, as_of, None if policy is None else [hidden_by_the_settings(row, policy, as_of) for row in stored]))
 
@@ -66,11 +66,11 @@ def test_sql_says_of_every_row_what_the_rule_says(lake: Lake) -> None:
     ).createOrReplaceTempView("aged_rows")
     sides = [
         " ".join(f"WHEN {case} THEN {text(rule, f'{as_of}L')}" for case, (rule, _, as_of, _) in enumerate(cases))
-        for text in (view_file.holds, view_file.holds_not)
+        for text in (view_file.rule_condition, view_file.rule_opposite)
     ]
     asked = f"SELECT n, CASE case {sides[0]} END AS holds, CASE case {sides[1]} END AS holds_not FROM aged_rows ORDER BY n"
     found = lake.session.sql(asked).collect()
-    wanted = [holds(rule, row, as_of) for rule, stored, as_of, _ in cases for row in stored]
+    wanted = [rule_holds(rule, row, as_of) for rule, stored, as_of, _ in cases for row in stored]
     assert [(row["holds"], row["holds_not"]) for row in found] == [(one, not one) for one in wanted]
     told = [told for _, stored, _, told in cases for told in (told or [None] * len(stored))]
     assert all(one == said for one, said in zip(wanted, told, strict=True) if said is not None)
@@ -98,7 +98,7 @@ def test_the_view_is_there_with_the_topic_and_follows_its_settings(lake: Lake, s
     lake.append(name, Rows(base=0, times=(1, None, 0, FAR)))
     lake.session.sql(f"UPDATE {sql_table(name)} SET append_time = timestamp_micros(0L) WHERE offset = 2")
     assert _shown(lake, name) == [1, 2, 3]
-    logical = [m.offset for m in s.reader.messages(name) if not holds(expiry.hidden(policy_of(s, name)), m, Instant(FAR * SECOND))]
+    logical = [m.offset for m in s.reader.messages(name) if not rule_holds(expiry.hidden(policy_of(s, name)), m, Instant(FAR * SECOND))]
     assert logical == [1, 2, 3]
     alter_topic(s, name, {"max_age_seconds": None})
     assert _shown(lake, name) == [0, 1, 2, 3]

@@ -137,7 +137,7 @@ def test_the_metadata_are_on_disk_before_the_catalog_names_them(lake: Lake, tmp_
     name = lake.topic()
     lake.append(name, Rows(base=0, times=(1,)))
     # Of its own: a table of Spark's would see what comes between, and refuse before it writes anything.
-    late = table_metadata._operations((name.namespace, name.table()))
+    late = table_metadata._table_operations((name.namespace, name.table()))
     base = late.current()
     changed = changed_metadata(base, lambda base, builder: set_properties(base, builder, {"test": "late"}))
     lake.append(name, Rows(base=1, times=(2,)))

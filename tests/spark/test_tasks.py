@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from message_lifecycle.model.errors import invalid_append
 from message_lifecycle.stores.iceberg import engine as engine_module
 from message_lifecycle.stores.iceberg import shares
-from message_lifecycle.stores.iceberg.engine import Bare, Engine, Spark, engine_of_process
+from message_lifecycle.stores.iceberg.engine import Engine, SparkEngine, ThreadEngine, engine_of_process
 from message_lifecycle.stores.iceberg.shares import Failed, ResourceLimits, Resources, local_cores
 
 pytestmark = pytest.mark.spark
@@ -20,12 +20,12 @@ pytestmark = pytest.mark.spark
 CLUSTER = "spark://a-cluster:7077"
 
 
-@pytest.fixture(params=[Spark, Bare], ids=["spark", "this process"])
+@pytest.fixture(params=[SparkEngine, ThreadEngine], ids=["spark", "this process"])
 def engine(request: pytest.FixtureRequest, spark: SparkSession) -> Engine:
-    if request.param is Spark:
-        return Spark(spark)
+    if request.param is SparkEngine:
+        return SparkEngine(spark)
     found = engine_of_process()
-    assert isinstance(found, Bare)
+    assert isinstance(found, ThreadEngine)
     return found
 
 
@@ -37,7 +37,7 @@ def cluster(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable[[M
         monkeypatch.setattr(shares, "registered", lambda _: executors)
         given = {"spark.master": CLUSTER, **settings}
         monkeypatch.setattr(engine_module, "settings_of", lambda context: {**dict(context.getConf().getAll()), **given})
-        return Spark(spark)
+        return SparkEngine(spark)
 
     return made
 
@@ -52,7 +52,7 @@ def test_each_item_is_done_within_its_share_and_failures_keep_their_place(engine
 
     found = engine.run([1, 2, 3], work, description="a test", rates=ResourceLimits(memory_bytes=1000, read_bytes_per_second=3))
 
-    here = isinstance(engine, Bare)
+    here = isinstance(engine, ThreadEngine)
     assert found[0] == (1, 500, 2, 0, here)
     assert found[2] == (9, 500, 2, 0, here)
     assert isinstance(found[1], Failed)

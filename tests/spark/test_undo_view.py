@@ -156,7 +156,7 @@ def test_a_window_that_was_lengthened_is_the_view_s_too(whose: str) -> None:
     world.set_now(Instant((now_s + 100) * SECOND))
     request = ask(world.services, [b"z"], topics=[name], forbid=False, by="ada", why="a letter").request_id
     (found,) = carry_out(world.services, request, approver=approved)
-    assert found.error is None, found.reason()
+    assert found.error is None, found.why_not_done()
     undone(world, name, now_s + 101, plan_id)
     assert view(world, name) == rows[:2]
     world.close()
@@ -174,7 +174,7 @@ def test_an_outcome_that_came_late_keeps_the_undo_open_through_an_erasure() -> N
     world.set_now(Instant((late_s + 50) * SECOND))
     request = ask(world.services, [b"z"], topics=[name], forbid=False, by="ada", why="a letter").request_id
     (found,) = carry_out(world.services, request, approver=approved)
-    assert found.error is None, found.reason()
+    assert found.error is None, found.why_not_done()
     undone(world, name, late_s + 60, plan_id)
     assert view(world, name) == rows[:2]
     world.close()

@@ -173,7 +173,7 @@ def test_nothing_offers_an_undo_of_a_removal_from_a_log_of_single_records(tmp_pa
     RecordLogStore(JsonFiles(tmp_path), server={}, operations=operations_on_records).append(name, new, policy_of(s, name))
     outcome = steps.run(s, name, as_of=s.ledger.now(), work="retention")
     assert (outcome.name, outcome.removed_rows) == ("published", 2)
-    assert not [line for line in result_view(s, outcome).shown() if "Undo" in str(line)]
+    assert not [line for line in result_view(s, outcome).screen_blocks() if "Undo" in str(line)]
     record = s.ledger.record(str(outcome.plan_id))
     assert plan_page(s, record.plan.plan_id).undo_until is None
     assert "* undo: not possible: a json_file log keeps nothing of what it removed" in approval_text(s, record)

@@ -242,9 +242,9 @@ def test_settings_of_a_user_and_of_a_document(lake: Lake, letters: TopicName, fi
 )
 def test_what_cannot_be_set_is_refused_and_nothing_of_it_kept(lake: Lake, letters: TopicName, arguments: tuple[str, ...]) -> None:
     """The last two: with purge on, snapshot_interval >= snapshot_threshold at every level (SNP-5)."""
-    before = lake.services.ledger.own_settings(letters)
+    before = lake.services.ledger.settings_below_topic(letters)
     assert lake.say("document", "alter", LETTERS, *arguments).status == 2
-    assert lake.services.ledger.own_settings(letters) == before
+    assert lake.services.ledger.settings_below_topic(letters) == before
 
 
 def test_the_topics_settings_are_held_to_those_below_them(lake: Lake, letters: TopicName) -> None:

@@ -41,7 +41,7 @@ NOTHING = IngestResult(
 
 def described(result: IngestResult) -> str:
     """As the Spark application prints it."""
-    return render_text(result.shown())
+    return render_text(result.screen_blocks())
 
 
 class Asked:

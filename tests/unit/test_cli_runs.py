@@ -113,7 +113,7 @@ def test_a_plan_that_takes_single_messages_can_be_read(lake: Lake, capsys: pytes
     if changes == "back":
         made = replace(made, changes=named(RestoreRows(partition=0, offsets="1-2", rows=2), source_id=1), operation="undo")
     capsys.readouterr()
-    Screen().draw(plan_view(made).shown())
+    Screen().draw(plan_view(made).screen_blocks())
     said = {"rows": "remove messages", "view": "remove from the view", "back": "bring back to the view"}[changes]
     assert said in capsys.readouterr().out
 
@@ -136,7 +136,7 @@ def test_a_plan_of_60_000_files_fits_the_screen(lake: Lake) -> None:
 
     actions = tuple(drop(offset, offset, partition=offset) for offset in range(60_000))
     plan = replace(plan_of(actions=actions), selection=Selection(files=tuple(f"data/{n}.parquet" for n in range(60_000))))
-    Screen().draw(plan_view(plan).shown())
+    Screen().draw(plan_view(plan).screen_blocks())
     said = lake.capsys.readouterr().out
     assert "60,000" in said
     assert ".parquet" not in said

@@ -144,7 +144,7 @@ def test_the_gate_chooses_by_event_times_that_duckdb_has_no_number_for(times: tu
     run(table, [log], rules, rewrite=True)
     assert [view_row(row) for row in table.rows()] == fold([], [view_row(row).message for row in rows], rules).rows
     action = CompactPartition(partition=0, after=-1, through=1, rows=2)
-    question = evidence.Question(action=action, log=(log,), before=(), after=tuple(table.files), rules=rules, rewrite=True)
+    question = evidence.PartitionQuestion(action=action, log=(log,), before=(), after=tuple(table.files), rules=rules, rewrite=True)
     answer = evidence._answered(question, Resources(spill_folder=str(tmp_path)))
     assert answer.fresh == {"unwanted": 0, "missing": 0, "null_keys_missing": 0, "changed": 0}
 

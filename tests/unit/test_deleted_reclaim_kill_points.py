@@ -22,7 +22,7 @@ from message_lifecycle.model.errors import UnsafePath
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.stores.iceberg.deleted_reclaim import IcebergDeletedReclaimer, namespace_properties
 from message_lifecycle.stores.iceberg.layout import DELETED
-from message_lifecycle.stores.iceberg.topic_delete import place_of
+from message_lifecycle.stores.iceberg.topic_delete import deleted_table_place
 from tests.deleted_topics import names_in, topic_in
 from tests.effort import hunt, sample
 from tests.errors import raises
@@ -179,7 +179,7 @@ def test_a_table_that_was_given_another_name_meanwhile_keeps_its_files(tmp_path:
     """It lives, though it is not where a deleted table lies: past the ledger, as by a RENAME in Spark, after the word was told."""
     past, _, plan_id = made(tmp_path)
     before, reclaimer = files(past), cast(IcebergDeletedReclaimer, past.services.stores.drop_tables)
-    moved = place_of(str(past.made["compacted"].metadata.table_uuid))
+    moved = deleted_table_place(str(past.made["compacted"].metadata.table_uuid))
 
     def rename(reached: str) -> None:
         if reached == step and past.tables.pointers.one(moved) is not None:

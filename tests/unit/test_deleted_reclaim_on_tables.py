@@ -24,7 +24,7 @@ from message_lifecycle.model.request import ReclaimDeleted
 from message_lifecycle.stores.iceberg import deleted_reclaim
 from message_lifecycle.stores.iceberg.deleted_reclaim import namespace_properties
 from message_lifecycle.stores.iceberg.layout import COMPACTED, DELETED
-from message_lifecycle.stores.iceberg.topic_delete import place_of
+from message_lifecycle.stores.iceberg.topic_delete import deleted_table_place
 from tests.deleted_topics import names_in, topic_in
 from tests.errors import raises
 from tests.histories import ON_OWN_CATALOG, folder_of, names_below, set_properties
@@ -167,7 +167,7 @@ def test_a_commit_since_the_plan_is_seen_by_the_gate_and_refuses_the_publish(pas
     reclaim_id, _ = judged(past, plan_id)
     steps.approve(past.services, reclaim_id, granted=True, by="ann", text="yes")
     before = all_files(past)
-    set_properties(place_of(str(past.made[COMPACTED].metadata.table_uuid)), {"note": "by hand"})
+    set_properties(deleted_table_place(str(past.made[COMPACTED].metadata.table_uuid)), {"note": "by hand"})
     with pytest.raises(PlanConflict, match="has changed since it was planned"):
         steps.publish(past.services, reclaim_id)
     assert len(names_in(past, DELETED)) == 2
@@ -175,7 +175,7 @@ def test_a_commit_since_the_plan_is_seen_by_the_gate_and_refuses_the_publish(pas
     steps.close(past.services, past.ledger.record(reclaim_id).plan, "superseded", "it changed")
     reclaim_id = steps.plan(past.services, NAME, as_of=NOW, work=ReclaimDeleted(plan_id=plan_id)).plan.plan_id
     steps.stage(past.services, reclaim_id)
-    set_properties(place_of(str(past.made[COMPACTED].metadata.table_uuid)), {"note": "again"})
+    set_properties(deleted_table_place(str(past.made[COMPACTED].metadata.table_uuid)), {"note": "again"})
     assert {check.id for check in steps.gate(past.services, reclaim_id).blocking} == {"same", "unlisted"}
 
 
@@ -232,7 +232,7 @@ def test_a_table_within_its_folder_stops_the_plan(past: Past, plan_id: str) -> N
 def test_a_table_made_of_its_files_while_a_person_was_asked_stops_the_publish(past: Past, plan_id: str) -> None:
     reclaim_id, _ = judged(past, plan_id)
     steps.approve(past.services, reclaim_id, granted=True, by="ann", text="yes")
-    deleted = past.catalog.load_table(place_of(str(past.made[""].metadata.table_uuid)))
+    deleted = past.catalog.load_table(deleted_table_place(str(past.made[""].metadata.table_uuid)))
     rescued = past.catalog.register_table((NAME.namespace, "rescued"), deleted.metadata_location)
     before = all_files(past)
     with pytest.raises(UnsafePath, match="within the location"):
@@ -293,7 +293,7 @@ def test_a_topic_that_is_reclaimed_while_the_deleted_ones_are_listed_is_none(unr
 
 
 def test_an_erasure_does_not_pass_over_what_is_left_of_a_topic_whose_log_somebody_dropped(past: Past, plan_id: str) -> None:
-    log, view = (place_of(str(past.made[kind].metadata.table_uuid)) for kind in ("", COMPACTED))
+    log, view = (deleted_table_place(str(past.made[kind].metadata.table_uuid)) for kind in ("", COMPACTED))
     past.catalog.drop_table(log)
     assert deleted_topics(past.services) == []
     keys = KeyDigests(secret="s", each=(KeyDigest(digest="d", mark="abc"),))
@@ -309,6 +309,6 @@ def test_an_erasure_does_not_pass_over_what_is_left_of_a_topic_whose_log_somebod
 
 def test_tables_that_somebody_dropped_are_named(past: Past, plan_id: str) -> None:
     for table in list(past.made.values()):
-        past.catalog.drop_table(place_of(str(table.metadata.table_uuid)))
+        past.catalog.drop_table(deleted_table_place(str(table.metadata.table_uuid)))
     with pytest.raises(NothingDeleted, match="dropped"):
         past.reclaim_deleted(plan_id)

@@ -162,7 +162,7 @@ def whole(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setattr(demo.embedded, "up", lambda _layout: None)
     monkeypatch.setattr(demo.stack, "status", lambda _layout: Ran())
     monkeypatch.setattr(demo.stack, "down", lambda _layout: None)
-    monkeypatch.setattr(demo.airflow, "connect", lambda _layout: None)
+    monkeypatch.setattr(demo.airflow, "connect_to_airflow", lambda _layout: None)
     monkeypatch.setattr(demo, "_run", ran)
     monkeypatch.setattr(demo.stack, "bytes_of_tables", lambda _layout: 61_000_000)
     monkeypatch.setattr(engine, "end_engine", lambda: None)  # it is other tests'

@@ -244,7 +244,7 @@ def test_two_alterations_at_once_that_do_not_go_together_are_not_both_kept(topic
     monkeypatch.setattr(topic.s.ledger, "alter_own_settings", another_comes_first)
     with pytest.raises(InvalidSetting, match="document a"):
         alter_document(topic.s, NAME, "a", {"snapshot_interval": 7, "snapshots_keep": 4}, owner="ben")
-    assert topic.s.ledger.own_settings(NAME) == OwnSettings(users={}, documents={"a": {"snapshot_threshold": 8}}, owners={})
+    assert topic.s.ledger.settings_below_topic(NAME) == OwnSettings(users={}, documents={"a": {"snapshot_threshold": 8}}, owners={})
 
 
 def test_a_client_that_was_silent_is_out_of_the_ledger_when_the_plan_is_published() -> None:

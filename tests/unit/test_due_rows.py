@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
 from message_lifecycle.model.message import Message, Reason, RowAnswer, RowQuestion, offsets_of
-from message_lifecycle.model.rules import After, Both, Either, Known, Never, Not, Rule, holds_from
+from message_lifecycle.model.rules import After, Both, Either, Known, Never, Not, Rule, rule_holds_from
 from message_lifecycle.stores.iceberg import data_rows, due_rows, segments
 from message_lifecycle.stores.iceberg.data_rows import FileRows
 from message_lifecycle.stores.iceberg.segments import FileMetrics
@@ -134,9 +134,9 @@ def answer(monkeypatch: pytest.MonkeyPatch, files: Sequence[File], *reasons: Rea
 )
 @settings(max_examples=500, deadline=None)
 def test_a_rule_means_the_same_of_a_message_a_column_and_the_bounds_of_a_file(messages: list[Message], rule: Rule) -> None:
-    wanted = [INT64_MAX if (begins := holds_from(rule, m)) is None else begins for m in messages]
-    assert data_rows.begins(rule, columns(messages), len(messages)).tolist() == wanted
-    found = segments.begins(rule, File("f", messages).metrics)
+    wanted = [INT64_MAX if (begins := rule_holds_from(rule, m)) is None else begins for m in messages]
+    assert data_rows.first_times(rule, columns(messages), len(messages)).tolist() == wanted
+    found = segments.first_times(rule, File("f", messages).metrics)
     assert found.some <= min(wanted)
     assert found.all == INT64_MAX or found.all >= max(wanted)
 
@@ -174,5 +174,5 @@ def test_a_file_that_shows_the_newest_time_before_late_ones_stays(monkeypatch: p
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 def test_times_are_microseconds_whatever_the_file_counts_in(unit: str) -> None:
     at = pa.chunked_array([pa.array([1_700_000_000_000_000, None, 0], pa.timestamp("us", "UTC"))])
-    found = data_rows.times(at.cast(pa.timestamp(unit, "UTC")), zero_is_unknown=True)
+    found = data_rows.time_values(at.cast(pa.timestamp(unit, "UTC")), zero_is_unknown=True)
     assert found.tolist() == [1_700_000_000_000_000, data_rows.UNKNOWN, data_rows.UNKNOWN]

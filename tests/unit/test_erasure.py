@@ -41,11 +41,11 @@ from message_lifecycle.model.settings import resolve
 from message_lifecycle.operations import erasure
 from message_lifecycle.operations.planning import requirements_of
 from message_lifecycle.stores.iceberg.columns import SCHEMA
-from message_lifecycle.stores.iceberg.compaction.store import IcebergViews
+from message_lifecycle.stores.iceberg.compaction.store import IcebergViewStore
 from message_lifecycle.stores.iceberg.erasure import publish
 from message_lifecycle.stores.iceberg.erasure.looking import Looks
-from message_lifecycle.stores.iceberg.erasure.metadata import read_going, snapshot_id_of
-from message_lifecycle.stores.iceberg.erasure.publish import load_with_going
+from message_lifecycle.stores.iceberg.erasure.metadata import read_unreachable_list, snapshot_id_of
+from message_lifecycle.stores.iceberg.erasure.publish import load_with_unreachable_files
 from message_lifecycle.stores.iceberg.erasure.rewrite import KeyRowFinder, rewrite
 from message_lifecycle.stores.iceberg.erasure.search import MAIN, Heads, UndoWindow, search
 from message_lifecycle.stores.iceberg.lake_io import LakeFileIO
@@ -305,7 +305,7 @@ def test_an_undo_counts_from_the_outcome_where_that_came_long_after_the_commit()
     assert Heads.of(document(main=4), window(9000)).undo == {}
 
 
-class OneView(IcebergViews):
+class OneView(IcebergViewStore):
     """Its table is given."""
 
     def __init__(self, history: dict[int, SimpleNamespace]) -> None:
@@ -356,15 +356,15 @@ def test_another_run_may_end_an_erasure_between_two_looks_at_it(tmp_path: Path, 
     catalog = catalog_in(tmp_path)
     made = catalog.create_table(PLACE, schema=pa.schema([("offset", pa.int64())]), properties={ERASING: "metadata/erasure-1.going.json"})
     with raises("TableUnreadable", match="erasure-1"):
-        load_with_going(catalog, PLACE, LakeFileIO())  # the table names it still, and it is lost
+        load_with_unreachable_files(catalog, PLACE, LakeFileIO())  # the table names it still, and it is lost
 
     def ended(io: FileIO, found: dict[str, Any]) -> list[str]:
         if ERASING in found["properties"]:
             made.refresh().transaction().remove_properties(ERASING).commit_transaction()
-        return read_going(io, found)
+        return read_unreachable_list(io, found)
 
-    monkeypatch.setattr(publish, "read_going", ended)
-    after, going = load_with_going(catalog, PLACE, LakeFileIO())
+    monkeypatch.setattr(publish, "read_unreachable_list", ended)
+    after, going = load_with_unreachable_files(catalog, PLACE, LakeFileIO())
     assert going == []
     assert ERASING not in after["properties"]
 

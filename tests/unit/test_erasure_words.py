@@ -13,7 +13,7 @@ from pyiceberg.table import Table
 
 from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.erasure.evidence import history_left
-from message_lifecycle.stores.iceberg.erasure.metadata import Rewriting
+from message_lifecycle.stores.iceberg.erasure.metadata import MetadataRewrite
 from message_lifecycle.stores.iceberg.erasure.search import UndoWindow, ancestors
 from message_lifecycle.stores.iceberg.history import progress_in
 from message_lifecycle.stores.iceberg.java import identifier
@@ -47,9 +47,9 @@ def past(catalog: SqlCatalog, *summaries: Summary) -> Table:
     return table.refresh()
 
 
-def erasure(plan_id: str = "p" * 32) -> Rewriting:
+def erasure(plan_id: str = "p" * 32) -> MetadataRewrite:
     """Of a key that nothing holds: what is told of here is the metadata alone."""
-    return Rewriting(
+    return MetadataRewrite(
         io=LakeFileIO(),
         plan_id=plan_id,
         attempt="a",

@@ -13,7 +13,7 @@ from message_lifecycle.model.instants import Instant, from_datetime
 from message_lifecycle.sources.file_times import GoingBack, Span, find_going_back, going_back_line
 from message_lifecycle.sources.files import find_files
 from message_lifecycle.sources.mapping import FieldMapping
-from message_lifecycle.sources.messages import Findings, read_group, slices
+from message_lifecycle.sources.messages import Findings, read_slices, slices
 from message_lifecycle.sources.reader import Job, TtlRules
 from tests.worlds import NOW
 
@@ -62,7 +62,7 @@ def test_the_reader_gives_the_span_of_each_file(tmp_path: Path, *, by_field: boo
     job = Job(mapping=mapping, partitions=3, ttl=TtlRules(), latest_allowed_time=AT)
     first, *rest = [part for group in slices(find_files(tmp_path)) for part in group]
     for found_in, parts in ((one, [first]), (other, rest)):
-        assert list(read_group(parts, job, found_in, None))
+        assert list(read_slices(parts, job, found_in, None))
     one.join(other)
     wanted = {number: (times, len(times)) for number, times in enumerate(([10, 12], [4, 5], [6, 7]))}
     found = {

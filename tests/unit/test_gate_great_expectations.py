@@ -19,7 +19,7 @@ from message_lifecycle.app.operations.registry import suite_of
 from message_lifecycle.gates import runner
 from message_lifecycle.gates.plain import Finding, PlainGate, evaluate
 from message_lifecycle.gates.runner import GreatExpectationsGate
-from message_lifecycle.gates.suite import AllValuesEqual, ColumnSum, Declared, RowCount, Test, Within
+from message_lifecycle.gates.suite import AllValuesEqual, ColumnSum, DeclaredCheck, RowCount, Test, Within
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.outcome import GateReport
 from tests.evidence import BREAKAGES, SCHEMAS, Breakage, Case, Evidence, by_row, cell, extra, good, nothing_goes, purged, replanned
@@ -43,7 +43,7 @@ def frames(evidence: Evidence) -> dict[str, Any]:
     return {name: frame(name, rows) for name, rows in evidence.items()}
 
 
-_KNOWN: dict[tuple[str, tuple[Declared, ...], int], dict[str, Finding]] = {}
+_KNOWN: dict[tuple[str, tuple[DeclaredCheck, ...], int], dict[str, Finding]] = {}
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Frames that a breakage leaves alone are validated once for the whole table, not once for each entry."""
     validate = runner._validate
 
-    def validate_once(name: str, group: list[Declared], frame: Any) -> dict[str, Finding]:
+    def validate_once(name: str, group: list[DeclaredCheck], frame: Any) -> dict[str, Finding]:
         if not any(frame is made for made in _MADE.values()):
             return validate(name, group, frame)
         key = (name, tuple(group), id(frame))
@@ -80,8 +80,8 @@ def unevaluated(report: GateReport) -> set[str]:
     return {check.id for check in report.checks if not check.evaluated}
 
 
-def of_column(test: Test) -> Declared:
-    return Declared(id="x", says="", what="x", kind="rule", test=test)
+def of_column(test: Test) -> DeclaredCheck:
+    return DeclaredCheck(id="x", says="", what="x", kind="rule", test=test)
 
 
 def found(test: Test, column: pa.Array) -> Finding:
@@ -126,7 +126,7 @@ WIDTH = 4
 
 
 @st.composite
-def wide_frames(draw: st.DrawFn) -> tuple[str, list[dict[str, Any]], list[Declared]]:
+def wide_frames(draw: st.DrawFn) -> tuple[str, list[dict[str, Any]], list[DeclaredCheck]]:
     """A frame of many columns and several tests of each: one validation compares them all."""
     count = draw(ROWS)
     columns: dict[str, list[Any]] = {}
@@ -146,12 +146,12 @@ def wide_frames(draw: st.DrawFn) -> tuple[str, list[dict[str, Any]], list[Declar
         tests.append(AllValuesEqual(frame="f", column=f"b{number}", value=draw(st.booleans())))
     schema = ", ".join(f"i{n} long, x{n} double, b{n} boolean" for n in range(WIDTH))
     rows = [{name: values[row] for name, values in columns.items()} for row in range(count)]
-    return schema, rows, [Declared(id=str(n), says="", what="x", kind="rule", test=test) for n, test in enumerate(tests)]
+    return schema, rows, [DeclaredCheck(id=str(n), says="", what="x", kind="rule", test=test) for n, test in enumerate(tests)]
 
 
 @settings(max_examples=20, deadline=None, derandomize=True, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 @given(made=wide_frames())
-def test_both_judges_find_the_same_in_random_frames(made: tuple[str, list[dict[str, Any]], list[Declared]]) -> None:
+def test_both_judges_find_the_same_in_random_frames(made: tuple[str, list[dict[str, Any]], list[DeclaredCheck]]) -> None:
     schema, rows, suite = made
     frame = pa.Table.from_pylist(rows, schema=schema_of(schema))
     assert runner._validate("f", suite, frame) == {declared.id: evaluate(declared, {"f": rows}) for declared in suite}
@@ -323,14 +323,14 @@ def test_an_engine_that_breaks_altogether(monkeypatch: pytest.MonkeyPatch) -> No
     assert "a value of a message" not in str(report)
 
 
-def group_of(name: str) -> list[Declared]:
+def group_of(name: str) -> list[DeclaredCheck]:
     case = good()
-    return dict(runner._by_frame(suite_of(case.plan, case.staged, case.policy)))[name]
+    return dict(runner._group_by_frame(suite_of(case.plan, case.staged, case.policy)))[name]
 
 
 def test_an_error_that_great_expectations_reports(monkeypatch: pytest.MonkeyPatch) -> None:
-    in_pandas = runner._in_pandas
-    monkeypatch.setattr(runner, "_in_pandas", lambda frame, columns: in_pandas(frame, set(columns) - {"newest_at"}))
+    in_pandas = runner._to_pandas
+    monkeypatch.setattr(runner, "_to_pandas", lambda frame, columns: in_pandas(frame, set(columns) - {"newest_at"}))
     findings = runner._validate("going", group_of("going"), frames(good().evidence)["going"])
     assert {id for id, finding in findings.items() if not finding.passed} == {"going_expired"}
     assert findings["going_expired"] == Finding(

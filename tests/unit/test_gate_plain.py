@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from message_lifecycle.app.operations.registry import suite_of
 from message_lifecycle.gates.messages import message_cleaner_suite
-from message_lifecycle.gates.plain import PlainGate, assemble, evaluate
+from message_lifecycle.gates.plain import PlainGate, assemble_report, evaluate
 from message_lifecycle.gates.rows import archive_suite
-from message_lifecycle.gates.suite import ColumnSum, Declared, RowCount, Same, Within
+from message_lifecycle.gates.suite import ColumnSum, DeclaredCheck, RowCount, Same, Within
 from message_lifecycle.model.change import CommitLog, DropSegments
 from message_lifecycle.model.facts import Facts
 from message_lifecycle.model.instants import INT64_MAX, Instant
@@ -258,7 +258,7 @@ def test_an_exception_inside_a_check_is_a_finding() -> None:
         def __getitem__(self, key: str) -> object:
             raise RuntimeError("a value of a message")
 
-    declared = Declared(id="x", says="", what="x", kind="rule", test=ColumnSum(frame="f", column="c", equals=0))
+    declared = DeclaredCheck(id="x", says="", what="x", kind="rule", test=ColumnSum(frame="f", column="c", equals=0))
     found = evaluate(declared, {"f": [Odd(c=1)]})
     assert (found.evaluated, found.passed) == (False, False)
     assert "a value of a message" not in found.found
@@ -266,7 +266,7 @@ def test_an_exception_inside_a_check_is_a_finding() -> None:
 
 @pytest.mark.parametrize("test", [ColumnSum(frame="f", column="c", equals=0), Within(frame="f", column="c", minimum=None, maximum=5)])
 def test_no_test_of_a_column_holds_over_no_rows(test: ColumnSum | Within) -> None:
-    declared = Declared(id="x", says="", what="x", kind="rule", test=test)
+    declared = DeclaredCheck(id="x", says="", what="x", kind="rule", test=test)
     assert not evaluate(declared, {"f": []}).passed
 
 
@@ -276,7 +276,7 @@ def test_no_test_of_a_column_holds_over_no_rows(test: ColumnSum | Within) -> Non
 def test_a_finding_left_out_by_the_judge_is_a_check_not_evaluated() -> None:
     case = good()
     suite = message_cleaner_suite(case.plan, case.staged, case.policy)
-    report = assemble(case.plan, case.staged, suite, {}, {}, took_ms=0)
+    report = assemble_report(case.plan, case.staged, suite, {}, {}, took_ms=0)
     assert (report.declared, len(report.checks), report.judgement) == (len(suite), len(suite), "blocked")
 
 

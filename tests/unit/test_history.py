@@ -179,9 +179,9 @@ class Lost:
 def test_an_expiry_of_unknown_result_is_looked_up_and_not_repeated(  # DEL-4
     table: Table, monkeypatch: pytest.MonkeyPatch, *, made: bool
 ) -> None:
-    ids, real = snapshot_ids(document_of(table)), table_metadata._operations
+    ids, real = snapshot_ids(document_of(table)), table_metadata._table_operations
     lost = Lost(real(PLACE), made=made)
-    monkeypatch.setattr(table_metadata, "_operations", lambda _: lost)
+    monkeypatch.setattr(table_metadata, "_table_operations", lambda _: lost)
     with nullcontext() if made else pytest.raises(CommitUnknown):
         expired(ids[:1])
     assert lost.commits == 1
@@ -189,8 +189,8 @@ def test_an_expiry_of_unknown_result_is_looked_up_and_not_repeated(  # DEL-4
 
 
 def test_what_goes_wrong_in_the_look_for_an_unknown_result_leaves_it_unknown(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    lost = Lost(table_metadata._operations(PLACE), made=False)
-    monkeypatch.setattr(table_metadata, "_operations", lambda _: lost)
+    lost = Lost(table_metadata._table_operations(PLACE), made=False)
+    monkeypatch.setattr(table_metadata, "_table_operations", lambda _: lost)
 
     def change(_base: Any, builder: Any) -> None:
         if lost.commits:
@@ -203,7 +203,7 @@ def test_what_goes_wrong_in_the_look_for_an_unknown_result_leaves_it_unknown(tab
 
 
 def test_a_commit_that_was_made_is_no_error_where_the_catalog_has_gone_since(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    operations, committed = table_metadata._operations(PLACE), []
+    operations, committed = table_metadata._table_operations(PLACE), []
 
     class Gone:
         def refresh(self) -> Any:
@@ -217,7 +217,7 @@ def test_a_commit_that_was_made_is_no_error_where_the_catalog_has_gone_since(tab
             operations.commit(base, changed)
             committed.append(changed)
 
-    monkeypatch.setattr(table_metadata, "_operations", lambda _: Gone())
+    monkeypatch.setattr(table_metadata, "_table_operations", lambda _: Gone())
     table_metadata.change_metadata(PLACE, lambda _, builder: builder.setProperties({"a": "b"}), what="a deed")
     assert len(committed) == 1
 

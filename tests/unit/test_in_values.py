@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from message_lifecycle.app.in_values import find_in_values
 from message_lifecycle.app.services import policy_of
-from message_lifecycle.model.in_values import MOST_PLACES, MOST_RANGES, InValues, Needle, ValuePlace, of_topic, place_of
+from message_lifecycle.model.in_values import MOST_PLACES, MOST_RANGES, InValues, Needle, ValuePlace, of_topic, value_place
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.stores.iceberg.erasure.in_values import ValueRowFinder
@@ -53,7 +53,7 @@ def test_no_text_of_the_needle_tells_the_key() -> None:
 
 
 def test_many_places_are_cut_and_counted() -> None:
-    place = place_of("log", 0, range(0, 1000, 2), live=1)
+    place = value_place("log", 0, range(0, 1000, 2), live=1)
     assert (place.rows, place.offsets.count(",") + 1, place.is_cut) == (500, MOST_RANGES, True)
     found = of_topic("a/b", [ValuePlace(table="log", partition=n, rows=1, live=1) for n in range(MOST_PLACES + 7)])
     assert (len(found.places), found.more) == (MOST_PLACES, 7)

@@ -52,7 +52,7 @@ def test_names_are_names(ledger: Ledger, document: str, client: str) -> None:
 
 def test_settings_below_the_topics_keep_their_level_and_type(ledger: Ledger) -> None:
     """SNP-9."""
-    assert ledger.own_settings(TOPIC) == OwnSettings(users={}, documents={}, owners={})
+    assert ledger.settings_below_topic(TOPIC) == OwnSettings(users={}, documents={}, owners={})
     alter(ledger, users={" Ada ": {"changes_max_age": "1 month"}}, owners={"My Letter": "Bob", "gone": "ada"})
     alter(
         ledger,
@@ -62,7 +62,7 @@ def test_settings_below_the_topics_keep_their_level_and_type(ledger: Ledger) -> 
     )
     alter(ledger, documents={"D": {"changes_keep_last": None}})
     alter(ledger, OTHER, documents={"d": {"snapshots_keep": 1}})
-    found = ledger.own_settings(TOPIC)
+    found = ledger.settings_below_topic(TOPIC)
     assert found == OwnSettings(
         users={"ada": {"changes_max_age": 60, "snapshot_with_purging_changes": True}},
         documents={"ada": {"changes_max_age": "2 years"}},
@@ -85,7 +85,7 @@ def test_settings_below_the_topics_keep_their_level_and_type(ledger: Ledger) -> 
 def test_only_what_may_stand_there_is_set_and_with_it_nothing_else(ledger: Ledger, level: str, setting: str, value: Value) -> None:
     with pytest.raises(InvalidSetting):
         alter(ledger, **{f"{level}s": {"w": {"snapshots_keep": 2}, "x": {"changes_max_age": 5, setting: value}}}, owners={"x": "ada"})
-    assert ledger.own_settings(TOPIC) == OwnSettings(users={}, documents={}, owners={})
+    assert ledger.settings_below_topic(TOPIC) == OwnSettings(users={}, documents={}, owners={})
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_what_is_not_understood_is_not_taken_for_nothing(ledger: Ledger, level: 
     with ledger._database.writing() as connection:
         add_rows(connection, tables.document_settings, [row])
     with raises("CorruptRecord"):
-        ledger.own_settings(TOPIC)
+        ledger.settings_below_topic(TOPIC)
 
 
 def test_a_topic_that_is_made_anew_knows_nothing_of_earlier_documents(ledger: Ledger) -> None:
@@ -112,9 +112,9 @@ def test_a_topic_that_is_made_anew_knows_nothing_of_earlier_documents(ledger: Le
         alter(ledger, topic, users={"ada": {"snapshots_keep": 2}}, owners={"d": "ada"})
     ledger.reset_topic(TOPIC)
     assert ledger.synced(TOPIC) == []
-    assert ledger.own_settings(TOPIC) == OwnSettings(users={}, documents={}, owners={})
+    assert ledger.settings_below_topic(TOPIC) == OwnSettings(users={}, documents={}, owners={})
     assert len(ledger.synced(OTHER)) == 1
-    assert ledger.own_settings(OTHER).owners == {"d": "ada"}
+    assert ledger.settings_below_topic(OTHER).owners == {"d": "ada"}
 
 
 def test_a_topic_of_very_many_documents_is_read_at_once(ledger: Ledger) -> None:
@@ -133,7 +133,7 @@ def test_a_topic_of_very_many_documents_is_read_at_once(ledger: Ledger) -> None:
 def test_what_is_altered_together_is_kept_together_or_not_at_all(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pair of settings of which one is there alone may be one that every run refuses (SNP-5)."""
     alter(ledger, users={"ada": {"snapshots_keep": 2}}, owners={"d": "ada"})
-    before, put, written = ledger.own_settings(TOPIC), documents_of_the_ledger.put, list[object]()
+    before, put, written = ledger.settings_below_topic(TOPIC), documents_of_the_ledger.put, list[object]()
 
     def dies_at_the_second(*arguments: Any, **named: Any) -> None:
         written.append(named)
@@ -145,17 +145,17 @@ def test_what_is_altered_together_is_kept_together_or_not_at_all(ledger: Ledger,
     with pytest.raises(ConnectionError):
         alter(ledger, documents={"d": {"snapshot_interval": 20, "snapshot_threshold": 15}}, owners={"d": "bob"})
     assert len(written) == 2
-    assert ledger.own_settings(TOPIC) == before
+    assert ledger.settings_below_topic(TOPIC) == before
     monkeypatch.undo()
     alter(ledger, documents={"d": {"snapshot_interval": 20, "snapshot_threshold": 15}}, owners={"d": "bob"})
-    assert ledger.own_settings(TOPIC) == OwnSettings(
+    assert ledger.settings_below_topic(TOPIC) == OwnSettings(
         users={"ada": {"snapshots_keep": 2}}, documents={"d": {"snapshot_interval": 20, "snapshot_threshold": 15}}, owners={"d": "bob"}
     )
 
 
 def test_what_does_not_go_together_is_told_of_all_that_is_there_and_nothing_is_kept(ledger: Ledger) -> None:
     alter(ledger, users={"ada": {"snapshots_keep": 2}})
-    before, told = ledger.own_settings(TOPIC), list[OwnSettings]()
+    before, told = ledger.settings_below_topic(TOPIC), list[OwnSettings]()
 
     def refuse(after: OwnSettings) -> None:
         told.append(after)
@@ -164,7 +164,7 @@ def test_what_does_not_go_together_is_told_of_all_that_is_there_and_nothing_is_k
     with pytest.raises(ZeroDivisionError):
         ledger.alter_own_settings(TOPIC, OwnChanges(documents={" D ": {"snapshots_keep": 3}}, owners={"D": "Ada"}), check=refuse)
     assert told == [OwnSettings(users={"ada": {"snapshots_keep": 2}}, documents={"d": {"snapshots_keep": 3}}, owners={"d": "ada"})]
-    assert ledger.own_settings(TOPIC) == before
+    assert ledger.settings_below_topic(TOPIC) == before
 
 
 A, B = synced("d", "c", 8, 5), synced("d", "c", 9, 5)

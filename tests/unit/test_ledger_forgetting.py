@@ -98,7 +98,7 @@ def test_no_row_of_the_topic_tells_the_name(full: Ledger) -> None:
     )
     assert [row.document for row in full.synced(TOPIC)] == ["kept"]
     assert [row.document for row in full.synced(OTHER)] == ["kept", GONE]
-    own = full.own_settings(TOPIC)
+    own = full.settings_below_topic(TOPIC)
     assert (dict(own.owners), list(own.documents), list(own.users)) == ({"kept": "bob"}, ["kept"], [GONE])
     accepted = full.accepted(TOPIC)
     assert accepted is not None

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from message_lifecycle.model.instants import InvalidTtl, parse_ttl
-from message_lifecycle.sources.lifetimes import INVALID, NEVER, NO_LIFETIME, lifetimes
+from message_lifecycle.sources.lifetimes import INVALID, NEVER, NO_LIFETIME, parse_lifetimes
 from tests.ttls import TTLS, VALUES
 
 
@@ -49,7 +49,7 @@ BLOCKS = st.lists(st.one_of(HEADERS.map(lambda text: text if text is None else t
 def test_a_block_reads_as_its_values_do(block: list[bytes | None], start: int, length: int, kind: pa.DataType) -> None:
     values = pa.array(block, kind).slice(start, length)
     expected = [by_the_rule(value) for value in block[start : start + length]]
-    found = lifetimes(values)
+    found = parse_lifetimes(values)
     found.validate(full=True)
     assert found.type == pa.int64()
     assert found.to_pylist() == expected
@@ -58,7 +58,7 @@ def test_a_block_reads_as_its_values_do(block: list[bytes | None], start: int, l
 def test_many_long_durations_do_not_spoil_each_other() -> None:
     # Their sum passes int64 many times over.
     block = [f"{90_000 + n}h{n}m{n}.5s".encode() for n in range(1000)]
-    assert lifetimes(pa.array(block)).to_pylist() == [by_the_rule(value) for value in block]
+    assert parse_lifetimes(pa.array(block)).to_pylist() == [by_the_rule(value) for value in block]
 
 
 @given(
@@ -67,13 +67,13 @@ def test_many_long_durations_do_not_spoil_each_other() -> None:
 )
 def test_a_block_that_repeats_itself_reads_the_same(some: list[bytes | None], picks: list[int]) -> None:
     block = [some[pick % len(some)] for pick in picks]
-    assert lifetimes(pa.array(block, pa.binary())).to_pylist() == [by_the_rule(value) for value in block]
+    assert parse_lifetimes(pa.array(block, pa.binary())).to_pylist() == [by_the_rule(value) for value in block]
 
 
 @pytest.mark.parametrize("many", [99, 100, 101, 5000])
 def test_a_block_of_new_values_reads_the_same(many: int) -> None:
     block = [f"{number}.5s{number}m".encode() for number in range(many)]
-    assert lifetimes(pa.array(block, pa.binary())).to_pylist() == [by_the_rule(value) for value in block]
+    assert parse_lifetimes(pa.array(block, pa.binary())).to_pylist() == [by_the_rule(value) for value in block]
 
 
 @pytest.mark.parametrize(

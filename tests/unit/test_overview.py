@@ -11,7 +11,7 @@ from sqlalchemy import update
 from message_lifecycle.app import pages, steps
 from message_lifecycle.app.erasures import ask
 from message_lifecycle.app.views import overview as overview_views
-from message_lifecycle.app.views.overview import erasure_lines, other_runs, overview
+from message_lifecycle.app.views.overview import erasure_lines, outcomes_without_erasures, overview
 from message_lifecycle.app.views.status import status
 from message_lifecycle.ledger import tables
 from message_lifecycle.model.instants import Instant
@@ -102,8 +102,8 @@ def test_an_erasure_of_many_topics_is_one_line(lake: Lake) -> None:
     (line,) = erasure_lines(s)
     assert line.waiting == ((outcome.plan_id,) if outcome.name == "needs_approval" else ())
     assert line.done == (0 if line.waiting else 1)
-    assert {one.operation for one in other_runs(s, limit=20)} == {"message_cleaner"}
-    html = pages.overview(base=BASE, status=status(s), runs=other_runs(s, limit=20), erasures=erasure_lines(s))
+    assert {one.operation for one in outcomes_without_erasures(s, limit=20)} == {"message_cleaner"}
+    html = pages.overview(base=BASE, status=status(s), runs=outcomes_without_erasures(s, limit=20), erasures=erasure_lines(s))
     assert f"{line.done} of 5 done" in html
     assert html.count(f'<td data-label="Request" class="id">{request.request_id[:12]}</td>') == 1
 

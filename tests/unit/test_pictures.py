@@ -20,9 +20,9 @@ from message_lifecycle.app.views.over_time import (
     SizeAt,
     ages,
     ages_table,
+    compute_growth,
     expiries,
-    growth,
-    growth_of,
+    topic_growth,
 )
 from message_lifecycle.model.facts import Segment
 from message_lifecycle.model.instants import INT64_MAX, Instant
@@ -117,7 +117,7 @@ def test_growth_goes_back_beyond_the_oldest_snapshot_by_the_counts_of_the_ledger
     sizes = [LogSize(snapshot_id=7, at=Instant(NOW), messages=60, bytes=600, added=0)]
     ended = [published(NOW + MINUTE, snapshot_id=7, expiry=40), published(NOW + 3 * MINUTE, operation="compaction", superseded=9)]
     last = SizeAt(at=Instant(NOW + 5 * MINUTE), messages=60, bytes=600)
-    found = growth_of(sizes, [(Instant(NOW - 9 * MINUTE), 100)], ended, last)
+    found = compute_growth(sizes, [(Instant(NOW - 9 * MINUTE), 100)], ended, last)
     assert [(one.at - NOW, one.messages, one.bytes) for one in found.sizes] == [
         (-9 * MINUTE, 100, None),
         (0, 60, 600),
@@ -133,7 +133,7 @@ def test_growth_goes_back_beyond_the_oldest_snapshot_by_the_counts_of_the_ledger
 
 def test_growth_counts_batches_of_the_ledger_only_before_the_oldest_snapshot() -> None:
     sizes = [LogSize(snapshot_id=at, at=Instant(NOW + at * HOUR), messages=10 * at, bytes=0, added=10) for at in (1, 2)]
-    found = growth_of(
+    found = compute_growth(
         sizes, [(Instant(NOW + HOUR), 10), (Instant(NOW + 2 * HOUR), 10)], [], SizeAt(at=Instant(NOW + 3 * HOUR), messages=20, bytes=0)
     )
     assert sum(one.added for one in found.periods) == 20
@@ -141,7 +141,7 @@ def test_growth_counts_batches_of_the_ledger_only_before_the_oldest_snapshot() -
 
 def test_an_undo_restores_and_is_drawn_above_the_line() -> None:
     ended = [published(NOW, ttl=5), published(NOW + MINUTE, operation="undo", restored=5, undone=2)]
-    found = growth_of([], [(Instant(NOW - MINUTE), 9)], ended, SizeAt(at=Instant(NOW + 2 * MINUTE), messages=9, bytes=90))
+    found = compute_growth([], [(Instant(NOW - MINUTE), 9)], ended, SizeAt(at=Instant(NOW + 2 * MINUTE), messages=9, bytes=90))
     assert [(one.added, one.removed, one.restored) for one in found.periods] == [(9, {}, 0), (0, {"ttl": 5}, 0), (0, {}, 5), (0, {}, 0)]
     assert [one.messages for one in found.sizes] == [9, 4, 9, 9]
     picture = pictures.growth(found)
@@ -163,7 +163,7 @@ def test_growth_of_a_long_history_begins_at_the_oldest_outcome_that_is_read(
     last = SizeAt(at=Instant(NOW + 4 * HOUR), messages=10, bytes=100)
     for limit, added, removed in ((5, 50, 40), (2, 20, 20)):
         monkeypatch.setattr(over_time, "_OUTCOMES_READ", limit)
-        found = growth(s, name, last)
+        found = topic_growth(s, name, last)
         assert found is not None
         assert sum(one.added for one in found.periods) == added
         assert sum(one.removed.get("expiry", 0) for one in found.periods) == removed
@@ -171,7 +171,7 @@ def test_growth_of_a_long_history_begins_at_the_oldest_outcome_that_is_read(
 
 @pytest.mark.parametrize("days", [0, 3, 30, 400, 9_000])
 def test_a_long_history_has_few_columns(days: int) -> None:
-    found = growth_of([], [(Instant(NOW - days * DAY), 1)], [], SizeAt(at=Instant(NOW), messages=1, bytes=1))
+    found = compute_growth([], [(Instant(NOW - days * DAY), 1)], [], SizeAt(at=Instant(NOW), messages=1, bytes=1))
     assert len(found.periods) <= 40
     assert parsed(pictures.growth(found)) is not None
 

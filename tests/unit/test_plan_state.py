@@ -17,7 +17,7 @@ from message_lifecycle.ledger import Ledger
 from message_lifecycle.model.errors import LifecycleError
 from message_lifecycle.model.outcome import Approval, Check, GateReport, Staged
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.plan_state import LIFE, NEEDS, PLANNING, Decision, Event, Planner, PlanState, Standing
+from message_lifecycle.model.plan_state import LIFE, NEEDS, PLANNING, Decision, Event, OpenPlanSituation, Planner, PlanState
 from tests.errors import raises
 from tests.ledgers import approval_of, outcome_of, plan_of, report_of, staged_of
 from tests.logs import AS_OF
@@ -100,9 +100,9 @@ def test_every_state_is_reached_and_the_last_one_is_not_left() -> None:
 
 def test_every_open_plan_has_its_decision() -> None:
     """Files that are gone make a difference to the same work alone: for other work the plan stands as if they were there."""
-    assert {(stands, planner) for stands in Standing for planner in Planner} - {
+    assert {(stands, planner) for stands in OpenPlanSituation for planner in Planner} - {
         (stands, planner) for stands, row in PLANNING.items() for planner in row
-    } == {(Standing.BEGUN, Planner.OTHER_WORK), (Standing.BEGUN, Planner.YIELDING_WORK)}
+    } == {(OpenPlanSituation.BEGUN, Planner.OTHER_WORK), (OpenPlanSituation.BEGUN, Planner.YIELDING_WORK)}
     assert {decision for row in PLANNING.values() for decision in row.values()} == set(Decision)
 
 

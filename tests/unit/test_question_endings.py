@@ -81,8 +81,8 @@ ENDINGS: dict[str, tuple[Act, str]] = {
 
 
 def test_a_question_that_waits_has_no_end(lake: Lake, question: dict[str, Any]) -> None:
-    assert tasks.question_ending(**question) is None
-    assert tasks.question_ending(**question, with_settings=False) is None
+    assert tasks.find_question_end(**question) is None
+    assert tasks.find_question_end(**question, with_settings=False) is None
 
 
 @pytest.mark.parametrize("run", [None, "other/r"])
@@ -109,7 +109,7 @@ def test_an_end_elsewhere_is_told_and_a_late_answer_makes_no_error(
 ) -> None:
     act, reason = ENDINGS[ending]
     act(lake, question["plan_id"])
-    assert tasks.question_ending(**question) == {"granted": False, "reason": reason}
+    assert tasks.find_question_end(**question) == {"granted": False, "reason": reason}
     before = lake.stored(TOPIC)
     late = tasks.record_approval(**question, granted=granted, by="bob", text="late")
     if granted or ending not in ("void", "lapsed", "judged again"):  # a no to a plan that is still open is taken down
@@ -121,7 +121,7 @@ def test_an_end_elsewhere_is_told_and_a_late_answer_makes_no_error(
 
 def test_a_yes_elsewhere_lets_the_run_go_on(lake: Lake, question: dict[str, Any]) -> None:
     _approve(lake, question["plan_id"])
-    ending = tasks.question_ending(**question)
+    ending = tasks.find_question_end(**question)
     assert ending == {"granted": True, "reason": "ada approved the plan elsewhere", "by": "ada", "text": "fine"}
     # The task hands the word on as it stands, and a yes that came late changes nothing.
     assert tasks.record_approval(**question, granted=True, by="ada", text="fine") is None
@@ -154,7 +154,7 @@ def test_a_no_after_the_commit_takes_nothing_back_and_says_so(lake: Lake, questi
 def test_a_person_who_may_not_answer_is_refused_while_the_plan_waits(lake: Lake, question: dict[str, Any]) -> None:
     with raises("UnnamedPerson"):
         tasks.record_approval(**question, granted=True, by="-", text="fine")
-    assert tasks.question_ending(**question) is None
+    assert tasks.find_question_end(**question) is None
 
 
 def test_a_page_says_where_a_question_is_answered(lake: Lake, question: dict[str, Any]) -> None:

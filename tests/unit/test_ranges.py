@@ -13,7 +13,15 @@ from message_lifecycle.app.views.plans import plan_view
 from message_lifecycle.model import change, message, plan_content
 from message_lifecycle.model import plan as plans
 from message_lifecycle.model.change import RemoveRows
-from message_lifecycle.model.message import first_of, is_among, joined_text, last_of, offsets_of, ranges_of, ranges_text
+from message_lifecycle.model.message import (
+    highest_offset,
+    is_among,
+    join_ranges_texts,
+    lowest_offset,
+    offsets_of,
+    parse_ranges_text,
+    ranges_text,
+)
 from tests.ledgers import plan_of
 
 SETS = st.sets(st.integers(0, 60), min_size=1)
@@ -23,7 +31,7 @@ SETS = st.sets(st.integers(0, 60), min_size=1)
 def test_a_search_finds_exactly_the_offsets_that_are_named(offsets: set[int]) -> None:
     text = ranges_text(sorted(offsets))
     assert {offset for offset in range(-1, 62) if is_among(text, offset)} == offsets
-    assert (first_of(text), last_of(text)) == (min(offsets), max(offsets))
+    assert (lowest_offset(text), highest_offset(text)) == (min(offsets), max(offsets))
 
 
 def test_no_offset_is_among_none() -> None:
@@ -32,7 +40,7 @@ def test_no_offset_is_among_none() -> None:
 
 @given(st.lists(SETS, max_size=4))
 def test_joined_texts_name_what_each_of_them_names(sets: list[set[int]]) -> None:
-    joined = joined_text(ranges_text(sorted(offsets)) for offsets in sets)
+    joined = join_ranges_texts(ranges_text(sorted(offsets)) for offsets in sets)
     assert joined == ranges_text(sorted(set().union(*sets)))
 
 
@@ -41,7 +49,7 @@ def test_texts_one_behind_the_other_are_joined_as_one(offsets: set[int], cuts: s
     """As the files of a partition lie: nothing overlaps, and neighbours may meet."""
     edges = [0, *sorted(cuts), 61]
     parts = [[offset for offset in sorted(offsets) if first <= offset < end] for first, end in pairwise(edges)]
-    assert joined_text(map(ranges_text, parts)) == ranges_text(sorted(offsets))
+    assert join_ranges_texts(map(ranges_text, parts)) == ranges_text(sorted(offsets))
 
 
 def test_the_view_of_a_plan_and_the_search_for_a_message_read_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,12 +57,12 @@ def test_the_view_of_a_plan_and_the_search_for_a_message_read_no_row(monkeypatch
 
     def counted(text: str) -> Iterator[range]:
         nonlocal read
-        for run in ranges_of(text):
+        for run in parse_ranges_text(text):
             read += 1
             yield run
 
     for module in (message, change, plans, plan_content):
-        monkeypatch.setattr(module, "ranges_of", counted, raising=False)
+        monkeypatch.setattr(module, "parse_ranges_text", counted, raising=False)
     files = [range(first, first + 2_000, 2) for first in range(0, 20_000, 2_000)]
     mark = [RemoveRows(partition=0, offsets=ranges_text(rows), rows=len(rows), file=f"{rows[0]}", reason="ttl") for rows in files]
     plan = plan_of(actions=tuple(mark))

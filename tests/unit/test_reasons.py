@@ -13,7 +13,7 @@ import pytest
 from message_lifecycle.app import steps
 from message_lifecycle.app.operations.registry import operation_named
 from message_lifecycle.app.views.explanation import explain_message
-from message_lifecycle.model.reasons import REASONS, Declared, LimitReason, PurgeReason, reasons_of_family
+from message_lifecycle.model.reasons import REASONS, DeclaredReason, LimitReason, PurgeReason, reasons_of_family
 from message_lifecycle.model.request import UndoPlan
 from message_lifecycle.model.rules import After
 from message_lifecycle.model.setting_list import SETTINGS
@@ -129,7 +129,7 @@ def test_what_can_be_undone_is_what_its_operation_undoes(reason: str, operation:
 
 def test_a_new_reason_needs_its_line_and_its_rule_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planned, judged, marked, counted, explained and taken back."""
-    declared = Declared(
+    declared = DeclaredReason(
         family="age",
         rules=("RET-1",),
         text="an embargo of {max_segments} segments",

@@ -18,7 +18,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy, resolve
 from message_lifecycle.model.tables import LooseFiles, LooseQuestion, ReclaimFacts, RefFact, SnapshotFact, TableHistory
-from message_lifecycle.operations.reclaim import kept_of, plan
+from message_lifecycle.operations.reclaim import find_kept_history, plan
 from tests.errors import raises
 from tests.logs import AS_OF
 
@@ -43,7 +43,7 @@ def table(snapshots: tuple[SnapshotFact, ...], *refs: RefFact, main: int | None 
 
 
 def kept(history: TableHistory) -> set[int]:
-    return set(kept_of(history, as_of=NOW, before=Instant(NOW - WINDOW)).reasons)
+    return set(find_kept_history(history, as_of=NOW, before=Instant(NOW - WINDOW)).reasons)
 
 
 @pytest.mark.parametrize(("micros", "stays"), [(-1, False), (0, False), (1, True)])
@@ -70,11 +70,11 @@ def test_branches_keep_what_their_own_rules_say() -> None:
 @pytest.mark.parametrize(("age", "ends"), [(NOW - 2 - 1, True), (NOW - 2, False)])
 def test_a_branch_ends_past_its_age_and_main_never(age: int, ends: bool) -> None:
     history = table(line(1, 2, 3), RefFact(name="b", snapshot_id=2, is_branch=True, max_ref_age_us=age))
-    found = kept_of(history, as_of=NOW, before=Instant(NOW - WINDOW))
+    found = find_kept_history(history, as_of=NOW, before=Instant(NOW - WINDOW))
     assert found.refs == (("b",) if ends else ())
     assert (2 in found.reasons) is not ends
     main = replace(history, refs=(replace(history.refs[0], max_ref_age_us=0),))
-    assert kept_of(main, as_of=NOW, before=Instant(NOW - WINDOW)).refs == ()
+    assert find_kept_history(main, as_of=NOW, before=Instant(NOW - WINDOW)).refs == ()
 
 
 def test_all_between_a_branch_and_the_newest_word_of_each_writer_stays() -> None:
@@ -86,7 +86,7 @@ def test_all_between_a_branch_and_the_newest_word_of_each_writer_stays() -> None
 
 def test_where_nothing_stays_nothing_is_asked_or_goes() -> None:
     history = TableHistory(table="", table_uuid="u", snapshots=line(1, 2), refs=())
-    found = kept_of(history, as_of=NOW, before=Instant(NOW - WINDOW))
+    found = find_kept_history(history, as_of=NOW, before=Instant(NOW - WINDOW))
     assert (found.reasons, found.going) == ({}, ())
     assert made(history).is_empty
 
@@ -143,7 +143,7 @@ def test_what_stays_is_whole_and_what_goes_is_old(shape: list[tuple[int, int]], 
         snapshots.append(snapshot(number, min(before + days * DAY, NOW), parent=parent if parent > 0 else None))
     refs = tuple(RefFact(name=f"b{head}", snapshot_id=head, is_branch=True) for head in heads if head <= len(snapshots))
     history = table(tuple(snapshots), *refs)
-    found = kept_of(history, as_of=NOW, before=Instant(NOW - WINDOW))
+    found = find_kept_history(history, as_of=NOW, before=Instant(NOW - WINDOW))
     assert {ref.snapshot_id for ref in history.refs} <= found.reasons.keys()
     assert found.reasons.keys() | set(found.going) == {entry.snapshot_id for entry in snapshots}
     assert not found.reasons.keys() & set(found.going)
@@ -151,7 +151,7 @@ def test_what_stays_is_whole_and_what_goes_is_old(shape: list[tuple[int, int]], 
         if entry.at > NOW - WINDOW:
             assert entry.snapshot_id in found.reasons
             assert entry.parent_id is None or entry.parent_id in found.reasons
-    after = kept_of(history, as_of=Instant(NOW + later * DAY), before=Instant(NOW + later * DAY - WINDOW))
+    after = find_kept_history(history, as_of=Instant(NOW + later * DAY), before=Instant(NOW + later * DAY - WINDOW))
     assert set(found.going) <= set(after.going)
 
 

@@ -76,7 +76,7 @@ def asked(world: World, key: bytes = KEY) -> str:
 
 def erase(s: Services, request_id: str) -> None:
     (found,) = carry_out(s, request_id, approver=lambda _plan, _report: YES)
-    assert found.is_done, found.reason()
+    assert found.is_done, found.why_not_done()
 
 
 def keys(world: World) -> list[bytes | None]:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
 from message_lifecycle.stores.record_log import COMMITS_KEPT, Commit, Removal, head_of
-from message_lifecycle.stores.record_log.lines import line_of, message_of, place_of, start_state
+from message_lifecycle.stores.record_log.lines import line_of, message_of, message_place_in_line, start_state
 from message_lifecycle.stores.record_log.store import merged
 from tests.record_files import (
     HEAD,
@@ -37,9 +37,9 @@ def test_a_line_that_is_only_looked_at_is_judged_as_one_that_is_read(field: str)
             message = message_of(line)
         except ValueError as error:
             with pytest.raises(ValueError, match=f"^{re.escape(str(error))}$"):
-                place_of(line)
+                message_place_in_line(line)
         else:
-            assert place_of(line) == (message.partition, message.offset, message.segment)
+            assert message_place_in_line(line) == (message.partition, message.offset, message.segment)
 
 
 @given(
@@ -94,7 +94,7 @@ def test_a_time_of_zero_is_unknown() -> None:  # CLK-4
     ],
 )
 def test_a_line_that_is_no_message_is_told_why(line: bytes, reason: str) -> None:
-    for read in (message_of, place_of):
+    for read in (message_of, message_place_in_line):
         with pytest.raises(ValueError, match=reason):
             read(line)
 

@@ -24,7 +24,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import SourceFile
 from message_lifecycle.model.request import UndoPlan
 from message_lifecycle.sources.mapping import FieldMapping
-from message_lifecycle.stores.iceberg.engine import Bare
+from message_lifecycle.stores.iceberg.engine import ThreadEngine
 from tests.errors import raises
 from tests.worlds import NOW, Lake, make_lake
 
@@ -60,7 +60,7 @@ class Sources:
             topics=s.topics,
             ledger=s.ledger,
             server=s.server,
-            engine=lambda: Bare({}, no_java),
+            engine=lambda: ThreadEngine({}, no_java),
             end_offsets=s.reader.end_offsets,
             witnesses=NoWitnesses(),  # type: ignore[arg-type]  # tables have them, and here are none
         )

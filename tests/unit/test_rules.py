@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
-from message_lifecycle.model.rules import After, Either, Known, Never, Not, Rule, holds, holds_from, predicate
+from message_lifecycle.model.rules import After, Either, Known, Never, Not, Rule, predicate, rule_holds, rule_holds_from
 from message_lifecycle.operations import expiry
 from message_lifecycle.stores.iceberg import data_rows, relations, segments
 from message_lifecycle.stores.iceberg.segments import FileMetrics
@@ -29,12 +29,12 @@ def by_columns(rule: Rule, stored: list[Row]) -> list[int]:
     """As planning reads a file."""
     long, truth = pa.int64(), pa.bool_()
     columns = {
-        "append_time": data_rows.times(pa.chunked_array([pa.array([r.append_time for r in stored], long)]), zero_is_unknown=True),
-        "expires_at": data_rows.times(pa.chunked_array([pa.array([r.expires_at for r in stored], long)]), zero_is_unknown=False),
-        "never": data_rows.flags(pa.chunked_array([pa.array([r.never for r in stored], truth)])),
+        "append_time": data_rows.time_values(pa.chunked_array([pa.array([r.append_time for r in stored], long)]), zero_is_unknown=True),
+        "expires_at": data_rows.time_values(pa.chunked_array([pa.array([r.expires_at for r in stored], long)]), zero_is_unknown=False),
+        "never": data_rows.bool_values(pa.chunked_array([pa.array([r.never for r in stored], truth)])),
     }
     wanted = {name: np.asarray(columns[name]) for name in data_rows.columns_of(rule)}
-    return data_rows.begins(rule, wanted, len(stored)).tolist()
+    return data_rows.first_times(rule, wanted, len(stored)).tolist()
 
 
 def metrics(stored: list[Row], unknown: Iterable[str] = ()) -> FileMetrics:
@@ -56,7 +56,7 @@ def metrics(stored: list[Row], unknown: Iterable[str] = ()) -> FileMetrics:
 @example(rule=After("append_time", 5), stored=[Row(append_time=Instant(0), expires_at=None, never=None)], as_of=Instant(10))
 def test_a_rule_made_a_function_says_the_same(rule: Rule, stored: list[Row], as_of: Instant) -> None:
     is_held = predicate(rule, as_of)
-    assert [is_held(row) for row in stored] == [holds(rule, row, as_of) for row in stored]
+    assert [is_held(row) for row in stored] == [rule_holds(rule, row, as_of) for row in stored]
 
 
 @settings(deadline=None)  # the machine may be busy
@@ -65,7 +65,7 @@ def test_a_rule_made_a_function_says_the_same(rule: Rule, stored: list[Row], as_
 @example(rule=After("append_time", 5), stored=[Row(append_time=Instant(0), expires_at=None, never=None)])
 @example(rule=After("expires_at", 0), stored=[Row(append_time=None, expires_at=Instant(INT64_MAX), never=None)])
 def test_columns_begin_when_messages_do(rule: Rule, stored: list[Row]) -> None:
-    wanted = [holds_from(rule, row) for row in stored]
+    wanted = [rule_holds_from(rule, row) for row in stored]
     assert by_columns(rule, stored) == [INT64_MAX if begins is None else begins for begins in wanted]
 
 
@@ -87,7 +87,7 @@ def test_columns_begin_when_messages_do(rule: Rule, stored: list[Row]) -> None:
     unknown={"without_expiry"},
 )
 def test_bounds_promise_no_more_than_every_row_keeps(rule: Rule, stored: list[Row], unknown: set[str]) -> None:
-    found = segments.begins(rule, metrics(stored, unknown))
+    found = segments.first_times(rule, metrics(stored, unknown))
     begins = by_columns(rule, stored)
     assert found.some <= min(begins)
     assert found.all >= max(begins)
@@ -98,11 +98,11 @@ def test_bounds_promise_no_more_than_every_row_keeps(rule: Rule, stored: list[Ro
 def test_all_renderings_hide_what_the_settings_hide(policy, stored, unknown, other, data) -> None:
     rule = expiry.hidden(policy)
     begins = by_columns(rule, stored)
-    file = segments.begins(rule, metrics(stored, unknown))
+    file = segments.first_times(rule, metrics(stored, unknown))
     edges = sorted({edge for begin in (*begins, other) for edge in edges_of(begin)})
     as_of = data.draw(st.sampled_from(edges) if edges else st.just(Instant(0)))
     told = [hidden_by_the_settings(row, policy, as_of) for row in stored]
-    assert [holds(rule, row, as_of) for row in stored] == told
+    assert [rule_holds(rule, row, as_of) for row in stored] == told
     if as_of < INT64_MAX:  # which stands for never in columns and bounds
         assert [begin <= as_of for begin in begins] == told
         assert file.some <= as_of or not any(told)
@@ -112,7 +112,7 @@ def test_all_renderings_hide_what_the_settings_hide(policy, stored, unknown, oth
 @pytest.mark.parametrize("by", [-1, 0, 1])
 def test_a_rule_holds_from_its_instant_on(by: int) -> None:
     row = Row(append_time=Instant(7), expires_at=None, never=None)
-    assert holds(After("append_time", 10), row, Instant(17 + by)) is (by >= 0)
+    assert rule_holds(After("append_time", 10), row, Instant(17 + by)) is (by >= 0)
 
 
 @settings(deadline=None)  # the machine may be busy
@@ -122,7 +122,7 @@ def test_a_rule_holds_from_its_instant_on(by: int) -> None:
 def test_duckdb_finds_what_holds(
     rule: Rule, stored: list[Row], data: st.DataObject | None, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    edges = [Instant(0), *(edge for row in stored for edge in edges_of(holds_from(rule, row)))]
+    edges = [Instant(0), *(edge for row in stored for edge in edges_of(rule_holds_from(rule, row)))]
     as_of = edges[0] if data is None else data.draw(st.sampled_from(edges))
     moment = pa.timestamp("us", tz="UTC")
     table = pa.table(
@@ -134,5 +134,5 @@ def test_duckdb_finds_what_holds(
     )
     path = tmp_path_factory.getbasetemp() / "rules.parquet"
     pq.write_table(table, path)
-    found = [held for (held,) in duckdb.sql(f"SELECT {relations.holds(rule, as_of)} FROM '{path}'").fetchall()]
-    assert found == [holds(rule, row, as_of) for row in stored]
+    found = [held for (held,) in duckdb.sql(f"SELECT {relations.rule_condition(rule, as_of)} FROM '{path}'").fetchall()]
+    assert found == [rule_holds(rule, row, as_of) for row in stored]

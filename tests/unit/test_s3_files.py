@@ -31,7 +31,7 @@ def store() -> Iterator[S3Server]:
 @pytest.fixture
 def settings(store: S3Server) -> dict[str, str]:
     """By a key for one table."""
-    return store_settings(store.uri, store.key(f"/{BUCKET}/mine/"))
+    return store_settings(store.uri, store.create_access_key(f"/{BUCKET}/mine/"))
 
 
 def ours(settings: Mapping[str, str]) -> FileIO:

@@ -23,7 +23,7 @@ def store() -> Iterator[S3Server]:
 @pytest.fixture
 def files(store: S3Server) -> S3FileSystem:
     """By a key for one table."""
-    key = store.key(f"/{BUCKET}/mine/")
+    key = store.create_access_key(f"/{BUCKET}/mine/")
     return S3FileSystem(access_key=key.name, secret_key=key.secret, session_token=key.token, endpoint_override=store.uri, region=REGION)
 
 

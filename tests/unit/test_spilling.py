@@ -25,13 +25,13 @@ from message_lifecycle.model.rules import Limits
 from message_lifecycle.operations.compaction import CompactionRules
 from message_lifecycle.stores.iceberg.columns import SCHEMA
 from message_lifecycle.stores.iceberg.compaction import PartitionJob, evidence, kernel
-from message_lifecycle.stores.iceberg.documents import DocumentFile, FoldBucket, Folder, FoldJob
+from message_lifecycle.stores.iceberg.documents import DocumentFile, FoldBucket, FoldJob, FoldSettings
 from message_lifecycle.stores.iceberg.documents.fold import fold_bucket
 from message_lifecycle.stores.iceberg.documents.store import write_changes
 from message_lifecycle.stores.iceberg.erasure.rewrite import KeyRowFinder, rewrite
 from message_lifecycle.stores.iceberg.lake_io import LakeFileIO
-from message_lifecycle.stores.iceberg.limit_rows import Files, RemainingFile
-from message_lifecycle.stores.iceberg.limited import beyond_of_keys, offsets_of
+from message_lifecycle.stores.iceberg.limit_rows import Files, FileWithRemainingRows
+from message_lifecycle.stores.iceberg.limited import find_rows_beyond_key_limits, offsets_of
 from message_lifecycle.stores.iceberg.segments import FileMetrics
 from message_lifecycle.stores.iceberg.shares import MEBIBYTE, Resources
 from message_lifecycle.stores.iceberg.tasks import InputFile, NewFile
@@ -118,9 +118,9 @@ def test_kernel_chooses_by_event_time_beyond_its_memory(threads: int, tmp_path: 
 RULES = CompactionRules(as_of=Instant(1))
 
 
-def judged(log: list[InputFile], view: list[InputFile], resources: Resources) -> evidence.Answer:
+def judged(log: list[InputFile], view: list[InputFile], resources: Resources) -> evidence.PartitionSums:
     """Return the gate's sums of the partition: first compaction of the log, with this view as the result."""
-    question = evidence.Question(
+    question = evidence.PartitionQuestion(
         action=CompactPartition(partition=0, after=-1, through=ROWS, rows=ROWS),
         log=tuple(log),
         before=(),
@@ -162,7 +162,7 @@ def test_limits_by_key_rank_more_rows_than_their_memory(tmp_path: Path) -> None:
     keys = chance.permutation(ROWS) % (ROWS // 5)
     files = large_files(tmp_path, keys, chance)
     left = [
-        RemainingFile(file=metrics(number, Path(file.path).name), rows=ROWS // FILES, lapsed=False, all=True)
+        FileWithRemainingRows(file=metrics(number, Path(file.path).name), rows=ROWS // FILES, lapsed=False, all=True)
         for number, file in enumerate(files)
     ]
     limits = Limits(max_records=keep, max_total_bytes=None, scope="key")
@@ -174,7 +174,7 @@ def test_limits_by_key_rank_more_rows_than_their_memory(tmp_path: Path) -> None:
         beyond=LimitQuestion(limits=limits),
         memory="64MB",
     )
-    found = beyond_of_keys(reads, left, limits)
+    found = find_rows_beyond_key_limits(reads, left, limits)
     gone = np.concatenate([offsets_of(runs) for _, runs in sorted(found.runs.items())])
     newest_first = np.lexsort((-np.arange(ROWS), keys))
     rank = np.arange(ROWS) - np.searchsorted(keys[newest_first], keys[newest_first], side="left")
@@ -229,7 +229,11 @@ def test_documents_are_folded_in_order_beyond_memory(tmp_path: Path) -> None:
     plan = tuple(SnapshotDocument(document=name, seq=each, after=0, snapshot=each, epoch=0) for name in names)
     bucket = FoldBucket(bucket=0, documents=plan, changes=tuple(sources), snapshots=())
     job = FoldJob(
-        run="run", folder=Folder(fold="json_merge_patch"), changes_folder=str(tmp_path), snapshots_folder=str(tmp_path), buckets=(bucket,)
+        run="run",
+        folder=FoldSettings(fold="json_merge_patch"),
+        changes_folder=str(tmp_path),
+        snapshots_folder=str(tmp_path),
+        buckets=(bucket,),
     )
     made = fold_bucket(job, bucket, Resources(spill_folder=str(tmp_path), memory_bytes=64 * MEBIBYTE))
     assert (made.made, made.blocked) == (documents, ())

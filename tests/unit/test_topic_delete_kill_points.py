@@ -26,7 +26,7 @@ from message_lifecycle.stores.iceberg.compaction import view_table
 from message_lifecycle.stores.iceberg.documents import tables as document_tables
 from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.layout import COMPACTED, DELETED
-from message_lifecycle.stores.iceberg.topic_delete import place_of
+from message_lifecycle.stores.iceberg.topic_delete import deleted_table_place
 from tests.deleted_topics import OWN, names_in, offsets, topic_in
 from tests.effort import hunt, sample
 from tests.errors import raises
@@ -211,7 +211,7 @@ def test_what_is_left_of_a_deletion_is_told_though_another_engines_table_has_the
     past, _ = made(tmp_path)
     past.delete_whole()
     (gone,) = cast(TopicDeleter, past.services.stores.delete_tables).deletions()
-    past.catalog.drop_table(place_of(gone.table_uuid))
+    past.catalog.drop_table(deleted_table_place(gone.table_uuid))
     past.catalog.create_table((NAME.namespace, NAME.table()), schema=Schema())
     assert "someone dropped its log since" in _unreached(past)
 

@@ -24,7 +24,7 @@ from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.layout import COMPACTED, DELETED, LATEST, LIVE, SCRATCH_PROPERTY, by_partition
 from message_lifecycle.stores.iceberg.pointers import Place
 from message_lifecycle.stores.iceberg.table_folder import local_path
-from message_lifecycle.stores.iceberg.topic_delete import IcebergDeleter, place_of
+from message_lifecycle.stores.iceberg.topic_delete import IcebergDeleter, deleted_table_place
 from tests.deleted_topics import OWN, names_in, offsets, topic_in
 from tests.errors import raises
 from tests.histories import ON_OWN_CATALOG, rewrite_document, set_properties
@@ -203,7 +203,7 @@ def stays(past: Past, now: Place, before: Place) -> None:
 def test_a_topic_of_which_a_table_was_not_moved_is_not_told_as_moved(tmp_path: Path, operation: str, left: str) -> None:
     """A SQL catalog moves all or none. Wherever a part alone is moved, no plan ends as done before the rest is (DEL-6)."""
     past = topic_in(tmp_path)
-    here, away = (NAME.namespace, NAME.table(left)), place_of(str(past.made[left].metadata.table_uuid))
+    here, away = (NAME.namespace, NAME.table(left)), deleted_table_place(str(past.made[left].metadata.table_uuid))
     if operation == "delete":
         plan_id, before, after = judged(past), here, away
     else:

@@ -29,7 +29,7 @@ _ENDINGS: dict[OutcomeName, str] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class QuestionEnd:
     """Why Airflow's question ended without an answer in Airflow.
 
     Attributes:
@@ -40,7 +40,7 @@ class Ending:
     approval: Approval | None = None
 
 
-def ending_of(s: Services, plan_id: str, gate_id: str, *, with_settings: bool = True) -> Ending | None:
+def find_question_end(s: Services, plan_id: str, gate_id: str, *, with_settings: bool = True) -> QuestionEnd | None:
     """Return how the question ended, None if it still waits for a person.
 
     Args:
@@ -56,19 +56,19 @@ def ending_of(s: Services, plan_id: str, gate_id: str, *, with_settings: bool = 
     said = _answer_text(record)
     if record.outcome is not None:
         then = f"the plan {_ENDINGS[record.outcome.name]}"
-        return Ending(reason=f"{said}, and {then}" if said else then)
+        return QuestionEnd(reason=f"{said}, and {then}" if said else then)
     if record.approval is not None:
-        return Ending(reason=said, approval=record.approval if record.approval.granted else None)
+        return QuestionEnd(reason=said, approval=record.approval if record.approval.granted else None)
     if record.report is None or record.reported_at is None or record.report.gate_id != gate_id:
-        return Ending(reason="the plan was judged again; the next question shows the new report")
+        return QuestionEnd(reason="the plan was judged again; the next question shows the new report")
     if s.ledger.now() > record.reported_at + Policy.of_values(record.plan.policy).approval_ttl_us:
-        return Ending(reason="nobody answered in time; nothing of the plan was removed")
+        return QuestionEnd(reason="nobody answered in time; nothing of the plan was removed")
     if with_settings and changes.why_outdated(s, record.plan):
-        return Ending(reason="the topic's settings were changed; nothing of the plan was removed, and the next run asks again")
+        return QuestionEnd(reason="the topic's settings were changed; nothing of the plan was removed, and the next run asks again")
     return None
 
 
-def record_answer(s: Services, plan_id: str, gate_id: str, *, granted: bool, by: str, text: str) -> Ending | None:
+def record_answer(s: Services, plan_id: str, gate_id: str, *, granted: bool, by: str, text: str) -> QuestionEnd | None:
     """Record a person's answer.
 
     The first answer counts. A later refusal still closes a plan that another person approved, unless the plan is committed, because a
@@ -80,21 +80,21 @@ def record_answer(s: Services, plan_id: str, gate_id: str, *, granted: bool, by:
     Raises:
         OwnRequest, UnnamedPerson, MixedScripts: The person may not give this answer; the plan still waits.
     """
-    before = ending_of(s, plan_id, gate_id) if granted else None
+    before = find_question_end(s, plan_id, gate_id) if granted else None
     if before is not None and before.approval is None:
         return before
     earlier = s.ledger.record(plan_id)
     try:
         steps.approve(s, plan_id, granted=granted, by=by, text=text, gate_id=gate_id)
     except Refused:
-        ending = ending_of(s, plan_id, gate_id)
+        ending = find_question_end(s, plan_id, gate_id)
         if ending is None:
             raise
         if ending.approval is not None and not granted:
-            return Ending(reason=f"{ending.reason}, and the plan was carried out before {safe(by)} refused it")
+            return QuestionEnd(reason=f"{ending.reason}, and the plan was carried out before {safe(by)} refused it")
         return ending
     if not granted and earlier.approval is not None and earlier.approval.granted:
-        return Ending(reason=f"{_answer_text(earlier)}, then {safe(by)} refused it; nothing of the plan was removed")
+        return QuestionEnd(reason=f"{_answer_text(earlier)}, then {safe(by)} refused it; nothing of the plan was removed")
     return None
 
 

@@ -127,7 +127,7 @@ def find_in_values(s: Services, name: TopicName, needle: Needle) -> list[ValuePl
     return [place for archive in each for plan_id in archive.plans(name) for place in archive.find_in_values(name, plan_id, needle)]
 
 
-def kept_beneath(s: Services, name: TopicName, until: Instant) -> list[str]:
+def describe_old_copies(s: Services, name: TopicName, until: Instant) -> list[str]:
     """Describe the old copies of archived files that buckets keep, in all archives that the topic has or had.
 
     Args:
@@ -142,7 +142,7 @@ def kept_beneath(s: Services, name: TopicName, until: Instant) -> list[str]:
     # The current archive may also keep copies for plans that were not published.
     found = [*_archives_of(s, name), *([] if now is None else [_archive_at(now)])]
     each = {archive.folder(name): archive for archive in found}.values()
-    return [told for archive in each for told in archive.kept_beneath(name, until)]
+    return [told for archive in each for told in archive.describe_old_copies(name, until)]
 
 
 def _archives_of(s: Services, name: TopicName) -> list[ParquetArchive]:

@@ -21,7 +21,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import OutcomeName, PlanRecord, Published, Staged
 from message_lifecycle.model.people import is_same_person
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.plan_state import PLANNING, Planner, PlanState, Standing
+from message_lifecycle.model.plan_state import PLANNING, OpenPlanSituation, Planner, PlanState
 from message_lifecycle.model.settings import Policy, from_to
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import Prepared
@@ -226,20 +226,22 @@ def belongs_to_another(s: Services, plan_id: str, recorded_at: Instant, run: str
     return plan_id not in own and s.ledger.now() < recorded_at + UNDER_WAY_US
 
 
-def standing_of(s: Services, record: PlanRecord, run: str | None = None) -> Standing:
+def situation_of_open_plan(s: Services, record: PlanRecord, run: str | None = None) -> OpenPlanSituation:
     """Return the standing of an open plan for `run`, by the ledger, the clock and the settings. The tables are not read."""
     asked = record.state is PlanState.ASKED
     if asked and not _can_be_answered(s, record):
-        return Standing.VOID
+        return OpenPlanSituation.VOID
     recent = belongs_to_another(s, record.plan.plan_id, record.recorded_at, run)
     if asked or record.approval is not None:
-        return Standing.ASKS_LATELY if recent and run is not None else Standing.ASKS
+        return OpenPlanSituation.ASKS_LATELY if recent and run is not None else OpenPlanSituation.ASKS
     if not recent:
-        return Standing.FREE
-    return Standing.RECENT if run is None else Standing.UNDER_WAY
+        return OpenPlanSituation.FREE
+    return OpenPlanSituation.RECENT if run is None else OpenPlanSituation.UNDER_WAY
 
 
-def standing_in_tables(s: Services, record: PlanRecord, planner: Planner, run: str | None, *, can_finish: bool = True) -> Standing:
+def situation_in_tables(
+    s: Services, record: PlanRecord, planner: Planner, run: str | None, *, can_finish: bool = True
+) -> OpenPlanSituation:
     """Return how an open plan stands for a run that plans. The tables come first: the ledger may not know what a dead run committed.
 
     Args:
@@ -251,12 +253,16 @@ def standing_in_tables(s: Services, record: PlanRecord, planner: Planner, run: s
     """
     plan = record.plan
     if can_finish and is_committed(s, plan):
-        return Standing.COMMITTED
-    by_ledger = standing_of(s, record, run)
+        return OpenPlanSituation.COMMITTED
+    by_ledger = situation_of_open_plan(s, record, run)
     if can_finish and is_halfway(s, plan):
-        return Standing.HALF_ANSWERED if by_ledger.is_question else Standing.HALF
-    same = planner in PLANNING[Standing.BEGUN]
-    return Standing.BEGUN if same and not by_ledger.is_question and operation_of_plan(s, plan).resumes and has_begun(s, plan) else by_ledger
+        return OpenPlanSituation.HALF_ANSWERED if by_ledger.is_question else OpenPlanSituation.HALF
+    same = planner in PLANNING[OpenPlanSituation.BEGUN]
+    return (
+        OpenPlanSituation.BEGUN
+        if same and not by_ledger.is_question and operation_of_plan(s, plan).resumes and has_begun(s, plan)
+        else by_ledger
+    )
 
 
 def _can_be_answered(s: Services, record: PlanRecord) -> bool:
@@ -268,7 +274,7 @@ def _can_be_answered(s: Services, record: PlanRecord) -> bool:
 
 def waits_for_person(s: Services, record: PlanRecord) -> bool:
     """Return True if the gate left the plan to a person, and the question still stands or has its answer."""
-    return standing_of(s, record).is_question
+    return situation_of_open_plan(s, record).is_question
 
 
 def why_outdated(s: Services, plan: Plan) -> str:

@@ -53,11 +53,11 @@ class Finding:
     seconds: float = 0.0
 
 
-class _PartBroken(Exception):
+class _CheckedPartBroken(Exception):
     """The checked part exists, but is not as it should be."""
 
 
-class _Absent(Exception):
+class _CheckedPartMissing(Exception):
     """The part does not exist, so there is nothing to check."""
 
 
@@ -74,7 +74,7 @@ def examine(make_world: MakeWorld) -> Iterator[Finding]:
     yield _check_part("ledger", _ledger)
     yield (catalog := _check_part("catalog", _catalog))
     with ExitStack() as ending:
-        trial = _Trial(make_world, ending)
+        trial = _TrialTopic(make_world, ending)
         tables = _check_part("tables", trial.tables) if catalog.ok else _skipped_finding("tables", "the catalog")
         yield tables
         yield _check_part("tasks", trial.tasks) if tables.ok else _skipped_finding("tasks", "the tables")
@@ -92,9 +92,9 @@ def _check_part(part: str, look: Callable[[], str]) -> Finding:
     ok: bool | None = False
     try:
         found, ok = look(), True
-    except _Absent as absent:
+    except _CheckedPartMissing as absent:
         found, ok = str(absent), None
-    except _PartBroken as reason:
+    except _CheckedPartBroken as reason:
         found = str(reason)
     except LifecycleError as error:
         found = f"{error.code}: {error}"
@@ -122,12 +122,12 @@ def _catalog() -> str:
 
     if not one_catalog(Tables()):
         difference = "Java (spark-defaults.conf) made a namespace that Python (.pyiceberg.yaml) does not find: they name two catalogs"
-        raise _PartBroken(f"{difference}. {_WHERE_IT_STANDS}")
+        raise _CheckedPartBroken(f"{difference}. {_WHERE_IT_STANDS}")
     several = ", which commits several tables at once, by its configuration" if at_once() else ""
     return f"Java and Python use the same catalog{several}"
 
 
-class _Trial:
+class _TrialTopic:
     """A temporary topic that goes through the steps of every operation."""
 
     def __init__(self, make_world: MakeWorld, ending: ExitStack) -> None:
@@ -152,10 +152,10 @@ class _Trial:
         was = list(world.services.reader.messages(name))
         taken = self._published(world, RemoveMessages(positions=((0, 0),)))
         if [message.offset for message in world.services.reader.messages(name)] != [1]:
-            raise _PartBroken("the run should remove one message, but the table has other messages")
+            raise _CheckedPartBroken("the run should remove one message, but the table has other messages")
         self._published(world, UndoPlan(plan_id=taken))
         if list(world.services.reader.messages(name)) != was:
-            raise _PartBroken("after the undo of a removal, the table does not have the same messages as before")
+            raise _CheckedPartBroken("after the undo of a removal, the table does not have the same messages as before")
         (self._file, *_) = world.services.reader.log(name).segments[0].files
         return f"created a topic at {self._table.location()}, removed a message, and brought it back"
 
@@ -168,7 +168,7 @@ class _Trial:
         world.set_now(at)
         outcome = steps.run(world.services, self._name, as_of=at, work=request, approver=lambda *_: (True, "doctor", "a trial"))
         if outcome.name != "published" or outcome.plan_id is None:
-            raise _PartBroken(f"a removal ended as {outcome.name}: {outcome.detail}")
+            raise _CheckedPartBroken(f"a removal ended as {outcome.name}: {outcome.detail}")
         return outcome.plan_id
 
     def tasks(self) -> str:
@@ -184,12 +184,12 @@ class _Trial:
         except LifecycleError:
             raise
         except Exception as error:  # Spark or a library on a machine without a package: report with advice
-            raise _PartBroken(_with_advice(str(error), own.python)) from error
-        wrong = [told for one in found if (told := _differs(own, one))]
+            raise _CheckedPartBroken(_with_advice(str(error), own.python)) from error
+        wrong = [told for one in found if (told := _describe_difference(own, one))]
         if wrong:
-            raise _PartBroken("; ".join(wrong))
+            raise _CheckedPartBroken("; ".join(wrong))
         if len(found) < there:
-            raise _PartBroken(f"{len(found)} of {there} executors answered: repeat the command when nothing else runs there")
+            raise _CheckedPartBroken(f"{len(found)} of {there} executors answered: repeat the command when nothing else runs there")
         return f"{len(found)} executors have this package, Python {own.python} and its packages, and read the store"
 
     def check_leftovers(self) -> str:
@@ -197,15 +197,17 @@ class _Trial:
 
         self._ending.close()
         if self._table is None and self._is_made:
-            raise _PartBroken("Python could not read the topic that was created and dropped, so its files were not checked")
+            raise _CheckedPartBroken("Python could not read the topic that was created and dropped, so its files were not checked")
         if self._table is None:
-            raise _Absent("no topic was created")
+            raise _CheckedPartMissing("no topic was created")
         if left := [file.name for file in list_files(self._table.io, self._table.location())]:
-            raise _PartBroken(f"{len(left)} files are left below {self._table.location()}, for example {left[0]}: the keys may not delete")
+            raise _CheckedPartBroken(
+                f"{len(left)} files are left below {self._table.location()}, for example {left[0]}: the keys may not delete"
+            )
         return "the topic and all its files are removed"
 
 
-def _differs(own: Machine, other: Machine) -> str:
+def _describe_difference(own: Machine, other: Machine) -> str:
     if other.python != own.python:
         return f"{other.name} has Python {other.python}, here it is {own.python}: set LIFECYCLE_PYTHON there, or spark.pyspark.python"
     packages = [
@@ -235,21 +237,21 @@ def _airflow() -> str:
     from message_lifecycle.stores.iceberg.reach import master
 
     if "AIRFLOW_HOME" not in os.environ:
-        raise _Absent("AIRFLOW_HOME is not set; run the command on the machine of Airflow's workers")
+        raise _CheckedPartMissing("AIRFLOW_HOME is not set; run the command on the machine of Airflow's workers")
     asked = [sys.executable, "-m", "airflow", "connections", "get", _CONNECTION, "--output", "json"]
     try:
         answer = subprocess.run(asked, capture_output=True, text=True, timeout=_AIRFLOW_SECONDS, check=False)
     except subprocess.TimeoutExpired:
-        raise _PartBroken(f"it did not return its connection {_CONNECTION} within {_AIRFLOW_SECONDS} s") from None
+        raise _CheckedPartBroken(f"it did not return its connection {_CONNECTION} within {_AIRFLOW_SECONDS} s") from None
     if answer.returncode:
         said = [line for line in (answer.stderr or answer.stdout).splitlines() if line.strip()] or ["it printed nothing"]
         if _NO_CONNECTION in answer.stderr + answer.stdout:
-            raise _PartBroken(f"it has no connection {_CONNECTION}: make one of type Spark")
-        raise _PartBroken(f"Airflow of {os.environ['AIRFLOW_HOME']} did not answer: {said[-1]}")
+            raise _CheckedPartBroken(f"it has no connection {_CONNECTION}: make one of type Spark")
+        raise _CheckedPartBroken(f"Airflow of {os.environ['AIRFLOW_HOME']} did not answer: {said[-1]}")
     (told,) = json.loads(answer.stdout[answer.stdout.index("[") :])
     named = _master_of(told)
     if master() not in (None, named):
-        raise _PartBroken(
+        raise _CheckedPartBroken(
             f"its connection {_CONNECTION} names {named}, the command line's spark.master is {master()}: use the same master in both"
         )
     return f"its connection {_CONNECTION} names {named}"

@@ -28,8 +28,8 @@ def document_facts(s: Services, name: TopicName, policy: Policy, *, as_of: Insta
         UnknownTopic, NotADocumentTopic: There is no such topic of documents.
         InvalidSetting: Settings of different levels do not fit together (SNP-5).
     """
-    tables, own = s.documents.tables(name), s.ledger.own_settings(name)
-    policies = own_policies(own, policy)
+    tables, own = s.documents.tables(name), s.ledger.settings_below_topic(name)
+    policies = policies_of_documents(own, policy)
     check_documents(policy, where=f"topic {name}")
     for document, narrowed in policies.items():
         check_documents(narrowed, where=f"document {document} of topic {name}")
@@ -42,8 +42,8 @@ def document_facts(s: Services, name: TopicName, policy: Policy, *, as_of: Insta
         states=s.documents.states(
             name,
             tables,
-            older_than=older_than(policy.changes_max_age, as_of),
-            own={document: older_than(narrowed.changes_max_age, as_of) for document, narrowed in policies.items()},
+            older_than=purge_before(policy.changes_max_age, as_of),
+            own={document: purge_before(narrowed.changes_max_age, as_of) for document, narrowed in policies.items()},
         ),
         synced=clients_by_document(s, name),
         policies=policies,
@@ -64,7 +64,7 @@ def undone_documents(s: Services, name: TopicName) -> dict[str, CameBack]:
     return found
 
 
-def own_policies(own: OwnSettings, policy: Policy) -> dict[str, Policy]:
+def policies_of_documents(own: OwnSettings, policy: Policy) -> dict[str, Policy]:
     """Return the policy of each document that has settings of its own or from its owner. The narrowest level wins (SNP-9)."""
     owned = {document for document, owner in own.owners.items() if owner in own.users}
     return {document: policy.with_narrower(*_levels(own, document)) for document in sorted(owned | own.documents.keys())}
@@ -124,7 +124,7 @@ def accepted_own_settings(accepted: Mapping[str, Value | None] | None) -> dict[s
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def older_than(period: int | str | None, as_of: Instant) -> Instant | None:
+def purge_before(period: int | str | None, as_of: Instant) -> Instant | None:
     """Return the time before which changes may go by age. None if age removes no change (`permanent`) or is not set.
 
     A month before the 31st of March is the last day of February, as in pendulum. Before the calendar's first year no change can go.

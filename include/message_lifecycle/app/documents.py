@@ -322,7 +322,7 @@ def _replay_range(replay: Replay, changes: Iterable[Change], document: str, *, f
 
 def describe(s: Services, name: TopicName, document: str | None = None) -> list[DocumentDescription]:
     """One document, or all by name. Raises UnknownDocument, NotADocumentTopic."""
-    policy, own = policy_of_document_topic(s, name), s.ledger.own_settings(name)
+    policy, own = policy_of_document_topic(s, name), s.ledger.settings_below_topic(name)
     wanted = None if document is None else normalise_name(document)
     states = s.documents.states(name, s.documents.tables(name), only=None if wanted is None else (wanted,))
     if wanted is not None and not states:
@@ -381,7 +381,7 @@ def _state(s: Services, name: TopicName, document: str) -> DocumentState:
 
 
 def _policy(s: Services, name: TopicName, document: str) -> Policy:
-    return policy_of_document(s.ledger.own_settings(name), policy_of_document_topic(s, name), document)
+    return policy_of_document(s.ledger.settings_below_topic(name), policy_of_document_topic(s, name), document)
 
 
 def _fold(policy: Policy) -> Fold:

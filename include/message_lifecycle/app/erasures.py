@@ -19,7 +19,15 @@ from message_lifecycle.app.known import all_topics, error_of_one_topic, why_abse
 from message_lifecycle.app.operations.erasure import INTAKE, forget_former, writers_waited_for
 from message_lifecycle.app.operations.reclaim import find_lost_reclaims, is_gone
 from message_lifecycle.app.operations.topics import uuid_of
-from message_lifecycle.app.receipts import ERASURE, beneath, eraser_of, found_nowhere, gone_at, newest_outcomes, outcomes
+from message_lifecycle.app.receipts import (
+    ERASURE,
+    describe_old_copies_of_topic,
+    eraser_of,
+    gone_at,
+    is_found_nowhere,
+    newest_outcomes,
+    outcomes,
+)
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.steps import Approver
 from message_lifecycle.app.topics import line_of
@@ -116,7 +124,7 @@ def topics_of(s: Services, request: ErasureRequest) -> list[TopicName]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Erased:
+class TopicErasureResult:
     """The result of an erasure for one topic: an outcome, or the error that prevents it."""
 
     topic: TopicName
@@ -127,14 +135,14 @@ class Erased:
     def is_done(self) -> bool:
         return self.outcome is not None and self.outcome.name in ("published", "no_op")
 
-    def reason(self) -> str:
+    def why_not_done(self) -> str:
         """Return why the erasure of the topic is not done."""
         if self.outcome is not None:
             return f"{self.topic}: {self.outcome.name}: {self.outcome.detail}"
         return f"{self.topic}: {code_of(self.error)}: {self.error}"
 
 
-def carry_out(s: Services, request_id: str, *, approver: Approver | None = None) -> list[Erased]:
+def carry_out(s: Services, request_id: str, *, approver: Approver | None = None) -> list[TopicErasureResult]:
     """Erase the request's keys from each of its topics in turn, with one plan for each topic.
 
     A topic that fails stops no other topic. Work of an earlier run is found, not repeated.
@@ -151,24 +159,26 @@ def carry_out(s: Services, request_id: str, *, approver: Approver | None = None)
         try:
             outcome = steps.run(s, name, as_of=s.ledger.now(), approver=approver, work=EraseKey(request_id=request.request_id))
         except LifecycleError as error:
-            found.append(Erased(topic=name, error=why_absent(s, name, error) if isinstance(error, UnknownTopic) else error))
+            found.append(TopicErasureResult(topic=name, error=why_absent(s, name, error) if isinstance(error, UnknownTopic) else error))
         except Exception as error:  # noqa: BLE001 - the barrier of one topic
-            found.append(Erased(topic=name, error=error_of_one_topic(s, name, error)))
+            found.append(TopicErasureResult(topic=name, error=error_of_one_topic(s, name, error)))
         else:
-            found.append(Erased(topic=name, outcome=outcome))
+            found.append(TopicErasureResult(topic=name, outcome=outcome))
     settle(s, request, found)
     return found
 
 
-def latest(s: Services, request: ErasureRequest) -> list[Erased]:
+def latest(s: Services, request: ErasureRequest) -> list[TopicErasureResult]:
     """Return the request's results so far, from the ledger. Topics that no run has searched for it yet are left out."""
     return results(s, request, topics_of(s, request), s.ledger.history(operations=ERASURE))
 
 
-def results(s: Services, request: ErasureRequest, topics: Sequence[TopicName], erasures: Sequence[tuple[Instant, Outcome]]) -> list[Erased]:
+def results(
+    s: Services, request: ErasureRequest, topics: Sequence[TopicName], erasures: Sequence[tuple[Instant, Outcome]]
+) -> list[TopicErasureResult]:
     """Return the request's results in these topics, as `latest`, from the outcomes of all erasures, newest first."""
     found = newest_outcomes(s, request, set(topics), erasures)
-    return [Erased(topic=name, outcome=found[name]) for name in topics if name in found]
+    return [TopicErasureResult(topic=name, outcome=found[name]) for name in topics if name in found]
 
 
 def newest(s: Services, request: ErasureRequest, name: TopicName) -> tuple[Instant, Outcome] | None:
@@ -188,7 +198,7 @@ def settle_latest(s: Services, request: ErasureRequest) -> ErasureRequest:
     return s.ledger.erasure(request.request_id)
 
 
-def settle(s: Services, request: ErasureRequest, found: Sequence[Erased]) -> ErasureRequest:
+def settle(s: Services, request: ErasureRequest, found: Sequence[TopicErasureResult]) -> ErasureRequest:
     """Record the state of the request (DEL-7).
 
     * `erased`: every topic is done, also deleted topics, and no store keeps an old copy of their files.
@@ -201,11 +211,11 @@ def settle(s: Services, request: ErasureRequest, found: Sequence[Erased]) -> Era
     """
     missing = sorted(set(topics_of(s, request)) - {one.topic for one in found})
     left = [one for one in found if not one.is_done]
-    reasons = [*(one.reason() for one in left), *(_not_looked_at(s, name) for name in missing), *unreached(s, request)]
-    detail = "; ".join(reasons or [*kept_beneath(s, request), *copied_again(s, request)])
+    reasons = [*(one.why_not_done() for one in left), *(_not_looked_at(s, name) for name in missing), *unreached(s, request)]
+    detail = "; ".join(reasons or [*describe_old_copies(s, request), *copied_again(s, request)])
     if not detail:
         forget_former(s, request)
-        s.ledger.set_erasure_state(request.request_id, "not_found" if found_nowhere(s, request.request_id) else "erased")
+        s.ledger.set_erasure_state(request.request_id, "not_found" if is_found_nowhere(s, request.request_id) else "erased")
     elif any(_is_refused(one) for one in left) and not any(
         _has_gone(s, request, name) for name in {*topics_of(s, request), *request.topics}
     ):
@@ -219,7 +229,7 @@ def _not_looked_at(s: Services, name: TopicName) -> str:
     try:
         s.topics.describe(name)
     except Exception as error:  # noqa: BLE001 - the barrier of one topic
-        return Erased(topic=name, error=error_of_one_topic(s, name, error)).reason()
+        return TopicErasureResult(topic=name, error=error_of_one_topic(s, name, error)).why_not_done()
     return f"{name}: not searched yet"
 
 
@@ -269,11 +279,11 @@ def unreached(s: Services, request: ErasureRequest) -> list[str]:
     )
 
 
-def kept_beneath(s: Services, request: ErasureRequest) -> list[str]:
+def describe_old_copies(s: Services, request: ErasureRequest) -> list[str]:
     """Describe the old file copies that stores keep beneath the topics' tables. The erasure of every table does not remove them."""
     gone = ((name, gone_at(s, request, name)) for name in topics_of(s, request))
     ended = f". Then run `lifecycle erase run {short(request.request_id)}`"
-    return [f"{name}: {told}{ended}" for name, at in gone if at is not None for told in beneath(s, name, at)]
+    return [f"{name}: {told}{ended}" for name, at in gone if at is not None for told in describe_old_copies_of_topic(s, name, at)]
 
 
 def _told_of_remnant(s: Services, left: Remnant) -> str:
@@ -339,7 +349,7 @@ def _ended_before_deletion(s: Services, request: ErasureRequest, topic: Deletion
     )
 
 
-def _is_refused(one: Erased) -> bool:
+def _is_refused(one: TopicErasureResult) -> bool:
     return one.outcome is not None and one.outcome.name == "refused"
 
 

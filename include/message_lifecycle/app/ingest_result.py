@@ -27,7 +27,7 @@ class RemapView(View):
     batches: tuple[str, ...]
     removal: OutcomeView | None
 
-    def shown(self) -> Iterator[Block]:
+    def screen_blocks(self) -> Iterator[Block]:
         if not self.batches:
             yield Notes(["no earlier batch of these files used another mapping"])
         elif self.removal is not None:
@@ -78,9 +78,9 @@ class IngestResult(View):
     removal: OutcomeView = ABSENT
     """How the run ended that removes replayed rows from the quarantine."""
 
-    def shown(self) -> Iterator[Block]:
+    def screen_blocks(self) -> Iterator[Block]:
         if self.remapped:
-            yield from self.remapped.shown()
+            yield from self.remapped.screen_blocks()
         yield Notes([f"skipped, changed since its ingest: {path}" for path in self.changed])
         passed_over = Notes(_passed_over_lines([one for one in self.passed_over if one.why != CHANGED]))
         if not self.files:
@@ -102,7 +102,7 @@ class IngestResult(View):
         yield passed_over
         if self.removal:
             yield Heading("Replayed rows leave the quarantine")
-            yield from self.removal.shown()
+            yield from self.removal.screen_blocks()
         if self.refused_batches:
             yield Notes(
                 ["This batch ingested no message. Correct its files and ingest them again, or replay or accept its rows."], style="red"

@@ -261,7 +261,7 @@ def _append(
 ) -> _BatchResult:
     from message_lifecycle.app.intake_tasks import Reading, read_files, remove_scratch, write_refused_rows
     from message_lifecycle.sources.messages import check_found
-    from message_lifecycle.stores.iceberg.append import append_batch, place_of, store_of
+    from message_lifecycle.stores.iceberg.append import append_batch, new_files_place, store_of
     from message_lifecycle.stores.iceberg.incoming import CutRules
     from message_lifecycle.stores.iceberg.refused_rows import quarantine, quarantined
 
@@ -281,7 +281,7 @@ def _append(
     latest_allowed_time = Instant(clock - days * 86_400 * MICROS_PER_SECOND)
     reading = replace(plain, job=replace(plain.job, latest_allowed_time=latest_allowed_time), shift_days=days)
     store = store_of(name)
-    place = place_of(engine.table(name), store, batch_id)
+    place = new_files_place(engine.table(name), store, batch_id)
     try:
         read = read_files(engine, files, reading, place)
         found = read.found

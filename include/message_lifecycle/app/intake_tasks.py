@@ -13,7 +13,7 @@ from message_lifecycle.model.erasure import KeyMatch
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.sources.files import InputFile
 from message_lifecycle.sources.heads import check_heads
-from message_lifecycle.sources.messages import Findings, messages_of, read_group, slices
+from message_lifecycle.sources.messages import Findings, messages_of, read_slices, slices
 from message_lifecycle.sources.reader import ERASED, UNREADABLE_LINE, Job, Slice
 from message_lifecycle.stores.iceberg import scratch
 from message_lifecycle.stores.iceberg.append import Place, results_of
@@ -45,7 +45,7 @@ class Reading:
     def rows(self, group: Sequence[Slice], found: Findings) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the slices, and count them in `found`."""
         mark = None if self.forbidden is None else partial(mark_forbidden, match=self.forbidden, code=ERASED, keyless=UNREADABLE_LINE)
-        return read_group(group, self.job, found, mark)
+        return read_slices(group, self.job, found, mark)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

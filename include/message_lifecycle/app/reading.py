@@ -13,10 +13,10 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NOTHING, Message, ViewState
 from message_lifecycle.model.names import TopicName, normalise_name
 from message_lifecycle.model.plan import Operation
-from message_lifecycle.model.rules import Rule, holds
+from message_lifecycle.model.rules import Rule, rule_holds
 from message_lifecycle.model.settings import Policy, resolve
 from message_lifecycle.operations import expiry, message_cleaner
-from message_lifecycle.operations.compaction import order
+from message_lifecycle.operations.compaction import recency_key
 from message_lifecycle.operations.limits import NONE_BEYOND, BeyondLimits, kept_in_group, newest, visible
 
 if TYPE_CHECKING:
@@ -166,14 +166,14 @@ def read_compacted(
     log, view = _pair(s, name)
     policy = policy_of(s, name)
     rule = None if at is None else expiry.hidden(policy)
-    later = partial(order, by_event_time=policy.by_event_time)
+    later = partial(recency_key, by_event_time=policy.by_event_time)
     for each in sorted(log.end_offsets):
         if partition in (None, each):
             messages = _of_partition(s, name, log, view, each, start)
             yield from (
                 messages
                 if rule is None or at is None
-                else _alive(messages, _may_be_dead(s, name, log, view, each, policy), partial(_holds, rule, at), later)
+                else _alive(messages, _may_be_dead(s, name, log, view, each, policy), partial(_rule_holds, rule, at), later)
             )
 
 
@@ -213,8 +213,8 @@ def _of_partition(s: Services, name: TopicName, log: LogState, view: ViewState |
     yield from s.reader.messages(name, at=log, after={partition: horizon}, partition=partition, start=start)
 
 
-def _holds(rule: Rule, at: Instant, message: Message) -> bool:
-    return holds(rule, message, at)
+def _rule_holds(rule: Rule, at: Instant, message: Message) -> bool:
+    return rule_holds(rule, message, at)
 
 
 def _may_be_dead(s: Services, name: TopicName, log: LogState, view: ViewState | None, partition: int, policy: Policy) -> Iterator[Message]:

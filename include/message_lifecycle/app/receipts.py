@@ -97,20 +97,20 @@ def gone_at(s: Services, request: ErasureRequest, name: TopicName) -> Instant | 
     return next((at for at, ended in done if ended == "published"), done[-1][0] if done else None)
 
 
-def beneath(s: Services, name: TopicName, until: Instant) -> Sequence[str]:
+def describe_old_copies_of_topic(s: Services, name: TopicName, until: Instant) -> Sequence[str]:
     """Describe the old copies of files, written until then, that stores keep beneath the topic's tables and archives.
 
     If the store cannot be asked, the description says why.
     """
     try:
-        return [*eraser_of(s, name).kept_beneath(name, until), *archiving.kept_beneath(s, name, until)]
+        return [*eraser_of(s, name).describe_old_copies(name, until), *archiving.describe_old_copies(s, name, until)]
     except UnknownTopic:
         return ()  # a deleted topic: `erasures.unreached` reports it
     except LifecycleError as error:
         return (f"{code_of(error)}: {error}",)
 
 
-def keep(s: Services, plan: Plan, found: Sequence[ErasedTable]) -> None:
+def add_to_receipt(s: Services, plan: Plan, found: Sequence[ErasedTable]) -> None:
     """Add a topic to its request's receipt. `found`: the result of a search after the erasure, which found no key."""
     assert plan.erasure is not None, "an erasure's plan names its request"
     now = s.ledger.now()
@@ -143,7 +143,7 @@ def keep(s: Services, plan: Plan, found: Sequence[ErasedTable]) -> None:
     s.ledger.keep_receipt(of.request_id, lambda kept: (first if kept is None else Receipt.from_json(kept)).with_topic(topic).to_json())
 
 
-def found_nowhere(s: Services, request_id: str) -> bool:
+def is_found_nowhere(s: Services, request_id: str) -> bool:
     """True if the request has a receipt, and none of its topics held a key. Without a receipt nothing was searched."""
     try:
         receipt = Receipt.from_json(s.ledger.receipt(request_id))
@@ -194,7 +194,7 @@ def verify(s: Services, request_id: str, *, key: bytes | None = None) -> list[st
             continue
         wrong += [f"{topic.topic}: {folder}, its archive, is not there or not reached, and was not looked into" for folder in lost]
         at = gone_at(s, request, plan.topic) or topic.unreachable_at
-        wrong += [f"{topic.topic}: {place}" for place in beneath(s, plan.topic, at)]
+        wrong += [f"{topic.topic}: {place}" for place in describe_old_copies_of_topic(s, plan.topic, at)]
         former = archiving.former_holders(s, plan.topic, policy_of(s, plan.topic), matches)
         wrong += [f"{topic.topic}: the archive {folder}, which it used before, holds a requested key" for folder in former]
         searched = {table.table for table in topic.tables}

@@ -54,7 +54,7 @@ def needing_a_person(s: Services, name: TopicName) -> Sequence[RefusedBatch]:
     """Return the batches with more than half of their rows refused that nobody has replayed, accepted, mended or removed (OBL-1)."""
     asking = [batch for batch in s.ledger.refused_batches(name) if batch.needs_a_person]
     files = _files(s, name) if asking else ()
-    return [batch for batch in asking if any(batch.may_hold(file.oldest_at, file.newest_at) for file in files)]
+    return [batch for batch in asking if any(batch.may_contain(file.oldest_at, file.newest_at) for file in files)]
 
 
 def obligations(s: Services, name: TopicName) -> Iterator[Obligation]:

@@ -139,7 +139,7 @@ class View:
                 given[each.name] = value if make is None or value is None else make(value)
         return cls(**given)
 
-    def shown(self) -> Iterator[Block]:
+    def screen_blocks(self) -> Iterator[Block]:
         """Yield the parts of this view for a person, when the view is shown by itself."""
         yield from ()
 

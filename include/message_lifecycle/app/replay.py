@@ -23,7 +23,7 @@ from message_lifecycle.model.errors import nothing_to_replay, unreplayable_rows
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import SourceFile
 from message_lifecycle.model.tables import RefusedRow
-from message_lifecycle.sources.selection import kind_of, natural_order
+from message_lifecycle.sources.selection import natural_order, source_kind
 
 if TYPE_CHECKING:
     from message_lifecycle.sources.files import InputFile
@@ -95,7 +95,7 @@ def _written(place: Path, path: str, rows: Sequence[RefusedRow], replay: Replay,
     from message_lifecycle.sources.files import InputFile
 
     file = rows[0].file
-    kind = kind_of(file)
+    kind = source_kind(file)
     if kind is None or kind == "parquet":
         raise unreplayable_rows(f"rows of {file} are no lines of text", "mend the file and ingest it under another name")
     if kind == "csv" and replay.header is None:

@@ -54,7 +54,7 @@ def _note_failure(s: Services, name: TopicName, as_of: Instant, error: Lifecycle
     """A plan that this run has made is closed, or the cleaner would wait for it; another's is left to its own run."""
     told = f"{error.code}: {error}"
     left = s.ledger.open_plan(name)
-    own = left is not None and operation_named(_WORK).is_of(left.plan, _WORK) and left.plan.plan_id != before
+    own = left is not None and operation_named(_WORK).is_plan_for(left.plan, _WORK) and left.plan.plan_id != before
     if own and left is not None and changes.published(s, left.plan) is None:
         steps.close(s, left.plan, "failed", told)
     else:

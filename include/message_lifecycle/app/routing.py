@@ -176,8 +176,8 @@ class RoutingEraser(_RoutingChanges[Eraser], Eraser):
     ) -> Sequence[ErasedTable]:
         return self.store_of(plan.topic).erased_tables(plan, matches, went)
 
-    def kept_beneath(self, name: TopicName, until: Instant) -> Sequence[str]:
-        return self.store_of(name).kept_beneath(name, until)
+    def describe_old_copies(self, name: TopicName, until: Instant) -> Sequence[str]:
+        return self.store_of(name).describe_old_copies(name, until)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from message_lifecycle.model.errors import HeldByLegalHold, PlanConflict
 from message_lifecycle.model.facts import Facts, LogState, Progress
 from message_lifecycle.model.hold import HeldKey, HeldRange, HeldTopic, Hold, Spared, SparedOffsets, What
 from message_lifecycle.model.instants import INT64_MAX, Instant
-from message_lifecycle.model.message import Tail, ViewState, offsets_of, ranges_of
+from message_lifecycle.model.message import Tail, ViewState, offsets_of, parse_ranges_text
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome, Staged
 from message_lifecycle.model.plan import Held, Operation, Plan
@@ -116,7 +116,7 @@ def _of_log(s: Services, log: LogState, hold: Hold) -> Iterator[Spared]:
         case HeldKey(key=key):
             assert key is not None, "the ledger keeps the key for as long as its hold stands"
             for entry in s.reader.find_requested_rows(log, PurgeKey(key=key), as_of=Instant(0)).due:
-                for run in ranges_of(entry.taken):
+                for run in parse_ranges_text(entry.taken):
                     yield _spared(hold, entry.partition, run.start, run.stop - 1)
         case never:
             assert_never(never)
@@ -301,7 +301,7 @@ def count_tables_under_hold(plan: Plan, holds: Sequence[Hold]) -> int:
 
 
 def _among(spared: SparedOffsets, rows: Rows) -> int:
-    return sum(len(run) for _, held in spared.split(rows.partition, rows.offsets)[1] for run in ranges_of(held))
+    return sum(len(run) for _, held in spared.split(rows.partition, rows.offsets)[1] for run in parse_ranges_text(held))
 
 
 @contextmanager

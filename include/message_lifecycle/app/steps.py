@@ -71,7 +71,7 @@ def plan(
             s.ledger.link_run(run, earlier.plan.plan_id)
             return earlier
         if earlier is not None and decision is Decision.REFUSE:
-            raise _open_plan_error(earlier, operation.is_of(earlier.plan, work))
+            raise _open_plan_error(earlier, operation.is_plan_for(earlier.plan, work))
         with sparing.refusals_recorded(s, name, operation.name, as_of, run):
             made = preview(s, name, as_of=as_of, work=work)  # again, because an undo that was finished just now leaves no work
         requested_by = requested_by or _requester(s, made)
@@ -99,14 +99,14 @@ def _decide_open_plan(
         return None, Decision.REPLACE
     if earlier.staged is None:
         changes.drop_leftover_stage(s, earlier)  # otherwise a part of its stage would look like another writer's file
-    if operation.is_of(earlier.plan, work):
+    if operation.is_plan_for(earlier.plan, work):
         planner = Planner.SAME_INTERVAL if earlier.plan.as_of == as_of else Planner.SAME_WORK
     else:
         planner = Planner.YIELDING_WORK if operation.gives_way else Planner.OTHER_WORK
-    decision = PLANNING[changes.standing_in_tables(s, earlier, planner, run)][planner]
+    decision = PLANNING[changes.situation_in_tables(s, earlier, planner, run)][planner]
     if decision is Decision.VERIFY:
         verify(s, earlier.plan.plan_id)  # a run died between its commit and its outcome
-        if operation.is_of(earlier.plan, work) and earlier.plan.is_irreversible:  # nothing is left to plan
+        if operation.is_plan_for(earlier.plan, work) and earlier.plan.is_irreversible:  # nothing is left to plan
             return s.ledger.record(earlier.plan.plan_id), Decision.KEEP
         return None, Decision.REPLACE
     if decision is not Decision.FINISH:
@@ -114,7 +114,7 @@ def _decide_open_plan(
     stuck = _finish_halfway_plan(s, earlier)  # the new plan builds on both of its commits
     if stuck is None:
         return None, Decision.REPLACE
-    decision = PLANNING[changes.standing_in_tables(s, stuck, planner, run, can_finish=False)][planner]
+    decision = PLANNING[changes.situation_in_tables(s, stuck, planner, run, can_finish=False)][planner]
     if changes.is_halfway(s, stuck.plan):  # a half plan is closed and remembered, and no other plan may close next to it
         decision = {Decision.REPLACE_OR_BESIDE: Decision.REPLACE, Decision.BESIDE: Decision.REFUSE}.get(decision, decision)
     return stuck, decision

@@ -105,7 +105,7 @@ def store_preview(*, run: str, as_of: str, topics: list[str], work: Scheduled) -
             failed.append(Outcome(name="failed", operation=work, topic=name, as_of=instant, detail=f"{why.code}: {why}"))
         else:
             log.info("%s: plan %s", name, made.plan_id)
-            told.append(render_text(plan_view(made).shown()))
+            told.append(render_text(plan_view(made).screen_blocks()))
     told += [f"{outcome.topic}: cannot be planned: {outcome.detail}\n" for outcome in failed]
     told += [f"{answer.topic}: not due: {answer.reason}\n" for answer in answers if not answer.due and answer.error is None]
     s.ledger.record_idle_run(run, as_of=instant, detail="\n".join(told) or "No topic is there for this operation.\n")
@@ -198,20 +198,20 @@ def record_approval(*, plan_id: str, gate_id: str, granted: bool, by: str, text:
     """Record a person's answer to the question about this plan and this gate report. A refusal closes the plan.
 
     Returns:
-        None, or how the question had ended before, as in `question_ending`.
+        None, or how the question had ended before, as in `find_question_end`.
     """
     return _as_values(answers.record_answer(lake(), plan_id, gate_id, granted=granted, by=by, text=text))
 
 
-def question_ending(*, plan_id: str, gate_id: str, with_settings: bool = True) -> Values | None:
+def find_question_end(*, plan_id: str, gate_id: str, with_settings: bool = True) -> Values | None:
     """Return how a question to a person ended elsewhere; None: it still waits.
 
     `granted`: somebody approved the plan, `by` and `text`, and it may go on. `reason`: in words that Airflow may keep.
     """
-    return _as_values(answers.ending_of(lake(), plan_id, gate_id, with_settings=with_settings))
+    return _as_values(answers.find_question_end(lake(), plan_id, gate_id, with_settings=with_settings))
 
 
-def _as_values(ending: answers.Ending | None) -> Values | None:
+def _as_values(ending: answers.QuestionEnd | None) -> Values | None:
     if ending is None:
         return None
     given = ending.approval
@@ -296,8 +296,8 @@ def runs(limit: int = 50) -> list[OutcomeView]:
     return state_views.runs(lake(), limit=limit)
 
 
-def other_runs(limit: int) -> list[OutcomeView]:
-    return overview_views.other_runs(lake(), limit=limit)
+def outcomes_without_erasures(limit: int) -> list[OutcomeView]:
+    return overview_views.outcomes_without_erasures(lake(), limit=limit)
 
 
 def erasures_asked() -> list[ErasureLine]:

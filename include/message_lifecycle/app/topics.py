@@ -118,7 +118,7 @@ def alter_topic(s: Services, name: TopicName, changes: Mapping[str, Value | None
     check_overdue(changes, s.server, where=f"topic {name}")
     effective = resolve(topic=after, server=s.server)
     check_documents(effective, where=f"topic {name}")
-    check_levels(effective, s.ledger.own_settings(name), where=str(name))
+    check_levels(effective, s.ledger.settings_below_topic(name), where=str(name))
     changed = {key: after.get(key) for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
     s.ledger.check_host_clock()
     topic = s.topics.alter(name, changed)
@@ -229,7 +229,9 @@ def copy_topic(s: Services, name: TopicName) -> CopyResult:
             forbidden = forbidden_keys(s.ledger, s.key_secret, name)
             policy, identity = policy_of(s, name), s.ledger.next_identity(name)
             latest_allowed_time = policy.latest_allowed_time(s.ledger.now())
-            done = s.copier.copy(name, there, policy, ledger=identity, latest_allowed_time=latest_allowed_time, forbidden=forbidden)
+            done = s.copier.copy_new_messages(
+                name, there, policy, ledger=identity, latest_allowed_time=latest_allowed_time, forbidden=forbidden
+            )
             copied, rows, erased, doubled = done.copied, done.rows, done.erased, done.span_seconds
         # Register after the commit, because the origin may remove copied messages at once.
         s.ledger.set_copied(origin, name, copied)

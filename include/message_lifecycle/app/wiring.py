@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from message_lifecycle.ledger import Ledger
     from message_lifecycle.ports import Groups
     from message_lifecycle.stores.iceberg.catalog import Tables
-    from message_lifecycle.stores.iceberg.compaction.store import IcebergViewRemovals, IcebergViewReturns, IcebergViews
+    from message_lifecycle.stores.iceberg.compaction.store import IcebergViewRemovals, IcebergViewReturns, IcebergViewStore
     from message_lifecycle.stores.iceberg.copying import IcebergCopier
     from message_lifecycle.stores.iceberg.deleted_reclaim import IcebergDeletedReclaimer
     from message_lifecycle.stores.iceberg.documents.store import IcebergChanges, IcebergDocuments, IcebergSnapshots
@@ -66,10 +66,10 @@ def _iceberg(server: Mapping[str, Value], ledger: Ledger, *, scratch: bool) -> S
 
         return IcebergStore(_engine, tables=tables)
 
-    def view() -> IcebergViews:
-        from message_lifecycle.stores.iceberg.compaction.store import IcebergViews
+    def view() -> IcebergViewStore:
+        from message_lifecycle.stores.iceberg.compaction.store import IcebergViewStore
 
-        return IcebergViews(_engine, tables=tables)
+        return IcebergViewStore(_engine, tables=tables)
 
     def view_removal() -> IcebergViewRemovals:
         from message_lifecycle.stores.iceberg.compaction.store import IcebergViewRemovals

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from message_lifecycle.folds.json_text import JsonFold, TextSpliceFold, last_write, merge
+from message_lifecycle.folds.json_text import JsonFold, TextSpliceFold, fold_last_write, merge
 from message_lifecycle.model.change import SnapshotDocument
 from message_lifecycle.model.errors import InvalidChange
 
@@ -48,7 +48,7 @@ def fold_of(name: str, *, yjs_roots: Mapping[str, str]) -> Fold:
 
             return JsonFold(step=patch)
         case "last_write":
-            return JsonFold(step=last_write)
+            return JsonFold(step=fold_last_write)
         case "text_splice":
             return TextSpliceFold()
         case "yjs":

@@ -139,7 +139,7 @@ def merge(target: object, patch: object) -> object:
     return merged
 
 
-def last_write(_state: object, change: object) -> object:
+def fold_last_write(_state: object, change: object) -> object:
     """The last change is the state."""
     return change
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from message_lifecycle.gates.plain import NAMED
 from message_lifecycle.gates.suite import (
-    Declared,
+    DeclaredCheck,
     Same,
     Suite,
     Within,
@@ -103,7 +103,7 @@ def documents_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
     )
 
 
-def _total(column: str, says: str, what: str, equals: int) -> Declared:
+def _total(column: str, says: str, what: str, equals: int) -> DeclaredCheck:
     return rule(column, says, what, Within(frame="documents", column=column, minimum=equals, maximum=equals))
 
 
@@ -132,7 +132,7 @@ def document_undo_suite(plan: Plan, policy: Policy) -> Suite:
     )
 
 
-def _with_place_of_questions(asked: Declared, plan: Plan) -> Declared:
+def _with_place_of_questions(asked: DeclaredCheck, plan: Plan) -> DeclaredCheck:
     """Return the check with the place of the plan's questions instead of their text, which may name a document."""
     return replace(asked, told=f"{amount(len(plan.asks), 'reasons')} in the plan: `lifecycle ledger show {short(plan.plan_id)}`")
 

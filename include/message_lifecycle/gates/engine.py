@@ -17,7 +17,7 @@ from great_expectations.data_context.types.base import ProgressBarsConfig
 from great_expectations.expectations.expectation import Expectation
 from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
-from message_lifecycle.gates.suite import Number, Part
+from message_lifecycle.gates.suite import GxExpectation, Number
 
 for _chatty in ("great_expectations", "great_expectations.data_context.types.base"):  # the second sets a level of its own
     logging.getLogger(_chatty).setLevel(logging.ERROR)
@@ -98,11 +98,11 @@ def _frames() -> BatchDefinition[Any]:
     return context.data_sources.add_pandas("evidence").add_dataframe_asset("frame").add_batch_definition_whole_dataframe("whole")
 
 
-def validate(frame: pd.DataFrame, parts: Sequence[Part]) -> dict[Part, ExpectationValidationResult]:
+def validate(frame: pd.DataFrame, parts: Sequence[GxExpectation]) -> dict[GxExpectation, ExpectationValidationResult]:
     """Return the result of each part. Parts carry numbers, because the order of the results is undefined."""
     batch = _frames().get_batch({"dataframe": frame})
     suite = gx.ExpectationSuite("gate", expectations=[_expectation(part, {"part": at}) for at, part in enumerate(parts)])
-    found: dict[Part, ExpectationValidationResult] = {}
+    found: dict[GxExpectation, ExpectationValidationResult] = {}
     for result in batch.validate(suite, result_format=_RESULT_FORMAT).results:
         told = result.expectation_config
         if told and told.meta:
@@ -110,7 +110,7 @@ def validate(frame: pd.DataFrame, parts: Sequence[Part]) -> dict[Part, Expectati
     return found
 
 
-def _expectation(part: Part, meta: dict[str, int]) -> Expectation:
+def _expectation(part: GxExpectation, meta: dict[str, int]) -> Expectation:
     bounds = {"min_value": part.minimum, "max_value": part.maximum}
     match part.asks:
         case "rows":

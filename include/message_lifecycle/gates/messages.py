@@ -13,7 +13,7 @@ from message_lifecycle.gates.rows import (
 )
 from message_lifecycle.gates.suite import (
     FIGURES,
-    Declared,
+    DeclaredCheck,
     RowCount,
     Same,
     Suite,
@@ -152,11 +152,11 @@ def purge_compacted_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
     )
 
 
-def _files_going(files: int) -> Declared:
+def _files_going(files: int) -> DeclaredCheck:
     return rule("going", "Exactly the files of the planned segments are removed.", "files removed", row_count_equals("going", files))
 
 
-def _rows_going(plan: Plan) -> Declared:
+def _rows_going(plan: Plan) -> DeclaredCheck:
     rows = sum(action.rows for action in plan.on_log.drop)
     return rule(
         "going_rows",

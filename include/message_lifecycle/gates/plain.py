@@ -16,7 +16,7 @@ from message_lifecycle.gates.suite import (
     FIGURES,
     AllValuesEqual,
     ColumnSum,
-    Declared,
+    DeclaredCheck,
     Number,
     OfColumn,
     RowCount,
@@ -48,7 +48,7 @@ FIGURE_NAMES = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class Measurement:
     """A judge's measurement for one test. A count or a sum fills both `lowest` and `highest`. None: no value was found."""
 
     lowest: Number | None = None
@@ -78,17 +78,17 @@ def failed_finding(error: BaseException) -> Finding:
     return not_evaluated(code_of(error))
 
 
-def finding(declared: Declared, seen: Seen, *, passed: bool) -> Finding:
-    found = declared.told if declared.told and not passed else f"{declared.what}: {_seen(declared, seen)}"
+def make_finding(declared: DeclaredCheck, seen: Measurement, *, passed: bool) -> Finding:
+    found = declared.told if declared.told and not passed else f"{declared.what}: {_measured_text(declared, seen)}"
     return Finding(evaluated=True, passed=passed, found=found)
 
 
-def same(declared: Declared, test: Same) -> Finding:
+def evaluate_same(declared: DeclaredCheck, test: Same) -> Finding:
     """Evaluate the one test that needs no evidence, for every judge."""
     return Finding(evaluated=True, passed=test.found == test.wanted, found=f"{declared.what}: {test.found}, expected {test.wanted}")
 
 
-def _seen(declared: Declared, seen: Seen) -> str:
+def _measured_text(declared: DeclaredCheck, seen: Measurement) -> str:
     test = declared.test
     unknown = f", {seen.unknown:,} unknown" if seen.unknown else ""
     match test:
@@ -129,7 +129,7 @@ def _shown(value: Number | None, shown_as: ShownAs = "number") -> str:
     return format_instant(value) if shown_as == "instant" else f"{value:,}"
 
 
-def assemble(
+def assemble_report(
     plan: Plan,
     staged: Staged,
     suite: Suite,
@@ -157,12 +157,12 @@ def assemble(
         staged_snapshot_id=staged.snapshot_id,
         declared=len(suite),
         checks=tuple(checks),
-        figures=tuple((name, _figure(figures.get(name))) for name in FIGURE_NAMES),
+        figures=tuple((name, _number_or_none(figures.get(name))) for name in FIGURE_NAMES),
         took_ms=took_ms,
     )
 
 
-def _figure(value: object) -> Number | None:
+def _number_or_none(value: object) -> Number | None:
     """Return a figure. Unknown is null, never 0 (CNT-1)."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
@@ -180,10 +180,10 @@ class PlainGate:
         findings = {declared.id: evaluate(declared, evidence) for declared in suite}
         figures = _rows(evidence, FIGURES)
         first = figures[0] if not isinstance(figures, Finding) and len(figures) == 1 else {}
-        return assemble(plan, staged, suite, findings, first, took_ms=round((perf_counter() - started) * 1000))
+        return assemble_report(plan, staged, suite, findings, first, took_ms=round((perf_counter() - started) * 1000))
 
 
-def evaluate(declared: Declared, evidence: Mapping[str, object]) -> Finding:
+def evaluate(declared: DeclaredCheck, evidence: Mapping[str, object]) -> Finding:
     """Evaluate one expectation. Never raises: an error becomes the finding "not evaluated" (DEL-2)."""
     try:
         return _evaluate(declared, evidence)
@@ -191,22 +191,22 @@ def evaluate(declared: Declared, evidence: Mapping[str, object]) -> Finding:
         return failed_finding(error)
 
 
-def _evaluate(declared: Declared, evidence: Mapping[str, object]) -> Finding:
+def _evaluate(declared: DeclaredCheck, evidence: Mapping[str, object]) -> Finding:
     test = declared.test
     if isinstance(test, Same):
-        return same(declared, test)
+        return evaluate_same(declared, test)
     rows = _rows(evidence, test.frame)
     if isinstance(rows, Finding):
         return rows
     if isinstance(test, RowCount):
         passed = len(rows) >= test.minimum and (test.maximum is None or len(rows) <= test.maximum)
         named = () if test.named is None else tuple(str(row.get(test.named)) for row in rows[:NAMED])
-        return finding(declared, Seen(lowest=len(rows), highest=len(rows), named=named), passed=passed)
+        return make_finding(declared, Measurement(lowest=len(rows), highest=len(rows), named=named), passed=passed)
     if any(test.column not in row for row in rows):
         return not_evaluated(f"`{test.frame}` has no column `{test.column}`")
     values = [row[test.column] for row in rows]
     known = [value for value in values if value is not None]
-    odd = next((value for value in known if not _fits(test, value)), None)
+    odd = next((value for value in known if not _value_fits(test, value)), None)
     if odd is not None:
         return not_evaluated(f"`{test.frame}.{test.column}` is {type(odd).__name__}")
     return _of_column(declared, test, known, unknown=len(values) - len(known))
@@ -222,7 +222,7 @@ def _rows(evidence: Mapping[str, object], frame: str) -> Rows | Finding:
     return rows
 
 
-def _fits(test: OfColumn, value: object) -> bool:
+def _value_fits(test: OfColumn, value: object) -> bool:
     match test:
         case AllValuesEqual():
             return isinstance(value, bool)
@@ -234,15 +234,15 @@ def _fits(test: OfColumn, value: object) -> bool:
             assert_never(never)
 
 
-def _of_column(declared: Declared, test: OfColumn, known: list[object], *, unknown: int) -> Finding:
+def _of_column(declared: DeclaredCheck, test: OfColumn, known: list[object], *, unknown: int) -> Finding:
     match test:
         case AllValuesEqual():
             wrong = sum(value is not test.value for value in known)
-            return finding(declared, Seen(unknown=unknown, wrong=wrong), passed=bool(known) and not unknown and not wrong)
+            return make_finding(declared, Measurement(unknown=unknown, wrong=wrong), passed=bool(known) and not unknown and not wrong)
         case ColumnSum():
             total = sum(value for value in known if isinstance(value, int))
-            seen = Seen(lowest=total, highest=total, unknown=unknown) if known else Seen(unknown=unknown)
-            return finding(declared, seen, passed=bool(known) and not unknown and total == test.equals)
+            seen = Measurement(lowest=total, highest=total, unknown=unknown) if known else Measurement(unknown=unknown)
+            return make_finding(declared, seen, passed=bool(known) and not unknown and total == test.equals)
         case Within():
             numbers = [value for value in known if isinstance(value, int | float)]
             # NaN is not a number. Next to a NaN, neither end is known.
@@ -250,7 +250,7 @@ def _of_column(declared: Declared, test: OfColumn, known: list[object], *, unkno
             inside = all(
                 (test.minimum is None or number >= test.minimum) and (test.maximum is None or number <= test.maximum) for number in sound
             )
-            seen = Seen(lowest=min(sound, default=None), highest=max(sound, default=None), unknown=unknown)
-            return finding(declared, seen, passed=bool(sound) and not unknown and inside)
+            seen = Measurement(lowest=min(sound, default=None), highest=max(sound, default=None), unknown=unknown)
+            return make_finding(declared, seen, passed=bool(sound) and not unknown and inside)
         case never:
             assert_never(never)

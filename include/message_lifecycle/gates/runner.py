@@ -18,21 +18,30 @@ from itertools import groupby
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, assert_never
 
-from message_lifecycle.gates.plain import NAMED, Finding, Seen, assemble, failed_finding, finding, not_evaluated, same
+from message_lifecycle.gates.plain import (
+    NAMED,
+    Finding,
+    Measurement,
+    assemble_report,
+    evaluate_same,
+    failed_finding,
+    make_finding,
+    not_evaluated,
+)
 from message_lifecycle.gates.suite import (
     FIGURES,
     AllValuesEqual,
     Asks,
     ColumnSum,
-    Declared,
+    DeclaredCheck,
+    GxExpectation,
     OfColumn,
-    Part,
     RowCount,
     Same,
     Suite,
     Test,
     Within,
-    parts_of,
+    gx_expectations,
 )
 from message_lifecycle.model.outcome import GateReport, Staged
 from message_lifecycle.model.plan import Plan
@@ -52,9 +61,9 @@ class GreatExpectationsGate:
 
     def judge(self, plan: Plan, staged: Staged, suite: Suite, evidence: Mapping[str, object]) -> GateReport:
         started = perf_counter()
-        findings = {declared.id: same(declared, declared.test) for declared in suite if isinstance(declared.test, Same)}
+        findings = {declared.id: evaluate_same(declared, declared.test) for declared in suite if isinstance(declared.test, Same)}
         figures: Mapping[str, object] = {}
-        for name, group in _by_frame(suite):
+        for name, group in _group_by_frame(suite):
             try:
                 frame = _local(evidence.get(name))
                 findings |= _validate(name, group, frame)
@@ -63,10 +72,10 @@ class GreatExpectationsGate:
             except Exception as error:  # noqa: BLE001 - a gate fails closed, and the other findings must not be lost
                 findings |= dict.fromkeys((declared.id for declared in group), failed_finding(error))
         took_ms = round((perf_counter() - started) * 1000)
-        return assemble(plan, staged, suite, findings, figures, took_ms=took_ms)
+        return assemble_report(plan, staged, suite, findings, figures, took_ms=took_ms)
 
 
-def _by_frame(suite: Suite) -> Iterator[tuple[str, list[Declared]]]:
+def _group_by_frame(suite: Suite) -> Iterator[tuple[str, list[DeclaredCheck]]]:
     framed = [(declared.test.frame, declared) for declared in suite if not isinstance(declared.test, Same)]
     for name, group in groupby(sorted(framed, key=lambda entry: entry[0]), key=lambda entry: entry[0]):
         yield name, [declared for _, declared in group]
@@ -83,13 +92,13 @@ def _local(found: object) -> pa.Table | None:
     return found.toArrow() if isinstance(found, DataFrame) else None
 
 
-def _validate(name: str, group: list[Declared], frame: pa.Table | None) -> dict[str, Finding]:
+def _validate(name: str, group: list[DeclaredCheck], frame: pa.Table | None) -> dict[str, Finding]:
     """Evaluate all checks of one frame with one validation."""
     if frame is None:
         return dict.fromkeys((declared.id for declared in group), not_evaluated(f"there is no evidence `{name}`"))
     findings = {declared.id: refusal for declared in group if (refusal := _refusal(name, declared, frame.schema))}
     judged = [declared for declared in group if declared.id not in findings]
-    results = _results(dict.fromkeys(part for declared in judged for part in parts_of(declared.test)), frame)
+    results = _results(dict.fromkeys(part for declared in judged for part in gx_expectations(declared.test)), frame)
     return findings | {declared.id: _finding(declared, results, _named(declared.test, frame)) for declared in judged}
 
 
@@ -99,7 +108,7 @@ def _named(test: Test, frame: pa.Table) -> tuple[str, ...]:
     return tuple(str(name) for name in frame[test.named].slice(0, NAMED).to_pylist())
 
 
-def _refusal(name: str, declared: Declared, schema: pa.Schema) -> Finding | None:
+def _refusal(name: str, declared: DeclaredCheck, schema: pa.Schema) -> Finding | None:
     """Return why a check cannot be evaluated on this frame, which differs from a broken rule. None: it can."""
     test = declared.test
     if isinstance(test, RowCount | Same):
@@ -107,12 +116,12 @@ def _refusal(name: str, declared: Declared, schema: pa.Schema) -> Finding | None
     types = [field.type for field in schema if field.name == test.column]
     if len(types) != 1:
         return not_evaluated(f"`{name}` has {'no' if not types else 'more than one'} column `{test.column}`")
-    if not _fits(test, types[0]):
+    if not _type_fits(test, types[0]):
         return not_evaluated(f"`{name}.{test.column}` is {types[0]}")
     return None
 
 
-def _fits(test: OfColumn, found: pa.DataType) -> bool:
+def _type_fits(test: OfColumn, found: pa.DataType) -> bool:
     from pyarrow import types
 
     match test:
@@ -126,14 +135,14 @@ def _fits(test: OfColumn, found: pa.DataType) -> bool:
             assert_never(never)
 
 
-def _results(parts: Iterable[Part], frame: pa.Table) -> Mapping[Part, ExpectationValidationResult]:
+def _results(parts: Iterable[GxExpectation], frame: pa.Table) -> Mapping[GxExpectation, ExpectationValidationResult]:
     asked = list(parts)
     if not asked:
         return {}
     _defer_stats_import()
     from message_lifecycle.gates import engine
 
-    return engine.validate(_in_pandas(frame, {part.column for part in asked if part.column is not None}), asked)
+    return engine.validate(_to_pandas(frame, {part.column for part in asked if part.column is not None}), asked)
 
 
 @cache
@@ -153,7 +162,7 @@ def _defer_stats_import() -> None:
     sys.modules["scipy"].stats = module  # type: ignore[attr-defined]  # of a module that nobody has typed
 
 
-def _in_pandas(frame: pa.Table, columns: Iterable[str]) -> pd.DataFrame:
+def _to_pandas(frame: pa.Table, columns: Iterable[str]) -> pd.DataFrame:
     """Return the judged columns of the frame as pandas, with its number of rows."""
     import pandas as pd
 
@@ -174,8 +183,8 @@ def _series(column: pa.ChunkedArray) -> pd.Series[object]:
     return column.to_pandas(types_mapper=lambda _: nullable)
 
 
-def _finding(declared: Declared, results: Mapping[Part, ExpectationValidationResult], named: tuple[str, ...]) -> Finding:
-    parts = parts_of(declared.test)
+def _finding(declared: DeclaredCheck, results: Mapping[GxExpectation, ExpectationValidationResult], named: tuple[str, ...]) -> Finding:
+    parts = gx_expectations(declared.test)
     mine: dict[Asks, ExpectationValidationResult] = {part.asks: results[part] for part in parts if part in results}
     if len(mine) != len(parts):
         return not_evaluated(f"{len(mine)} of its {len(parts)} parts came back")
@@ -183,10 +192,10 @@ def _finding(declared: Declared, results: Mapping[Part, ExpectationValidationRes
     if errors:
         logger.warning("check %s could not be evaluated: %s", declared.id, errors[0])
         return not_evaluated("Great Expectations reported an error")
-    seen = _seen(declared.test, {asks: result.result for asks, result in mine.items()})
+    seen = _measurement(declared.test, {asks: result.result for asks, result in mine.items()})
     # `success` is a rounded share of the rows. A single wrong row among very many must count, too.
     passed = all(result.success for result in mine.values()) and not seen.unknown and not seen.wrong
-    return finding(declared, replace(seen, named=named), passed=passed)
+    return make_finding(declared, replace(seen, named=named), passed=passed)
 
 
 def _errors(info: ResultDetails) -> Iterator[str]:
@@ -196,23 +205,23 @@ def _errors(info: ResultDetails) -> Iterator[str]:
             yield str(entry["exception_message"])
 
 
-def _seen(test: Test, told: Mapping[Asks, ResultDetails]) -> Seen:
+def _measurement(test: Test, told: Mapping[Asks, ResultDetails]) -> Measurement:
     match test:
         case Same():
-            return Seen()
+            return Measurement()
         case RowCount():
             rows = told["rows"]["observed_value"]
-            return Seen(lowest=rows, highest=rows)
+            return Measurement(lowest=rows, highest=rows)
         case AllValuesEqual():
-            return Seen(unknown=_unexpected(told["known"]), wrong=_unexpected(told["in_set"]))
+            return Measurement(unknown=_unexpected(told["known"]), wrong=_unexpected(told["in_set"]))
         case ColumnSum():
             unknown = _unexpected(told["known"])
             # The sum over no rows is 0, but it must count as unknown.
             total = told["sum"]["observed_value"] if told["rows"]["observed_value"] > unknown else None
-            return Seen(lowest=total, highest=total, unknown=unknown)
+            return Measurement(lowest=total, highest=total, unknown=unknown)
         case Within():
             lowest, highest = told["min"]["observed_value"], told["max"]["observed_value"]
-            return Seen(lowest=lowest, highest=highest, unknown=_unexpected(told["known"]))
+            return Measurement(lowest=lowest, highest=highest, unknown=_unexpected(told["known"]))
         case never:
             assert_never(never)
 

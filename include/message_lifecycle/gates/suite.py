@@ -70,7 +70,7 @@ Test = OfFrame | Same
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Declared:
+class DeclaredCheck:
     """One expectation. A broken `rule` blocks, a broken `limit` asks a person (DEL-2).
 
     Args:
@@ -87,35 +87,35 @@ class Declared:
     told: str = ""
 
 
-Suite = tuple[Declared, ...]
+Suite = tuple[DeclaredCheck, ...]
 
 FIGURES = "figures"
 _ASKS = "reasons for approval in the plan"
 
 
-def rule(id: str, says: str, what: str, test: Test) -> Declared:
-    return Declared(id=id, says=says, what=what, kind="rule", test=test)
+def rule(id: str, says: str, what: str, test: Test) -> DeclaredCheck:
+    return DeclaredCheck(id=id, says=says, what=what, kind="rule", test=test)
 
 
-def limit(id: str, says: str, what: str, test: Test) -> Declared:
-    return Declared(id=id, says=says, what=what, kind="limit", test=test)
+def limit(id: str, says: str, what: str, test: Test) -> DeclaredCheck:
+    return DeclaredCheck(id=id, says=says, what=what, kind="limit", test=test)
 
 
-def asks_person(id: str, says: str, plan: Plan) -> Declared:
+def asks_person(id: str, says: str, plan: Plan) -> DeclaredCheck:
     """Return the check that asks a person each question of the plan."""
     none = Within(frame=FIGURES, column="asks", minimum=None, maximum=0)
-    return Declared(id=id, says=says, what=_ASKS, kind="limit", test=none, told="; ".join(plan.asks))
+    return DeclaredCheck(id=id, says=says, what=_ASKS, kind="limit", test=none, told="; ".join(plan.asks))
 
 
-def asks_rule(plan: Plan) -> Declared:
+def asks_rule(plan: Plan) -> DeclaredCheck:
     return rule("asks", "The plan's own reasons for approval are counted.", _ASKS, figure_equals("asks", len(plan.asks)))
 
 
-def tightened_limit(plan: Plan) -> Declared:
+def tightened_limit(plan: Plan) -> DeclaredCheck:
     return asks_person("tightened", "No setting is stricter than its last approved value.", plan)
 
 
-def undo_limit(plan: Plan) -> Declared:
+def undo_limit(plan: Plan) -> DeclaredCheck:
     """Return the check that asks a person about an undo, whatever it restores."""
     return asks_person("undo", "An undo needs approval.", plan)
 
@@ -136,27 +136,27 @@ def figure_equals(column: str, equals: int) -> Within:
     return Within(frame=FIGURES, column=column, minimum=equals, maximum=equals)
 
 
-def row_count_rules(frame: str, rows: int, says: str, what: str, *of_each: Declared) -> Suite:
+def row_count_rules(frame: str, rows: int, says: str, what: str, *of_each: DeclaredCheck) -> Suite:
     """Return a check of the number of rows, followed by `of_each` if rows are expected."""
     return (rule(frame, says, what, row_count_equals(frame, rows)), *(of_each if rows else ()))
 
 
-def no_errors_rule(frame: str, column: str, says: str, what: str, *, id: str | None = None) -> Declared:
+def no_errors_rule(frame: str, column: str, says: str, what: str, *, id: str | None = None) -> DeclaredCheck:
     """Check that a column with counts of errors is 0 in each row."""
     return rule(id or f"{frame}_{column}", says, what, column_sum_equals(frame, column, 0))
 
 
-def figures_row_rule() -> Declared:
+def figures_row_rule() -> DeclaredCheck:
     return rule("figures", "The figures are one row.", "rows of figures", row_count_equals(FIGURES, 1))
 
 
-def _rows_before(plan: Plan, what: str) -> Declared:
+def _rows_before(plan: Plan, what: str) -> DeclaredCheck:
     return rule(
         "rows_in", f"There are as many {what}s as when it was planned.", f"{what}s before", figure_equals("rows_in", plan.expected.rows_in)
     )
 
 
-def rows_left(what: str, rows: int) -> Declared:
+def rows_left(what: str, rows: int) -> DeclaredCheck:
     """Check the number of remaining rows. `what`: the name of one row, like change or message."""
     return rule("rows_kept", f"Every other {what} is still there.", f"{what}s kept", figure_equals("rows_kept", rows))
 
@@ -176,18 +176,18 @@ def return_count_checks(plan: Plan, what: str) -> Suite:
     )
 
 
-def nothing_else_differs() -> Declared:
+def nothing_else_differs() -> DeclaredCheck:
     """Check that no other file differs. Frame `difference`: one row per file."""
     return rule("difference", "Only the planned files differ.", "other files that differ", row_count_equals("difference", 0))
 
 
-def same_settings(plan: Plan, policy: Policy) -> Declared:
+def same_settings(plan: Plan, policy: Policy) -> DeclaredCheck:
     says = "The settings are the settings of the plan."
     return rule("policy", says, "hash of the settings", Same(found=policy.hash, wanted=plan.requirements.policy_hash))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class GxExpectation:
     """One expectation of Great Expectations. Checks of the same column share parts. None: no bound on that side."""
 
     asks: Asks
@@ -197,7 +197,7 @@ class Part:
     value: bool | None = None
 
 
-def parts_of(test: Test) -> tuple[Part, ...]:
+def gx_expectations(test: Test) -> tuple[GxExpectation, ...]:
     """Return the parts of a check, at most one of each kind.
 
     Great Expectations ignores nulls and passes without rows. Separate parts therefore require rows and known values.
@@ -206,22 +206,22 @@ def parts_of(test: Test) -> tuple[Part, ...]:
         case Same():
             return ()
         case RowCount():
-            return (Part(asks="rows", minimum=test.minimum, maximum=test.maximum),)
+            return (GxExpectation(asks="rows", minimum=test.minimum, maximum=test.maximum),)
         case AllValuesEqual():
-            return (*_some_known(test), Part(asks="in_set", column=test.column, value=test.value))
+            return (*_some_known(test), GxExpectation(asks="in_set", column=test.column, value=test.value))
         case ColumnSum():
-            return (*_some_known(test), Part(asks="sum", column=test.column, minimum=test.equals, maximum=test.equals))
+            return (*_some_known(test), GxExpectation(asks="sum", column=test.column, minimum=test.equals, maximum=test.equals))
         case Within():
             # The check compares each end with both bounds, so that no NaN passes.
             low, high = test.minimum, test.maximum
-            ends = [Part(asks=end, column=test.column, minimum=low, maximum=high) for end in ("min", "max")]
+            ends = [GxExpectation(asks=end, column=test.column, minimum=low, maximum=high) for end in ("min", "max")]
             return (*_some_known(test), *ends)
         case never:
             assert_never(never)
 
 
-def _some_known(test: OfColumn) -> tuple[Part, Part]:
-    return Part(asks="rows", minimum=1), Part(asks="known", column=test.column)
+def _some_known(test: OfColumn) -> tuple[GxExpectation, GxExpectation]:
+    return GxExpectation(asks="rows", minimum=1), GxExpectation(asks="known", column=test.column)
 
 
 def holds_suite(plan: Plan) -> Suite:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from message_lifecycle.gates.suite import (
     FIGURES,
-    Declared,
+    DeclaredCheck,
     Suite,
     Within,
     all_values_equal,
@@ -144,7 +144,7 @@ def reclaim_suite(plan: Plan, policy: Policy) -> Suite:
     )
 
 
-def _no_rows_rule(frame: str, says: str, what: str) -> Declared:
+def _no_rows_rule(frame: str, says: str, what: str) -> DeclaredCheck:
     return rule(frame, says, what, row_count_equals(frame, 0, named="name"))
 
 

@@ -359,10 +359,10 @@ class Documents(Part):
                 found += connection.execute(gone).rowcount
         return found
 
-    def own_settings(self, topic: TopicName) -> OwnSettings:
+    def settings_below_topic(self, topic: TopicName) -> OwnSettings:
         """Return every setting below the topic. Raises CorruptRecord."""
         with self._database.reading() as connection:
-            return _own_settings(connection, topic)
+            return _settings_below_topic(connection, topic)
 
     def alter_own_settings(self, topic: TopicName, changes: OwnChanges, *, check: Callable[[OwnSettings], None]) -> None:
         """Apply every change in one transaction, or none.
@@ -383,7 +383,7 @@ class Documents(Part):
                         _set(connection, topic, level, normalise_name(name), setting, value)
             for document, owner in changes.owners.items():
                 _set_owner(connection, topic, document, owner)
-            check(_own_settings(connection, topic))
+            check(_settings_below_topic(connection, topic))
 
 
 def _row_of(topic: TopicName, document: str, client: str) -> dict[str, str]:
@@ -415,7 +415,7 @@ def _parse_setting(setting: str, text: str, where: str) -> Value:
         raise corrupt_record(f"{setting} of {where}", str(error)) from error
 
 
-def _own_settings(connection: Connection, topic: TopicName) -> OwnSettings:
+def _settings_below_topic(connection: Connection, topic: TopicName) -> OwnSettings:
     found: dict[str, dict[str, dict[str, Value]]] = {level: {} for level in _LEVELS}
     settings = connection.execute(
         select(_settings.c.level, _settings.c.name, _settings.c.setting, _settings.c.value).where(_settings.c.topic == key_of(topic))

@@ -25,7 +25,7 @@ from typing import Generic, Literal, TypeVar
 from message_lifecycle.model.document import DocumentState
 from message_lifecycle.model.erasure import TableKind
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.message import first_of, last_of, ranges_of
+from message_lifecycle.model.message import highest_offset, lowest_offset, parse_ranges_text
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.reasons import PurgeReason, RemovalReason
 
@@ -95,11 +95,11 @@ class Rows:
 
     @property
     def first_offset(self) -> int:
-        return first_of(self.offsets)
+        return lowest_offset(self.offsets)
 
     @property
     def last_offset(self) -> int:
-        return last_of(self.offsets)
+        return highest_offset(self.offsets)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,7 +243,7 @@ class CommitLog(CommitFromHistory):
     def removed_runs(self) -> Iterator[tuple[int, range]]:
         """Return runs of offsets that leave, each with its partition."""
         yield from ((run.partition, range(run.first_base, run.last_offset + 1)) for run in self.drop)
-        yield from ((rows.partition, run) for rows in self.mark for run in ranges_of(rows.offsets))
+        yield from ((rows.partition, run) for rows in self.mark for run in parse_ranges_text(rows.offsets))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -560,7 +560,7 @@ def ranges_in(rows: Iterable[RestoreRows], files: Iterable[QuarantinedFile] = ()
 
     Adjacent runs become one run. So do overlapping runs of the log and its view.
     """
-    spans = [(one.partition, run.start, run.stop - 1) for one in rows for run in ranges_of(one.offsets)]
+    spans = [(one.partition, run.start, run.stop - 1) for one in rows for run in parse_ranges_text(one.offsets)]
     found: list[Range] = []
     for partition, first, last in sorted([*spans, *((QUARANTINE, file.oldest_at, file.newest_at) for file in files)]):
         if found and found[-1][0] == partition and found[-1][2] + 1 >= first:

@@ -43,7 +43,7 @@ class Segment:
     own_ttl: bool = False
 
     @property
-    def is_ahead(self) -> bool:
+    def is_in_future(self) -> bool:
         """True if every time of the segment is later than the run's `as_of` + skew. The age is unknown until one of these times has passed."""
         return self.newest_at is None and self.late_rows > 0
 
@@ -104,10 +104,10 @@ class ActiveSegment:
             self.size_bytes + size > limit_bytes or self.all_expired_for(judged, expiry_us) or self.is_past_span(judged, max_us)
         ):
             self.restart(offset)
-        self.join(size=size, rows=1, newest_at=judged, any_unknown=append_time is None, first_at=judged)
+        self.count_messages(size=size, rows=1, newest_at=judged, any_unknown=append_time is None, first_at=judged)
         return self.base_offset
 
-    def join(self, *, size: int, rows: int, newest_at: Instant | None, any_unknown: bool, first_at: Instant | None) -> None:
+    def count_messages(self, *, size: int, rows: int, newest_at: Instant | None, any_unknown: bool, first_at: Instant | None) -> None:
         """Count messages that belong to this segment. `newest_at` and `first_at` leave out future times."""
         self.rows += rows
         self.size_bytes += size

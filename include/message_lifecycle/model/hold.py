@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 from message_lifecycle.model.errors import invalid_hold
 from message_lifecycle.model.instants import INT64_MAX, Instant
-from message_lifecycle.model.message import ranges_of, runs_text
+from message_lifecycle.model.message import parse_ranges_text, runs_text
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.phrases import short
 
@@ -143,7 +143,7 @@ class SparedOffsets:
             return text, []
         free: list[range] = []
         kept: dict[Spared, list[range]] = {}
-        for run in ranges_of(text):
+        for run in parse_ranges_text(text):
             start, at = run.start, bisect_left(runs.lasts, run.start)
             while at < len(runs.lasts) and runs.firsts[at] < run.stop:
                 first, after = max(start, runs.firsts[at]), min(run.stop, runs.lasts[at] + 1)
@@ -191,7 +191,7 @@ def spared_text(given: Iterable[Spared], ends: Mapping[int, int]) -> tuple[tuple
 def _joined(texts: Iterable[str]) -> str:
     """Merge adjacent runs, whatever hold or plan spares them."""
     joined: list[range] = []
-    for run in sorted((run for text in texts for run in ranges_of(text)), key=lambda run: run.start):
+    for run in sorted((run for text in texts for run in parse_ranges_text(text)), key=lambda run: run.start):
         if joined and joined[-1].stop == run.start:
             joined[-1] = range(joined[-1].start, run.stop)
         else:

@@ -157,7 +157,7 @@ def _place(found: dict[str, object]) -> ValuePlace:
     return ValuePlace(**{**found, "names": tuple(names)})  # type: ignore[arg-type]  # as above
 
 
-def place_of(table: TableKind, partition: int | None, offsets: Iterable[int], *, live: int) -> ValuePlace:
+def value_place(table: TableKind, partition: int | None, offsets: Iterable[int], *, live: int) -> ValuePlace:
     """Return the place of these offsets, one row for each offset."""
     found = sorted(set(offsets))
     text = ranges_text(found)
@@ -177,7 +177,7 @@ def places_of_messages(table: TableKind, found: Iterable[Message], *, is_live: b
     offsets: dict[int, list[int]] = {}
     for message in found:
         offsets.setdefault(message.partition, []).append(message.offset)
-    return [place_of(table, partition, some, live=len(some) if is_live else 0) for partition, some in sorted(offsets.items())]
+    return [value_place(table, partition, some, live=len(some) if is_live else 0) for partition, some in sorted(offsets.items())]
 
 
 def of_topic(topic: str, places: Sequence[ValuePlace]) -> TopicValues:

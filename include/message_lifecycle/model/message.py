@@ -242,19 +242,19 @@ def runs_text(runs: Iterable[range]) -> str:
     return ",".join(_run(run.start, run.stop - 1) for run in runs)
 
 
-def ranges_of(text: str) -> Iterator[range]:
+def parse_ranges_text(text: str) -> Iterator[range]:
     """Return the runs of offsets in a `ranges_text`."""
     for part in text.split(",") if text else ():
         first, _, last = part.partition("-")
         yield range(int(first), int(last or first) + 1)
 
 
-def first_of(text: str) -> int:
+def lowest_offset(text: str) -> int:
     """Return the lowest offset of a `ranges_text` that is not empty, without reading the others."""
     return int(text[: text.find(",")].partition("-")[0] if "," in text else text.partition("-")[0])
 
 
-def last_of(text: str) -> int:
+def highest_offset(text: str) -> int:
     """Return the highest offset of a `ranges_text` that is not empty, without reading the others."""
     return int(text[text.rfind(",") + 1 :].rpartition("-")[2])
 
@@ -276,14 +276,14 @@ def is_among(text: str, offset: int) -> bool:
     return False
 
 
-def joined_text(texts: Iterable[str]) -> str:
+def join_ranges_texts(texts: Iterable[str]) -> str:
     """Return one `ranges_text` for several. Only texts that overlap are read run by run."""
-    ordered = sorted(filter(None, texts), key=first_of)
-    if any(last_of(text) >= first_of(following) for text, following in pairwise(ordered)):
-        return runs_text(_joined(run for text in ordered for run in ranges_of(text)))
+    ordered = sorted(filter(None, texts), key=lowest_offset)
+    if any(highest_offset(text) >= lowest_offset(following) for text, following in pairwise(ordered)):
+        return runs_text(_joined(run for text in ordered for run in parse_ranges_text(text)))
     parts: list[str] = []
     for text in ordered:
-        if not parts or last_of(parts[-1]) + 1 < first_of(text):
+        if not parts or highest_offset(parts[-1]) + 1 < lowest_offset(text):
             parts.append(text)
             continue
         before, _, last_run = parts.pop().rpartition(",")
@@ -308,7 +308,7 @@ def _joined(runs: Iterable[range]) -> Iterator[range]:
 
 
 def offsets_of(text: str) -> Iterator[int]:
-    for run in ranges_of(text):
+    for run in parse_ranges_text(text):
         yield from run
 
 

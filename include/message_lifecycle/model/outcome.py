@@ -330,7 +330,7 @@ class RefusedBatch:
         """True if more than half of the batch was refused and is unsettled (OBL-1)."""
         return 2 * self.unsettled > self.rows + self.refused
 
-    def may_hold(self, oldest_at: Instant | None, newest_at: Instant | None) -> bool:
+    def may_contain(self, oldest_at: Instant | None, newest_at: Instant | None) -> bool:
         """Return True if this batch may hold rows that were refused between these times. None: unknown time."""
         return oldest_at is None or newest_at is None or (oldest_at <= self.ended_at and newest_at >= self.begun_at)
 

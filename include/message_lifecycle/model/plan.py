@@ -34,7 +34,7 @@ from message_lifecycle.model.change import (
 )
 from message_lifecycle.model.erasure import ErasureOf, TableKind
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.message import Place, is_among, ranges_of
+from message_lifecycle.model.message import Place, is_among, parse_ranges_text
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.reasons import RemovalReason
 from message_lifecycle.model.setting_list import Value, of_documents
@@ -438,7 +438,7 @@ class Plan:
 
     @cached_property
     def _spared_runs(self) -> dict[int, list[range]]:
-        return {partition: list(ranges_of(text)) for partition, text in self.spared}
+        return {partition: list(parse_ranges_text(text)) for partition, text in self.spared}
 
     def drops(self, partition: int, base_offset: int) -> bool:
         """Return True if the expired segment leaves whole. Callers ask once for every file that leaves."""

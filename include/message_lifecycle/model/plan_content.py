@@ -25,7 +25,7 @@ from message_lifecycle.model.change import (
     RestoreTables,
     Rewrite,
 )
-from message_lifecycle.model.message import joined_text, runs_text
+from message_lifecycle.model.message import join_ranges_texts, runs_text
 from message_lifecycle.model.plan import Plan
 
 Deed = tuple[str, int, str]
@@ -104,7 +104,7 @@ def content(plan: Plan) -> Mapping[str, object]:
         "rows_in": plan.expected.rows_in,
         "removed": sorted(plan.expected.removed),
         "held": sorted([held.holder, held.partition, held.first_base, held.last_offset, held.rows] for held in plan.held),
-        "offsets": [[*deed, joined_text(texts)] for deed, texts in sorted(moved.items())],
+        "offsets": [[*deed, join_ranges_texts(texts)] for deed, texts in sorted(moved.items())],
         "rows": rows,
         **{name: sorted(values, key=str) for name, values in found.items()},
     }

@@ -113,7 +113,7 @@ def not_ready(plan_id: str, state: PlanState, event: Event, *, ended: str | None
     return NotReady(plan_id, found, early if state in (PlanState.PLANNED, PlanState.CLOSED) else late)
 
 
-class Standing(StrEnum):
+class OpenPlanSituation(StrEnum):
     """The situation of an open plan when a run plans for its topic again. The ledger, the clock, the settings and the tables decide it."""
 
     COMMITTED = "it has all of its commits, but verify has not run"
@@ -130,7 +130,7 @@ class Standing(StrEnum):
     @property
     def is_question(self) -> bool:
         """True if a person may still answer, or the answer still counts."""
-        return self in (Standing.ASKS, Standing.ASKS_LATELY)
+        return self in (OpenPlanSituation.ASKS, OpenPlanSituation.ASKS_LATELY)
 
 
 class Planner(StrEnum):
@@ -158,16 +158,16 @@ def _decisions(*row: Decision) -> dict[Planner, Decision]:
     return dict(zip(Planner, row, strict=True))
 
 
-PLANNING: Final[Mapping[Standing, Mapping[Planner, Decision]]] = {
-    Standing.COMMITTED: dict.fromkeys(Planner, Decision.VERIFY),
-    Standing.HALF_ANSWERED: _decisions(Decision.KEEP, Decision.KEEP, Decision.FINISH, Decision.FINISH),
-    Standing.HALF: _decisions(Decision.KEEP, Decision.FINISH, Decision.FINISH, Decision.FINISH),
-    Standing.BEGUN: dict.fromkeys((Planner.SAME_INTERVAL, Planner.SAME_WORK), Decision.KEEP),
-    Standing.ASKS: _decisions(Decision.KEEP, Decision.KEEP, Decision.REPLACE_OR_BESIDE, Decision.REFUSE),
-    Standing.ASKS_LATELY: _decisions(Decision.KEEP, Decision.KEEP, Decision.BESIDE, Decision.REFUSE),
-    Standing.VOID: dict.fromkeys(Planner, Decision.REPLACE),
-    Standing.UNDER_WAY: dict.fromkeys(Planner, Decision.REFUSE),
-    Standing.RECENT: _decisions(Decision.REPLACE, Decision.REPLACE, Decision.REPLACE_OR_BESIDE, Decision.REPLACE_OR_BESIDE),
-    Standing.FREE: dict.fromkeys(Planner, Decision.REPLACE),
+PLANNING: Final[Mapping[OpenPlanSituation, Mapping[Planner, Decision]]] = {
+    OpenPlanSituation.COMMITTED: dict.fromkeys(Planner, Decision.VERIFY),
+    OpenPlanSituation.HALF_ANSWERED: _decisions(Decision.KEEP, Decision.KEEP, Decision.FINISH, Decision.FINISH),
+    OpenPlanSituation.HALF: _decisions(Decision.KEEP, Decision.FINISH, Decision.FINISH, Decision.FINISH),
+    OpenPlanSituation.BEGUN: dict.fromkeys((Planner.SAME_INTERVAL, Planner.SAME_WORK), Decision.KEEP),
+    OpenPlanSituation.ASKS: _decisions(Decision.KEEP, Decision.KEEP, Decision.REPLACE_OR_BESIDE, Decision.REFUSE),
+    OpenPlanSituation.ASKS_LATELY: _decisions(Decision.KEEP, Decision.KEEP, Decision.BESIDE, Decision.REFUSE),
+    OpenPlanSituation.VOID: dict.fromkeys(Planner, Decision.REPLACE),
+    OpenPlanSituation.UNDER_WAY: dict.fromkeys(Planner, Decision.REFUSE),
+    OpenPlanSituation.RECENT: _decisions(Decision.REPLACE, Decision.REPLACE, Decision.REPLACE_OR_BESIDE, Decision.REPLACE_OR_BESIDE),
+    OpenPlanSituation.FREE: dict.fromkeys(Planner, Decision.REPLACE),
 }
 """The decision about an open plan, by its standing and by the new work. Other work ignores files that are gone."""

@@ -13,27 +13,27 @@ from typing import Annotated, Final, Literal, Protocol
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _KnownReason:
     """Marks a text that names a reason of the table. Pydantic calls the method below for each record that the ledger reads."""
 
-    fits: Callable[[Declared], bool]
+    fits: Callable[[DeclaredReason], bool]
 
     def __get_pydantic_core_schema__(self, source: object, handler: Callable[[object], object]) -> dict[str, object]:
         # A schema of pydantic is a plain dictionary, so the model needs no import of pydantic.
-        return {"type": "function-after", "function": {"type": "no-info", "function": self._checked}, "schema": handler(source)}
+        return {"type": "function-after", "function": {"type": "no-info", "function": self._check_reason}, "schema": handler(source)}
 
-    def _checked(self, reason: str) -> str:
+    def _check_reason(self, reason: str) -> str:
         if reason not in REASONS or not self.fits(REASONS[reason]):
             allowed = ", ".join(known for known, declared in REASONS.items() if self.fits(declared))
             raise ValueError(f"{reason!r} is no reason that this program knows here. Allowed: {allowed}")
         return reason
 
 
-RemovalReason = Annotated[str, _Known(lambda declared: declared.family not in ("view", "documents", "quarantine"))]
+RemovalReason = Annotated[str, _KnownReason(lambda declared: declared.family not in ("view", "documents", "quarantine"))]
 """A name in `REASONS` for a removal from the log."""
-AgeReason = Annotated[str, _Known(lambda declared: declared.family == "age")]
+AgeReason = Annotated[str, _KnownReason(lambda declared: declared.family == "age")]
 """A name in `REASONS`, of the family `age`."""
-ViewReason = Annotated[str, _Known(lambda declared: declared.of_view)]
+ViewReason = Annotated[str, _KnownReason(lambda declared: declared.of_view)]
 """A name in `REASONS` for a message that is not in the compacted view."""
 LimitReason = Literal["retention_count", "retention_bytes"]
 PurgeReason = Literal["purged_synced", "purged_age", "purged_count"]
@@ -43,7 +43,7 @@ Obligation = Literal["expiry", "ttl", "limits", "purge", "compaction", "document
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Declared:
+class DeclaredReason:
     """A reason for removal.
 
     Args:
@@ -76,15 +76,15 @@ _OF_A_PERSON: Final = "a person's request"
 _OF_DOCUMENTS: Final = ("unproved", "unsynced")
 _OF_VIEW: Final = ("unwanted", "missing")
 
-REASONS: Final[dict[str, Declared]] = {
-    "erased": Declared(family="request", rules=("DEL-7",), text=_OF_A_PERSON, checks=("rewritten_rows",), undoable=False),
-    "removed": Declared(
+REASONS: Final[dict[str, DeclaredReason]] = {
+    "erased": DeclaredReason(family="request", rules=("DEL-7",), text=_OF_A_PERSON, checks=("rewritten_rows",), undoable=False),
+    "removed": DeclaredReason(
         family="request", rules=("MRK-2", "PRG-1"), text=_OF_A_PERSON, checks=("rows_justified",), of_view=True, marker="Remove"
     ),
-    "purged": Declared(
+    "purged": DeclaredReason(
         family="request", rules=("PRG-1",), text=_OF_A_PERSON, checks=("rows_justified", "purged_key"), of_view=True, marker="Purge"
     ),
-    "expiry": Declared(
+    "expiry": DeclaredReason(
         family="age",
         rules=("EXP-4", "EXP-5"),
         text="message_expiry = {message_expiry}",
@@ -96,7 +96,7 @@ REASONS: Final[dict[str, Declared]] = {
         of_view=True,
         marker="MaxAge",
     ),
-    "ttl": Declared(
+    "ttl": DeclaredReason(
         family="age",
         rules=("TTL-5", "TTL-7"),
         text="the message's own TTL (header Nats-TTL)",
@@ -108,7 +108,7 @@ REASONS: Final[dict[str, Declared]] = {
         of_view=True,
         marker="MaxAge",
     ),
-    "retention_age": Declared(
+    "retention_age": DeclaredReason(
         family="age",
         rules=("RET-1", "RET-2"),
         text="max_age_seconds = {max_age_seconds}",
@@ -120,7 +120,7 @@ REASONS: Final[dict[str, Declared]] = {
         of_view=True,
         marker="MaxAge",
     ),
-    "retention_count": Declared(
+    "retention_count": DeclaredReason(
         family="limit",
         rules=("RET-1", "RET-4"),
         text="max_records = {max_records} of each {retention_scope}",
@@ -129,7 +129,7 @@ REASONS: Final[dict[str, Declared]] = {
         checks=("rows_justified", "limits_records"),
         obligation="limits",
     ),
-    "retention_bytes": Declared(
+    "retention_bytes": DeclaredReason(
         family="limit",
         rules=("RET-1", "RET-4"),
         text="max_total_bytes = {max_total_bytes} of each {retention_scope}",
@@ -138,10 +138,10 @@ REASONS: Final[dict[str, Declared]] = {
         checks=("rows_justified", "limits_bytes"),
         obligation="limits",
     ),
-    "superseded": Declared(
+    "superseded": DeclaredReason(
         family="marker", rules=("MRK-5", "CMP-1"), text="a newer marker of its key", checks=("rows_justified", *_OF_VIEW), of_view=True
     ),
-    "compacted": Declared(
+    "compacted": DeclaredReason(
         family="compaction",
         rules=("CMP-9",),
         text="the compacted view covers it (cleanup_policy = compact)",
@@ -150,10 +150,10 @@ REASONS: Final[dict[str, Declared]] = {
         obligation="purge",
         in_view=False,
     ),
-    "undone": Declared(
+    "undone": DeclaredReason(
         family="undo", rules=("DEL-7",), text="a person took back the plan that made it", checks=("rows_named",), undoable=False
     ),
-    "tombstoned": Declared(
+    "tombstoned": DeclaredReason(
         family="view",
         rules=("CMP-7",),
         text="its key was deleted",
@@ -163,7 +163,7 @@ REASONS: Final[dict[str, Declared]] = {
         undoable=False,
         of_view=True,
     ),
-    "null_key": Declared(
+    "null_key": DeclaredReason(
         family="view",
         rules=("CMP-3",),
         text="it has no key",
@@ -173,7 +173,7 @@ REASONS: Final[dict[str, Declared]] = {
         undoable=False,
         of_view=True,
     ),
-    "purged_synced": Declared(
+    "purged_synced": DeclaredReason(
         family="documents",
         rules=("SNP-4",),
         text="every client has it",
@@ -181,7 +181,7 @@ REASONS: Final[dict[str, Declared]] = {
         checks=_OF_DOCUMENTS,
         obligation="documents",
     ),
-    "purged_age": Declared(
+    "purged_age": DeclaredReason(
         family="documents",
         rules=("SNP-9",),
         text="changes_max_age = {changes_max_age}",
@@ -189,7 +189,7 @@ REASONS: Final[dict[str, Declared]] = {
         checks=_OF_DOCUMENTS,
         obligation="documents",
     ),
-    "purged_count": Declared(
+    "purged_count": DeclaredReason(
         family="documents",
         rules=("SNP-9",),
         text="changes_keep_last = {changes_keep_last}",
@@ -197,7 +197,7 @@ REASONS: Final[dict[str, Declared]] = {
         checks=_OF_DOCUMENTS,
         obligation="documents",
     ),
-    "quarantine_age": Declared(
+    "quarantine_age": DeclaredReason(
         family="quarantine",
         rules=("QUA-1",),
         text="quarantine_max_age = {quarantine_max_age}",
@@ -205,7 +205,7 @@ REASONS: Final[dict[str, Declared]] = {
         checks=("going_old",),
         obligation="quarantine",
     ),
-    "quarantine_replayed": Declared(
+    "quarantine_replayed": DeclaredReason(
         family="quarantine", rules=("QUA-2",), text="it was replayed", checks=("replayed_settled",), obligation="quarantine"
     ),
 }
@@ -268,7 +268,7 @@ class Settings(Protocol):
     def text(self, name: str, /) -> str: ...
 
 
-def text_of(reason: str, settings: Settings) -> str:
+def reason_text(reason: str, settings: Settings) -> str:
     """Return the cause of a removal, with the values of the settings."""
     declared = REASONS[reason].text
     return declared.format_map({name: settings.text(name) for _, name, _, _ in Formatter().parse(declared) if name})

@@ -81,7 +81,7 @@ class Aged(Protocol):
     def never(self) -> bool: ...
 
 
-def holds_from(rule: Rule, message: Aged) -> Instant | None:
+def rule_holds_from(rule: Rule, message: Aged) -> Instant | None:
     """Return the first instant at which the rule holds for the message. None if it never holds."""
     match rule:
         case After(column, us):
@@ -92,11 +92,11 @@ def holds_from(rule: Rule, message: Aged) -> Instant | None:
         case Known(column):
             return None if _known(message, column) is None else ALWAYS
         case Not(inner):
-            return ALWAYS if holds_from(inner, message) is None else None
+            return ALWAYS if rule_holds_from(inner, message) is None else None
         case Either(rules):
-            return min((found for inner in rules if (found := holds_from(inner, message)) is not None), default=None)
+            return min((found for inner in rules if (found := rule_holds_from(inner, message)) is not None), default=None)
         case Both(rules):
-            begins = [holds_from(inner, message) for inner in rules]
+            begins = [rule_holds_from(inner, message) for inner in rules]
             known = [instant for instant in begins if instant is not None]
             return max(known, default=ALWAYS) if len(known) == len(begins) else None
         case never:
@@ -113,13 +113,13 @@ def _known(message: Aged, column: TimeColumn) -> Instant | None:
     return None if message.expires_at == INT64_MIN else message.expires_at
 
 
-def holds(rule: Rule, message: Aged, as_of: Instant) -> bool:
-    begins = holds_from(rule, message)
+def rule_holds(rule: Rule, message: Aged, as_of: Instant) -> bool:
+    begins = rule_holds_from(rule, message)
     return begins is not None and begins <= as_of
 
 
 def predicate(rule: Rule, as_of: Instant) -> Callable[[Aged], bool]:
-    """Return `holds` at one instant as a function, for very many messages."""
+    """Return `rule_holds` at one instant as a function, for very many messages."""
     match rule:
         case After(column, us):
             return _after(column, min(as_of, INT64_MAX - 1) - us)

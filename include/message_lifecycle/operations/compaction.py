@@ -17,7 +17,7 @@ from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant, is_d
 from message_lifecycle.model.message import NOTHING, Message, Tail, ViewRow, ViewState, is_marker
 from message_lifecycle.model.plan import Bound, Expected, Held, Holder, Plan, Selection, ViewRequirements
 from message_lifecycle.model.reasons import ViewReason
-from message_lifecycle.model.rules import Either, Rule, holds
+from message_lifecycle.model.rules import Either, Rule, rule_holds
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import ACTS_ON_VIEW, Policy
 from message_lifecycle.operations import expiry
@@ -323,7 +323,7 @@ def _latest(candidates: Iterable[ViewRow], rules: CompactionRules) -> Mapping[tu
     for message in _messages(candidates):
         if message.key is not None:
             place = message.partition, message.key
-            if place not in latest or order(message, by_event_time=rules.by_event_time) > order(
+            if place not in latest or recency_key(message, by_event_time=rules.by_event_time) > recency_key(
                 latest[place], by_event_time=rules.by_event_time
             ):
                 latest[place] = message
@@ -334,7 +334,7 @@ def _messages(rows: Iterable[ViewRow]) -> Iterator[Message]:
     return (row.message for row in rows)
 
 
-def order(message: Message, *, by_event_time: bool) -> tuple[int, int]:
+def recency_key(message: Message, *, by_event_time: bool) -> tuple[int, int]:
     """Return the sort key of a message: the greatest of a key is the latest. One without an event time is the earliest (CMP-12)."""
     if not by_event_time:
         return 0, message.offset
@@ -356,7 +356,7 @@ def _removal_reason(
     if message.key is not None and latest[message.partition, message.key].offset != message.offset:
         return "superseded"
     for reason, rule in rules.ages if not row.remembered else ():
-        if holds(rule, message, rules.as_of):
+        if rule_holds(rule, message, rules.as_of):
             return reason
     if message.key is None:
         return None if rules.retain_null_key else "null_key"

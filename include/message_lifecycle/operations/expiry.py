@@ -11,7 +11,7 @@ from message_lifecycle.model.change import RemoveFromView, RemoveRows, non_empty
 from message_lifecycle.model.facts import READERS, Facts, LogState, PinOverride, Progress, ReaderKind, Segment
 from message_lifecycle.model.hold import SparedOffsets
 from message_lifecycle.model.instants import INT64_MAX, MICROS_PER_SECOND, Instant, deadline, duration, newest, to_second
-from message_lifecycle.model.message import NOTHING, DueRows, OlderRows, RowAnswer, ViewState, offsets_of, ranges_of, ranges_text
+from message_lifecycle.model.message import NOTHING, DueRows, OlderRows, RowAnswer, ViewState, offsets_of, parse_ranges_text, ranges_text
 from message_lifecycle.model.phrases import amount
 from message_lifecycle.model.plan import Bound, Holder, Plan
 from message_lifecycle.model.reasons import AgeReason
@@ -253,7 +253,7 @@ def partitions_held_back(outlived: OlderRows, view: ViewState, of_view: SparedOf
 def _first_past(action: RemoveRows, view: ViewState) -> int | None:
     """Return the first offset past the horizon that the action removes."""
     start = view.horizon(action.partition) + 1
-    return next((max(run.start, start) for run in ranges_of(action.offsets) if run.stop > start), None)
+    return next((max(run.start, start) for run in parse_ranges_text(action.offsets) if run.stop > start), None)
 
 
 def _view_removals(outlived: OlderRows) -> Iterator[RemoveRows]:
@@ -355,7 +355,7 @@ def walk(
     behind it (CLK-4).
     """
     expiry_us = policy.message_expiry_us
-    standing = (segment for segment in segments if segment.rows and not segment.is_ahead)
+    standing = (segment for segment in segments if segment.rows and not segment.is_in_future)
     blocker = next((segment for segment in standing if not segment.is_expired(expiry_us, as_of)), None)
     live = Bound(
         name="message_expiry",
@@ -431,7 +431,7 @@ def future_times(log: LogState) -> Iterator[str]:
 
 def warnings(segments: tuple[Segment, ...], expiry_us: int) -> Iterator[str]:
     """Return warnings about the partition's times."""
-    unknown = [segment for segment in segments if segment.newest_at is None and segment.rows and not segment.is_ahead]
+    unknown = [segment for segment in segments if segment.newest_at is None and segment.rows and not segment.is_in_future]
     if unknown:
         first = unknown[0].base_offset
         yield f"partition {segments[0].partition}: {amount(len(unknown), 'segments')} with a message of unknown append_time never expire, the first at offset {first} (CLK-4)"

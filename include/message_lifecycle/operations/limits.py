@@ -13,9 +13,9 @@ from typing import Literal, NamedTuple, TypeVar
 
 from message_lifecycle.model.facts import Progress
 from message_lifecycle.model.instants import INT64_MIN, Instant
-from message_lifecycle.model.message import Message, RowAnswer, ranges_of
+from message_lifecycle.model.message import Message, RowAnswer, parse_ranges_text
 from message_lifecycle.model.reasons import LimitReason
-from message_lifecycle.model.rules import Limits, Scope, holds, predicate
+from message_lifecycle.model.rules import Limits, Scope, predicate, rule_holds
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import expiry
 
@@ -226,7 +226,7 @@ class Walk:
 
 def is_hidden(message: Message, policy: Policy, at: Instant) -> bool:
     """Return True for a dead or too old message. Readers stop seeing it at once, although the log may still hold it."""
-    return holds(expiry.hidden(policy), message, at)
+    return rule_holds(expiry.hidden(policy), message, at)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,7 +242,7 @@ class BeyondLimits:
         found: dict[int, list[range]] = {}
         for entry in answer.due:
             if entry.reason in ("retention_count", "retention_bytes"):
-                found.setdefault(entry.partition, []).extend(ranges_of(entry.taken))
+                found.setdefault(entry.partition, []).extend(parse_ranges_text(entry.taken))
         for runs in found.values():
             runs.sort(key=lambda run: run.start)
         return cls(

@@ -196,7 +196,7 @@ def _choose_removals(
             expiring.setdefault((entry.partition, entry.base_offset), []).append(entry)
     held: list[Expired] = []
     for expired in (entry for _, walk in sorted(walks.items()) for entry in walk.expired):
-        segment, due = expired.segment, expiring.get(place_of(expired.segment), [])
+        segment, due = expired.segment, expiring.get(segment_place(expired.segment), [])
         partly = may_keep_some(segment, policy)
         rows = sum(entry.rows for entry in due) if partly else segment.rows
         if expired.holder is not None:
@@ -211,7 +211,7 @@ def _choose_removals(
         else:
             taken.whole.append(expired)
     # Such a segment is overdue and held whole, so its messages are not reported a second time.
-    told = {place_of(entry.segment) for entry in held if not may_keep_some(entry.segment, policy)}
+    told = {segment_place(entry.segment) for entry in held if not may_keep_some(entry.segment, policy)}
     for entry in answer.due:
         if entry.reason != "expiry":
             _add_rows(entry, taken, budget, readers, told)
@@ -224,7 +224,7 @@ def _choose_removals(
             otherwise[refused.partition, refused.first_base] += refused.rows
 
     def overdue(expired: Expired) -> int:
-        place = place_of(expired.segment)
+        place = segment_place(expired.segment)
         if may_keep_some(expired.segment, policy):
             return sum(entry.rows + entry.held + entry.spared for entry in expiring.get(place, []))
         return expired.segment.rows - otherwise[place]
@@ -350,14 +350,14 @@ def _next_due(walks: Mapping[int, Walk], answer: RowAnswer, taken: _Removals, re
 
 
 def _change(taken: _Removals, facts: Facts, keep: str | None) -> CommitLog:
-    going = sorted(taken.whole + taken.by_row, key=lambda entry: place_of(entry.segment))
+    going = sorted(taken.whole + taken.by_row, key=lambda entry: segment_place(entry.segment))
     # Neighbouring segments form one run: names stay exact, plans stay short.
     runs = groupby(enumerate(taken.whole), key=lambda entry: (entry[1].segment.partition, entry[1].position - entry[0]))
     order = cleaner_reasons()
     return CommitLog(
         seal=tuple(
             SealSegment(partition=partition, base_offset=base, next_offset=facts.log.end_offsets[partition])
-            for partition, base in (place_of(entry.segment) for entry in going if not entry.segment.sealed)
+            for partition, base in (segment_place(entry.segment) for entry in going if not entry.segment.sealed)
         ),
         drop=tuple(drop([expired.segment for _, expired in group], "expiry") for _, group in runs),
         mark=tuple(
@@ -368,7 +368,7 @@ def _change(taken: _Removals, facts: Facts, keep: str | None) -> CommitLog:
     )
 
 
-def place_of(segment: Segment) -> Place:
+def segment_place(segment: Segment) -> Place:
     return segment.partition, segment.base_offset
 
 
@@ -415,11 +415,11 @@ def plan(facts: Facts, policy: Policy, *, as_of: Instant, ask: AskRows) -> Plan:
 def _question(walks: Mapping[int, Walk], facts: Facts, readers: TopicReaders, policy: Policy, as_of: Instant) -> RowQuestion:
     """Return the question to the store: the reasons, of which the first that applies counts (CNT-1), and the limits on the rest."""
     expired = [entry for walk in walks.values() for entry in walk.expired]
-    partly = frozenset(place_of(entry.segment) for entry in expired if may_keep_some(entry.segment, policy))
-    going = frozenset(place_of(entry.segment) for entry in expired if entry.holder is None) - partly
+    partly = frozenset(segment_place(entry.segment) for entry in expired if may_keep_some(entry.segment, policy))
+    going = frozenset(segment_place(entry.segment) for entry in expired if entry.holder is None) - partly
     reasons = []
     rule = rule_of_held = expiry.expiry(policy)
-    free = frozenset(place_of(entry.segment) for entry in expired if entry.holder is None) & partly
+    free = frozenset(segment_place(entry.segment) for entry in expired if entry.holder is None) & partly
     if rule is not None and free:
         reasons.append(Reason(name="expiry", rule=rule, segments=free))
     partitions = facts.log.end_offsets
@@ -441,7 +441,7 @@ def _beyond(
     return LimitQuestion(
         limits=policy.limits,
         lapsed=expiry.expiry(policy),
-        dead=frozenset(place_of(entry.segment) for entry in expired) - partly,
+        dead=frozenset(segment_place(entry.segment) for entry in expired) - partly,
         below=lowest_needed_offsets(partitions, readers, of_ttl=False),
     )
 

@@ -14,7 +14,7 @@ from message_lifecycle.model.erasure import KeySearchResult
 from message_lifecycle.model.facts import Facts, LogState, Segment
 from message_lifecycle.model.hold import Spared, SparedOffsets, spared_text
 from message_lifecycle.model.instants import Instant, newest
-from message_lifecycle.model.message import DueRows, RowAnswer, ViewState, ranges_of
+from message_lifecycle.model.message import DueRows, RowAnswer, ViewState, parse_ranges_text
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.phrases import amount
 from message_lifecycle.model.plan import Expected, Operation, Plan, Requirements, Selection, ViewRequirements
@@ -159,7 +159,7 @@ def split_spared(answer: RowAnswer, spared: SparedOffsets) -> tuple[RowAnswer, t
     kept: list[SparedRows] = []
     for entry in answer.due:
         free, held = spared.split(entry.partition, entry.taken)
-        mine = [SparedRows(entry=entry, by=by, rows=sum(len(run) for run in ranges_of(text))) for by, text in held]
+        mine = [SparedRows(entry=entry, by=by, rows=sum(len(run) for run in parse_ranges_text(text))) for by, text in held]
         rows = sum(found.rows for found in mine)
         left = replace(entry, taken=free, rows=entry.rows - rows, spared=rows, since=entry.free_since or entry.since)
         due.append(left if mine else entry)

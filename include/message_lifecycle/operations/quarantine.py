@@ -121,7 +121,7 @@ def _replayed_by(file: QuarantineFile, replayed: Collection[RefusedBatch]) -> Re
     """Return the replayed batch of all rows of the file: rows of a batch carry one time, and no two batches run at once."""
     if file.oldest_at is None or file.oldest_at != file.newest_at:
         return None
-    return next((batch for batch in replayed if batch.settled_as == "replayed" and batch.may_hold(file.oldest_at, file.newest_at)), None)
+    return next((batch for batch in replayed if batch.settled_as == "replayed" and batch.may_contain(file.oldest_at, file.newest_at)), None)
 
 
 def files_before_their_age(plan: Plan, policy: Policy) -> tuple[QuarantinedFile, ...]:

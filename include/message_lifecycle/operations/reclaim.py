@@ -38,7 +38,7 @@ WINDOW = "undo_window"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class KeptHistory:
     """The part of a table's history that stays: each snapshot with its first reason, and the names of the refs that end."""
 
     reasons: Mapping[int, str]
@@ -48,7 +48,7 @@ class Kept:
 
 
 @dataclass(slots=True)
-class _Walk:
+class _HistoryWalk:
     """Snapshots by id, and those that stay so far."""
 
     by_id: Mapping[int, SnapshotFact]
@@ -86,7 +86,7 @@ def plan(facts: ReclaimFacts, policy: Policy, *, as_of: Instant, ask: AskLoose) 
     left = policy.reclaim_max_files
     for table in () if facts.held else facts.tables:
         # A new branch may point to an old snapshot, and its age is the age of that snapshot.
-        kept = kept_of(table, as_of=as_of, before=cut, ended=None if facts.needed_since is None else ())
+        kept = find_kept_history(table, as_of=as_of, before=cut, ended=None if facts.needed_since is None else ())
         if kept.next_due_at is not None:
             due_at.append(Instant(kept.next_due_at + window))
         if not kept.reasons:
@@ -118,7 +118,7 @@ def plan(facts: ReclaimFacts, policy: Policy, *, as_of: Instant, ask: AskLoose) 
     )
 
 
-def kept_of(table: TableHistory, *, as_of: Instant, before: Instant, ended: Collection[str] | None = None) -> Kept:
+def find_kept_history(table: TableHistory, *, as_of: Instant, before: Instant, ended: Collection[str] | None = None) -> KeptHistory:
     """Return the snapshots that stay, with reasons.
 
     Args:
@@ -127,7 +127,7 @@ def kept_of(table: TableHistory, *, as_of: Instant, before: Instant, ended: Coll
         before: Snapshots that were the head of a branch after this time stay.
         ended: Branches and tags that leave. None: all that are past their own age.
     """
-    walk = _Walk({snapshot.snapshot_id: snapshot for snapshot in table.snapshots})
+    walk = _HistoryWalk({snapshot.snapshot_id: snapshot for snapshot in table.snapshots})
     ended = ended_refs(table, as_of) if ended is None else tuple(ended)
     refs = [ref for ref in table.refs if ref.name not in ended]
     for ref in refs:
@@ -139,13 +139,13 @@ def kept_of(table: TableHistory, *, as_of: Instant, before: Instant, ended: Coll
             walk.keep(snapshot.snapshot_id, "undo window")
     for ref in refs:
         if ref.is_branch:
-            _keep_by_its_rules(walk, ref, as_of)
+            _keep_by_branch_rules(walk, ref, as_of)
         # A tag's, too, because people roll main back to tags.
         _keep_progress(walk, ref)
     going = [snapshot for snapshot in table.snapshots if snapshot.snapshot_id not in walk.reasons]
     heads = {ref.snapshot_id for ref in refs}
     waiting = [s for s in table.snapshots if walk.reasons.get(s.snapshot_id) == "undo window" and s.snapshot_id not in heads]
-    return Kept(
+    return KeptHistory(
         reasons=walk.reasons,
         refs=ended,
         going=tuple(snapshot.snapshot_id for snapshot in going) if walk.reasons else (),
@@ -182,7 +182,7 @@ def _replaced_at(snapshot: SnapshotFact, successor_at: Mapping[int, Instant]) ->
     return max(snapshot.at, successor_at.get(snapshot.snapshot_id, snapshot.at), snapshot.replaced_on_main_at or snapshot.at)
 
 
-def _keep_by_its_rules(walk: _Walk, ref: RefFact, as_of: Instant) -> None:
+def _keep_by_branch_rules(walk: _HistoryWalk, ref: RefFact, as_of: Instant) -> None:
     for number, snapshot in enumerate(walk.ancestors(ref.snapshot_id)):
         young = ref.max_snapshot_age_us is not None and as_of - snapshot.at <= ref.max_snapshot_age_us
         if number >= ref.min_snapshots and not young:
@@ -190,7 +190,7 @@ def _keep_by_its_rules(walk: _Walk, ref: RefFact, as_of: Instant) -> None:
         walk.keep(snapshot.snapshot_id, "the branch's own rules")
 
 
-def _keep_progress(walk: _Walk, ref: RefFact) -> None:
+def _keep_progress(walk: _HistoryWalk, ref: RefFact) -> None:
     """Keep all snapshots from the branch to the newest progress of each writer. A gap would hide the progress."""
     path = list(walk.ancestors(ref.snapshot_id))
     seen: set[str] = set()
@@ -205,7 +205,7 @@ def _keep_progress(walk: _Walk, ref: RefFact) -> None:
         walk.keep(snapshot_id, reason)
 
 
-def _change(table: TableHistory, kept: Kept, loose: LooseFiles) -> Forget | None:
+def _change(table: TableHistory, kept: KeptHistory, loose: LooseFiles) -> Forget | None:
     # Every reclaim leaves metadata behind. Removing only these would make another reclaim of every topic, without end.
     if not kept.going and not kept.refs and {role for _, role, _ in loose.files} <= {"metadata"}:
         return None
@@ -242,7 +242,7 @@ def check(plan_id: str, topic: str, *, until: Instant, now: Instant) -> None:
 def plan_deleted(facts: DeletedFacts, policy: Policy, *, as_of: Instant) -> Plan:
     """Plan the removal of the whole topic, whatever `max_files` says: after its tables are dropped, nobody would find the rest."""
     topic, log = facts.topic, facts.tables[0].table
-    stays = (*facts.held, *(f"{name} is new and in no table, so a writer may still commit it" for name in _young(facts)))
+    stays = (*facts.held, *(f"{name} is new and in no table, so a writer may still commit it" for name in _describe_young_tables(facts)))
     changes = () if stays else _changes(facts.tables)
     going = [removal for found in facts.tables for removal in removals(found.files)] if changes else []
     size, files = sum(removal.size_bytes for removal in going), sum(len(removal.files) for removal in going)
@@ -263,7 +263,7 @@ def plan_deleted(facts: DeletedFacts, policy: Policy, *, as_of: Instant) -> Plan
     )
 
 
-def _young(facts: DeletedFacts) -> Iterator[str]:
+def _describe_young_tables(facts: DeletedFacts) -> Iterator[str]:
     return (table.young for table in facts.tables if table.young is not None)
 
 

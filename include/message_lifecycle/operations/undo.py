@@ -13,7 +13,7 @@ from message_lifecycle.model.change import CommitLog, Range, Returning, Returnin
 from message_lifecycle.model.errors import later_plan, not_published, not_undoable, undo_window_passed
 from message_lifecycle.model.facts import Facts, LogState
 from message_lifecycle.model.instants import Instant, to_second
-from message_lifecycle.model.message import Message, ranges_of
+from message_lifecycle.model.message import Message, parse_ranges_text
 from message_lifecycle.model.outcome import OutcomeName
 from message_lifecycle.model.phrases import amount, short
 from message_lifecycle.model.plan import Plan
@@ -64,7 +64,7 @@ def check_later(plan: Plan, found: Returning, later: Iterable[Plan], policy: Pol
     in_no_view = all(not REASONS[reason].in_view and (same_ages or not is_age(reason)) for reason, _ in plan.expected.removed)
     if in_no_view and not plan.from_view.mark:
         return
-    marked = [(action.partition, run.start, run.stop - 1) for action in found.markers for run in ranges_of(action.offsets)]
+    marked = [(action.partition, run.start, run.stop - 1) for action in found.markers for run in parse_ranges_text(action.offsets)]
     places = (*ranges_in(found.rows), *marked, *(_removed_ranges(plan) if plan.from_view.mark else ()))
     for other in later:
         for part in other.on_view.compact:
@@ -77,15 +77,15 @@ def _removed_ranges(plan: Plan) -> Iterator[Range]:
     return ((partition, run.start, run.stop - 1) for partition, run in plan.on_log.removed_runs())
 
 
-def passed_over(plan: Plan, partition: int) -> Range | None:
+def offsets_passed_over(plan: Plan, partition: int) -> Range | None:
     """Between which offsets the plan took up messages, or took them away; None: nowhere in the partition."""
     spans = [(part.after + 1, part.through) for part in plan.on_view.compact if part.partition == partition]
     spans += [(first, last) for of, first, last in _removed_ranges(plan) if of == partition]
     return (partition, min(first for first, _ in spans), max(last for _, last in spans)) if spans else None
 
 
-def passes_over(plan: Plan, message: Message, undone: Plan, newest: Mapping[tuple[int, bytes], int]) -> bool:
-    """Whether the later plan is in the way of `undone` because of this message of `passed_over`. `newest`: as `ReturningView`.
+def is_passed_over(plan: Plan, message: Message, undone: Plan, newest: Mapping[tuple[int, bytes], int]) -> bool:
+    """Whether the later plan is in the way of `undone` because of this message of `offsets_passed_over`. `newest`: as `ReturningView`.
 
     It took up, or took away, a newer message of a key of which one is to come back to the view: the key would show a value that is older
     than what the view has, or than what was removed (P3). Or a person had that very one removed, which the log alone had by then: it would

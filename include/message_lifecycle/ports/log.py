@@ -254,7 +254,7 @@ class Copier(Protocol):
     def copy_state(self, name: TopicName) -> CopyState:
         """Return how far the replica is copied, from metadata. Raises UnknownTopic."""
 
-    def copy(
+    def copy_new_messages(
         self,
         name: TopicName,
         origin: LogState,

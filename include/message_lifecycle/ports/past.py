@@ -70,7 +70,7 @@ class Eraser(ChangeStore, Protocol):
             went: Files by table, relative to its location, that must not exist.
         """
 
-    def kept_beneath(self, name: TopicName, until: Instant) -> Sequence[str]:
+    def describe_old_copies(self, name: TopicName, until: Instant) -> Sequence[str]:
         """Describe copies below the tables, out of reach, of files written up to `until` and since deleted. The copies may hold any key.
 
         Raises UnknownTopic.
@@ -89,7 +89,7 @@ class Reclaimer(ChangeStore, Protocol):
     def loose(self, name: TopicName, question: LooseQuestion) -> LooseFiles:
         """Return the files that nothing needs. Raises UnsafePath for a link among the table's files, and any error of reading the history."""
 
-    def sizes(self, name: TopicName) -> Sequence[LogSize]:
+    def size_history(self, name: TopicName) -> Sequence[LogSize]:
         """Return the log's size after each snapshot that its table remembers, oldest first. Empty if the store keeps no history."""
 
     def hidden_bytes(self, name: TopicName) -> int | None:

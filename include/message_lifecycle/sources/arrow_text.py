@@ -38,7 +38,7 @@ def _is(kind: pa.DataType, tests: Sequence[Callable[[pa.DataType], bool]]) -> bo
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ColumnShape:
     """The type of a column, with facts that only Parquet knows.
 
     Args:
@@ -49,7 +49,7 @@ class Shape:
     """
 
     kind: pa.DataType
-    parts: tuple[tuple[str, Shape], ...] = ()
+    parts: tuple[tuple[str, ColumnShape], ...] = ()
     logical: str = ""
     is_utc: bool = False
 
@@ -72,7 +72,7 @@ class Shape:
         return kind
 
 
-def shape_of(kind: pa.DataType, leaves: Iterator[tuple[str, str]]) -> Shape:
+def column_shape(kind: pa.DataType, leaves: Iterator[tuple[str, str]]) -> ColumnShape:
     """Return the shape of a column.
 
     Args:
@@ -80,20 +80,20 @@ def shape_of(kind: pa.DataType, leaves: Iterator[tuple[str, str]]) -> Shape:
         leaves: The physical and the logical type of each leaf column of the file, in order.
     """
     if isinstance(kind, pa.BaseExtensionType):
-        return shape_of(kind.storage_type, leaves)
+        return column_shape(kind.storage_type, leaves)
     if pa.types.is_dictionary(kind):
-        return shape_of(kind.value_type, leaves)
+        return column_shape(kind.value_type, leaves)
     if pa.types.is_struct(kind):
-        return Shape(kind, tuple((part.name, shape_of(part.type, leaves)) for part in kind))
+        return ColumnShape(kind, tuple((part.name, column_shape(part.type, leaves)) for part in kind))
     if pa.types.is_map(kind):
-        return Shape(kind, (("key", shape_of(kind.key_type, leaves)), ("value", shape_of(kind.item_type, leaves))))
+        return ColumnShape(kind, (("key", column_shape(kind.key_type, leaves)), ("value", column_shape(kind.item_type, leaves))))
     if _is(kind, _LISTS):
-        return Shape(kind, (("element", shape_of(kind.value_type, leaves)),))
+        return ColumnShape(kind, (("element", column_shape(kind.value_type, leaves)),))
     physical, logical = next(leaves)
-    return Shape(kind, logical=logical, is_utc=physical == "INT96")
+    return ColumnShape(kind, logical=logical, is_utc=physical == "INT96")
 
 
-def plain(column: pa.Array) -> pa.Array:
+def without_dictionaries(column: pa.Array) -> pa.Array:
     """Return the column without dictionaries and extensions."""
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
@@ -102,7 +102,7 @@ def plain(column: pa.Array) -> pa.Array:
     return column
 
 
-def texts(column: pa.Array, shape: Shape) -> pa.Array:
+def values_as_texts(column: pa.Array, shape: ColumnShape) -> pa.Array:
     """Return the values as text (string), or as their bytes (binary). Null stays null."""
     kind = shape.kind
     if shape.logical == _UUID:
@@ -120,15 +120,15 @@ def texts(column: pa.Array, shape: Shape) -> pa.Array:
     return pa.array([None if one is None else _text(one, shape) for one in column.cast(shape.stored).to_pylist()], pa.string())
 
 
-def json_texts(column: pa.Array, shape: Shape) -> pa.Array:
+def json_texts(column: pa.Array, shape: ColumnShape) -> pa.Array:
     """Return the values as JSON (string). Null is `null`."""
     kind = shape.kind
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_decimal(kind):
-        return texts(column, shape).fill_null("null")
+        return values_as_texts(column, shape).fill_null("null")
     if _is(kind, _TEXTS):
         return json_strings(column.cast(pa.string()))
     if pa.types.is_timestamp(kind) and kind.unit != "s":
-        return json_strings(texts(column, shape))
+        return json_strings(values_as_texts(column, shape))
     if pa.types.is_floating(kind):
         found = _floats(column)
         odd = pc.match_substring(found, "N")
@@ -172,7 +172,7 @@ def _float(number: np.floating) -> str:
     return str(np.format_float_positional(number, trim="-"))
 
 
-def _timestamps(column: pa.Array, shape: Shape) -> pa.Array:
+def _timestamps(column: pa.Array, shape: ColumnShape) -> pa.Array:
     kind = shape.kind
     whole = column.cast(pa.int64())
     # Only years of four digits: Arrow writes other years in its own ways.
@@ -187,7 +187,7 @@ def _timestamps(column: pa.Array, shape: Shape) -> pa.Array:
     return found
 
 
-def _json(value: Cell, shape: Shape) -> str:
+def _json(value: Cell, shape: ColumnShape) -> str:
     if value is None:
         return "null"
     kind = shape.kind
@@ -210,14 +210,14 @@ def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _as_str(value: Cell, shape: Shape) -> str:
+def _as_str(value: Cell, shape: ColumnShape) -> str:
     if isinstance(value, bytes) and shape.logical != _UUID:
         return base64.b64encode(value).decode()
     return _text(value, shape)
 
 
-def cell_to_bytes(value: Cell, shape: Shape) -> bytes | None:
-    """Return a single value as bytes, like `texts` for a column."""
+def cell_to_bytes(value: Cell, shape: ColumnShape) -> bytes | None:
+    """Return a single value as bytes, like `values_as_texts` for a column."""
     if value is None:
         return None
     if isinstance(value, bytes) and shape.logical != _UUID:
@@ -225,7 +225,7 @@ def cell_to_bytes(value: Cell, shape: Shape) -> bytes | None:
     return _text(value, shape).encode()
 
 
-def _text(value: Cell, shape: Shape) -> str:
+def _text(value: Cell, shape: ColumnShape) -> str:
     kind = shape.kind
     if shape.parts:
         return _json(value, shape)

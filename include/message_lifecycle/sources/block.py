@@ -11,7 +11,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from message_lifecycle.model.erasure import BASE64
-from message_lifecycle.sources.arrow_text import Shape
+from message_lifecycle.sources.arrow_text import ColumnShape
 from message_lifecycle.sources.files import UTF_8
 
 ROWS = 10_000
@@ -51,7 +51,7 @@ class Block:
     broken: Mapping[int, str] = field(default_factory=dict)
     too_large: Mapping[int, int] = field(default_factory=dict)
     absent: Mapping[str, set[int]] = field(default_factory=dict)
-    shapes: Mapping[str, Shape] = field(default_factory=dict)
+    shapes: Mapping[str, ColumnShape] = field(default_factory=dict)
 
 
 def folder_values(name: str) -> dict[str, str | None]:

@@ -18,7 +18,17 @@ from pathlib import Path
 from typing import IO, Any, Protocol, cast, overload
 
 from message_lifecycle.model.errors import BadInput, InvalidSetting, storage_refused
-from message_lifecycle.sources.selection import ALLOWED_KINDS, EVERY_FILE, GZIP, Chosen, Kind, PassedOver, Patterns, choose, kind_of
+from message_lifecycle.sources.selection import (
+    ALLOWED_KINDS,
+    EVERY_FILE,
+    GZIP,
+    ChosenFiles,
+    Kind,
+    PassedOver,
+    Patterns,
+    choose,
+    source_kind,
+)
 
 AT_BITS = 48
 """The bits of a record's place in its file. The higher bits hold its file's number."""
@@ -187,7 +197,7 @@ def files_of(place: str, listed: Iterable[tuple[str, int]], store: Store, patter
     return _found(place, chosen, files)
 
 
-def _found(place: str, chosen: Chosen, files: Sequence[InputFile]) -> Found:
+def _found(place: str, chosen: ChosenFiles, files: Sequence[InputFile]) -> Found:
     if files:
         return Found(files, chosen.passed_over)
     why = [f"{one.file} ({one.why})" for one in chosen.passed_over]
@@ -197,7 +207,7 @@ def _found(place: str, chosen: Chosen, files: Sequence[InputFile]) -> Found:
 
 def check_kind(path: str) -> Kind:
     """Return the kind of the file by its name. Raises UnreadableFile."""
-    kind = kind_of(path)
+    kind = source_kind(path)
     if kind is None:
         raise unreadable_file(path, f"its kind is not known by its name. Allowed: {ALLOWED_KINDS}")
     return kind

@@ -43,7 +43,7 @@ class _Twice(dict[str, Json]):
     names: frozenset[str] = frozenset()
 
 
-def _object(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+def _object_from_pairs(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     found = dict(pairs)
     if len(found) == len(pairs):
         return found
@@ -56,7 +56,7 @@ def _constant(text: str) -> NoReturn:
     raise NotRecord(f"{text} is no number of JSON")
 
 
-_scan = json.JSONDecoder(object_pairs_hook=_object, parse_float=str, parse_int=str, parse_constant=_constant).raw_decode
+_scan = json.JSONDecoder(object_pairs_hook=_object_from_pairs, parse_float=str, parse_int=str, parse_constant=_constant).raw_decode
 
 
 def parse(text: str) -> Json:
@@ -74,7 +74,7 @@ def parse(text: str) -> Json:
     return found
 
 
-def members(text: str) -> Iterator[tuple[str, str]]:
+def parse_members(text: str) -> Iterator[tuple[str, str]]:
     """Yield names and texts of the fields of an object that `parse` has accepted."""
     at = _SPACE.match(text, text.index("{") + 1).end()  # type: ignore[union-attr]  # it matches anywhere
     while text[at] != "}":
@@ -87,7 +87,7 @@ def members(text: str) -> Iterator[tuple[str, str]]:
             at = _SPACE.match(text, at + 1).end()  # type: ignore[union-attr]
 
 
-def elements(text: str) -> Iterator[str]:
+def parse_elements(text: str) -> Iterator[str]:
     """Yield the texts of the elements of a list that `parse` has accepted."""
     at = _SPACE.match(text, text.index("[") + 1).end()  # type: ignore[union-attr]
     while text[at] != "]":
@@ -98,7 +98,7 @@ def elements(text: str) -> Iterator[str]:
             at = _SPACE.match(text, at + 1).end()  # type: ignore[union-attr]
 
 
-def text_of(value: Json, source: str) -> str | None:
+def value_text(value: Json, source: str) -> str | None:
     """Return a value as text. A value with parts keeps its source text."""
     if value is None or isinstance(value, str):
         return value
@@ -107,7 +107,7 @@ def text_of(value: Json, source: str) -> str | None:
     return source
 
 
-def _found(record: Json, path: Sequence[str]) -> Json | Absent:
+def _find_value(record: Json, path: Sequence[str]) -> Json | Absent:
     for name in path:
         if not isinstance(record, dict) or name not in record:
             return ABSENT
@@ -117,9 +117,9 @@ def _found(record: Json, path: Sequence[str]) -> Json | Absent:
     return record
 
 
-def _source(text: str, path: Sequence[str]) -> str:
+def _source_text(text: str, path: Sequence[str]) -> str:
     for name in path:
-        text = next(source for found, source in members(text) if found == name)
+        text = next(source for found, source in parse_members(text) if found == name)
     return text
 
 
@@ -180,7 +180,7 @@ def _block(
             continue
         try:
             text = line.decode(encoding).strip(_BLANK)
-            record = _record(text)
+            record = _parse_record(text)
             found = [_field(record, name, text, folders) for name in wanted]
         except UnicodeDecodeError:
             broken[row] = f"the line is not valid {encoding}"
@@ -214,7 +214,7 @@ def _block(
     )
 
 
-def _record(text: str) -> dict[str, Json]:
+def _parse_record(text: str) -> dict[str, Json]:
     try:
         record, end = _scan(text, 0)
     except NotRecord:
@@ -239,13 +239,13 @@ def _field(record: dict[str, Json], name: str, text: str, folders: Mapping[str, 
     if value is ABSENT:
         if "." in name:
             path = name.split(".")
-            value = _found(record, path)
+            value = _find_value(record, path)
             if isinstance(value, dict | list):
-                return _source(text, path)
+                return _source_text(text, path)
         if value is ABSENT:
             value = folders.get(name, ABSENT)
     if isinstance(value, dict | list):
-        return _source(text, (name,))
+        return _source_text(text, (name,))
     if isinstance(value, bool):
         return "true" if value else "false"
     return value
@@ -258,7 +258,7 @@ def _lines(file: InputFile, start: int, end: int | None) -> Iterator[tuple[Seque
     """
     with file.open() as raw, gzip.open(raw) if file.is_packed else raw as opened:
         content = cast("IO[bytes]", opened)
-        place, rest = _to_first_line(content, start)
+        place, rest = _skip_to_first_line(content, start)
         if start == 0 and place > 0 and end is not None:
             end = max(end, place + 1)  # the line behind a byte order mark starts with the mark
         while end is None or place < end:
@@ -296,7 +296,7 @@ def _past_line(content: IO[bytes], rest: bytes) -> tuple[int, bytes]:
         length, rest = length + len(rest[:-1]), rest[-1:] + chunk
 
 
-def _to_first_line(content: IO[bytes], start: int) -> tuple[int, bytes]:
+def _skip_to_first_line(content: IO[bytes], start: int) -> tuple[int, bytes]:
     """Skip the line that begins before `start`. Return the first line's place, and its bytes so far."""
     if start == 0:
         head = content.read(len(codecs.BOM_UTF8))
@@ -314,19 +314,19 @@ def names_in(file: InputFile, encoding: str, *, most: int = 1000) -> list[str]:
             if isinstance(line, int):
                 continue
             try:
-                record = _record(line.decode(encoding).strip(" \t\r\n"))
+                record = _parse_record(line.decode(encoding).strip(" \t\r\n"))
             except (NotRecord, UnicodeDecodeError):
                 continue
-            _add_names(names, record, "")
+            _collect_field_names(names, record, "")
         break
     return list(names)
 
 
-def _add_names(names: dict[str, None], record: dict[str, Json], before: str) -> None:
+def _collect_field_names(names: dict[str, None], record: dict[str, Json], before: str) -> None:
     for name, value in record.items():
         names[before + name] = None
         if isinstance(value, dict):
-            _add_names(names, value, f"{before}{name}.")
+            _collect_field_names(names, value, f"{before}{name}.")
 
 
 def multiline_json_form(content: bytes, encoding: str) -> str | None:

@@ -45,7 +45,7 @@ for _letter, (_ns, _digits) in _UNITS.items():
     _UNIT_NS[_letter], _UNIT_DIGITS[_letter] = _ns, _digits
 
 
-def lifetimes(values: pa.Array) -> pa.Array:
+def parse_lifetimes(values: pa.Array) -> pa.Array:
     """Return the lifetime in each header (binary) as int64.
 
     Values are microseconds, NO_LIFETIME (zero), NEVER or INVALID. A missing header is null.
@@ -90,28 +90,28 @@ def with_own_lifetimes(copies: pa.RecordBatch) -> pa.RecordBatch:
         next((header["value"] for header in headers or () if header["name"] == TTL_HEADER), None)
         for headers in copies["headers"].to_pylist()
     ]
-    ends = deadlines(copies["append_time"], lifetimes(pa.array(stated, pa.binary())))
+    ends = deadlines(copies["append_time"], parse_lifetimes(pa.array(stated, pa.binary())))
     for name, column in zip(("expires_at", "never"), ends, strict=True):
         copies = copies.set_column(copies.schema.get_field_index(name), name, column)
     return copies
 
 
 def _read(values: pa.Array) -> Longs:
-    """Do as `lifetimes`, with _ABSENT. `values` has no null."""
+    """Do as `parse_lifetimes`, with _ABSENT. `values` has no null."""
     width = np.int64 if pa.types.is_large_binary(values.type) else np.int32
     places = np.frombuffer(values.buffers()[1], dtype=width)[values.offset : values.offset + len(values) + 1].astype(np.int64)
     content = values.buffers()[2]
     data = np.frombuffer(content if content is not None else b"", dtype=np.uint8)[places[0] : places[-1]]
     offsets = places - places[0]
-    read = _by_arrays(data, offsets)
+    read = _parse_with_arrays(data, offsets)
     unread = np.flatnonzero(read == _UNREAD)
     if len(unread):
-        read[unread] = _by_the_rule(data.tobytes(), offsets[unread].tolist(), offsets[unread + 1].tolist())
+        read[unread] = _parse_one_by_one(data.tobytes(), offsets[unread].tolist(), offsets[unread + 1].tolist())
     return read
 
 
-def _by_arrays(data: Bytes, offsets: Longs) -> Longs:
-    """Do as `lifetimes`, with _UNREAD.
+def _parse_with_arrays(data: Bytes, offsets: Longs) -> Longs:
+    """Do as `parse_lifetimes`, with _UNREAD.
 
     Args:
         data: The values, one directly behind the other.
@@ -167,7 +167,7 @@ def _numbers(digits: Bytes, ends: Longs, lengths: Longs) -> Longs:
     return numbers
 
 
-def _by_the_rule(data: bytes, starts: Iterable[int], ends: Iterable[int]) -> list[int]:
+def _parse_one_by_one(data: bytes, starts: Iterable[int], ends: Iterable[int]) -> list[int]:
     known: dict[bytes, int] = {}
     values = [data[start:end] for start, end in zip(starts, ends, strict=True)]
     for value in set(values):

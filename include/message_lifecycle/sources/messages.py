@@ -1,6 +1,6 @@
 """Files as messages to append: the slices of a task, and findings about its rows.
 
-A task calls `read_group`. The findings of all tasks together decide whether the batch may come in (`check_found`).
+A task calls `read_slices`. The findings of all tasks together decide whether the batch may come in (`check_found`).
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def _greatest(one: int | None, other: int | None) -> int | None:
     return max((at for at in (one, other) if at is not None), default=None)
 
 
-def read_group(group: Iterable[Slice], job: Job, found: Findings, mark: Mark | None) -> Iterator[pa.RecordBatch]:
+def read_slices(group: Iterable[Slice], job: Job, found: Findings, mark: Mark | None) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the slices in their order, as `job.columns`, and count them in `found`. Raises UnreadableFile, StorageRefused."""
     for part in group:
         batches = read_slice(part, job)

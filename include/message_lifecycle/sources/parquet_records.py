@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import parquet
 
-from message_lifecycle.sources.arrow_text import Shape, json_objects, json_texts, plain, shape_of
+from message_lifecycle.sources.arrow_text import ColumnShape, column_shape, json_objects, json_texts, without_dictionaries
 from message_lifecycle.sources.block import BLOCK_BYTES, MESSAGE_BYTES, ROWS, Block
 from message_lifecycle.sources.files import InputFile
 
@@ -20,14 +20,14 @@ def open_parquet(content: IO[bytes]) -> parquet.ParquetFile:
     return parquet.ParquetFile(content, arrow_extensions_enabled=False, coerce_int96_timestamp_unit="us")
 
 
-def shapes_of(found: parquet.ParquetFile) -> dict[str, Shape]:
+def shapes_of(found: parquet.ParquetFile) -> dict[str, ColumnShape]:
     """Return the shapes of a file's fields by name, in their order."""
     columns = [found.schema.column(at) for at in range(len(found.schema))]
     leaves = iter([(column.physical_type, column.logical_type.type) for column in columns])
-    return {field.name: shape_of(field.type, leaves) for field in found.schema_arrow}
+    return {field.name: column_shape(field.type, leaves) for field in found.schema_arrow}
 
 
-def path_in(shapes: Mapping[str, Shape], name: str) -> tuple[str, ...] | None:
+def path_in(shapes: Mapping[str, ColumnShape], name: str) -> tuple[str, ...] | None:
     """Return the path of a field. None: the file has no such field.
 
     The name is a field's name, or names of nested structs with points between.
@@ -35,7 +35,7 @@ def path_in(shapes: Mapping[str, Shape], name: str) -> tuple[str, ...] | None:
     if name in shapes:
         return (name,)
     path = tuple(name.split("."))
-    parts: Mapping[str, Shape] = shapes
+    parts: Mapping[str, ColumnShape] = shapes
     for step in path:
         if step not in parts:
             return None
@@ -44,7 +44,7 @@ def path_in(shapes: Mapping[str, Shape], name: str) -> tuple[str, ...] | None:
     return path
 
 
-def names_in(shapes: Mapping[str, Shape], before: str = "") -> list[str]:
+def names_in(shapes: Mapping[str, ColumnShape], before: str = "") -> list[str]:
     """Return the names of all fields. Fields within structs have points in their names."""
     names = []
     for name, shape in shapes.items():
@@ -60,10 +60,10 @@ class _Part:
 
     column: str
     steps: tuple[str, ...]
-    shape: Shape
+    shape: ColumnShape
 
 
-def _part(shapes: Mapping[str, Shape], path: Sequence[str]) -> _Part:
+def _part(shapes: Mapping[str, ColumnShape], path: Sequence[str]) -> _Part:
     shape = shapes[path[0]]
     for step in path[1:]:
         shape = dict(shape.parts)[step]
@@ -88,7 +88,7 @@ def read_parquet(file: InputFile, wanted: Sequence[str], folders: Mapping[str, s
             needed = None
         number = 1
         for batch in found.iter_batches(batch_size=_rows_at_once(found), columns=needed):
-            columns = {name: plain(column) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
+            columns = {name: without_dictionaries(column) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
             columns, too_large = _without_large(columns)
             yield _block(columns, shapes, parts, wanted, folders, number, batch.num_rows, whole, too_large)
             number += batch.num_rows
@@ -122,7 +122,7 @@ def _without_large(columns: Mapping[str, pa.Array]) -> tuple[dict[str, pa.Array]
 
 def _block(
     columns: Mapping[str, pa.Array],
-    shapes: Mapping[str, Shape],
+    shapes: Mapping[str, ColumnShape],
     parts: Mapping[str, _Part],
     wanted: Sequence[str],
     folders: Mapping[str, str | None],
@@ -140,7 +140,7 @@ def _block(
         column = columns[part.column]
         for step in part.steps:
             column = pc.struct_field(column, step)
-        fields[name] = plain(column)
+        fields[name] = without_dictionaries(column)
         kinds[name] = part.shape
 
     def records(of: Mapping[str, pa.Array]) -> pa.Array:

@@ -18,8 +18,8 @@ from message_lifecycle.sources import arrow_text
 from message_lifecycle.sources.block import MESSAGE_BYTES, Block, folder_values
 from message_lifecycle.sources.csv_records import read_csv
 from message_lifecycle.sources.files import AT_BITS, InputFile
-from message_lifecycle.sources.json_lines import NotRecord, elements, members, parse, read_json_lines, text_of
-from message_lifecycle.sources.lifetimes import INVALID, NO_LIFETIME, lifetimes
+from message_lifecycle.sources.json_lines import NotRecord, parse, parse_elements, parse_members, read_json_lines, value_text
+from message_lifecycle.sources.lifetimes import INVALID, NO_LIFETIME, parse_lifetimes
 from message_lifecycle.sources.mapping import FieldMapping
 from message_lifecycle.sources.parquet_records import read_parquet
 from message_lifecycle.sources.times import TimeRule, Times, read_times, read_typed_times
@@ -164,7 +164,7 @@ def _messages(block: Block, part: Slice, job: Job) -> pa.RecordBatch:
     lifetime = None
     if mapping.headers is not None:
         stated = [next((one for name, one in some if name == TTL_HEADER), None) for some in headers]
-        lifetime = lifetimes(pa.array(stated, pa.binary()))
+        lifetime = parse_lifetimes(pa.array(stated, pa.binary()))
         _judge_lifetimes(lifetime, job.ttl, refuse)
     sizes = pc.add(_lengths(key), _lengths(value))
     if mapping.headers is not None:
@@ -241,7 +241,7 @@ def _lengths(column: pa.Array) -> pa.Array:
 
 def _text_column(block: Block, name: str) -> pa.Array:
     column = block.fields[name]
-    return arrow_text.texts(column, block.shapes[name]) if name in block.shapes else column
+    return arrow_text.values_as_texts(column, block.shapes[name]) if name in block.shapes else column
 
 
 def _bytes(block: Block, name: str) -> pa.Array:
@@ -320,7 +320,7 @@ def _headers(block: Block, name: str) -> tuple[list[Headers], dict[int, str]]:
     return read, bad
 
 
-def _typed_headers(given: arrow_text.Cell, shape: arrow_text.Shape) -> Headers:
+def _typed_headers(given: arrow_text.Cell, shape: arrow_text.ColumnShape) -> Headers:
     kind = shape.kind
     if pa.types.is_struct(kind):
         return [(name, arrow_text.cell_to_bytes(given[name], part)) for name, part in shape.parts if given[name] is not None]
@@ -346,18 +346,18 @@ def _name(given: bytes | None) -> str:
 def _headers_in(text: str) -> Headers:
     found = parse(text)
     if isinstance(found, dict):
-        pairs = list(members(text))
+        pairs = list(parse_members(text))
     elif isinstance(found, list):
         pairs = []
-        for element in elements(text):
-            parts = dict(members(element)) if element.startswith("{") else {}
+        for element in parse_elements(text):
+            parts = dict(parse_members(element)) if element.startswith("{") else {}
             name = parse(parts["name"] if "name" in parts else parts["key"])
             if not isinstance(name, str):
                 raise NotRecord(_NOT_HEADERS)
             pairs.append((name, parts.get("value", "null")))
     else:
         raise NotRecord(_NOT_HEADERS)
-    return [(name, None if (one := text_of(parse(value), value)) is None else one.encode()) for name, value in pairs]
+    return [(name, None if (one := value_text(parse(value), value)) is None else one.encode()) for name, value in pairs]
 
 
 def _header_column(headers: Sequence[Headers], count: int) -> pa.Array:

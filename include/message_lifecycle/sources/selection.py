@@ -56,14 +56,14 @@ EVERY_FILE = Patterns()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
+class ChosenFiles:
     """The names to ingest and the skipped files, each in natural order."""
 
     names: tuple[str, ...]
     passed_over: tuple[PassedOver, ...]
 
 
-def choose(names: Iterable[str], patterns: Patterns) -> Chosen:
+def choose(names: Iterable[str], patterns: Patterns) -> ChosenFiles:
     """Divide the names below a folder into the files to ingest and the files to skip."""
     taken, passed = [], []
     for name in sorted(names, key=natural_order):
@@ -72,7 +72,7 @@ def choose(names: Iterable[str], patterns: Patterns) -> Chosen:
             taken.append(name)
         else:
             passed.append(PassedOver(file=name, why=why))
-    return Chosen(names=tuple(taken), passed_over=tuple(passed))
+    return ChosenFiles(names=tuple(taken), passed_over=tuple(passed))
 
 
 def natural_order(name: str) -> tuple[list[str | int], str]:
@@ -85,7 +85,7 @@ def natural_order(name: str) -> tuple[list[str | int], str]:
     return [int(part) if at % 2 else part if at == len(parts) - 1 else part + "0" for at, part in enumerate(parts)], name
 
 
-def kind_of(path: str) -> Kind | None:
+def source_kind(path: str) -> Kind | None:
     """Return the kind in the file's name. None: unknown kind."""
     suffixes = [suffix.lower() for suffix in PurePosixPath(path).suffixes]
     packed = suffixes[-1:] == [GZIP]
@@ -98,7 +98,7 @@ def _why_not(name: str, patterns: Patterns) -> str | None:
         return "hidden: its name or its folder's begins with . or _"
     if (why := patterns.why_not(name)) is not None:
         return why
-    return f"its kind is not known by its name; allowed: {ALLOWED_KINDS}" if kind_of(name) is None else None
+    return f"its kind is not known by its name; allowed: {ALLOWED_KINDS}" if source_kind(name) is None else None
 
 
 def _first_match(patterns: Iterable[str], name: str) -> str | None:

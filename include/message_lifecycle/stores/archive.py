@@ -103,9 +103,9 @@ class ParquetArchive:
         """Plans that have a file here. Raises UnsafePath, StorageRefused."""
         return self._place.plans(name)
 
-    def half_written(self, name: TopicName) -> list[str]:
+    def list_half_written_plans(self, name: TopicName) -> list[str]:
         """Plans of which a crash has left a part of a file, or an upload that nobody completed. Raises UnsafePath, StorageRefused."""
-        return self._place.half_written(name)
+        return self._place.list_half_written_plans(name)
 
     def count_matching(self, name: TopicName, plan_id: str, matches: Callable[[bytes], bool]) -> int:
         """How many messages of the plan's file have such a key. Raises FileNotFoundError, DamagedLog."""
@@ -144,9 +144,9 @@ class ParquetArchive:
         """Whether it can be looked into for what it has of the topic, where it was written to."""
         return self._place.is_there(name)
 
-    def kept_beneath(self, name: TopicName, until: Instant) -> Sequence[str]:
+    def describe_old_copies(self, name: TopicName, until: Instant) -> Sequence[str]:
         """What a bucket keeps of files that were written until then and have been replaced or removed, in words; empty: nothing."""
-        return self._place.kept_beneath(name, until)
+        return self._place.describe_old_copies(name, until)
 
 
 @contextmanager
@@ -191,7 +191,7 @@ def archive_of(settings: Mapping[str, Value], server: Mapping[str, Value]) -> Pa
 def key_in_archive(archive: ParquetArchive, name: TopicName, uuid: str, matches: Matches) -> KeySearchResult:
     """`uuid`: the topic's. Raises UnsafePath, DamagedLog: what cannot be read may hold the key."""
     rows = {f"{plan_id}.parquet": archive.count_matching(name, plan_id, matches) for plan_id in archive.plans(name)}
-    files = tuple(beside(file, count) for file, count in rows.items() if count)
+    files = tuple(archived_key_finding(file, count) for file, count in rows.items() if count)
     return KeySearchResult(
         table="archive",
         table_uuid=uuid,
@@ -203,7 +203,7 @@ def key_in_archive(archive: ParquetArchive, name: TopicName, uuid: str, matches:
         rows=0,
         size_bytes=0,
         searched=len(rows),
-        clean=not files and not archive.half_written(name),
+        clean=not files and not archive.list_half_written_plans(name),
     )
 
 
@@ -215,7 +215,7 @@ def told_in_archive(archive: ParquetArchive, plan: Plan, file: str, matches: Mat
         raise PlanConflict(plan.plan_id, f"the archive has {file} no more") from None
 
 
-def beside(name: str, rows: int) -> HeldFile:
+def archived_key_finding(name: str, rows: int) -> HeldFile:
     """A file beside the log with so many records of the key: none is at an offset that readers see."""
     return HeldFile(name=name, partition=0, base_offset=0, offsets="", rows=rows, live=0, size_bytes=0, needed=True)
 

@@ -30,10 +30,10 @@ from message_lifecycle.stores.record_log.disk import (
     check_folder,
     make_folder,
     make_root,
-    named_failures,
     open_to_read,
     root_of,
     stream_folder,
+    translate_disk_errors,
 )
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Place(ABC):
         """Those that have a file here, in order. Raises StorageRefused, UnsafePath."""
 
     @abstractmethod
-    def half_written(self, name: TopicName) -> list[str]:
+    def list_half_written_plans(self, name: TopicName) -> list[str]:
         """Plans of which a crash has left some part, in order. Raises StorageRefused, UnsafePath."""
 
     @abstractmethod
@@ -99,7 +99,7 @@ class Place(ABC):
         """Whether it can be looked into for what it has of the topic, where it was written to."""
 
     @abstractmethod
-    def kept_beneath(self, name: TopicName, until: Instant) -> Sequence[str]:
+    def describe_old_copies(self, name: TopicName, until: Instant) -> Sequence[str]:
         """Describe the old copies beneath the topic's files that were written until then. Empty: no copy.
 
         Raises CatalogUnavailable, StorageRefused, JavaEnded.
@@ -131,7 +131,7 @@ class DiskPlace(Place):
         file = self._file(name, plan_id)
         new = _half_written(file)
         make_root(self._root)
-        with named_failures():
+        with translate_disk_errors():
             make_folder(file.parent.parent, self._disk)
             make_folder(file.parent, self._disk)
             self._disk.unlink(new)
@@ -151,7 +151,7 @@ class DiskPlace(Place):
     def plans(self, name: TopicName) -> list[str]:
         return self._plans(name, _KIND)
 
-    def half_written(self, name: TopicName) -> list[str]:
+    def list_half_written_plans(self, name: TopicName) -> list[str]:
         return self._plans(name, f"{_KIND}{_NEW}")
 
     def drop(self, name: TopicName, plan_id: str) -> None:
@@ -159,13 +159,13 @@ class DiskPlace(Place):
         self._unlink(_half_written(file), file)
 
     def drop_half_written(self, name: TopicName) -> None:
-        self._unlink(*(_half_written(self._file(name, plan_id)) for plan_id in self.half_written(name)))
+        self._unlink(*(_half_written(self._file(name, plan_id)) for plan_id in self.list_half_written_plans(name)))
 
     def is_there(self, name: TopicName) -> bool:
         """No erasure takes the topic's own folder away: where it is missing, a disk may not be mounted."""
         return os.path.isdir(self.folder(name))  # noqa: PTH112  # Path's raises where a mount does not answer
 
-    def kept_beneath(self, name: TopicName, until: Instant) -> Sequence[str]:  # noqa: ARG002  # files are written over, or removed
+    def describe_old_copies(self, name: TopicName, until: Instant) -> Sequence[str]:  # noqa: ARG002  # files are written over, or removed
         return ()
 
     def _file(self, name: TopicName, plan_id: str) -> Path:
@@ -179,7 +179,7 @@ class DiskPlace(Place):
 
     def _unlink(self, *files: Path) -> None:
         """Durably: what is told to be gone must not come back with the machine."""
-        with named_failures():
+        with translate_disk_errors():
             for file in files:
                 self._disk.unlink(file)
             for folder in {file.parent for file in files}:
@@ -224,7 +224,7 @@ class StorePlace(Place):
     def write(self, name: TopicName, plan_id: str, fill: Fill) -> None:
         """A file of this machine without a name takes the content first, so that what is uploaded is whole before the first byte goes."""
         with TemporaryFile() as content:
-            with named_failures():
+            with translate_disk_errors():
                 fill(content)
                 content.flush()
             self._abort(name, lambda plan: plan == plan_id)  # what an earlier attempt has left
@@ -245,9 +245,9 @@ class StorePlace(Place):
             with _reaching(path):
                 source = failed.enter_context(self._store.open(path))
             while chunk := _next(path, source):
-                with named_failures():
+                with translate_disk_errors():
                     copy.write(chunk)
-            with named_failures():
+            with translate_disk_errors():
                 copy.seek(0)
             failed.pop_all()
         source.close()
@@ -258,7 +258,7 @@ class StorePlace(Place):
 
         return sorted(_plans_of(file.name for file in list_files(self._io, self.folder(name))))
 
-    def half_written(self, name: TopicName) -> list[str]:
+    def list_half_written_plans(self, name: TopicName) -> list[str]:
         from message_lifecycle.stores.iceberg.table_files import check_bucket, unfinished_uploads
 
         if not self._lists_uploads:
@@ -279,13 +279,13 @@ class StorePlace(Place):
     def is_there(self, name: TopicName) -> bool:
         """A bucket has no folders that could be missing: it answers, or it does not."""
         try:
-            self.half_written(name)
+            self.list_half_written_plans(name)
             self.plans(name)
         except LifecycleError:
             return False
         return True
 
-    def kept_beneath(self, name: TopicName, until: Instant) -> Sequence[str]:
+    def describe_old_copies(self, name: TopicName, until: Instant) -> Sequence[str]:
         from message_lifecycle.stores.iceberg.table_files import CLOCKS_DIFFER_MS, kept_versions
 
         return kept_versions([(self._io, self.folder(name))], until_ms=until // 1000 + CLOCKS_DIFFER_MS)

@@ -23,12 +23,12 @@ from message_lifecycle.stores.record_log.disk import (
     is_there,
     make_folder,
     make_root,
-    named_failures,
     open_to_append,
     open_to_read,
     root_of,
     stream_folder,
     streams,
+    translate_disk_errors,
     writing,
 )
 from message_lifecycle.stores.record_log.lines import FileState, Quarantine, closing, content_of, line_of, rewrite, start_state
@@ -83,7 +83,7 @@ class JsonFileLog:
     def append(self, messages: Sequence[Message], head: Head) -> None:  # noqa: ARG002  # ends and segments are read off the messages
         seen = self._look()
         content = b"".join(line_of(message) for message in messages)
-        with named_failures():
+        with translate_disk_errors():
             self._quarantine.add(seen.first.source, seen.found.damaged)
             descriptor = open_to_append(self._file)
             try:
@@ -97,7 +97,7 @@ class JsonFileLog:
         removal = removal or Removal(plan_id=None, offsets={})
         new = self._new
         damaged = frozenset(entry.position for entry in seen.found.damaged)
-        with named_failures(), self._open() as file:
+        with translate_disk_errors(), self._open() as file:
             first = read_head(file, of=self._name)
             self._disk.unlink(new)
             into = self._disk.create(new, os.fstat(file.fileno()).st_mode & 0o777)
@@ -115,7 +115,7 @@ class JsonFileLog:
 
     def drop_leftovers(self) -> None:
         if os.path.lexists(self._new):
-            with self.lock(), named_failures():
+            with self.lock(), translate_disk_errors():
                 self._disk.unlink(self._new)
                 self._disk.sync_folder(self._new.parent)
 
@@ -128,7 +128,7 @@ class JsonFileLog:
     def erase_damaged(self, tells: Callable[[bytes], bool]) -> None:
         if self._look().found.damaged:
             self.replace(self.head())  # into quarantine with them
-        with named_failures():
+        with translate_disk_errors():
             self._quarantine.erase(tells)
 
     @property
@@ -188,7 +188,7 @@ class JsonFiles:
     def create(self, name: TopicName, head: Head) -> None:
         log, file = self._log(name), self.file(name)
         make_root(self._root)
-        with named_failures():
+        with translate_disk_errors():
             make_folder(file.parent, self._disk)
             with log.lock():
                 if is_there(file):

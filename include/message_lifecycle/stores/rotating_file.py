@@ -23,12 +23,12 @@ from message_lifecycle.stores.record_log.disk import (
     is_there,
     make_folder,
     make_root,
-    named_failures,
     open_to_append,
     open_to_read,
     root_of,
     stream_folder,
     streams,
+    translate_disk_errors,
     writing,
 )
 from message_lifecycle.stores.record_log.lines import FileState, Quarantine, content_of, line_of, rewrite, start_state
@@ -120,7 +120,7 @@ class RotatingLog:
         seen = self._look()
         manifest, active = seen.manifest, seen.files[-1]
         here, following = self._split([line_of(message) for message in messages], (self._folder / active.name).stat().st_size)
-        with named_failures():
+        with translate_disk_errors():
             for file in seen.files:
                 self._quarantine.add(file.name, file.found.damaged)
             new = self._write_new(manifest, following) if following else ()
@@ -138,7 +138,7 @@ class RotatingLog:
     def replace(self, head: Head, removal: Removal | None = None) -> None:
         seen = self._look()
         manifest = seen.manifest
-        with named_failures():
+        with translate_disk_errors():
             self._clean(manifest)
             files, gone, rows, following = list[str](), list[str](), 0, manifest.following
             for file in seen.files:
@@ -166,7 +166,7 @@ class RotatingLog:
 
     def drop_leftovers(self) -> None:
         if leftovers(self._folder, self._manifest()):
-            with self.lock(), named_failures():
+            with self.lock(), translate_disk_errors():
                 self._clean(self._manifest())
 
     def count_matching(self, tells: Callable[[bytes], bool]) -> int:
@@ -177,7 +177,7 @@ class RotatingLog:
     def erase_damaged(self, tells: Callable[[bytes], bool]) -> None:
         if any(file.found.damaged for file in self._look().files):
             self.replace(self.head(), Removal(plan_id=None, offsets={}))  # into quarantine with them
-        with named_failures():
+        with translate_disk_errors():
             self._quarantine.erase(tells)
 
     def _name_files(self, after: Manifest, descriptor: int, before: int) -> None:
@@ -368,7 +368,7 @@ class RotatingFiles:
     def create(self, name: TopicName, head: Head) -> None:
         folder = self.folder(name)
         make_root(self._root)
-        with named_failures():
+        with translate_disk_errors():
             make_folder(folder.parent, self._disk)
             make_folder(folder, self._disk)
             with self._log(name).lock():

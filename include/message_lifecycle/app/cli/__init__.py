@@ -18,7 +18,7 @@ __all__ = ["main", "program", "tree"]
 
 def program() -> int:
     """Run one command as a process of its own. Ctrl-C is answered before the commands are imported, which takes most of a second."""
-    answer = interrupts.install(sys.argv[1:])
+    answer = interrupts.handle_interrupts(sys.argv[1:])
     try:
         from message_lifecycle.app.cli.commands import as_process
 

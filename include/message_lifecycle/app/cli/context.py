@@ -153,5 +153,5 @@ def report_result(
     from message_lifecycle.app.views.state import result_view
 
     view = result_view(s, result, things=things)
-    emit(output, {**as_json(view), **beside}, [*view.shown(), *after])
+    emit(output, {**as_json(view), **beside}, [*view.screen_blocks(), *after])
     return exit_code_of_outcome(result.name)

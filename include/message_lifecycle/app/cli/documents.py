@@ -222,7 +222,7 @@ def alter(
         of = alter_user(s, name, user, changes)
     else:
         of = alter_document(s, name, document or "", changes, owner=owner, disown=no_owner)
-    own = s.ledger.own_settings(name)
+    own = s.ledger.settings_below_topic(name)
     level: Literal["user", "document"] = "document" if user is None else "user"
     settings_now = dict(sorted((own.documents if user is None else own.users).get(of, {}).items()))
     emit(output, AlteredView(topic=name, level=level, name=of, settings=settings_now, owner=own.owners.get(of)))

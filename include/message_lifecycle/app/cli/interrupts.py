@@ -37,7 +37,7 @@ def wants_json(given: Sequence[str]) -> bool:
     )
 
 
-def install(given: Sequence[str]) -> Interrupts:
+def handle_interrupts(given: Sequence[str]) -> Interrupts:
     """Answer SIGINT from now on. If the shell has set SIGINT to be ignored, as in a background job, it stays ignored.
 
     Args:

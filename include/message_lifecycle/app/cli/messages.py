@@ -141,7 +141,7 @@ def ingest(
         )
     except RemovalOpen as waits:
         return _removal_open(services(ctx), waits.remapped, output)
-    return show_result(result if again is None else replace(result, remapped=again.view()), output)
+    return show_result(result if again is None else replace(result, remapped=again.result_view()), output)
 
 
 def _take_files(
@@ -175,7 +175,7 @@ class _Remapping:
             steps.run(s, name, as_of=s.ledger.now(), work="quarantine")
         return self.found.result
 
-    def view(self) -> RemapView:
+    def result_view(self) -> RemapView:
         from message_lifecycle.app.ingest_result import RemapView
         from message_lifecycle.app.views.state import outcome_view
 

@@ -97,7 +97,7 @@ def run_each(
         if output is Output.json:
             emit_line(view)
         else:
-            screen.draw(view.shown())
+            screen.draw(view.screen_blocks())
     return worst_exit_code(statuses)
 
 

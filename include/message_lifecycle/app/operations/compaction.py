@@ -12,7 +12,7 @@ from message_lifecycle.app import sparing
 from message_lifecycle.app.due import Due, DueContext, topics_of_messages
 from message_lifecycle.app.holds import holds_of, ids_of
 from message_lifecycle.app.operations.messages import MessageOperation, facts_of
-from message_lifecycle.app.operations.registry import Operation, Work, accept_setting
+from message_lifecycle.app.operations.registry import Operation, Work, record_accepted_setting
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.sparing import find_at_risk, horizons_of
 from message_lifecycle.app.topics import update_latest_view, update_views
@@ -177,7 +177,7 @@ class PurgeCompacted(MessageOperation):
 
     def record_effects(self, s: Services, plan: Plan, staged: Staged | None) -> None:
         """Record as accepted that the view may replace messages of the log."""
-        accept_setting(s, plan, "cleanup_policy")
+        record_accepted_setting(s, plan, "cleanup_policy")
 
 
 def _is_settled(s: Services, name: TopicName, policy: Policy, *, as_of: Instant, named: bool) -> bool:

@@ -19,7 +19,7 @@ from message_lifecycle.app.document_facts import (
     accepted_values,
     clients_by_document,
     document_facts,
-    own_policies,
+    policies_of_documents,
     policy_of_document,
     policy_of_document_topic,
     settings_hash,
@@ -141,7 +141,7 @@ class SnapshotWithPurge(DocumentOperation):
         """
         plan = verdict.plan
         wanted = None if plan.snapshots is None else plan.snapshots.settings_hash
-        if settings_hash(s.ledger.own_settings(plan.topic)) != wanted:
+        if settings_hash(s.ledger.settings_below_topic(plan.topic)) != wanted:
             raise PlanConflict(plan.plan_id, "settings of users or documents were changed after it was planned")
         _check_clients(s, plan, verdict.staged)  # a plan that a client blocks must not raise an epoch
         if store is s.stores.changes:
@@ -172,9 +172,10 @@ class SnapshotWithPurge(DocumentOperation):
         _deactivate(s, plan)
         accepted = s.ledger.accepted(plan.topic)
         removes = any(action.purged or action.dropped for action in documents_to_purge(plan, staged))
-        own, policy = s.ledger.own_settings(plan.topic), Policy.of_values(plan.policy)
+        own, policy = s.ledger.settings_below_topic(plan.topic), Policy.of_values(plan.policy)
         if removes or (
-            accepted is not None and not tightened_settings(policy, own_policies(own, policy), accepted, accepted_own_settings(accepted))
+            accepted is not None
+            and not tightened_settings(policy, policies_of_documents(own, policy), accepted, accepted_own_settings(accepted))
         ):
             s.ledger.set_accepted(plan.topic, accepted_values(own, dict(plan.policy)))
 
@@ -234,7 +235,7 @@ def unsynced(s: Services, plan: Plan, staged: Staged) -> list[str]:
     purged = [action for action in staged.documents_of(plan) if action.purged]
     if not purged:
         return []
-    rows, own = clients_by_document(s, plan.topic), s.ledger.own_settings(plan.topic)
+    rows, own = clients_by_document(s, plan.topic), s.ledger.settings_below_topic(plan.topic)
     policy, found = Policy.of_values(plan.policy), []
     for action in purged:
         mine = policy_of_document(own, policy, action.document)
@@ -252,7 +253,7 @@ def _check_clients(s: Services, plan: Plan, staged: Staged) -> None:
 
 def _deactivate(s: Services, plan: Plan) -> None:
     """Deactivate clients that were silent for too long. Such a client keeps no changes, and attaches again from the snapshot (SNP-3)."""
-    own, policy = s.ledger.own_settings(plan.topic), Policy.of_values(plan.policy)
+    own, policy = s.ledger.settings_below_topic(plan.topic), Policy.of_values(plan.policy)
     silent: list[Synced] = []
     for document, rows in clients_by_document(s, plan.topic).items():
         live = {row.client for row in live_clients(rows, policy_of_document(own, policy, document), as_of=plan.as_of)}
@@ -291,7 +292,7 @@ def _is_settled(state: DueState, marker: str, policy: Policy, as_of: Instant) ->
 
 def _goes_by_age(s: Services, name: TopicName, policy: Policy) -> bool:
     """Return whether any level of settings removes changes by age. Only a scan of the changes shows when the next one is due."""
-    own = s.ledger.own_settings(name)
+    own = s.ledger.settings_below_topic(name)
     ages = [policy.changes_max_age, *(levels.get(_AGE) for level in (own.users, own.documents) for levels in level.values())]
     return any(age not in (None, "permanent") for age in ages)
 
@@ -304,7 +305,7 @@ def _marker(s: Services, name: TopicName, policy: Policy) -> str:
     tables = s.documents.tables(name)
     seen = hashlib.sha256(f"{tables.changes_uuid} {tables.changes_id} {tables.snapshots_uuid} {tables.snapshots_id}".encode())
     seen.update(f"{sparing.spared_state(s, name)}".encode())
-    own = s.ledger.own_settings(name)
+    own = s.ledger.settings_below_topic(name)
     for level in (own.users, own.documents, own.owners):
         seen.update(
             f"{sorted((key, sorted(value.items()) if not isinstance(value, str) else value) for key, value in level.items())}".encode()

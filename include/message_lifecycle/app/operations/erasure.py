@@ -11,7 +11,7 @@ from message_lifecycle.app import archiving, sparing
 from message_lifecycle.app.erasure_secret import match_of
 from message_lifecycle.app.holds import holds_of, ids_of
 from message_lifecycle.app.operations.registry import Operation, Work, names_of, undoable_operations
-from message_lifecycle.app.receipts import eraser_of, keep, rows_erased, search
+from message_lifecycle.app.receipts import add_to_receipt, eraser_of, rows_erased, search
 from message_lifecycle.app.services import find_topic
 from message_lifecycle.app.witness import note_searched
 from message_lifecycle.gates.tables import erasure_suite
@@ -61,7 +61,7 @@ class Erasure(Operation):
     by_request, on_records = True, True
     not_undone = "what is erased never comes back"
 
-    def is_of(self, plan: Plan, work: Work) -> bool:
+    def is_plan_for(self, plan: Plan, work: Work) -> bool:
         return isinstance(work, EraseKey) and plan.erasure is not None and plan.erasure.request_id == work.request_id
 
     def wait(self, s: Services, name: TopicName) -> None:
@@ -124,7 +124,7 @@ class Erasure(Operation):
         found = tuple(search(s, plan, matches_of(s, plan)))
         wrong = [*_left(found), *_otherwise(plan, published, found)]
         if not wrong:
-            keep(s, plan, found)
+            add_to_receipt(s, plan, found)
         return wrong
 
     def success_text(self, rows: int, restored: int, things: str) -> str:
@@ -142,7 +142,7 @@ class Erasure(Operation):
             found = tuple(search(s, plan, matches_of(s, plan)))
         wrong = _left(found)
         if not wrong:
-            keep(s, plan, found)
+            add_to_receipt(s, plan, found)
         return None, wrong
 
 

@@ -366,7 +366,7 @@ class MessageRequest(MessageOperation):
     name = "message_request"
     by_request, marks, undoable, on_records = True, True, True, True
 
-    def is_of(self, plan: Plan, work: Work) -> bool:
+    def is_plan_for(self, plan: Plan, work: Work) -> bool:
         """Return False, because a request is planned again each time."""
         return False
 

@@ -7,7 +7,7 @@ from typing import cast
 
 from message_lifecycle.app.due import Due, DueContext
 from message_lifecycle.app.holds import holds_of, ids_of
-from message_lifecycle.app.operations.registry import Frames, Operation, Work, accept_setting
+from message_lifecycle.app.operations.registry import Frames, Operation, Work, record_accepted_setting
 from message_lifecycle.app.operations.undo import Undo, check, remember
 from message_lifecycle.app.refused import quarantine_of
 from message_lifecycle.app.services import Services
@@ -94,7 +94,7 @@ class Quarantine(QuarantineOperation):
     def record_effects(self, s: Services, plan: Plan, staged: Staged | None) -> None:
         """Record the quarantine's age as accepted. A plan that removes only replayed rows accepts no age."""
         if dict(plan.expected.removed).get("quarantine_replayed") != plan.expected.removed_rows or not plan.expected.removed_rows:
-            accept_setting(s, plan, quarantine.SETTING)
+            record_accepted_setting(s, plan, quarantine.SETTING)
 
 
 class UndoOfQuarantine(Undo, QuarantineOperation):

@@ -12,7 +12,7 @@ from message_lifecycle.app.archiving import add_figures
 from message_lifecycle.app.due import Due, DueContext
 from message_lifecycle.app.holds import holds_of, ids_of
 from message_lifecycle.app.operations import questions
-from message_lifecycle.app.operations.registry import Frames, SpaceOperation, Work, accept_setting, kind_of, undoable_operations
+from message_lifecycle.app.operations.registry import Frames, SpaceOperation, Work, kind_of, record_accepted_setting, undoable_operations
 from message_lifecycle.app.operations.topics import deleted_by, policy_of_deleted, undo_until
 from message_lifecycle.app.services import Services
 from message_lifecycle.gates.suite import Suite
@@ -55,7 +55,7 @@ class DeletedReclaim(SpaceOperation):
     interval = "reclaim_interval"
     gives_way = True
 
-    def is_of(self, plan: Plan, work: Work) -> bool:
+    def is_plan_for(self, plan: Plan, work: Work) -> bool:
         return isinstance(work, ReclaimDeleted) and plan.operation == self.name and plan.parent == work.plan_id
 
     def topic(self, s: Services, name: TopicName) -> Topic | None:
@@ -316,7 +316,7 @@ class Reclaim(SpaceOperation):
 
     def record_effects(self, s: Services, plan: Plan, staged: Staged | None) -> None:
         """Record the length of the undo window as accepted."""
-        accept_setting(s, plan, reclaim.WINDOW)
+        record_accepted_setting(s, plan, reclaim.WINDOW)
 
     def with_counts(self, outcome: Outcome, plan: Plan, published: Published) -> Outcome:
         return replace(outcome, reclaimed_files=published.reclaimed_files, reclaimed_bytes=published.reclaimed_bytes)

@@ -87,7 +87,7 @@ class Operation:
 
     # Purpose
 
-    def is_of(self, plan: Plan, work: Work) -> bool:
+    def is_plan_for(self, plan: Plan, work: Work) -> bool:
         """Return True if the plan was made for this work."""
         return plan.operation == work and plan.parent is None
 
@@ -283,7 +283,7 @@ class SpaceOperation(Operation):
         return question_of_space(plan)
 
 
-def accept_setting(s: Services, plan: Plan, setting: str) -> None:
+def record_accepted_setting(s: Services, plan: Plan, setting: str) -> None:
     """Record that a person accepted this one setting (DEL-3)."""
     accepted = s.ledger.accepted(plan.topic)
     if not plan.is_empty and accepted is not None:
@@ -373,7 +373,7 @@ def operations_on_records() -> tuple[plans.Operation, ...]:
 def topics_to_check(s: Services, work: Scheduled, given: Sequence[TopicName]) -> Sequence[TopicName]:
     """Return the topics that a schedule checks; see `Operation.looked_at`. Raises UnsupportedLimit for a named topic without support."""
     for name in given:
-        _check_backend(s, name, work)
+        _check_backend_supports(s, name, work)
     return operation_named(work).topics_to_check(s, given)
 
 
@@ -424,11 +424,11 @@ def operation_of_work(s: Services, name: TopicName, work: Work) -> Operation:
         return operation_named("reclaim of a deleted topic")
     if isinstance(work, Request):
         return operation_named("message_request")
-    _check_backend(s, name, work)
+    _check_backend_supports(s, name, work)
     return operation_named(work)
 
 
-def _check_backend(s: Services, name: TopicName, work: Scheduled) -> None:
+def _check_backend_supports(s: Services, name: TopicName, work: Scheduled) -> None:
     backend = s.backend_of(name)
     if backend in RECORD_LOGS:  # else `on_records` would import every operation for nothing
         check_operation(backend, work, operations_on_records(), where=f"topic {name}")

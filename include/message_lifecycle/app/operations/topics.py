@@ -65,7 +65,7 @@ class TopicDelete(WholeTopicOperation):
     name = "topic_delete"
     by_request, undoable = True, True
 
-    def is_of(self, plan: Plan, work: Work) -> bool:
+    def is_plan_for(self, plan: Plan, work: Work) -> bool:
         return isinstance(work, DeleteTopic) and plan.operation == self.name
 
     def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:

@@ -20,7 +20,7 @@ from message_lifecycle.model.errors import HeldByLegalHold, PlanConflict, commit
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.hold import SparedOffsets
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.message import Message, ViewState, offsets_of, ranges_of
+from message_lifecycle.model.message import Message, ViewState, offsets_of, parse_ranges_text
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import PlanRecord, Published, Staged
 from message_lifecycle.model.phrases import amount
@@ -40,7 +40,7 @@ class Undo(Operation):
     by_request, gives_back, takes_messages = True, True, False
     not_undone = "it is an undo itself. What it brought back goes again once it is released (`lifecycle undo --release`), or by a request that names it"
 
-    def is_of(self, plan: Plan, work: Work) -> bool:
+    def is_plan_for(self, plan: Plan, work: Work) -> bool:
         return isinstance(work, UndoPlan) and plan.operation == self.name and plan.parent == work.plan_id
 
     def where(self, plan: Plan) -> str:
@@ -167,7 +167,7 @@ def markers_of(s: Services, record: PlanRecord, undone_by: str | None = None) ->
     if _rows_in(found) == outcome.markers:
         return found
     taken = () if undone_by is None else s.ledger.record(undone_by).plan.on_log.mark
-    found = [(action.partition, run.start, run.stop - 1) for action in taken for run in ranges_of(action.offsets)]
+    found = [(action.partition, run.start, run.stop - 1) for action in taken for run in parse_ranges_text(action.offsets)]
     if _rows_in(found) == outcome.markers:
         return found
     raise undo_source_gone(record.plan.plan_id, f"nothing tells any more which messages are the {outcome.markers} markers that it made")
@@ -254,10 +254,10 @@ def _check_no_later_plan(s: Services, log: LogState, plan: Plan, of_view: Return
     """
     partitions = {partition for partition, _ in of_view.newest}
     for other in later_plans(s, plan, "compaction", "message_request", "message_cleaner") if partitions else ():
-        spans = [span for partition in sorted(partitions) if (span := undo.passed_over(other, partition)) is not None]
+        spans = [span for partition in sorted(partitions) if (span := undo.offsets_passed_over(other, partition)) is not None]
         then = replace(log, snapshot_id=other.requirements.snapshot_id)
         try:
-            if any(undo.passes_over(other, message, plan, of_view.newest) for span in spans for message in _within(s, then, span)):
+            if any(undo.is_passed_over(other, message, plan, of_view.newest) for span in spans for message in _within(s, then, span)):
                 reason = "compacted, or removed, a newer message of a key that it took from the view, or removed what it took from there"
                 raise later_plan(plan.plan_id, other.plan_id, reason)
         except PlanConflict as gone:

@@ -138,7 +138,7 @@ def actions_of(changes: Iterable[Change]) -> tuple[ActionView, ...]:
     return tuple(action for change in changes for action in change.dispatch(_ACTIONS))
 
 
-def _of_log(change: CommitLog) -> Iterator[ActionView]:
+def _log_actions(change: CommitLog) -> Iterator[ActionView]:
     for seal in change.seal:
         yield ActionView(action="seal_segment", partition=seal.partition, from_=seal.base_offset, to=seal.next_offset - 1)
     for run in change.drop:
@@ -178,22 +178,22 @@ def _of_log(change: CommitLog) -> Iterator[ActionView]:
         yield ActionView(action="sweep_markers", snapshots=change.sweep)
 
 
-def _from_view(change: RemoveFromView) -> Iterator[ActionView]:
+def _view_removal_actions(change: RemoveFromView) -> Iterator[ActionView]:
     for rows in change.mark:
         yield ActionView(action="remove_view_rows", partition=rows.partition, messages=rows.rows, reason=rows.reason)
 
 
-def _to_view(change: ReturnToView) -> Iterator[ActionView]:
+def _view_return_actions(change: ReturnToView) -> Iterator[ActionView]:
     for back in change.back:
         yield ActionView(action="restore_view_rows", partition=back.partition, messages=back.rows)
 
 
-def _of_view(change: CompactView) -> Iterator[ActionView]:
+def _compaction_actions(change: CompactView) -> Iterator[ActionView]:
     for part in change.compact:
         yield ActionView(action="compact_partition", partition=part.partition, from_=part.after + 1, to=part.through, messages=part.rows)
 
 
-def _of_snapshots(change: CommitSnapshots) -> Iterator[ActionView]:
+def _snapshot_actions(change: CommitSnapshots) -> Iterator[ActionView]:
     for document in change.documents:
         yield ActionView.of(
             document,
@@ -205,24 +205,24 @@ def _of_snapshots(change: CommitSnapshots) -> Iterator[ActionView]:
             changes=document.purged,
             bounds=tuple(DocumentBound(bound=name, stops_at=stops_at) for name, stops_at in document.bounds),
         )
-    yield from _of_documents_back(change)
+    yield from _document_return_actions(change)
 
 
-def _of_documents_back(change: CommitSnapshots | CommitChanges) -> Iterator[ActionView]:
+def _document_return_actions(change: CommitSnapshots | CommitChanges) -> Iterator[ActionView]:
     for one in change.documents_back:
         yield ActionView.of(one, action="restore_document", from_=one.changes_from, to=one.changes_before - 1)
 
 
-def _of_quarantine(change: CommitQuarantine) -> Iterator[ActionView]:
-    yield from (_of_file("drop_quarantined", file) for file in change.files)
-    yield from (_of_file("restore_quarantined", file) for file in change.files_back)
+def _quarantine_actions(change: CommitQuarantine) -> Iterator[ActionView]:
+    yield from (_file_action("drop_quarantined", file) for file in change.files)
+    yield from (_file_action("restore_quarantined", file) for file in change.files_back)
 
 
-def _of_file(action: str, file: QuarantinedFile) -> ActionView:
+def _file_action(action: str, file: QuarantinedFile) -> ActionView:
     return ActionView.of(file, action=action)
 
 
-def _of_rewrite(change: Rewrite) -> Iterator[ActionView]:
+def _rewrite_actions(change: Rewrite) -> Iterator[ActionView]:
     for rows in change.rows:
         yield ActionView(
             action="erase_rows",
@@ -244,7 +244,7 @@ def _of_rewrite(change: Rewrite) -> Iterator[ActionView]:
     )
 
 
-def _of_forget(change: Forget) -> Iterator[ActionView]:
+def _reclaim_actions(change: Forget) -> Iterator[ActionView]:
     table = change.table or "log"
     if change.kept or change.snapshots or change.refs:
         yield ActionView(
@@ -254,26 +254,26 @@ def _of_forget(change: Forget) -> Iterator[ActionView]:
         yield ActionView(action="remove_files", table_=table, role=removal.role, files=len(removal.files), bytes=removal.size_bytes)
 
 
-def _moves(action: str, tables: Sequence[MovedTable]) -> Iterator[ActionView]:
+def _move_actions(action: str, tables: Sequence[MovedTable]) -> Iterator[ActionView]:
     return (ActionView(action=action, table_=one.table or "log", rows=one.rows, bytes=one.size_bytes) for one in tables)
 
 
-def _drops(change: DropTables) -> Iterator[ActionView]:
+def _drop_actions(change: DropTables) -> Iterator[ActionView]:
     for one in change.tables:
         yield ActionView(action="drop_table", table_=one.table or "log", rows=one.rows, location=one.location)
 
 
 _ACTIONS: Handlers[Iterator[ActionView]] = Handlers(
-    log=_of_log,
-    view=_of_view,
-    view_removal=_from_view,
-    view_return=_to_view,
-    snapshots=_of_snapshots,
-    changes=_of_documents_back,
-    quarantine=_of_quarantine,
-    rewrite=_of_rewrite,
-    forget=_of_forget,
-    delete_tables=lambda change: _moves("delete_table", change.tables),
-    restore_tables=lambda change: _moves("return_table", change.tables),
-    drop_tables=_drops,
+    log=_log_actions,
+    view=_compaction_actions,
+    view_removal=_view_removal_actions,
+    view_return=_view_return_actions,
+    snapshots=_snapshot_actions,
+    changes=_document_return_actions,
+    quarantine=_quarantine_actions,
+    rewrite=_rewrite_actions,
+    forget=_reclaim_actions,
+    delete_tables=lambda change: _move_actions("delete_table", change.tables),
+    restore_tables=lambda change: _move_actions("return_table", change.tables),
+    drop_tables=_drop_actions,
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
-from message_lifecycle.app.changes import standing_of
+from message_lifecycle.app.changes import situation_of_open_plan
 from message_lifecycle.app.operations.registry import kind_of, operation_named
 from message_lifecycle.app.rendering import Block, Count, Line, Number, Size, Table, View, source
 from message_lifecycle.app.services import Services
@@ -21,7 +21,7 @@ from message_lifecycle.model.message import ViewState
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome, PlanRecord
 from message_lifecycle.model.phrases import short
-from message_lifecycle.model.plan_state import Standing
+from message_lifecycle.model.plan_state import OpenPlanSituation
 
 Status = Literal["NOT_RUN", "RUNNING", "SUCCESS", "ERROR"]
 _GOOD_ENDS = ("published", "no_op")
@@ -78,7 +78,7 @@ class CompactionView(View):
     view: CompactedView | None
     partitions: tuple[ReachView, ...]
 
-    def shown(self) -> Iterator[Block]:
+    def screen_blocks(self) -> Iterator[Block]:
         yield Line(f"{self.topic}: {self.status}: {self.message}", style=_STYLES.get(self.status), wraps=True)
         yield {
             "  as of": when(self.as_of),
@@ -149,10 +149,10 @@ def _status(s: Services, under_way: PlanRecord | None, ended: Outcome | None) ->
         plan_id = under_way.plan.plan_id
         if ended is not None and ended.plan_id == plan_id:
             return "ERROR", f"{ended.name}: {ended.detail}"
-        stands = standing_of(s, under_way)
+        stands = situation_of_open_plan(s, under_way)
         if stands.is_question:
             return "RUNNING", f"plan {short(plan_id)} is pending approval: lifecycle approve {short(plan_id)} --by NAME --why WHY"
-        if stands is Standing.RECENT:
+        if stands is OpenPlanSituation.RECENT:
             return "RUNNING", f"plan {short(plan_id)} is {under_way.state.word}"
         return "ERROR", f"its run ended while plan {short(plan_id)} was {under_way.state.word}. The next run replaces it"
     if ended is None:

@@ -85,7 +85,7 @@ class DocumentView(View):
         right=("changes",), wrap=("document",), absent={"newest snapshot": "none", "lowest synced": "nobody"}, most=ROWS, title="Documents",
     )  # fmt: skip
 
-    def shown(self) -> Iterator[Block]:
+    def screen_blocks(self) -> Iterator[Block]:
         yield Line(f"{self.topic}: {self.document}", style="bold")
         yield {
             "owner": self.owner or "nobody",
@@ -129,7 +129,7 @@ class DocumentsView(View):
     documents: tuple[DocumentView, ...]
     own_settings: tuple[OwnSetting, ...]
 
-    def shown(self) -> Iterator[Block]:
+    def screen_blocks(self) -> Iterator[Block]:
         yield Line(f"{self.topic}: {count(len(self.documents))} documents, folded as {self.fold}", style="bold")
         yield {
             "changes": count(self.changes),
@@ -143,7 +143,7 @@ class DocumentsView(View):
 
 def documents_view(s: Services, name: TopicName) -> DocumentsView:
     """Raises UnknownTopic, NotADocumentTopic."""
-    own, now = s.ledger.own_settings(name), s.ledger.now()
+    own, now = s.ledger.settings_below_topic(name), s.ledger.now()
     found = tuple(document_view(one, now) for one in describe(s, name))
     return DocumentsView.of(
         s.documents.tables(name),
@@ -193,7 +193,7 @@ class AlteredView(View):
     settings: Mapping[str, Value | None]
     owner: str | None
 
-    def shown(self) -> Iterator[Block]:
+    def screen_blocks(self) -> Iterator[Block]:
         yield Line(f"{self.level} {self.name} of {self.topic}", style="bold")
         yield {"owner": self.owner, **{name: setting_text(value, BY_NAME[name].unit) for name, value in self.settings.items()}}
         if not self.settings:
@@ -229,7 +229,7 @@ class PulledView(View):
     snapshot: StateView | None
     changes: tuple[ChangeView, ...]
 
-    def shown(self) -> Iterator[Block]:
+    def screen_blocks(self) -> Iterator[Block]:
         yield Line(f"{self.document}: at change {count(self.seq)}, epoch {self.epoch}", style="bold")
         if self.snapshot is not None:
             yield f"snapshot at {count(self.snapshot.server_seq)}: {json.dumps(self.snapshot.state, ensure_ascii=False)}"

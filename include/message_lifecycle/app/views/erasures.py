@@ -34,7 +34,7 @@ class TopicError(View):
     error: str
     message: str
 
-    def shown(self) -> Iterator[Block]:
+    def screen_blocks(self) -> Iterator[Block]:
         yield Line(f"{self.topic}: {self.error}: {self.message}", style="red", wraps=True)
 
 
@@ -83,7 +83,7 @@ class ErasureView(View):
         wrap=("topics", "why", _NOT_DONE), wide=("keys", "by"), none="no erasure requests",
     )  # fmt: skip
 
-    def shown(self) -> Iterator[Block]:
+    def screen_blocks(self) -> Iterator[Block]:
         if self.is_carried_out and self.state == "not_found":
             yield Line(NOT_FOUND.format(amount(len(self.digests), "keys")), style="yellow")
         yield Line(f"Erasure request {self.request_id}: {self.state}", style="bold")
@@ -95,10 +95,10 @@ class ErasureView(View):
             _NOT_DONE: self.detail,
         }
         for outcome in self.outcomes or ():
-            yield from outcome.shown()
+            yield from outcome.screen_blocks()
         for error in self.errors or ():
             if error.message not in self.detail:
-                yield from error.shown()
+                yield from error.screen_blocks()
         yield from in_values_blocks(self.in_values)
         yield from self._next()
 
@@ -225,7 +225,7 @@ class VerifiedReceipt(View):
     holds: bool
     wrong: Sequence[str]
 
-    def shown(self) -> Iterator[Block]:
+    def screen_blocks(self) -> Iterator[Block]:
         yield Line(
             f"Receipt {short(self.request_id)}: {'confirmed' if self.holds else 'not confirmed'}", style="green" if self.holds else "red"
         )

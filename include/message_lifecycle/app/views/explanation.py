@@ -28,8 +28,8 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import PlanRecord
 from message_lifecycle.model.phrases import short
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.reasons import REASONS, text_of
-from message_lifecycle.model.rules import holds, holds_from
+from message_lifecycle.model.reasons import REASONS, reason_text
+from message_lifecycle.model.rules import rule_holds, rule_holds_from
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import expiry
 from message_lifecycle.operations.limits import is_hidden
@@ -137,7 +137,7 @@ class Explanation(View):
     compacted: InCompacted | None
     warnings: Sequence[str]
 
-    def shown(self) -> Iterator[Block]:
+    def screen_blocks(self) -> Iterator[Block]:
         yield Line(f"{self.topic} {self.partition}:{self.offset} {_WORDS[self.verdict]}", style="bold")
         yield Line(f"{self.why[0].upper()}{self.why[1:]}.", wraps=True)
         if self.message is not None:
@@ -320,7 +320,7 @@ def _verdict(
 
 def _why_kept(message: Message, segment: Segment, policy: Policy, as_of: Instant) -> str:
     kept = expiry.kept_by_own_ttl(policy)
-    if kept is not None and holds(kept, message, as_of):
+    if kept is not None and rule_holds(kept, message, as_of):
         return "its own TTL is never, so it does not expire" if message.never else f"its own TTL ends at {to_second(message.expires_at)}"
     if not policy.message_expiry_us:
         limits = ". It is within max_records and max_total_bytes" if policy.limits is not None else ""
@@ -340,7 +340,7 @@ def _why_not_expired(message: Message, segment: Segment, policy: Policy) -> str:
 def _past_expiry_since(message: Message, policy: Policy, as_of: Instant) -> Instant | None:
     """Return when the message passed its expiry. None if it has not, or never expires by age."""
     rule = expiry.expiry(policy)
-    since = None if rule is None else holds_from(rule, message)
+    since = None if rule is None else rule_holds_from(rule, message)
     return since if since is not None and since <= as_of else None
 
 
@@ -374,7 +374,7 @@ def _removal_view(record: PlanRecord, partition: int, offset: int) -> RemovalVie
         plan,
         planned_at=record.recorded_at,
         reason=action.reason,
-        rule=text_of(action.reason, Policy.of_values(plan.policy)),
+        rule=reason_text(action.reason, Policy.of_values(plan.policy)),
         newest_at=action.newest_at if isinstance(action, DropSegments) else None,
         snapshot_id=record.outcome.snapshot_id if record.outcome else None,
         gate_id=record.report.gate_id if record.report else None,

@@ -132,7 +132,7 @@ def ages(segments: Iterable[Segment], leaving: Callable[[Segment], int], *, most
         return None
     times = [segment.newest_at for segment in full if segment.newest_at is not None]
     first, last = min(times, default=0), max(times, default=0)
-    length = _length(last - first, _PERIODS[_PERIODS.index(DAY) :], most)
+    length = _period_length(last - first, _PERIODS[_PERIODS.index(DAY) :], most)
     start = first - first % length
     leaves, stays = Counter[int | None](), Counter[int | None]()
     for segment in full:
@@ -150,7 +150,7 @@ def ages(segments: Iterable[Segment], leaving: Callable[[Segment], int], *, most
     )
 
 
-def _length(span_us: int, lengths: Sequence[int] = _PERIODS, most: int = _PERIODS_MOST) -> int:
+def _period_length(span_us: int, lengths: Sequence[int] = _PERIODS, most: int = _PERIODS_MOST) -> int:
     """Return the shortest length of a period that divides the span into few enough periods.
 
     A log may hold any time that fits into 64 bits. A longer span gets periods of several of the longest length.
@@ -211,7 +211,7 @@ class Growth(View):
     reasons: tuple[str, ...]
 
 
-def growth_of(
+def compute_growth(
     sizes: Sequence[LogSize], ingested: Sequence[tuple[Instant, int]], ended: Sequence[tuple[Instant, Outcome]], last: SizeAt
 ) -> Growth:
     """Return the growth of a log.
@@ -231,9 +231,9 @@ def growth_of(
     ]
     added = [*((at, rows) for at, rows in ingested if at < since), *((one.at, one.added) for one in sizes)]
     known = [*(SizeAt(at=one.at, messages=one.messages, bytes=one.bytes) for one in sizes), last]
-    points = [*_sizes_before(known[0], added, removals), *known]
+    points = [*_sizes_by_ledger(known[0], added, removals), *known]
     start = points[0].at
-    length = _length(last.at - start)
+    length = _period_length(last.at - start)
     first = start - start % length
     starts = range(first, last.at + 1, length)
     came, back = Counter[int](), Counter[int]()
@@ -250,7 +250,7 @@ def growth_of(
         periods=tuple(
             Period(
                 since=Instant(since),
-                messages=_size_at(points, since + length),
+                messages=_newest_size_before(points, since + length),
                 added=came[at],
                 removed=dict(went[at]),
                 restored=back[at],
@@ -262,13 +262,13 @@ def growth_of(
     )
 
 
-def _size_at(points: Sequence[SizeAt], end: int) -> Count | None:
+def _newest_size_before(points: Sequence[SizeAt], end: int) -> Count | None:
     """Return the newest known number of messages before an instant."""
     at = bisect_left(points, end, key=lambda one: one.at)
     return points[at - 1].messages if at else None
 
 
-def _sizes_before(first: SizeAt, added: Iterable[tuple[Instant, int]], removals: Iterable[tuple[Instant, Outcome]]) -> list[SizeAt]:
+def _sizes_by_ledger(first: SizeAt, added: Iterable[tuple[Instant, int]], removals: Iterable[tuple[Instant, Outcome]]) -> list[SizeAt]:
     """Return the sizes before the first known one, oldest first, by the ledger's counts alone. Their bytes are unknown."""
     changes = Counter[Instant]()
     for at, rows in added:
@@ -289,15 +289,15 @@ def _removes_messages(outcome: Outcome) -> bool:
     return operation.removes and operation.takes_messages
 
 
-def growth(s: Services, name: TopicName, last: SizeAt) -> Growth | None:
+def topic_growth(s: Services, name: TopicName, last: SizeAt) -> Growth | None:
     """Return the growth of a topic's log. `last`: its present size. None: nothing is known of its past."""
-    sizes = () if s.backend_of(name) in RECORD_LOGS else s.stores.forget.sizes(name)
+    sizes = () if s.backend_of(name) in RECORD_LOGS else s.stores.forget.size_history(name)
     history = s.ledger.history(name, limit=_OUTCOMES_READ)
     # Without the older removals, an older period would show only what it added.
     begin = history[-1][0] if len(history) == _OUTCOMES_READ else INT64_MIN
     ended = [(at, one) for at, one in history if not one.restored or _restores_messages(s, one)]
     ingested = [(at, rows) for at, rows in s.ledger.ingested(name) if at >= begin]
-    found = growth_of([one for one in sizes if one.at >= begin], ingested, ended, last)
+    found = compute_growth([one for one in sizes if one.at >= begin], ingested, ended, last)
     return found if len(found.sizes) > 1 or any(one.changes for one in found.periods) else None
 
 

@@ -130,6 +130,6 @@ def _reason(error: LifecycleError) -> str:
     return f"{code_of(error)}: {error}"
 
 
-def other_runs(s: Services, *, limit: int) -> list[OutcomeView]:
+def outcomes_without_erasures(s: Services, *, limit: int) -> list[OutcomeView]:
     """Return the newest outcomes except for erasures, because a line shows each erasure."""
     return outcomes_view(s, s.ledger.history(limit=limit, without=ERASURE))

@@ -14,7 +14,7 @@ from message_lifecycle.app.rendering import Count, View
 from message_lifecycle.app.services import Services
 from message_lifecycle.model.facts import LogState, Segment
 from message_lifecycle.model.instants import INT64_MAX, Instant, deadline, is_dead, to_second
-from message_lifecycle.model.message import DueRows, LimitQuestion, Place, Reason, RowQuestion, ranges_of
+from message_lifecycle.model.message import DueRows, LimitQuestion, Place, Reason, RowQuestion, parse_ranges_text
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.phrases import amount
 from message_lifecycle.model.reasons import is_limit
@@ -135,7 +135,7 @@ def _offsets_beyond_limits(s: Services, log: LogState, policy: Policy, as_of: In
     found: dict[int, list[range]] = {}
     for entry in s.reader.rows(log, question).due:
         if is_limit(entry.reason):
-            found.setdefault(entry.partition, []).extend(ranges_of(entry.taken))
+            found.setdefault(entry.partition, []).extend(parse_ranges_text(entry.taken))
     return found
 
 
@@ -143,6 +143,6 @@ def _count_overlap(entry: DueRows, beyond: Mapping[int, Iterable[range]]) -> int
     """Return how many messages of the entry are in the partition's ranges of `beyond`."""
     others = sorted(beyond.get(entry.partition, ()), key=lambda run: run.start)
     total = 0
-    for run in ranges_of(entry.taken) if others else ():
+    for run in parse_ranges_text(entry.taken) if others else ():
         total += sum(max(0, min(run.stop, other.stop) - max(run.start, other.start)) for other in others)
     return total

@@ -186,7 +186,7 @@ class PlanView(View):
     undo_until: Instant | None = ABSENT
     ages: Ages | None = ABSENT
 
-    def shown(self) -> Iterator[Block]:
+    def screen_blocks(self) -> Iterator[Block]:
         """Yield the plan, from the removal to the next command."""
         files = self.removes.files
         yield Line(f"Plan {self.plan_id}{': undone' if self.undone else ''}", style="bold")

@@ -51,7 +51,7 @@ class RefusedView(View):
     rows: Count
     batches: tuple[RefusedBatchView, ...]
 
-    def shown(self) -> Iterator[Block]:
+    def screen_blocks(self) -> Iterator[Block]:
         if not self.rows:
             yield f"{self.topic}: no refused rows"
             return
@@ -93,7 +93,7 @@ class RowsView(View):
     rows: tuple[RefusedRow, ...]
     more: bool
 
-    def shown(self) -> Iterator[Block]:
+    def screen_blocks(self) -> Iterator[Block]:
         if not self.rows:
             yield f"{self.topic}: no such refused rows"
         for row in self.rows:
@@ -122,5 +122,5 @@ class SettledView(View):
     settled_by: str | None
     settled_why: str | None
 
-    def shown(self) -> Iterator[Block]:
+    def screen_blocks(self) -> Iterator[Block]:
         yield f"{self.topic}: {count(self.refused)} refused rows of batch {self.batch}: {self.settled_as} by {self.settled_by}"

@@ -23,7 +23,7 @@ class TableState(View):
     offsets_after_repair: Mapping[int, int] = source("offsets")
     repaired: bool
 
-    def shown(self) -> Iterator[Block]:
+    def screen_blocks(self) -> Iterator[Block]:
         yield Heading(f"{self.table_}: {self.offsets} of each witness")
         known = {who: "missing" if found is None else end_offsets_text(found) or "none" for who, found in self.offsets_by_witness.items()}
         rows = (*known.items(), ("after a repair", end_offsets_text(self.offsets_after_repair) or "none"))
@@ -64,12 +64,12 @@ class RepairView(View):
     missing_tables: tuple[str, ...] = source("missing", _names)
     given_up_tables: tuple[str, ...] = source("given_up", _names)
 
-    def shown(self) -> Iterator[Block]:
+    def screen_blocks(self) -> Iterator[Block]:
         yield Line(str(self.topic), style="bold")
         if not self.tables:
             yield Line("No other engine can change the log of this topic: there is nothing to repair.", wraps=True)
         for table in self.tables:
-            yield from table.shown()
+            yield from table.screen_blocks()
         yield SetBack.table.of(self.consumers_set_back)
         if self.files_to_take_again:
             yield Heading("Files whose messages the rollback took away: `lifecycle ingest` takes them again")

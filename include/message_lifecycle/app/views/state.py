@@ -104,7 +104,7 @@ class OutcomeView(View):
         wrap=("topic", "operation", "outcome"), wide=("as of",), none="no runs yet",
     )  # fmt: skip
 
-    def shown(self) -> Iterator[Block]:
+    def screen_blocks(self) -> Iterator[Block]:
         """Yield the result, with its holds, warnings and next steps for a person."""
         yield from self.headline()
         yield HeldView.table.of(self.held)

@@ -188,7 +188,7 @@ class StatusView(View):
         none=NO_TOPICS,
     )  # fmt: skip
 
-    def shown(self) -> Iterator[Block]:
+    def screen_blocks(self) -> Iterator[Block]:
         """Yield the topic's problems, notes and open obligations, or nothing if it has none."""
         notes = [*self.problems, *self._notes()] if self.is_read else self.problems
         obliged = [one for one in self.obligations or () if one.state != "idle"]
@@ -225,7 +225,7 @@ class StatusView(View):
 def status_blocks(found: Sequence[StatusView]) -> Iterator[Block]:
     yield StatusView.table.of(found)
     for entry in found:
-        yield from entry.shown()
+        yield from entry.screen_blocks()
 
 
 def status(s: Services, names: Iterable[TopicName] | None = None) -> list[StatusView]:

@@ -15,7 +15,7 @@ from message_lifecycle.app.rendering import ABSENT, Block, Count, Line, Notes, N
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.views.compaction import CompactedView, view_state
 from message_lifecycle.app.views.documents import DocumentsView, documents_view
-from message_lifecycle.app.views.over_time import Expiries, Growth, SizeAt, expiries, growth
+from message_lifecycle.app.views.over_time import Expiries, Growth, SizeAt, expiries, topic_growth
 from message_lifecycle.app.views.past_expiry import PastExpiry, past_expiry_view
 from message_lifecycle.app.views.plans import BoundView
 from message_lifecycle.app.views.state import HoldView, OutcomeView, holds_view, runs, when
@@ -54,7 +54,7 @@ class DueView(View):
     as_of: Instant
     topics: tuple[DueTopic, ...]
 
-    def shown(self) -> Iterator[Block]:
+    def screen_blocks(self) -> Iterator[Block]:
         yield DueTopic.table.of(self.topics)
 
 
@@ -176,9 +176,9 @@ class DescribedTopic(TopicView):
             return self.compacted_missing
         return f"{count(self.compacted.messages)}, {size(self.compacted.bytes)}"
 
-    def shown(self) -> Iterator[Block]:
+    def screen_blocks(self) -> Iterator[Block]:
         if self.documents:
-            yield from self.documents.shown()
+            yield from self.documents.screen_blocks()
         else:
             yield Line(str(self.topic), style="bold")
             yield {
@@ -205,7 +205,7 @@ class AlteredTopic(TopicView):
     changed: Sequence[ChangedSetting]
     means: RunNow
 
-    def shown(self) -> Iterator[Block]:
+    def screen_blocks(self) -> Iterator[Block]:
         yield Line(str(self.topic), style="bold")
         yield ChangedSetting.table.of(self.changed)
         yield Line(f"{self.means.told[0].upper()}{self.means.told[1:]}.", wraps=True)
@@ -275,7 +275,7 @@ def topic_page(s: Services, name: TopicName) -> TopicPage:
             "consumers": consumers_view(s, name),
             "bounds": each(BoundView)(preview(s, name, as_of=now).bounds),
             "expiries": expiries(s.reader.log(name).segments, policy_of(s, name), now=now),
-            "growth": growth(s, name, SizeAt(at=now, messages=found.messages, bytes=found.bytes)),
+            "growth": topic_growth(s, name, SizeAt(at=now, messages=found.messages, bytes=found.bytes)),
         }
     return TopicPage.of(found, **beside)
 

@@ -156,7 +156,7 @@ class Place:
         return f"{self.folder}/{self.run}-{name}"
 
 
-def place_of(table: Java, store: Store, batch_id: str) -> Place:
+def new_files_place(table: Java, store: Store, batch_id: str) -> Place:
     """Return a place for files of the table that a new run of the batch writes."""
     run = f"{batch_id}-{secrets.token_hex(4)}"
     return Place(store=store, folder=str(table.locationProvider().newDataLocation(run)).removesuffix(f"/{run}"), run=run)
@@ -373,7 +373,7 @@ def append_batch(
         before = newest_state(table)
         sources = [ScratchSource(store=store, parts=group) for group in _groups(parts)]
         description = f"ingest of {name}, batch {batch_id[:8]}"
-        written = write_batch(engine, table, place_of(table, store, batch_id), sources, before, rules, description=description)
+        written = write_batch(engine, table, new_files_place(table, store, batch_id), sources, before, rules, description=description)
         with suppress(MovedOn, AlreadyThere):
             commit_staged(
                 base,

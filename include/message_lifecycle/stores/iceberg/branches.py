@@ -57,11 +57,11 @@ def make_branch(table: Java, plan: Plan, base_id: int) -> str:
         # The branch's own snapshots live as long as the branch, even if another engine expires snapshots.
         return refs.createBranch(branch, base_id).setMaxRefAgeMs(branch, age_ms).setMaxSnapshotAgeMs(branch, age_ms)
 
-    set_refs(table, make, done=lambda: head_of(table, branch) == base_id, what=_what(plan.plan_id))
+    set_refs(table, make, done=lambda: head_of(table, branch) == base_id, what=_stage_name_text(plan.plan_id))
     return branch
 
 
-def staged_on(table: Java, plan_id: str) -> Java | None:
+def find_staged_snapshot(table: Java, plan_id: str) -> Java | None:
     """Return the staged snapshot of an earlier call, or None. An incomplete stage of a run that died is deleted."""
     found = table.snapshot(branch_of(plan_id))
     if found is None or found.summary().get(STAGED_PLAN_ID) == plan_id:
@@ -72,7 +72,7 @@ def staged_on(table: Java, plan_id: str) -> Java | None:
 
 def drop_stage(table: Java, plan_id: str) -> None:
     branch = branch_of(plan_id)
-    set_refs(table, lambda refs: refs.removeBranch(branch), done=lambda: head_of(table, branch) is None, what=_what(plan_id))
+    set_refs(table, lambda refs: refs.removeBranch(branch), done=lambda: head_of(table, branch) is None, what=_stage_name_text(plan_id))
 
 
 def head_of(table: Java, branch: str) -> int | None:
@@ -81,11 +81,11 @@ def head_of(table: Java, branch: str) -> int | None:
     return None if found is None else int(found.snapshotId())
 
 
-def _what(plan_id: str) -> str:
+def _stage_name_text(plan_id: str) -> str:
     return f"staging plan {plan_id}"
 
 
-def chain(table: Java, staged: Java, base_id: int, plan_id: str) -> list[Java]:
+def staged_chain(table: Java, staged: Java, base_id: int, plan_id: str) -> list[Java]:
     """Return the snapshots from the staged one back to the plan's own, without the plan's. Raises PlanConflict if one of them is missing."""
     found = []
     while staged.snapshotId() != base_id:
@@ -254,7 +254,7 @@ class StagedChange:
         referenced = jvm.java.util.ArrayList()
         for vector in self.vectors:
             referenced.add(vector.referencedDataFile())
-        update = self._removals(on.newRowDelta().validateFromSnapshot(base_id))
+        update = self._add_removals(on.newRowDelta().validateFromSnapshot(base_id))
         return update.validateDataFilesExist(referenced).validateDeletedFiles().validateNoConflictingDeleteFiles()
 
     def restore(self, engine: Engine, on: Java, base_id: int) -> Java:
@@ -266,17 +266,17 @@ class StagedChange:
         referenced = jvm.java.util.ArrayList()
         for vector in (*self.vectors, *self.replaced):
             referenced.add(vector.referencedDataFile())
-        update = self.with_added(on.newRowDelta(), base_id)
+        update = self.add_to_update(on.newRowDelta(), base_id)
         return update.validateDataFilesExist(referenced).validateDeletedFiles().validateNoConflictingDeleteFiles()
 
-    def with_added(self, update: Java, base_id: int) -> Java:
+    def add_to_update(self, update: Java, base_id: int) -> Java:
         """Return all differences as one RowDelta. The caller's fence decides whether the table may have moved on."""
-        update = self._removals(update.validateFromSnapshot(base_id))
+        update = self._add_removals(update.validateFromSnapshot(base_id))
         for file in self.added:
             update.addRows(file)
         return update
 
-    def _removals(self, update: Java) -> Java:
+    def _add_removals(self, update: Java) -> Java:
         for file in each(self.dropped):
             update.removeRows(file)
         for vector in self.vectors:

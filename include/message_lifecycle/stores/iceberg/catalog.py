@@ -336,7 +336,7 @@ class IcebergTopics(NamesFailures):
         if self._scratch or FOLD_PROPERTY in self._tables.document(name).properties:
             return None
         columns = ", ".join(field.name for field in SCHEMA.fields)
-        text = f"SELECT {columns} FROM {sql_table(name)} WHERE {view_file.holds_not(expiry.hidden(policy))}"
+        text = f"SELECT {columns} FROM {sql_table(name)} WHERE {view_file.rule_opposite(expiry.hidden(policy))}"
         place = name.namespace, name.table(LIVE)
         view_file.write_view(self._tables, place, text)
         return ".".join((CATALOG, *place))
@@ -536,4 +536,4 @@ def _lies_below(location: str, within: Within) -> bool:
         return not is_absolute(within.name(location))
     except UnsafePath:
         # An unknown form of a path is an error only if it may lead here.
-        return within.may_hold(location)
+        return within.may_contain(location)

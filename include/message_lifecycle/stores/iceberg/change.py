@@ -19,14 +19,22 @@ from message_lifecycle.model.plan import Plan, SnapshotRequirements, ViewRequire
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import ChangeStore, CommitContext, Prepared
 from message_lifecycle.stores.iceberg import fence
-from message_lifecycle.stores.iceberg.branches import StagedChange, branch_of, chain, make_branch, remove_branch, staged_on, undo_ref
+from message_lifecycle.stores.iceberg.branches import (
+    StagedChange,
+    branch_of,
+    find_staged_snapshot,
+    make_branch,
+    remove_branch,
+    staged_chain,
+    undo_ref,
+)
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.engine import Engine
 from message_lifecycle.stores.iceberg.fence import Judge, Walk
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import AT_ONCE, PLAN_ID, UNDOES, commit_that_says, summary_of
 from message_lifecycle.stores.iceberg.named import NamesFailures
-from message_lifecycle.stores.iceberg.read import published_by
+from message_lifecycle.stores.iceberg.read import published_from_summary
 from message_lifecycle.stores.iceberg.transaction import Ready, commits_at_once
 
 if TYPE_CHECKING:
@@ -72,7 +80,7 @@ class TableStore(NamesFailures, ChangeStore):
 
     def _describe_commit(self, plan_id: str, snapshot_id: int, summary: Mapping[str, str], /) -> Published:
         """Return the description of a commit, from its summary."""
-        return published_by(plan_id, snapshot_id, summary)
+        return published_from_summary(plan_id, snapshot_id, summary)
 
     def published(self, plan: Plan) -> Published | None:
         table = self._table(plan)
@@ -283,7 +291,7 @@ def stage(engine: Engine, table: Java, plan: Plan, base_id: int, make: Callable[
         make: Returns the work, a function of the branch's name. The call comes before there is a branch, so nothing is staged if it raises.
         kind: The kind of the table.
     """
-    found = staged_on(table, plan.plan_id)
+    found = find_staged_snapshot(table, plan.plan_id)
     if found is not None:
         return found
     put = make()
@@ -299,7 +307,7 @@ def staged_change(engine: Engine, table: Java, plan_id: str, staged_id: int | No
     staged = None if staged_id is None else table.snapshot(staged_id)
     if staged is None or staged_id == base_id:
         raise PlanConflict(plan_id, f"nothing is staged for it (snapshot {staged_id})")
-    return StagedChange.of(engine, table, chain(table, staged, base_id, plan_id))
+    return StagedChange.of(engine, table, staged_chain(table, staged, base_id, plan_id))
 
 
 def undo_property(plan: Plan) -> dict[str, str]:

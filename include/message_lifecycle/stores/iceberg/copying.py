@@ -31,7 +31,7 @@ from message_lifecycle.stores.iceberg.append import (
     base_of,
     commit_staged,
     merge_states,
-    place_of,
+    new_files_place,
     remove_leftovers,
     store_of,
     write_batch,
@@ -107,7 +107,7 @@ class IcebergCopier(NamesFailures):
     def copy_state(self, name: TopicName) -> CopyState:
         return read.newest_state(self._tables.load(name)).copy_state
 
-    def copy(
+    def copy_new_messages(
         self,
         name: TopicName,
         origin: LogState,
@@ -135,7 +135,7 @@ class IcebergCopier(NamesFailures):
             written = write_batch(
                 engine,
                 table,
-                place_of(table, store_of(name), batch_id),
+                new_files_place(table, store_of(name), batch_id),
                 self._sources(origin, before, new, forbidden),
                 before,
                 # A mirror has its origin's segments, without a limit on their number.

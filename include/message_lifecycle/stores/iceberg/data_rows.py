@@ -120,7 +120,7 @@ def read_rows(io: FileIO, path: str, removed: Positions, columns: Iterable[str])
     return FileRows(
         offsets=numbers,
         columns={
-            name: flags(found[name]) if name == "never" else times(found[name], zero_is_unknown=name == "append_time")
+            name: bool_values(found[name]) if name == "never" else time_values(found[name], zero_is_unknown=name == "append_time")
             for name in wanted - {"offset"}
         },
         alive=alive,
@@ -250,7 +250,7 @@ def micros(times: pa.Array) -> list[Instant | None]:
 
 
 UNKNOWN = INT64_MIN
-"""An unknown time, in `times`."""
+"""An unknown time, in `time_values`."""
 
 
 def columns_of(rule: Rule) -> Iterator[str]:
@@ -269,12 +269,12 @@ def columns_of(rule: Rule) -> Iterator[str]:
             assert_never(never)
 
 
-def begins(rule: Rule, columns: Mapping[str, NDArray[np.generic]], rows: int) -> Longs:
+def first_times(rule: Rule, columns: Mapping[str, NDArray[np.generic]], rows: int) -> Longs:
     """Return the first time when the rule applies to each row. INT64_MIN: always; INT64_MAX: never.
 
     Args:
         rule: The rule to evaluate.
-        columns: Columns as returned by `times` and `flags`.
+        columns: Columns as returned by `time_values` and `bool_values`.
         rows: The number of rows.
     """
     match rule:
@@ -287,16 +287,16 @@ def begins(rule: Rule, columns: Mapping[str, NDArray[np.generic]], rows: int) ->
         case Known(column):
             return np.where(columns[column] == UNKNOWN, INT64_MAX, INT64_MIN)
         case Not(inner):
-            return np.where(begins(inner, columns, rows) == INT64_MIN, INT64_MAX, INT64_MIN)
+            return np.where(first_times(inner, columns, rows) == INT64_MIN, INT64_MAX, INT64_MIN)
         case Either(rules):
-            return reduce(np.minimum, (begins(inner, columns, rows) for inner in rules), np.full(rows, INT64_MAX))
+            return reduce(np.minimum, (first_times(inner, columns, rows) for inner in rules), np.full(rows, INT64_MAX))
         case Both(rules):
-            return reduce(np.maximum, (begins(inner, columns, rows) for inner in rules), np.full(rows, INT64_MIN))
+            return reduce(np.maximum, (first_times(inner, columns, rows) for inner in rules), np.full(rows, INT64_MIN))
         case never_:
             assert_never(never_)
 
 
-def times(column: pa.ChunkedArray, *, zero_is_unknown: bool) -> Longs:
+def time_values(column: pa.ChunkedArray, *, zero_is_unknown: bool) -> Longs:
     """Return times in microseconds; missing times are unknown (CLK-4).
 
     Files of other writers may count in milliseconds, or in nanoseconds as INT96. Iceberg reads both as microseconds. Without a conversion,
@@ -310,6 +310,6 @@ def times(column: pa.ChunkedArray, *, zero_is_unknown: bool) -> Longs:
     return np.where(found == 0, UNKNOWN, found) if zero_is_unknown else found
 
 
-def flags(column: pa.ChunkedArray) -> NDArray[np.bool_]:
+def bool_values(column: pa.ChunkedArray) -> NDArray[np.bool_]:
     found: NDArray[np.bool_] = column.fill_null(False).to_numpy()
     return found

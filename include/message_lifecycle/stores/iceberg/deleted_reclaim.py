@@ -44,7 +44,7 @@ from message_lifecycle.stores.iceberg.reclaim_evidence import find_named_files, 
 from message_lifecycle.stores.iceberg.session import engine_failures
 from message_lifecycle.stores.iceberg.table_files import Deleted, delete_files, kept_of_removed, list_files
 from message_lifecycle.stores.iceberg.table_folder import TableDocument, Within, is_absolute, location_prefix
-from message_lifecycle.stores.iceberg.topic_delete import place_of
+from message_lifecycle.stores.iceberg.topic_delete import deleted_table_place
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -109,20 +109,20 @@ class IcebergDeletedReclaimer(NamesFailures, ChangeStore):
         if json.loads(there[_WORD + plan_id]).get(_BEGUN):
             return True  # even with a table in the catalog: a later run may have registered it again
         uuids = [name.removeprefix(f"{_FROM}{plan_id}.").partition(".")[2] for name in there if name.startswith(f"{_FROM}{plan_id}.")]
-        return any(not uuid or self._location(place_of(uuid)) is None for uuid in uuids) or not uuids
+        return any(not uuid or self._location(deleted_table_place(uuid)) is None for uuid in uuids) or not uuids
 
     def finish(self, plan: Plan) -> Published:
         done = self.published(plan)
         if done is not None:
             return done
-        standing = [action for action in plan.dropped_tables if self._location(place_of(action.table_uuid)) is not None]
+        standing = [action for action in plan.dropped_tables if self._location(deleted_table_place(action.table_uuid)) is not None]
         locations = {action.table_uuid: action.location for action in plan.dropped_tables}
         # Check every table before the first one is forgotten: one changed table keeps the others.
         for action in standing:
             self._check_as_planned(plan, action)
         self._check_alone(locations)
         for action in standing:
-            place = place_of(action.table_uuid)
+            place = deleted_table_place(action.table_uuid)
             found = self._location(place)
             if found is not None:  # only the table's own I/O may reach its files, so keep it now
                 self._ways[action.location] = self._tables.pointers.file_io(place, found)
@@ -169,7 +169,7 @@ class IcebergDeletedReclaimer(NamesFailures, ChangeStore):
             *(
                 f"the table {'.'.join(place)} is still there"
                 for action in plan.dropped_tables
-                if self._location(place := place_of(action.table_uuid))
+                if self._location(place := deleted_table_place(action.table_uuid))
             ),
             *files,
         ]
@@ -211,7 +211,7 @@ class IcebergDeletedReclaimer(NamesFailures, ChangeStore):
 
     def _files(self, table: TopicTable, document: TableDocument, orphans_before: Instant) -> TableFiles:
         location = str(document.content["location"])
-        within, io = Within(location), self._tables.pointers.file_io(place_of(table.table_uuid), document.location)
+        within, io = Within(location), self._tables.pointers.file_io(deleted_table_place(table.table_uuid), document.location)
         metadata = within.name(document.location)
         with inventory() as found:
             try:
@@ -221,7 +221,9 @@ class IcebergDeletedReclaimer(NamesFailures, ChangeStore):
                 raise storage_refused(str(gone.filename or location), "it is not there, and a snapshot is read through it") from gone
             outside = next((name for name, _ in found.unneeded() if is_absolute(name)), None)
             if outside is not None:
-                raise UnsafePath(outside, f"a file of the deleted table {'.'.join(place_of(table.table_uuid))} outside of its location")
+                raise UnsafePath(
+                    outside, f"a file of the deleted table {'.'.join(deleted_table_place(table.table_uuid))} outside of its location"
+                )
             log = [within.name(entry["metadata-file"]) for entry in document.content.get("metadata-log") or ()]
             found.add_named(NamedFile(name, "metadata", kept=False) for name in (metadata, *log))
             found.add_listed(list_files(io, location))
@@ -247,10 +249,10 @@ class IcebergDeletedReclaimer(NamesFailures, ChangeStore):
             raise PlanConflict(plan.plan_id, f"the {what} has changed since it was planned")
 
     def _check_alone(self, locations: Mapping[str, str]) -> None:
-        catalog.check_places_not_shared(self._tables, {place_of(uuid): Within(location) for uuid, location in locations.items()})
+        catalog.check_places_not_shared(self._tables, {deleted_table_place(uuid): Within(location) for uuid, location in locations.items()})
 
     def _document(self, table_uuid: str) -> TableDocument | None:
-        return self._tables.find(place_of(table_uuid))
+        return self._tables.find(deleted_table_place(table_uuid))
 
     def _location(self, place: Place) -> str | None:
         return self._tables.pointers.one(place)
@@ -264,7 +266,7 @@ class IcebergDeletedReclaimer(NamesFailures, ChangeStore):
         try:
             next(iter(list_files(self._io(action.location), action.location)), None)
         except Unavailable:
-            place = place_of(action.table_uuid)
+            place = deleted_table_place(action.table_uuid)
             set_namespace_properties({_WORD + plan.plan_id: _text({"topic": str(plan.topic), "scratch": self._scratch, _BEGUN: True})})
             if not register_again(place, location_prefix(action.location) + action.metadata):
                 raise
@@ -321,7 +323,7 @@ def drop_evidence(tables: Tables, plan: Plan, policy: Policy) -> Mapping[str, ob
 
 
 def _look(tables: Tables, plan: Plan, policy: Policy, action: MovedTable, wrong: dict[str, list[str]], figures: dict[str, int]) -> bool:
-    place = place_of(action.table_uuid)
+    place = deleted_table_place(action.table_uuid)
     try:
         with reaching_catalog():
             table = tables.catalog.load_table(place)

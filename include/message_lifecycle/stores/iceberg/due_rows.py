@@ -117,7 +117,7 @@ def _by_bounds(
     """
     possible: list[Reason] = []
     for reason in reasons:
-        begins = segments.begins(reason.rule, file)
+        begins = segments.first_times(reason.rule, file)
         if begins.some > as_of:
             if begins.some < INT64_MAX:
                 later.append(begins.some)
@@ -167,7 +167,7 @@ def _split_due_rows(
     taken = np.zeros(len(open_), np.bool_)
     waiting = np.full(len(open_), INT64_MAX)
     for reason in reasons:
-        begins = data_rows.begins(reason.rule, rows.columns, len(open_))
+        begins = data_rows.first_times(reason.rule, rows.columns, len(open_))
         hit = open_ & (begins <= as_of)
         # Include rows that another reason holds back: this reason may remove them before that holder releases them.
         waiting = np.minimum(waiting, np.where(begins > as_of, begins, INT64_MAX))
@@ -261,7 +261,7 @@ def requested_rows(table: Table, snapshot: Snapshot, request: Request, *, as_of:
     files = sorted(files_of(table, snapshot))
     found: dict[FileMetrics, list[int]] = {}
     for file in files:
-        if not _may_hold(file, request):
+        if not _may_contain_requested(file, request):
             continue
         path = absolute(prefix, file.name)
         with reading(path), table.io.new_input(path).open() as stream:
@@ -285,7 +285,7 @@ def requested_rows(table: Table, snapshot: Snapshot, request: Request, *, as_of:
     return RowAnswer(due=tuple(_asked_for(file, offsets, reason, as_of) for file, offsets in found.items()), whole=whole)
 
 
-def _may_hold(file: FileMetrics, request: Request) -> bool:
+def _may_contain_requested(file: FileMetrics, request: Request) -> bool:
     low, high = file.first_offset, file.last_offset
     match request:
         case PurgeKey(before=before):

@@ -1,6 +1,6 @@
 """The engine of this process: it runs tasks, and has Iceberg's Java library, which commits.
 
-There are two engines. `Spark`: each task is part of a Spark job, on `local[2]` as on a cluster. `Bare`: tasks run in threads of this
+There are two engines. `SparkEngine`: each task is part of a Spark job, on `local[2]` as on a cluster. `ThreadEngine`: tasks run in threads of this
 process, and the JVM starts without Spark, because a user waits. Only `engine_of_process` decides, by who started the process.
 """
 
@@ -77,7 +77,7 @@ class Engine(Jvm, ABC):
         """
 
 
-class Bare(Engine):
+class ThreadEngine(Engine):
     """Runs tasks in threads of this process. If this process already has Spark for SQL, the JVM is Spark's; else a JVM without Spark."""
 
     def run(
@@ -100,7 +100,7 @@ class Bare(Engine):
             session.catalog.refreshTable(sql_table(name, kind=kind))
 
 
-class Spark(Engine):
+class SparkEngine(Engine):
     """Runs tasks as Spark jobs, with Spark's JVM."""
 
     def __init__(self, session: SparkSession) -> None:
@@ -114,10 +114,10 @@ class Spark(Engine):
     def run(
         self, items: Sequence[Item], work: Callable[[Item, Resources], Made], *, description: str, rates: ResourceLimits = NO_LIMITS
     ) -> list[Made | Failed]:
-        return _by_spark(self._session.sparkContext, items, work, description, rates)
+        return _run_by_spark(self._session.sparkContext, items, work, description, rates)
 
 
-def _by_spark(
+def _run_by_spark(
     context: SparkContext, items: Sequence[Item], work: Callable[[Item, Resources], Made], description: str, rates: ResourceLimits
 ) -> list[Made | Failed]:
     if not items:
@@ -180,14 +180,14 @@ def engine_of_process() -> Engine:
     running = sessions.running_session()
     if _application is not None or _needs_spark():
         session = running or spark_session(_application or "lifecycle")
-        return _known((session,), lambda: Spark(session))
+        return _engine_for_key((session,), lambda: SparkEngine(session))
     settings = java.settings()
     # A fork has no JVM, and another configuration names another lake.
     key = os.getpid(), settings, running
-    return _known(key, lambda: Bare(settings, None if running is None else partial(_spark_java, running)))
+    return _engine_for_key(key, lambda: ThreadEngine(settings, None if running is None else partial(_spark_java, running)))
 
 
-def _known(key: tuple[object, ...], make: Callable[[], Engine]) -> Engine:
+def _engine_for_key(key: tuple[object, ...], make: Callable[[], Engine]) -> Engine:
     """Return the engine of the key, or make it.
 
     An earlier engine of this process stays alive if a session has started since: work that began with it still has its objects.

@@ -28,7 +28,7 @@ from message_lifecycle.model.rules import Either
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import expiry
 from message_lifecycle.stores.iceberg.data_files import is_named
-from message_lifecycle.stores.iceberg.data_rows import UNKNOWN, FileRows, Positions, Vectors, begins, columns_of, read_keys, read_rows
+from message_lifecycle.stores.iceberg.data_rows import UNKNOWN, FileRows, Positions, Vectors, columns_of, first_times, read_keys, read_rows
 from message_lifecycle.stores.iceberg.due_rows import due_rows
 from message_lifecycle.stores.iceberg.evidence_files import rows_of, schema
 from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
@@ -335,7 +335,7 @@ class RowEvidence:
             return np.asarray((expires != UNKNOWN) & (expires <= as_of) & (expires < _INT64_MAX), np.bool_)
         if reason not in _JUDGED_HERE:
             rule = expiry.RULES[reason](policy)
-            return no if rule is None else np.asarray(begins(rule, rows.columns, len(no)) <= as_of, np.bool_)
+            return no if rule is None else np.asarray(first_times(rule, rows.columns, len(no)) <= as_of, np.bool_)
         span = policy.message_expiry_us if reason == "expiry" else policy.max_age_us
         if span is None or (reason == "expiry" and not self.is_expired(place)):
             return no

@@ -35,7 +35,7 @@ from message_lifecycle.stores.iceberg.layout import (
     settings_of,
 )
 from message_lifecycle.stores.iceberg.table_metadata import Attempt, compare_and_swap
-from message_lifecycle.stores.iceberg.witness import Commit, Standing, Witness, find_state, next_witness
+from message_lifecycle.stores.iceberg.witness import Commit, TableStanding, Witness, find_state, next_witness
 
 if TYPE_CHECKING:
     from message_lifecycle.operations.verdict import Verdict
@@ -130,7 +130,7 @@ class Walk:
         found = self._standing(mark)
         return None if found is None else found.state
 
-    def _standing(self, mark: str, snapshot: Java | None = None) -> Standing | None:
+    def _standing(self, mark: str, snapshot: Java | None = None) -> TableStanding | None:
         start = self._metadata.currentSnapshot() if snapshot is None else snapshot
         witness = Witness.read(entries(self._metadata.properties()), self._where)
         if witness is not None and snapshot is not None and int(snapshot.sequenceNumber()) < witness.sequence_number:

@@ -94,7 +94,7 @@ def cut(state: ActiveSegment, *, first_offset: int, sizes: Longs, times: Longs, 
 
     def join(start: int, end: int) -> None:
         some = judged[start:end]
-        state.join(
+        state.count_messages(
             size=int(filled[end] - filled[start]),
             rows=end - start,
             newest_at=Instant(int(times[start:end][some].max())) if some.any() else None,
@@ -175,7 +175,7 @@ class Numbering:
         """Return offset and segment of each message, of at least one. Needs `partition`, `append_time` (microseconds) and `size_bytes`."""
         count = batch.num_rows
         partitions = _view(batch.column("partition"), np.int32)
-        sizes, times, known = _measures(batch)
+        sizes, times, known = _sizes_and_times(batch)
         offsets = np.empty(count, dtype=np.int64)
         segments = np.empty(count, dtype=np.int64)
         rules = self._rules if self.opened <= self._rules.most_opened else replace(self._rules, max_us=0)
@@ -207,13 +207,13 @@ class OriginPlaces(Numbering):
         offsets, partition = _view(batch.column("offset"), np.int64), batch.column("partition")[0].as_py()
         state = self._active.get(partition) or ActiveSegment(base_offset=0)
         segments = np.maximum(_view(batch.column("segment"), np.int64), state.base_offset)
-        sizes, times, known = _measures(batch)
+        sizes, times, known = _sizes_and_times(batch)
         judged = known & (times <= self._rules.latest_allowed_time)
         for start, end in pairwise([0, *(np.flatnonzero(np.diff(segments)) + 1).tolist(), len(segments)]):
             run, some = slice(start, end), judged[start:end]
             if segments[start] != state.base_offset:
                 state = ActiveSegment(base_offset=int(segments[start]))
-            state.join(
+            state.count_messages(
                 size=int(sizes[run].sum()),
                 rows=end - start,
                 newest_at=Instant(int(times[run][some].max())) if some.any() else None,
@@ -242,7 +242,7 @@ def count_opened(batches: Iterable[pa.RecordBatch], base: LogSummary, rules: Cut
     return [numbering.opened for numbering in numberings]
 
 
-def _measures(batch: pa.RecordBatch) -> tuple[Longs, Longs, Flags]:
+def _sizes_and_times(batch: pa.RecordBatch) -> tuple[Longs, Longs, Flags]:
     """Return sizes and times of messages, and which times are known."""
     time = batch.column("append_time")
     known = _view(time.is_valid().cast(pa.uint8()), np.uint8).astype(np.bool_)

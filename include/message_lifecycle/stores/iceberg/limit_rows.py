@@ -44,7 +44,7 @@ Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RemainingFile:
+class FileWithRemainingRows:
     """Live messages of one file that no rule of age removes.
 
     Attributes:
@@ -94,10 +94,10 @@ class Files:
         """Return whether all or none of a file's messages have lapsed; None: only its columns can show it."""
         if self.beyond.lapsed is None:
             return False
-        begins = segments.begins(self.beyond.lapsed, file)
+        begins = segments.first_times(self.beyond.lapsed, file)
         return False if begins.some > self.as_of else True if begins.all <= self.as_of else None
 
-    def split(self, file: FileMetrics, rows: FileRows, open_: Flags, reasons: tuple[Reason, ...]) -> list[RemainingFile]:
+    def split(self, file: FileMetrics, rows: FileRows, open_: Flags, reasons: tuple[Reason, ...]) -> list[FileWithRemainingRows]:
         """Return the remaining messages of a file whose columns are in memory.
 
         Args:
@@ -109,7 +109,11 @@ class Files:
         lapsed = self._lapsed(rows)
         counts = (int((open_ & ~lapsed).sum()), False), (int((open_ & lapsed).sum()), True)
         alive = file.rows - file.deleted
-        return [RemainingFile(file=file, rows=count, lapsed=flag, all=count == alive, reasons=reasons) for count, flag in counts if count]
+        return [
+            FileWithRemainingRows(file=file, rows=count, lapsed=flag, all=count == alive, reasons=reasons)
+            for count, flag in counts
+            if count
+        ]
 
     @property
     def lapsed_columns(self) -> set[str]:
@@ -118,9 +122,9 @@ class Files:
     def _lapsed(self, rows: FileRows) -> Flags:
         if self.beyond.lapsed is None:
             return np.zeros(len(rows.offsets), np.bool_)
-        return np.asarray(data_rows.begins(self.beyond.lapsed, rows.columns, len(rows.offsets)) <= self.as_of, np.bool_)
+        return np.asarray(data_rows.first_times(self.beyond.lapsed, rows.columns, len(rows.offsets)) <= self.as_of, np.bool_)
 
-    def rows_of(self, left: RemainingFile, columns: Iterable[str]) -> RemainingRows:
+    def rows_of(self, left: FileWithRemainingRows, columns: Iterable[str]) -> RemainingRows:
         """Read columns of the remaining messages of one file, with that one file in memory."""
         wanted = set(columns)
         asked = set() if left.all else {name for reason in left.reasons for name in data_rows.columns_of(reason.rule)}
@@ -128,7 +132,7 @@ class Files:
         mine = rows.alive.copy()
         if not left.all:
             for reason in left.reasons:
-                mine &= data_rows.begins(reason.rule, rows.columns, len(mine)) > self.as_of
+                mine &= data_rows.first_times(reason.rule, rows.columns, len(mine)) > self.as_of
             mine &= self._lapsed(rows) == left.lapsed
         positions = np.flatnonzero(mine)
         positions = positions[np.argsort(rows.offsets[positions], kind="stable")]
@@ -138,24 +142,24 @@ class Files:
             found["size_bytes"] = np.maximum(found["size_bytes"], 0)
         return RemainingRows(offsets=rows.offsets[positions], columns=found, positions=positions)
 
-    def size_bytes(self, left: RemainingFile) -> int:
+    def size_bytes(self, left: FileWithRemainingRows) -> int:
         """Return the sum of the messages' sizes (MSG-2). No metadata have it, so the column is read, once."""
         key = left.file.name, left.lapsed
         if key not in self._sizes:
             self._sizes[key] = int(self.rows_of(left, ("size_bytes",)).columns["size_bytes"].sum())
         return self._sizes[key]
 
-    def keys(self, left: RemainingFile, rows: RemainingRows) -> pa.Array:
+    def keys(self, left: FileWithRemainingRows, rows: RemainingRows) -> pa.Array:
         return read_keys(self.table.io, absolute(self.prefix, left.file.name), rows.positions)
 
 
-def is_exact(left: RemainingFile) -> bool:
+def is_exact(left: FileWithRemainingRows) -> bool:
     """Return whether the file's bounds of offsets and times describe the remaining messages exactly."""
     file = left.file
     return left.all and file.deleted == 0 and None not in (file.first_offset, file.last_offset)
 
 
-def exact_span(left: RemainingFile) -> range | None:
+def exact_span(left: FileWithRemainingRows) -> range | None:
     """Return the remaining offsets of a file if its bounds describe them exactly, else None."""
     file = left.file
     if not is_exact(left) or file.first_offset is None or file.last_offset is None or file.last_offset - file.first_offset + 1 != file.rows:
@@ -163,7 +167,7 @@ def exact_span(left: RemainingFile) -> range | None:
     return range(file.first_offset, file.last_offset + 1)
 
 
-def time_bounds(left: RemainingFile) -> tuple[int | None, int | None]:
+def time_bounds(left: FileWithRemainingRows) -> tuple[int | None, int | None]:
     """Return the least and the greatest possible newest time of the remaining messages; None: unknown.
 
     Zero and the first instant are no times (CLK-4).
@@ -194,7 +198,7 @@ class Block:
         before: The previous block of its lane: of the same partition, and lapsed or not.
     """
 
-    parts: tuple[RemainingFile, ...]
+    parts: tuple[FileWithRemainingRows, ...]
     lowest: Rank
     highest: Rank
     before: Block | None
@@ -226,7 +230,7 @@ class Rows(NamedTuple):
 class ExcessRows(NamedTuple):
     """Messages of one file beyond a limit, ascending; None: all its remaining messages."""
 
-    left: RemainingFile
+    left: FileWithRemainingRows
     reason: LimitReason
     offsets: Longs | range | None
 
@@ -251,17 +255,17 @@ class BeyondRows:
     oversized: int = 0
 
 
-def beyond_of_group(files: Files, left: Sequence[RemainingFile], limits: Limits) -> BeyondRows:
+def find_rows_beyond_group_limits(files: Files, left: Sequence[FileWithRemainingRows], limits: Limits) -> BeyondRows:
     """Return the messages beyond the limits in one group: a topic's files, or a partition's."""
     by_time = len({entry.file.partition for entry in left}) > 1
     blocks = [block for _, lane in groupby(sorted(left, key=_lane), key=_lane) for block in _blocks(list(lane), by_time=by_time)]
     ranks = _Ranks(files=files, by_time=by_time)
     numbers = sizes = None
     if limits.max_records is not None:
-        numbers = _cut(blocks, Limits(max_records=limits.max_records, max_total_bytes=None), lambda block: block.rows, ranks)
+        numbers = _find_cut(blocks, Limits(max_records=limits.max_records, max_total_bytes=None), lambda block: block.rows, ranks)
     if limits.max_total_bytes is not None:
         of_size = Limits(max_records=None, max_total_bytes=limits.max_total_bytes, min_keep=limits.min_keep)
-        sizes = _cut(blocks, of_size, lambda block: sum(files.size_bytes(left) for left in block.parts), ranks)
+        sizes = _find_cut(blocks, of_size, lambda block: sum(files.size_bytes(left) for left in block.parts), ranks)
     gone: list[ExcessRows] = []
     kept_records = kept_bytes = 0
     for block in blocks:
@@ -281,15 +285,15 @@ def beyond_of_group(files: Files, left: Sequence[RemainingFile], limits: Limits)
     )
 
 
-def _lane(left: RemainingFile) -> tuple[int, bool]:
+def _lane(left: FileWithRemainingRows) -> tuple[int, bool]:
     return left.file.partition, left.lapsed
 
 
-def _blocks(lane: list[RemainingFile], *, by_time: bool) -> Iterator[Block]:
+def _blocks(lane: list[FileWithRemainingRows], *, by_time: bool) -> Iterator[Block]:
     """Yield the blocks of a lane in order of offset, by the bounds of files."""
     before: Block | None = None
     least, most = INT64_MIN, INT64_MIN
-    for parts in _apart(lane):
+    for parts in _group_overlapping_files(lane):
         partition, visible = parts[0].file.partition, int(not parts[0].lapsed)
         lowest = (visible, least, partition, min(_offsets(left)[0] for left in parts))
         for at_least, at_most in (time_bounds(left) for left in parts if by_time):
@@ -299,9 +303,9 @@ def _blocks(lane: list[RemainingFile], *, by_time: bool) -> Iterator[Block]:
         yield before
 
 
-def _apart(lane: list[RemainingFile]) -> Iterator[tuple[RemainingFile, ...]]:
+def _group_overlapping_files(lane: list[FileWithRemainingRows]) -> Iterator[tuple[FileWithRemainingRows, ...]]:
     """Yield files in order of offset. Files with overlapping offsets come together."""
-    together: list[RemainingFile] = []
+    together: list[FileWithRemainingRows] = []
     reach = -1
     for left in sorted(lane, key=_offsets):
         first, last = _offsets(left)
@@ -314,7 +318,7 @@ def _apart(lane: list[RemainingFile]) -> Iterator[tuple[RemainingFile, ...]]:
         yield tuple(together)
 
 
-def _offsets(left: RemainingFile) -> tuple[int, int]:
+def _offsets(left: FileWithRemainingRows) -> tuple[int, int]:
     file = left.file
     return 0 if file.first_offset is None else file.first_offset, INT64_MAX if file.last_offset is None else file.last_offset
 
@@ -342,12 +346,12 @@ class _Ranks:
         times = np.full(len(offsets), INT64_MIN)
         if self.by_time:
             times = np.concatenate([rows.columns["append_time"] for rows in read])[order]
-            times = np.maximum.accumulate(np.maximum(times, self._before(block)))
+            times = np.maximum.accumulate(np.maximum(times, self._newest_time_before(block)))
         sizes = np.concatenate([rows.columns["size_bytes"] for rows in read])
         parts = np.concatenate([np.full(len(rows.offsets), at) for at, rows in enumerate(read)])
         return Rows(offsets=offsets[order], times=times, sizes=sizes[order], parts=parts[order])
 
-    def _before(self, block: Block) -> int:
+    def _newest_time_before(self, block: Block) -> int:
         """Return the newest known time of the lane before the block."""
         waiting, at = [], block.before
         while at is not None and id(at) not in self._newest:
@@ -362,7 +366,7 @@ class _Ranks:
             self._newest[id(entry)] = newest
         return newest
 
-    def _read_newest(self, left: RemainingFile) -> int:
+    def _read_newest(self, left: FileWithRemainingRows) -> int:
         times = self.files.rows_of(left, ("append_time",)).columns["append_time"]
         return int(times.max()) if len(times) else UNKNOWN
 
@@ -384,7 +388,7 @@ class _Cut:
     newest_passes: bool
 
 
-def _cut(blocks: list[Block], limits: Limits, weight: Callable[[Block], int], ranks: _Ranks) -> _Cut:
+def _find_cut(blocks: list[Block], limits: Limits, weight: Callable[[Block], int], ranks: _Ranks) -> _Cut:
     """Return the cut of one limit. Weights are requested from the newest block back, only as far as they matter.
 
     Args:
@@ -395,12 +399,12 @@ def _cut(blocks: list[Block], limits: Limits, weight: Callable[[Block], int], ra
     """
     limit = limits.max_records if limits.max_records is not None else limits.max_total_bytes
     assert limit is not None
-    weights = _weighed(blocks, limit, weight, of_rows=limits.max_records is not None)
+    weights = _weigh_blocks(blocks, limit, weight, of_rows=limits.max_records is not None)
     looked_at = sorted((block for block in blocks if id(block) in weights), key=lambda block: block.highest, reverse=True)
     # The rows that may rank as high as a block's lowest row are all rows down to that rank.
-    highest = [_turned(block.highest) for block in looked_at]
+    highest = [_reverse_rank(block.highest) for block in looked_at]
     sums = list(accumulate((weights[id(block)] for block in looked_at), initial=0))
-    kept = {id(block) for block in looked_at if sums[bisect_right(highest, _turned(block.lowest))] <= limit}
+    kept = {id(block) for block in looked_at if sums[bisect_right(highest, _reverse_rank(block.lowest))] <= limit}
     walk = Walk(limits=limits)
     if kept:
         sure = [block for block in looked_at if id(block) in kept]
@@ -417,7 +421,7 @@ def _cut(blocks: list[Block], limits: Limits, weight: Callable[[Block], int], ra
     )
 
 
-def _weighed(blocks: list[Block], limit: int, weight: Callable[[Block], int], *, of_rows: bool) -> dict[int, int]:
+def _weigh_blocks(blocks: list[Block], limit: int, weight: Callable[[Block], int], *, of_rows: bool) -> dict[int, int]:
     """Return weights by identity, from the newest block back, until the rows that surely rank above the next block fill the limit.
 
     The limit removes that block and every later one. A message without bytes still fits if the rest fits exactly; one more message never
@@ -427,16 +431,16 @@ def _weighed(blocks: list[Block], limit: int, weight: Callable[[Block], int], *,
     surely: list[tuple[Rank, int]] = []
     above = 0
     for block in sorted(blocks, key=lambda block: block.highest, reverse=True):
-        while surely and surely[0][0] < _turned(block.highest):
+        while surely and surely[0][0] < _reverse_rank(block.highest):
             above += heappop(surely)[1]
         if above > limit or (above == limit and of_rows):
             break
         weights[id(block)] = weight(block)
-        heappush(surely, (_turned(block.lowest), weights[id(block)]))
+        heappush(surely, (_reverse_rank(block.lowest), weights[id(block)]))
     return weights
 
 
-def _turned(rank: Rank) -> Rank:
+def _reverse_rank(rank: Rank) -> Rank:
     """Return a rank that sorts in reverse, for ascending sorts."""
     visible, time, partition, offset = rank
     return -visible, -time, -partition, -offset
@@ -471,7 +475,7 @@ def _excess_rows(block: Block, numbers: _Cut | None, sizes: _Cut | None, ranks: 
     rows, gone = ranks.of(block), []
     open_ = np.ones(len(rows.offsets), np.bool_)
     for reason, cut in cuts:
-        mine = open_ if id(block) in cut.gone else open_ & _below(block, rows, cut.lowest)
+        mine = open_ if id(block) in cut.gone else open_ & _ranks_below(block, rows, cut.lowest)
         for at, left in enumerate(block.parts):
             if (of_part := mine & (rows.parts == at)).any():
                 gone.append(ExcessRows(left, reason, rows.offsets[of_part]))
@@ -479,7 +483,7 @@ def _excess_rows(block: Block, numbers: _Cut | None, sizes: _Cut | None, ranks: 
     return gone, open_
 
 
-def _below(block: Block, rows: Rows, lowest: Rank | None) -> Flags:
+def _ranks_below(block: Block, rows: Rows, lowest: Rank | None) -> Flags:
     """Return which rows of the block rank below `lowest`."""
     if lowest is None:
         return np.ones(len(rows.offsets), np.bool_)

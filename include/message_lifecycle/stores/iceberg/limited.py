@@ -14,7 +14,14 @@ from message_lifecycle.model.message import LimitQuestion, Place, Reason
 from message_lifecycle.model.reasons import LimitReason
 from message_lifecycle.model.rules import Limits
 from message_lifecycle.stores.iceberg.data_rows import FileRows, Longs, Vectors
-from message_lifecycle.stores.iceberg.limit_rows import ExcessRows, Files, Flags, RemainingFile, beyond_of_group, exact_span
+from message_lifecycle.stores.iceberg.limit_rows import (
+    ExcessRows,
+    Files,
+    FileWithRemainingRows,
+    Flags,
+    exact_span,
+    find_rows_beyond_group_limits,
+)
 from message_lifecycle.stores.iceberg.relations import scratch_database
 from message_lifecycle.stores.iceberg.segments import FileMetrics
 
@@ -49,7 +56,7 @@ class LimitSearch:
 
     def __init__(self, table: Table, vectors: Vectors, prefix: str, as_of: Instant, beyond: LimitQuestion) -> None:
         self.files = Files(table=table, vectors=vectors, prefix=prefix, as_of=as_of, beyond=beyond)
-        self._left: list[RemainingFile] = []
+        self._left: list[FileWithRemainingRows] = []
 
     @property
     def dead(self) -> frozenset[Place]:
@@ -59,7 +66,7 @@ class LimitSearch:
         """Add a file that loses no message to a rule of age."""
         lapsed, alive = self.files.lapsed_by_bounds(file), file.rows - file.deleted
         if lapsed is not None:
-            self._left.append(RemainingFile(file=file, rows=alive, lapsed=lapsed, all=True))
+            self._left.append(FileWithRemainingRows(file=file, rows=alive, lapsed=lapsed, all=True))
             return
         rows = self.files.read(file, self.files.lapsed_columns)
         self.add_partly_removed_file(file, rows, rows.alive.copy(), ())
@@ -79,14 +86,14 @@ class LimitSearch:
         """Return the messages to remove from each file by number and by size, in order of offset."""
         limits = self.files.beyond.limits
         if limits.scope == "key":
-            return self._of_keys()
+            return self._search_by_key()
         if limits.scope == "topic":
             groups = [self._left]
         else:
             groups = [list(group) for _, group in groupby(self._left, key=lambda left: left.file.partition)]
-        found = [beyond_of_group(self.files, group, limits) for group in groups]
+        found = [find_rows_beyond_group_limits(self.files, group, limits) for group in groups]
         return LimitResult(
-            gone=_merged(self._with_offsets(entry) for group in found for entry in group.gone),
+            gone=_merge_findings(self._with_offsets(entry) for group in found for entry in group.gone),
             left=sum(group.left for group in found),
             most_records=max((group.most_records for group in found), default=0),
             most_bytes=max((group.most_bytes for group in found), default=0),
@@ -94,16 +101,16 @@ class LimitSearch:
             oversized=sum(group.oversized for group in found),
         )
 
-    def _of_keys(self) -> LimitResult:
+    def _search_by_key(self) -> LimitResult:
         limits = self.files.beyond.limits
-        found = beyond_of_keys(self.files, self._left, limits)
+        found = find_rows_beyond_key_limits(self.files, self._left, limits)
         gone = [
             ExcessOffsets(file=self._left[at].file, reason=reason, offsets=offsets_of(runs))
             for (at, reason), runs in sorted(found.runs.items())
         ]
         passes = found.passes
         return LimitResult(
-            gone=_merged(gone),
+            gone=_merge_findings(gone),
             left=sum(entry.rows for entry in self._left),
             most_records=found.most_records,
             most_bytes=found.most_bytes,
@@ -121,7 +128,7 @@ class LimitSearch:
         return ExcessOffsets(file=gone.left.file, reason=gone.reason, offsets=offsets)
 
 
-def _merged(gone: Iterable[ExcessOffsets]) -> tuple[ExcessOffsets, ...]:
+def _merge_findings(gone: Iterable[ExcessOffsets]) -> tuple[ExcessOffsets, ...]:
     """Join the findings by file and reason: lapsed and other messages of one file come separately."""
     by_file: dict[tuple[FileMetrics, LimitReason], list[ExcessOffsets]] = {}
     for entry in gone:
@@ -175,7 +182,7 @@ class ExcessRuns:
         self.passes = self.most_records = self.most_bytes = 0
 
 
-def beyond_of_keys(files: Files, left: Sequence[RemainingFile], limits: Limits) -> ExcessRuns:
+def find_rows_beyond_key_limits(files: Files, left: Sequence[FileWithRemainingRows], limits: Limits) -> ExcessRuns:
     """Return the messages beyond the limits of their keys.
 
     `most_records` and `most_bytes` are as in `BeyondRows`. `passes` counts keys whose newest message alone exceeds the limit of bytes
@@ -214,7 +221,7 @@ def offsets_of(runs: list[tuple[Longs, Longs]]) -> Longs:
     return np.asarray(np.repeat(first, lengths) + np.arange(int(lengths.sum())) - starts, np.int64)
 
 
-def _insert(connection: duckdb.DuckDBPyConnection, files: Files, at: int, left: RemainingFile) -> None:
+def _insert(connection: duckdb.DuckDBPyConnection, files: Files, at: int, left: FileWithRemainingRows) -> None:
     import pyarrow as pa
 
     rows = files.rows_of(left, ("size_bytes", "append_time"))

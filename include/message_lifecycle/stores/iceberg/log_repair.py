@@ -30,7 +30,7 @@ from message_lifecycle.stores.iceberg.layout import (
 from message_lifecycle.stores.iceberg.named import NamesFailures
 from message_lifecycle.stores.iceberg.read import newest_state
 from message_lifecycle.stores.iceberg.table_folder import TORN, TableDocument
-from message_lifecycle.stores.iceberg.witness import Known, Standing, Witness, state_of_document
+from message_lifecycle.stores.iceberg.witness import Known, TableStanding, Witness, state_of_document
 
 if TYPE_CHECKING:
     from message_lifecycle.stores.iceberg.fence import Walk
@@ -226,7 +226,7 @@ class IcebergLogIntegrity(NamesFailures):
         )
 
 
-def _witness(table: _Stated, standing: Standing) -> LogWitness:
+def _witness(table: _Stated, standing: TableStanding) -> LogWitness:
     return LogWitness(
         table_uuid=table.document.uuid,
         kind=table.kind,

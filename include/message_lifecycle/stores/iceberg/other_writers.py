@@ -30,12 +30,12 @@ from message_lifecycle.stores.iceberg.layout import END_OFFSETS, HORIZONS, ROLE_
 from message_lifecycle.stores.iceberg.manifests import DELETED, entries, files_of, manifests_of, number, picking
 from message_lifecycle.stores.iceberg.segments import FileMetrics, require_listed_once
 from message_lifecycle.stores.iceberg.table_folder import Metadata, absolute, location_prefix
-from message_lifecycle.stores.iceberg.witness import Commit, Standing, state_of_table
+from message_lifecycle.stores.iceberg.witness import Commit, TableStanding, state_of_table
 
 _PICK = picking("file_path", "partition", "null_value_counts", "lower_bounds", "upper_bounds")
 
 
-def log_state(table: Table, snapshot: Snapshot | None, standing: Standing) -> LogSummary | None:
+def log_state(table: Table, snapshot: Snapshot | None, standing: TableStanding) -> LogSummary | None:
     """Return the state at a snapshot of main (None: its head); None if our newest commit carries no state of a log.
 
     The state is that of our newest commit. If other engines have brought messages since, the next offset is above theirs, and the next
@@ -73,7 +73,7 @@ class _File(NamedTuple):
     on_head: bool
 
 
-def _brought(table: Table, head: Snapshot, standing: Standing, bringing: Sequence[Commit]) -> list[_File]:
+def _brought(table: Table, head: Snapshot, standing: TableStanding, bringing: Sequence[Commit]) -> list[_File]:
     found: dict[str, _File] = {}
     for one in bringing:  # what was on main for a while may have been read
         was = table.snapshot_by_id(one.snapshot_id)
@@ -115,7 +115,7 @@ def _ends_of(table: Table, path: str) -> tuple[int | None, int | None]:
 
 
 def _require_above(
-    table: Table, head: Snapshot, state: LogSummary, standing: Standing, bringing: Iterable[Commit], files: Iterable[_File]
+    table: Table, head: Snapshot, state: LogSummary, standing: TableStanding, bringing: Iterable[Commit], files: Iterable[_File]
 ) -> None:
     """Raise AppendedBelowEnd or FileListedTwice. Ignore a file without live messages."""
     appends = {one.snapshot_id for one in bringing if one.operation == "append"}

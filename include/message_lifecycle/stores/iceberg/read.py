@@ -102,7 +102,7 @@ class IcebergReader(NamesFailures):
         document, place = self._tables.message_topic(name), (name.namespace, name.table())
         found = state_of_document(document, ".".join(place), END_OFFSETS, lambda location: self._tables.pointers.read(place, location))
         if found is None:
-            raise _lost(".".join(place))
+            raise _log_state_lost(".".join(place))
         if found.bringing:
             return dict.fromkeys(range(partitions_of(document.properties)), 0) | dict(newest_state(self._tables.log(name)).end_offsets)
         return dict.fromkeys(range(partitions_of(document.properties)), 0) | offsets_of(found.state[END_OFFSETS])
@@ -164,7 +164,7 @@ class IcebergReader(NamesFailures):
         if snapshot is None:
             return None
         told = _summary(snapshot)
-        return replace(published_by(plan.plan_id, snapshot.snapshot_id, told), at_once=AT_ONCE in told)
+        return replace(published_from_summary(plan.plan_id, snapshot.snapshot_id, told), at_once=AT_ONCE in told)
 
     def effect(self, plan: Plan) -> Effect:
         from message_lifecycle.stores.iceberg.manifests import removed_by
@@ -211,10 +211,10 @@ def _unsealed(log: LogState) -> frozenset[Place]:
     return frozenset((segment.partition, segment.base_offset) for segment in log.segments if not segment.sealed)
 
 
-def published_by(plan_id: str, snapshot_id: int, summary: Mapping[str, str]) -> Published:
+def published_from_summary(plan_id: str, snapshot_id: int, summary: Mapping[str, str]) -> Published:
     """Return the plan's outcome as the summary of its commit records it."""
     if UNDOES in summary:
-        return _undo_by(plan_id, snapshot_id, summary)
+        return _undo_from_summary(plan_id, snapshot_id, summary)
     return Published(
         plan_id=plan_id,
         snapshot_id=snapshot_id,
@@ -224,7 +224,7 @@ def published_by(plan_id: str, snapshot_id: int, summary: Mapping[str, str]) -> 
     )
 
 
-def _undo_by(plan_id: str, snapshot_id: int, summary: Mapping[str, str]) -> Published:
+def _undo_from_summary(plan_id: str, snapshot_id: int, summary: Mapping[str, str]) -> Published:
     """The markers that an undo takes are the plan's word; that as many messages more have come back is Iceberg's."""
     removed = parsed.counts(summary, COUNTS)
     restored = sum(removed.values()) - removed_rows(summary)
@@ -266,7 +266,7 @@ def newest_state(table: Table, snapshot: Snapshot | None = None) -> LogSummary:
     """
     found = state_of_table(table, END_OFFSETS, snapshot)
     if found is None:
-        raise _lost(".".join(table.name()))
+        raise _log_state_lost(".".join(table.name()))
     if found.bringing:
         from message_lifecycle.stores.iceberg.other_writers import log_state as with_others
 
@@ -274,11 +274,11 @@ def newest_state(table: Table, snapshot: Snapshot | None = None) -> LogSummary:
     else:
         state = LogSummary.from_properties(found.state)
     if state is None:
-        raise _lost(".".join(table.name()))
+        raise _log_state_lost(".".join(table.name()))
     return state
 
 
-def _lost(table: str) -> LogStateLost:
+def _log_state_lost(table: str) -> LogStateLost:
     return LogStateLost(table, "no snapshot and no table property says where the log ends")
 
 

@@ -23,7 +23,7 @@ from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.tables import LogSize, LooseFiles, LooseQuestion, TableHistory
-from message_lifecycle.operations.reclaim import ended_refs, kept_of
+from message_lifecycle.operations.reclaim import ended_refs, find_kept_history
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NO_CONTEXT, ChangeStore, CommitContext
 from message_lifecycle.stores.iceberg import catalog, history, parsed
@@ -116,7 +116,7 @@ class IcebergReclaimer(NamesFailures, ChangeStore):
             *(f"{file} of {_words(action)} is still there" for action in plan.forgets for file in self._still_there(plan.topic, action)),
         ]
 
-    def sizes(self, name: TopicName) -> Sequence[LogSize]:
+    def size_history(self, name: TopicName) -> Sequence[LogSize]:
         return log_sizes(self._tables.document(name))
 
     def hidden_bytes(self, name: TopicName) -> int | None:
@@ -218,7 +218,7 @@ class _Check:
             raise PlanConflict(self._plan.plan_id, f"{', '.join(sorted(moved))} of {_words(self.action)} has moved on")
         # A branch that was made since needs what it is read by, and main may have been set back to a tag.
         before = Instant(self._plan.as_of - Policy.of_values(self._plan.policy).undo_window_us)
-        needed = kept_of(now, as_of=self._plan.as_of, before=before, ended=self.action.refs).reasons
+        needed = find_kept_history(now, as_of=self._plan.as_of, before=before, ended=self.action.refs).reasons
         for snapshot_id in self.action.snapshots:
             if snapshot_id in needed:
                 raise PlanConflict(

@@ -24,7 +24,7 @@ from message_lifecycle.stores.iceberg.append import (
     base_of,
     commit_staged,
     find_batch_commit,
-    place_of,
+    new_files_place,
     remove_leftovers,
     store_of,
 )
@@ -109,7 +109,7 @@ def quarantine(engine: Engine, name: TopicName, write: WriteRefused, *, batch_id
     base = base_of(table)
     is_new = base.found(batch_id) is None
     if is_new:
-        files = write(place_of(table, store_of(name, kind=QUARANTINE), batch_id))
+        files = write(new_files_place(table, store_of(name, kind=QUARANTINE), batch_id))
         written = Written(files=[data_file(engine, table, "", new) for new in files], rows=sum(new.rows for new in files))
         try:
             commit_staged(base, written, batch_id=batch_id, properties={}, may_commit=may_commit)

@@ -318,7 +318,7 @@ def due(column: str, as_of: int) -> str:
     return f"({column} <= '-infinity'::TIMESTAMPTZ)" if bound >= -INT64_MAX else "false"
 
 
-def holds(rule: Rule, as_of: Instant) -> str:
+def rule_condition(rule: Rule, as_of: Instant) -> str:
     """Condition: the rule holds; false, never null, where a column is null."""
     match rule:
         case After(column, us):
@@ -328,11 +328,11 @@ def holds(rule: Rule, as_of: Instant) -> str:
         case Known(column):
             return f"({_known(column)})"
         case Not(inner):
-            return f"(NOT {holds(inner, as_of)})"
+            return f"(NOT {rule_condition(inner, as_of)})"
         case Either(rules):
-            return "(" + " OR ".join(holds(inner, as_of) for inner in rules) + ")" if rules else "false"
+            return "(" + " OR ".join(rule_condition(inner, as_of) for inner in rules) + ")" if rules else "false"
         case Both(rules):
-            return "(" + " AND ".join(holds(inner, as_of) for inner in rules) + ")" if rules else "true"
+            return "(" + " AND ".join(rule_condition(inner, as_of) for inner in rules) + ")" if rules else "true"
         case never:
             assert_never(never)
 

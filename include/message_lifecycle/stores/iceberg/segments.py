@@ -253,26 +253,26 @@ def _without_late(
 # Missing metadata never lose data: some messages then may be removable (so the file is read), and it is unknown whether all are.
 
 
-class Begins(NamedTuple):
+class FirstTimes(NamedTuple):
     """INT64_MIN: always; INT64_MAX: never (`some`), or not known (`all`)."""
 
     some: int
     all: int
 
 
-_ALWAYS = Begins(INT64_MIN, INT64_MIN)
-_NO = Begins(INT64_MAX, INT64_MAX)
-_MAYBE = Begins(INT64_MIN, INT64_MAX)
+_ALWAYS = FirstTimes(INT64_MIN, INT64_MIN)
+_NO = FirstTimes(INT64_MAX, INT64_MAX)
+_MAYBE = FirstTimes(INT64_MIN, INT64_MAX)
 
 
-def begins(rule: Rule, file: FileMetrics) -> Begins:
+def first_times(rule: Rule, file: FileMetrics) -> FirstTimes:
     match rule:
         case After(column, us):
             lower, upper, nulls = _bounds(column, file)
             if nulls == file.rows:
                 return _NO
             known = _all_known(column, file)
-            return Begins(
+            return FirstTimes(
                 INT64_MIN if lower is None else min(lower + us, INT64_MAX),
                 INT64_MAX if upper is None or not known else min(upper + us, INT64_MAX),
             )
@@ -283,14 +283,14 @@ def begins(rule: Rule, file: FileMetrics) -> Begins:
                 return _NO
             return _ALWAYS if _all_known(column, file) else _MAYBE
         case Not(inner):
-            found = begins(inner, file)
+            found = first_times(inner, file)
             return _ALWAYS if found.some == INT64_MAX else _NO if found.all == INT64_MIN else _MAYBE
         case Either(rules):
-            each = [begins(inner, file) for inner in rules]
-            return Begins(min((b.some for b in each), default=INT64_MAX), min((b.all for b in each), default=INT64_MAX))
+            each = [first_times(inner, file) for inner in rules]
+            return FirstTimes(min((b.some for b in each), default=INT64_MAX), min((b.all for b in each), default=INT64_MAX))
         case Both(rules):
-            each = [begins(inner, file) for inner in rules]
-            return Begins(max((b.some for b in each), default=INT64_MIN), max((b.all for b in each), default=INT64_MIN))
+            each = [first_times(inner, file) for inner in rules]
+            return FirstTimes(max((b.some for b in each), default=INT64_MIN), max((b.all for b in each), default=INT64_MIN))
         case never:
             assert_never(never)
 

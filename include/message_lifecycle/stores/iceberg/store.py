@@ -23,12 +23,12 @@ from message_lifecycle.stores.iceberg import fence
 from message_lifecycle.stores.iceberg.branches import (
     StagedChange,
     branch_of,
-    chain,
     commit_to,
     drop_stage,
+    find_staged_snapshot,
     make_branch,
     remove_branch,
-    staged_on,
+    staged_chain,
 )
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.change import forget_source, undo_property
@@ -49,7 +49,7 @@ from message_lifecycle.stores.iceberg.fence import (
 from message_lifecycle.stores.iceberg.java import Java, entries
 from message_lifecycle.stores.iceberg.layout import CANCELLED_MARKERS, MARKERS, PARENT_PLAN_ID, REMOVED, STAGED_AS, STAGED_PLAN_ID
 from message_lifecycle.stores.iceberg.marks import MarkersNow, seal_state
-from message_lifecycle.stores.iceberg.read import IcebergReader, published_by, removed_rows
+from message_lifecycle.stores.iceberg.read import IcebergReader, published_from_summary, removed_rows
 from message_lifecycle.stores.iceberg.table_metadata import commit_metadata_change, set_properties
 from message_lifecycle.stores.iceberg.transaction import Ready, commits_at_once
 from message_lifecycle.stores.iceberg.witness import next_witness
@@ -149,7 +149,7 @@ def stage(engine: Engine, io: FileIO, plan: Plan, plan_id: str, server: Mapping[
     fence.check(plan, plan_id, table, server)
     base_id = plan.requirements.snapshot_id
     assert base_id is not None, "messages that leave are in a snapshot"
-    found = staged_on(table, plan_id)
+    found = find_staged_snapshot(table, plan_id)
     if found is not None:
         return Staged(plan_id=plan_id, branch=branch_of(plan_id), snapshot_id=int(found.snapshotId()))
     if find(table, plan_id, since=base_id) is not None:
@@ -168,7 +168,7 @@ def stage(engine: Engine, io: FileIO, plan: Plan, plan_id: str, server: Mapping[
         delete_rows(engine, io, plan.topic, branch, by_row, {STAGED_PLAN_ID: plan_id}, description=partial(job_text, plan))
     table.refresh()
     staged = table.snapshot(branch)
-    removed = sum(removed_rows(entries(snapshot.summary())) for snapshot in chain(table, staged, base_id, plan_id))
+    removed = sum(removed_rows(entries(snapshot.summary())) for snapshot in staged_chain(table, staged, base_id, plan_id))
     if removed != plan.expected.removed_rows:
         drop_stage(table, plan_id)
         raise PlanConflict(plan_id, f"its work removed {removed} messages, the plan names {plan.expected.removed_rows}")
@@ -226,7 +226,7 @@ def publish(
     table = engine.table(plan.topic)
     done = find(table, plan_id, since=plan.requirements.snapshot_id)
     if done is not None:
-        return published_by(plan_id, done.snapshot_id, done.summary)
+        return published_from_summary(plan_id, done.snapshot_id, done.summary)
     commit, staged = _begun(engine, table, log, verdict, server, ledger=ledger, steps=steps)
 
     def attempt() -> None:
@@ -243,7 +243,7 @@ def publish(
         found = commit_once(table, plan_id, attempt, steps=steps, since=commit.base_id)
     finally:
         engine.forget(plan.topic)  # also if the result of the commit is unknown
-    return published_by(plan_id, found.snapshot_id, found.summary)
+    return published_from_summary(plan_id, found.snapshot_id, found.summary)
 
 
 def ready(
@@ -281,7 +281,7 @@ def _begun(
         raise PlanConflict(plan.plan_id, f"nothing is staged for it (snapshot {staged_id})")
     told = {**properties(verdict, ledger), **undo_property(plan)}
     commit = _Commit(engine=engine, table=table, log=log, verdict=verdict, server=server, base_id=base_id, properties=told, steps=steps)
-    return commit, chain(table, staged, base_id, plan.plan_id)
+    return commit, staged_chain(table, staged, base_id, plan.plan_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

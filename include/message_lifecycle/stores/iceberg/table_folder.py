@@ -260,6 +260,6 @@ class Within:
                 return name
         return normalised(path).removeprefix(self._prefix)
 
-    def may_hold(self, path: str) -> bool:
+    def may_contain(self, path: str) -> bool:
         """True if a path that cannot be normalised might be here, by its beginning or by steps that lead elsewhere."""
         return path.startswith((self._as_given, self._prefix)) or "/../" in path or "/./" in path

@@ -48,7 +48,7 @@ def change_metadata(place: Place, change: Callable[[Java, Java], None], *, what:
         CommitUnknown: The catalog does not say how the commit ended, and `change` would still change something.
     """
     with engine_failures():
-        commit_metadata_change(_operations(place), change, what=what)
+        commit_metadata_change(_table_operations(place), change, what=what)
 
 
 def commit_metadata_change(operations: Java, change: Callable[[Java, Java], None], *, what: str) -> None:
@@ -103,7 +103,7 @@ def swap_at_once(attempts: Sequence[Attempt], commit: Callable[[Sequence[tuple[J
 def current_metadata(place: Place) -> Java:
     """The table's `TableMetadata` as the catalog has them now. Raises TableGone, CatalogUnavailable."""
     with engine_failures():
-        return _operations(place).current()
+        return _table_operations(place).current()
 
 
 def changed_metadata(base: Java, change: Callable[[Java, Java], None]) -> Java:
@@ -113,7 +113,7 @@ def changed_metadata(base: Java, change: Callable[[Java, Java], None]) -> Java:
     return builder.build()
 
 
-def _operations(place: Place) -> Java:
+def _table_operations(place: Place) -> Java:
     jvm = engine_of_process()
     try:
         return jvm.lake.loadTable(identifier(jvm, place)).operations()

@@ -153,7 +153,7 @@ class _Mover(NamesFailures, ChangeStore):
         for action in actions:
             with suppress(PlanConflict):  # another table has its name by now, or another writer has changed it
                 if self._is_away(plan, action):
-                    _rename(plan, action, place_of(action.table_uuid), _own_place(plan, action))
+                    _rename(plan, action, deleted_table_place(action.table_uuid), _own_place(plan, action))
         for action in reversed(actions):
             with suppress(PlanConflict):  # the table is gone, and its properties with it
                 self._clear_deletion(plan, action)
@@ -179,7 +179,7 @@ class _Mover(NamesFailures, ChangeStore):
             change_metadata(_own_place(plan, action), change, what=f"moving the table {'.'.join(_own_place(plan, action))}")
 
     def _is_away(self, plan: Plan, action: MovedTable) -> bool:
-        return self._deletion_of(place_of(action.table_uuid), action) == self._deletion(plan)
+        return self._deletion_of(deleted_table_place(action.table_uuid), action) == self._deletion(plan)
 
     def _is_home(self, plan: Plan, action: MovedTable) -> bool:
         return self._deletion_of(_own_place(plan, action), action) is not None
@@ -255,7 +255,7 @@ class IcebergDeleter(_Mover):
         return _own_place(plan, action)
 
     def _to(self, plan: Plan, action: MovedTable) -> Place:  # noqa: ARG002  # a deleted table is found by its uuid alone
-        return place_of(action.table_uuid)
+        return deleted_table_place(action.table_uuid)
 
     def _deletion(self, plan: Plan) -> str | None:
         return plan.plan_id
@@ -281,7 +281,7 @@ class IcebergDeleter(_Mover):
                     for kind in (LIVE, LATEST):
                         view_file.drop((plan.topic.namespace, plan.topic.table(kind)))
                     self._steps("before_commit")
-                _move(plan, action, _own_place(plan, action), place_of(action.table_uuid))
+                _move(plan, action, _own_place(plan, action), deleted_table_place(action.table_uuid))
                 self._steps("inside_commit")
         except PlanConflict:
             self._move_back(plan)
@@ -294,7 +294,7 @@ class IcebergRestorer(_Mover):
     arrived = RETURNED_BY
 
     def _from(self, plan: Plan, action: MovedTable) -> Place:  # noqa: ARG002  # a deleted table is found by its uuid alone
-        return place_of(action.table_uuid)
+        return deleted_table_place(action.table_uuid)
 
     def _to(self, plan: Plan, action: MovedTable) -> Place:
         return _own_place(plan, action)
@@ -314,18 +314,18 @@ class IcebergRestorer(_Mover):
         actions = sorted(plan.moved_tables, key=_kind)
         away = [action for action in actions if not self._is_home(plan, action)]
         for action in away:
-            _require(plan, action, _metadata(plan, action, place_of(action.table_uuid)))
+            _require(plan, action, _metadata(plan, action, deleted_table_place(action.table_uuid)))
         if any(self._tables.find(_own_place(plan, action)) is not None for action in away):
             raise _name_taken(plan)
         self._steps("written")
         try:
             for action in away:
-                _move(plan, action, place_of(action.table_uuid), _own_place(plan, action))
+                _move(plan, action, deleted_table_place(action.table_uuid), _own_place(plan, action))
                 self._steps("inside_commit")
         except PlanConflict:
             for action in reversed(actions):
                 if self._is_home(plan, action):
-                    _rename(plan, action, _own_place(plan, action), place_of(action.table_uuid))
+                    _rename(plan, action, _own_place(plan, action), deleted_table_place(action.table_uuid))
             raise
         for action in reversed(actions):
             self._clear_deletion(plan, action)
@@ -353,7 +353,7 @@ def _own_place(plan: Plan, action: MovedTable) -> Place:
     return plan.topic.namespace, plan.topic.table(action.table)
 
 
-def place_of(table_uuid: str) -> Place:
+def deleted_table_place(table_uuid: str) -> Place:
     """Return the place of a deleted topic's table in the catalog."""
     return DELETED, f"t{table_uuid.replace('-', '')}"
 

@@ -48,8 +48,10 @@ def find_returning_messages(
     if now is None:
         raise undo_source_gone(plan.plan_id, f"the log's snapshot {snapshot_id} is gone")
     taken = _Taken(plan, staged.superseded)
-    live = Live(table, now, (file for file in files_of(table, now) if taken.may_hold(file) or any(_in_reach(file, span) for span in own)))
-    was = Live(table, source, (file for file in files_of(table, source) if taken.may_hold(file)))
+    live = Live(
+        table, now, (file for file in files_of(table, now) if taken.may_contain(file) or any(_in_reach(file, span) for span in own))
+    )
+    was = Live(table, source, (file for file in files_of(table, source) if taken.may_contain(file)))
     names = {file.name for file in live.files}
     rows, present = [], 0
     for file in was.files:
@@ -137,7 +139,7 @@ class _Taken:
         for action in (*plan.on_log.mark, *superseded):
             self._rows.setdefault((action.partition, action.base_offset), []).append(action)
 
-    def may_hold(self, file: FileMetrics) -> bool:
+    def may_contain(self, file: FileMetrics) -> bool:
         place = file.partition, file.segment
         return self._plan.drops(*place) or any(_overlaps(file, a.first_offset, a.last_offset) for a in self._rows.get(place, ()))
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 NOW = "unix_micros(current_timestamp())"
 
 
-def holds(rule: Rule, as_of: str = NOW) -> str:
+def rule_condition(rule: Rule, as_of: str = NOW) -> str:
     """Return the condition that the rule holds.
 
     Args:
@@ -42,8 +42,8 @@ def holds(rule: Rule, as_of: str = NOW) -> str:
     return _side(rule, as_of, holding=True)
 
 
-def holds_not(rule: Rule, as_of: str = NOW) -> str:
-    """The opposite of `holds`, true where a time is unknown."""
+def rule_opposite(rule: Rule, as_of: str = NOW) -> str:
+    """The opposite of `rule_condition`, true where a time is unknown."""
     return _side(rule, as_of, holding=False)
 
 

@@ -129,7 +129,7 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class TableStanding:
     """The state that a table has now.
 
     Attributes:
@@ -162,7 +162,7 @@ Earlier = Callable[[], Iterable[Commit]]
 """Snapshots that earlier metadata documents of the table know, to prove where an expired history came from."""
 
 
-def find_state(where: str, mark: str, main: Iterable[Commit], witness: Witness | None, earlier: Earlier) -> Standing | None:
+def find_state(where: str, mark: str, main: Iterable[Commit], witness: Witness | None, earlier: Earlier) -> TableStanding | None:
     """Return the state of a table; None if nothing says that it ever had one.
 
     Args:
@@ -200,7 +200,7 @@ def find_state(where: str, mark: str, main: Iterable[Commit], witness: Witness |
     if head is None or last is None or last.parent_id is None:
         raise LogRolledBack(where, None if head is None else head.snapshot_id, witness.snapshot_id)
     proven = _back_to(witness, last.parent_id, earlier, where, head)
-    return Standing(
+    return TableStanding(
         snapshot_id=witness.snapshot_id,
         sequence_number=witness.sequence_number,
         state=_only_state(witness.state),
@@ -210,8 +210,8 @@ def find_state(where: str, mark: str, main: Iterable[Commit], witness: Witness |
     )
 
 
-def _standing(one: Commit, state: Mapping[str, str], foreign: Sequence[Commit], *, witnessed: bool) -> Standing:
-    return Standing(
+def _standing(one: Commit, state: Mapping[str, str], foreign: Sequence[Commit], *, witnessed: bool) -> TableStanding:
+    return TableStanding(
         snapshot_id=one.snapshot_id,
         sequence_number=one.sequence_number,
         state=state,
@@ -289,7 +289,7 @@ def main_of(table: Table, snapshot: Snapshot | None = None) -> Iterator[Known]:
         )
 
 
-def state_of_table(table: Table, mark: str, snapshot: Snapshot | None = None) -> Standing | None:
+def state_of_table(table: Table, mark: str, snapshot: Snapshot | None = None) -> TableStanding | None:
     """Return the state at a snapshot of main (None: its head). Raises as `find_state`."""
     where, witness = ".".join(table.name()), Witness.read(table.properties, ".".join(table.name()))
     if snapshot is not None and witness is not None and (snapshot.sequence_number or 0) < witness.sequence_number:
@@ -297,7 +297,7 @@ def state_of_table(table: Table, mark: str, snapshot: Snapshot | None = None) ->
     return find_state(where, mark, main_of(table, snapshot), witness, lambda: _earlier(table))
 
 
-def state_of_document(document: TableDocument, where: str, mark: str, read: Callable[[str], TableDocument]) -> Standing | None:
+def state_of_document(document: TableDocument, where: str, mark: str, read: Callable[[str], TableDocument]) -> TableStanding | None:
     """Return the state at the head of main, by the metadata document alone.
 
     Args:

@@ -160,7 +160,11 @@ class IcebergWriter(NamesFailures):
                 reason="removed",
             )
             for file in files
-            if (found := sorted(offset for partition, offset in offsets if partition == file.partition and _may_hold(file, offset)))
+            if (
+                found := sorted(
+                    offset for partition, offset in offsets if partition == file.partition and _may_contain_offset(file, offset)
+                )
+            )
         ]
         delete_rows(self._engine(), log.io, name, "main", removals, description=f"deleting from {name}: {{}}".format)
 
@@ -185,7 +189,7 @@ class IcebergWriter(NamesFailures):
         engine.forget(name)
 
 
-def _may_hold(file: FileMetrics, offset: int) -> bool:
+def _may_contain_offset(file: FileMetrics, offset: int) -> bool:
     first, last = file.first_offset, file.last_offset
     return first is None or last is None or first <= offset <= last
 

@@ -205,7 +205,7 @@ class MemoryStore(ChangeStore):
     def copy_state(self, name: TopicName) -> CopyState:
         return self.of(name).log.head.copy_state
 
-    def copy(
+    def copy_new_messages(
         self,
         name: TopicName,
         origin: LogState,

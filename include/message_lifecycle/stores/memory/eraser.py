@@ -184,7 +184,7 @@ class MemoryEraser(ChangeStore):
             if action.table in now
         ]
 
-    def kept_beneath(self, name: TopicName, until: Instant) -> Sequence[str]:  # noqa: ARG002  # there is nothing beneath
+    def describe_old_copies(self, name: TopicName, until: Instant) -> Sequence[str]:  # noqa: ARG002  # there is nothing beneath
         return ()
 
     def stage(self, plan: Plan, given: CommitContext = NO_CONTEXT) -> Staged:

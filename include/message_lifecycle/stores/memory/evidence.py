@@ -24,7 +24,7 @@ from message_lifecycle.model.message import (
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.reasons import LimitReason, RemovalReason, is_request, marker_of
-from message_lifecycle.model.rules import Limits, holds
+from message_lifecycle.model.rules import Limits, rule_holds
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import expiry
 from message_lifecycle.stores.memory.rows import Gone, keys_with_markers
@@ -97,7 +97,7 @@ class _Look:
             for segment in of_before
             if policy.cleaner_enabled and policy.message_expiry_us and segment.is_expired(policy.message_expiry_us, plan.as_of)
         }
-        self._ahead = {(segment.partition, segment.base_offset) for segment in of_before if segment.is_ahead}
+        self._ahead = {(segment.partition, segment.base_offset) for segment in of_before if segment.is_in_future}
         self._ranked: list[_Ranked] = []
         self._beyond: dict[Position, LimitReason] = {}
         if self._acts and policy.limits is not None:
@@ -107,7 +107,7 @@ class _Look:
 
     def _holds(self, reason: str, message: Message) -> bool:
         rule = self._rules.get(reason)
-        return rule is not None and holds(rule, message, self._plan.as_of)
+        return rule is not None and rule_holds(rule, message, self._plan.as_of)
 
     def _has_lapsed(self, message: Message) -> bool:
         return self._holds("expiry", message) or self._holds("ttl", message)
@@ -126,7 +126,7 @@ class _Look:
     def _is_kept(self, message: Message) -> bool:
         """Return True if the message's own TTL keeps it longer than its segment."""
         rule = expiry.kept_by_own_ttl(self._policy)
-        return rule is not None and holds(rule, message, self._plan.as_of)
+        return rule is not None and rule_holds(rule, message, self._plan.as_of)
 
     def _is_active(self, place: Position) -> bool:
         sealed_by_plan = {(seal.partition, seal.base_offset) for seal in self._plan.on_log.seal}

@@ -27,7 +27,7 @@ from message_lifecycle.model.message import (
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.reasons import LimitReason, RemovalReason
 from message_lifecycle.model.request import PurgeKey, RemoveMessages, RemoveNullKeys, RemoveRanges, Request, TruncateLog, requested_offsets
-from message_lifecycle.model.rules import holds, holds_from
+from message_lifecycle.model.rules import rule_holds, rule_holds_from
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.limits import Cuts, Row, cuts
 from message_lifecycle.operations.markers import markers
@@ -63,7 +63,7 @@ def due_rows(version: Version, question: RowQuestion) -> RowAnswer:
         for reason in question.reasons:
             if reason.segments is not None and segment_of(message) not in reason.segments:
                 continue
-            begins = holds_from(reason.rule, message)
+            begins = rule_holds_from(reason.rule, message)
             if begins is not None and begins <= question.as_of:
                 reasons[message.partition, message.offset] = reason
                 break
@@ -104,7 +104,7 @@ def _beyond(left: list[Message], beyond: LimitQuestion, as_of: Instant) -> tuple
             append_time=message.append_time,
             size_bytes=message.size_bytes,
             key=message.key,
-            lapsed=beyond.lapsed is not None and holds(beyond.lapsed, message, as_of),
+            lapsed=beyond.lapsed is not None and rule_holds(beyond.lapsed, message, as_of),
         )
         for message in left
         if segment_of(message) not in beyond.dead
@@ -119,7 +119,7 @@ def _due(file: str, question: RowQuestion, at: int, messages: list[Message], spa
     if at < len(question.reasons):
         reason = question.reasons[at]
         name, bounds = reason.name, reason.below
-        begun = {message.offset: begins for message in messages if (begins := holds_from(reason.rule, message)) is not None}
+        begun = {message.offset: begins for message in messages if (begins := rule_holds_from(reason.rule, message)) is not None}
     else:
         assert question.beyond is not None
         # No instant makes a log too long, only a message does. So the check itself is the instant.

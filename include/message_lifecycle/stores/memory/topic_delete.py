@@ -268,7 +268,7 @@ class MemoryReclaimer(ChangeStore):
     def publish(self, verdict: Verdict, _given: CommitContext) -> Published:
         raise AssertionError(f"plan {verdict.plan.plan_id} of a store without a past is empty")
 
-    def sizes(self, name: TopicName) -> Sequence[LogSize]:  # noqa: ARG002  # a store without a past
+    def size_history(self, name: TopicName) -> Sequence[LogSize]:  # noqa: ARG002  # a store without a past
         return ()
 
     def hidden_bytes(self, name: TopicName) -> int | None:  # noqa: ARG002  # nothing is hidden

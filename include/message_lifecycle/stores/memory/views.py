@@ -14,7 +14,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.reasons import ViewReason
-from message_lifecycle.model.rules import Rule, holds, holds_from
+from message_lifecycle.model.rules import Rule, rule_holds, rule_holds_from
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import expiry
 from message_lifecycle.operations.compaction import CompactionRules, fold, rules_of, settings_hash_after
@@ -138,7 +138,7 @@ class _Part:
         message, as_of = row.message, self._plan.as_of
         if row.remembered or (message.key is not None and self._latest(message.key) is not row):
             return False
-        if any(rule is not None and holds(rule, message, as_of) for rule in _ages(self._policy)):
+        if any(rule is not None and rule_holds(rule, message, as_of) for rule in _ages(self._policy)):
             return False
         if message.key is None:
             return self._policy.retain_null_key
@@ -438,6 +438,6 @@ def _counts(removed: Counter[ViewReason]) -> tuple[tuple[ViewReason, int], ...]:
 def _due_at(rows: Iterable[ViewRow], plan: Plan) -> Instant | None:
     """Return when the first of the rows may leave by its age, or by its delete horizon."""
     rules = _rules(plan)
-    times = [holds_from(rule, row.message) for row in rows if not row.remembered for _, rule in rules.ages]
+    times = [rule_holds_from(rule, row.message) for row in rows if not row.remembered for _, rule in rules.ages]
     times += [row.delete_horizon for row in rows if row.delete_horizon is not None]
     return min((time for time in times if time is not None), default=None)

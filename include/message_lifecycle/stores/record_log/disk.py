@@ -63,7 +63,7 @@ class Disk:
 
 
 @contextmanager
-def named_failures() -> Iterator[None]:
+def translate_disk_errors() -> Iterator[None]:
     """Turn a full disk, or a refusing file system, into errors that say what to do."""
     try:
         yield
@@ -87,7 +87,7 @@ def open_to_append(file: Path) -> int:
 
 def _plain(file: Path, flags: int) -> int:
     try:
-        with named_failures():
+        with translate_disk_errors():
             descriptor = os.open(file, flags | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.EISDIR):
@@ -102,7 +102,7 @@ def _plain(file: Path, flags: int) -> int:
 def check_folder(folder: Path) -> bool:
     """Return True if the folder exists. Raises UnsafePath if the path is not a folder."""
     try:
-        with named_failures():
+        with translate_disk_errors():
             mode = folder.lstat().st_mode
     except FileNotFoundError:
         return False
@@ -180,7 +180,7 @@ def is_there(path: Path) -> bool:
         StorageRefused: The system does not answer, as for a mount that went away. Such a path is not a missing one.
     """
     try:
-        with named_failures():
+        with translate_disk_errors():
             path.lstat()
     except FileNotFoundError:
         return False
@@ -250,7 +250,7 @@ def writing(file: Path, topic: str, *, wait_seconds: float) -> Iterator[None]:
     """Hold the lock for the block. Raises LogLocked, which names the holder."""
     deadline = time.monotonic() + wait_seconds
     try:
-        with named_failures():
+        with translate_disk_errors():
             descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
         if file.is_symlink():
@@ -261,7 +261,7 @@ def writing(file: Path, topic: str, *, wait_seconds: float) -> Iterator[None]:
             if time.monotonic() >= deadline:
                 raise log_locked(topic, os.pread(descriptor, 100, 0).decode(errors="replace").strip() or "another process", wait_seconds)
             time.sleep(_POLL_SECONDS)  # the kernel offers no wait for a lock that ends by itself
-        with named_failures():
+        with translate_disk_errors():
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"process {os.getpid()}\n".encode(), 0)
         yield

@@ -15,7 +15,7 @@ from message_lifecycle.model.erasure import TABLE_KINDS, ErasedTable, KeySearchR
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.in_values import Needle, ValuePlace, places_of_messages
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.message import ranges_of
+from message_lifecycle.model.message import parse_ranges_text
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
@@ -25,11 +25,18 @@ from message_lifecycle.model.topic import Backend
 from message_lifecycle.operations.erasure import is_only_inside, tells_key
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NO_CONTEXT, ChangeStore, CommitContext
-from message_lifecycle.stores.archive import ParquetArchive, archive_of, beside, erase_archive, key_in_archive, told_in_archive
+from message_lifecycle.stores.archive import (
+    ParquetArchive,
+    archive_of,
+    archived_key_finding,
+    erase_archive,
+    key_in_archive,
+    told_in_archive,
+)
 from message_lifecycle.stores.memory import eraser
 from message_lifecycle.stores.memory.eraser import held_files, named, of_key
 from message_lifecycle.stores.record_log import DamagedRecords, Head, RecordLog, RecordLogs, Removal
-from message_lifecycle.stores.record_log.store import Evidence, as_rows, merged, published_by, require, require_content, version_of
+from message_lifecycle.stores.record_log.store import Evidence, as_rows, merged, published_from_commit, require, require_content, version_of
 
 _REMAINS: Mapping[Backend, str] = {
     "redis_streams": "the Redis server keeps bytes of deleted entries in its memory, its append-only file and its snapshots, "
@@ -77,7 +84,7 @@ class RecordLogEraser(ChangeStore):
         ]
         if isinstance(log, DamagedRecords):
             rows = log.count_matching(partial(tells_key, matches=matches))
-            files = (beside("quarantine", rows),) if rows else ()
+            files = (archived_key_finding("quarantine", rows),) if rows else ()
             tables.append(
                 KeySearchResult(
                     table="quarantine", table_uuid=head.uuid, snapshot_id=None, files=files, refs=(), undo=(), snapshots=(),
@@ -117,7 +124,7 @@ class RecordLogEraser(ChangeStore):
         remains = _REMAINS.get(self._logs.backend)
         return [replace(ErasedTable.searched(table), remains=None if TABLE_KINDS[table.table].by_setting else remains) for table in found]
 
-    def kept_beneath(self, name: TopicName, until: Instant) -> Sequence[str]:  # noqa: ARG002  # files are written over, or removed
+    def describe_old_copies(self, name: TopicName, until: Instant) -> Sequence[str]:  # noqa: ARG002  # files are written over, or removed
         return ()
 
     def stage(self, plan: Plan, given: CommitContext = NO_CONTEXT) -> Staged:
@@ -149,7 +156,7 @@ class RecordLogEraser(ChangeStore):
 
     def published(self, plan: Plan) -> Published | None:
         found = self._logs.open(plan.topic).head().commit_of(plan.plan_id)
-        return None if found is None else published_by(plan.plan_id, found)
+        return None if found is None else published_from_commit(plan.plan_id, found)
 
     def publish(self, verdict: Verdict, given: CommitContext) -> Published:
         plan, matches, ledger = verdict.plan, given.matches(), given.ledger()
@@ -158,7 +165,7 @@ class RecordLogEraser(ChangeStore):
             head = log.head()
             done = head.commit_of(plan.plan_id)
             if done is not None:
-                return published_by(plan.plan_id, done)
+                return published_from_commit(plan.plan_id, done)
             require(plan, head)
             require_content(plan, verdict.staged, log)
             self._check_no_new_rows(plan, log, head, matches)
@@ -172,7 +179,7 @@ class RecordLogEraser(ChangeStore):
                 # If a lock can lapse, a message of the key may have come after the search.
                 raise PlanConflict(plan.plan_id, "the log has changed while it was searched once more")
             log.replace(replace(head, generation=head.generation + 1, ledger=ledger, commits=commits), _removal(plan))
-        return published_by(plan.plan_id, commits[-1])
+        return published_from_commit(plan.plan_id, commits[-1])
 
     @staticmethod
     def _check_no_new_rows(plan: Plan, log: RecordLog, head: Head, matches: Matches) -> None:
@@ -187,6 +194,6 @@ class RecordLogEraser(ChangeStore):
 def _removal(plan: Plan) -> Removal:
     runs: dict[int, list[range]] = {}
     for rows in plan.erased_of("log"):
-        runs.setdefault(rows.partition, []).extend(ranges_of(rows.offsets))
+        runs.setdefault(rows.partition, []).extend(parse_ranges_text(rows.offsets))
     offsets = {partition: merged(found) for partition, found in runs.items()}
     return Removal(plan_id=plan.plan_id, offsets=offsets, rows=plan.expected.removed_rows)

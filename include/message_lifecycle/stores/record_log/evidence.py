@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from message_lifecycle.model.instants import INT64_MAX, INT64_MIN
-from message_lifecycle.model.message import Message, ranges_of
+from message_lifecycle.model.message import Message, parse_ranges_text
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.reasons import request_reasons
 from message_lifecycle.model.settings import Policy
@@ -110,7 +110,7 @@ def _taken(removal: Removal) -> pa.Table:
 
 
 def _named(plan: Plan) -> pa.Table:
-    return _runs((rows.partition, run, rows.reason) for rows in plan.on_log.mark for run in ranges_of(rows.offsets))
+    return _runs((rows.partition, run, rows.reason) for rows in plan.on_log.mark for run in parse_ranges_text(rows.offsets))
 
 
 def _held(plan: Plan) -> pa.Table:

@@ -83,7 +83,7 @@ _PLAIN = frozenset(("partition", "offset", "append_time", "key", "value", "segme
 _TEXT = frozenset((str, type(None)))
 
 
-def place_of(line: bytes) -> Place:
+def message_place_in_line(line: bytes) -> Place:
     """Return the place of a line's message, mostly without making the message. Enough for a check of the line.
 
     Raises ValueError as `message_of` does.
@@ -199,7 +199,7 @@ class FileState:
 
     def read_on(self, file: BinaryIO) -> None:
         """Read the rest of the file, from `position` on."""
-        for _ in self._parse_lines(file, place_of, _itself):
+        for _ in self._parse_lines(file, message_place_in_line, _itself):
             pass
 
     def _parse_lines(self, file: BinaryIO, parse: Callable[[bytes], Met], place: Callable[[Met], Place]) -> Iterator[Met]:
@@ -416,7 +416,7 @@ class Quarantine:
             torn = False
             for line in file:
                 torn = not line.endswith(b"\n")
-                place = None if torn else _place_of(line)
+                place = None if torn else quarantined_line_place(line)
                 if place is not None:
                     held.add(place)
         self._seen = identity, held, torn
@@ -425,11 +425,11 @@ class Quarantine:
 
 def _content_of(line: bytes) -> bytes:
     """Return the content of the damaged line. For a torn record, return the record itself."""
-    place = _place_of(line)
+    place = quarantined_line_place(line)
     return line.rstrip(b"\n") if place is None else place[2]
 
 
-def _place_of(line: bytes) -> LinePlace | None:
+def quarantined_line_place(line: bytes) -> LinePlace | None:
     """Return the place of the line. None for a torn line of an earlier crash, which a complete line follows."""
     try:
         record = orjson.loads(line)

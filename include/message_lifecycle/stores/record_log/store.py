@@ -51,7 +51,7 @@ def version_of(messages: Iterable[Message], end_offsets: Mapping[int, int], segm
         if place[1] < active.base_offset:
             version.sealed[place] = (inside[-1].offset, newest, len(inside))
         else:
-            active.join(size=0, rows=len(inside), newest_at=newest, any_unknown=newest is None, first_at=next(iter(known), None))
+            active.count_messages(size=0, rows=len(inside), newest_at=newest, any_unknown=newest is None, first_at=next(iter(known), None))
     return version
 
 
@@ -223,7 +223,7 @@ class RecordLogStore(ChangeStore):
 
     def published(self, plan: Plan) -> Published | None:
         found = self._logs.open(plan.topic).head().commit_of(plan.plan_id)
-        return None if found is None else published_by(plan.plan_id, found)
+        return None if found is None else published_from_commit(plan.plan_id, found)
 
     def is_lost(self, plan: Plan) -> bool:
         """Return True if the log was put back to a time before the plan's commit. A log remembers only its newest commits (COMMITS_KEPT)."""
@@ -350,14 +350,14 @@ class RecordLogStore(ChangeStore):
             head = log.head()
             done = head.commit_of(plan.plan_id)
             if done is not None:
-                return published_by(plan.plan_id, done)
+                return published_from_commit(plan.plan_id, done)
             require(plan, head)
             require_content(plan, verdict.staged, log)
             removed = verdict.staged.removed(plan)
             commits = head.with_commit(plan_id=plan.plan_id, removed=removed, files=plan.selection.files)
             after = replace(head, generation=head.generation + 1, ledger=given.ledger(), commits=commits)
             log.replace(after, removal_of(plan, sum(rows for _, rows in removed)))
-        return published_by(plan.plan_id, commits[-1])
+        return published_from_commit(plan.plan_id, commits[-1])
 
     def discard(self, plan: Plan) -> None:
         """Drop files that a failed commit has left next to the log. A stage itself makes no file."""
@@ -397,7 +397,7 @@ def _topic(name: TopicName, head: Head) -> Topic:
     return Topic(name=name, uuid=head.uuid, partitions=head.partitions, role="local", settings=dict(head.settings), ledger=head.ledger)
 
 
-def published_by(plan_id: str, commit: Commit) -> Published:
+def published_from_commit(plan_id: str, commit: Commit) -> Published:
     """Return the result of a commit, as the log's head records it."""
     return Published(plan_id=plan_id, snapshot_id=commit.generation, removed=commit.removed)
 

@@ -73,7 +73,7 @@ def evidence(engine: Engine, tables: Tables, plan: Plan, staged: Staged, policy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class PartitionQuestion:
     """One partition.
 
     Attributes:
@@ -92,7 +92,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class PartitionSums:
     """Sums of one partition.
 
     Attributes:
@@ -108,7 +108,7 @@ class Answer:
     disordered: int
 
 
-def _questions(tables: Tables, plan: Plan, staged: Staged, policy: Policy) -> list[Question]:
+def _questions(tables: Tables, plan: Plan, staged: Staged, policy: Policy) -> list[PartitionQuestion]:
     """Return one question per partition. The partitions are independent of one another."""
     assert plan.view is not None
     view, log = tables.load(plan.topic, kind=COMPACTED), tables.load(plan.topic)
@@ -120,7 +120,7 @@ def _questions(tables: Tables, plan: Plan, staged: Staged, policy: Policy) -> li
     of_log, before = files(log, plan.requirements.snapshot_id), files(view, plan.view.snapshot_id)
     after, rules = files(view, staged.snapshot_id), rules_of(policy, as_of=plan.as_of, tombstones_until=plan.view.tombstones_until)
     return [
-        Question(
+        PartitionQuestion(
             action=action,
             log=tuple(of_log.get(action.partition, ())),
             before=tuple(before.get(action.partition, ())),
@@ -132,7 +132,7 @@ def _questions(tables: Tables, plan: Plan, staged: Staged, policy: Policy) -> li
     ]
 
 
-def _answers(engine: Engine, plan: Plan, questions: Sequence[Question]) -> list[Answer]:
+def _answers(engine: Engine, plan: Plan, questions: Sequence[PartitionQuestion]) -> list[PartitionSums]:
     """Run one task per partition. Raises EvidenceFailed."""
     found = engine.run(questions, _answered, description=job_text(plan, f"judging {len(questions)} partitions"))
     answers = []
@@ -143,13 +143,13 @@ def _answers(engine: Engine, plan: Plan, questions: Sequence[Question]) -> list[
     return answers
 
 
-def _answered(question: Question, share: Resources) -> Answer:
+def _answered(question: PartitionQuestion, share: Resources) -> PartitionSums:
     """Answer one question in a task."""
     with opened(share) as (connection, _):
-        return _Evidence(connection, question).answer()
+        return _PartitionComparison(connection, question).answer()
 
 
-def _frames(plan: Plan, answers: Sequence[Answer]) -> Mapping[str, object]:
+def _frames(plan: Plan, answers: Sequence[PartitionSums]) -> Mapping[str, object]:
     assert plan.view is not None
     parts = [_part(action, answer) for action, answer in zip(plan.on_view.compact, answers, strict=True)]
     untouched = plan.view.rows - sum(answer.stays["view_rows"] for answer in answers)
@@ -166,7 +166,7 @@ def _frames(plan: Plan, answers: Sequence[Answer]) -> Mapping[str, object]:
     return {"partitions": pa.Table.from_pylist(parts), "figures": pa.Table.from_pylist([figures])}
 
 
-def _part(action: CompactPartition, answer: Answer) -> dict[str, int]:
+def _part(action: CompactPartition, answer: PartitionSums) -> dict[str, int]:
     fresh, stays, found = answer.fresh, answer.stays, answer.found
     more = found["old"] - stays["old"]
     differ = not more and found["old_digest"] != stays["old_digest"]
@@ -183,10 +183,10 @@ def _part(action: CompactPartition, answer: Answer) -> dict[str, int]:
     }
 
 
-class _Evidence:
+class _PartitionComparison:
     """Compares the staged view (`made`) with the old view and the tail (`source`)."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, question: Question) -> None:
+    def __init__(self, connection: duckdb.DuckDBPyConnection, question: PartitionQuestion) -> None:
         self._connection, self._question, self._rules = connection, question, question.rules
         # By event time a late message may lose to an older one, so a position in the view proves nothing.
         self._all_new = self._rules.by_event_time
@@ -195,9 +195,14 @@ class _Evidence:
         self._relate("log", question.log, TOPIC_SCHEMA)
         self._make_views()
 
-    def answer(self) -> Answer:
-        fresh = self._fresh()
-        return Answer(fresh=fresh, stays=self._stays(), found=self._found(fresh), disordered=self._disordered())
+    def answer(self) -> PartitionSums:
+        fresh = self._compare_fresh_messages()
+        return PartitionSums(
+            fresh=fresh,
+            stays=self._count_unchanged_messages(),
+            found=self._count_view_messages(fresh),
+            disordered=self._count_disordered_files(),
+        )
 
     def _relate(self, name: str, files: Sequence[InputFile], schema: Schema) -> None:
         create_relation(self._connection, name, files, duckdb_types(schema))
@@ -224,7 +229,7 @@ class _Evidence:
             )
         )
         until = "NULL" if self._rules.tombstones_until is None else relations.instant(self._rules.tombstones_until)
-        dead = " OR ".join([relations.holds(rule, self._rules.as_of) for _, rule in self._rules.ages] or ["false"])
+        dead = " OR ".join([relations.rule_condition(rule, self._rules.as_of) for _, rule in self._rules.ages] or ["false"])
         past = relations.due("horizon", self._rules.as_of)
         self._run(
             f"""CREATE TEMP VIEW source AS
@@ -240,30 +245,30 @@ class _Evidence:
             CREATE TEMP VIEW made AS SELECT * FROM after_view WHERE NOT coalesce(remembered, false)"""
         )
         no_key = f'UNION ALL SELECT "offset" FROM {latest_of} WHERE key IS NULL'
-        unkeyed = self._rules.retain_null_key and self._sum("SELECT count(*) AS groups FROM latest WHERE key IS NULL")["groups"]
+        unkeyed = self._rules.retain_null_key and self._query_sum("SELECT count(*) AS groups FROM latest WHERE key IS NULL")["groups"]
         self._run(
             f"""CREATE TEMP VIEW winners AS SELECT latest AS "offset" FROM latest WHERE key IS NOT NULL {no_key if unkeyed else ""}"""
         )
 
-    def _fresh(self) -> Sum:
+    def _compare_fresh_messages(self) -> Sum:
         """Compare each message past the old horizon (by event time: every message).
 
         The query finds winners by their offsets. So it compares keys once, for `latest`, and reads whole rows once. A dead winner has no
         `wanted`: a WHERE condition instead would test every message, not only winners.
         """
         of, past = ("true", "true") if self._all_new else ("NOT of_view", f'j."offset" > {self._question.action.after}')
-        return self._sum(
+        return self._query_sum(
             f"""SELECT count_if(wanted IS NULL AND found IS NOT NULL) AS unwanted,
                 count_if(found IS NULL AND wanted IS NOT NULL AND NOT no_key) AS missing,
                 count_if(found IS NULL AND wanted IS NOT NULL AND no_key) AS null_keys_missing, count(*) FILTER (wanted <> found) AS changed
             FROM (
                 SELECT j."offset", j.key IS NULL AS no_key,
-                    CASE WHEN NOT dead AND NOT ended AND NOT remembered THEN hash({_of("j", "horizon")}) END AS wanted
+                    CASE WHEN NOT dead AND NOT ended AND NOT remembered THEN hash({_view_columns_list("j", "horizon")}) END AS wanted
                 FROM (FROM judged WHERE {of}) AS j SEMI JOIN winners AS w ON j."offset" = w."offset"
-            ) FULL JOIN (SELECT j."offset", hash({_of("j", "delete_horizon")}) AS found FROM made AS j WHERE {past}) USING ("offset")"""
+            ) FULL JOIN (SELECT j."offset", hash({_view_columns_list("j", "delete_horizon")}) AS found FROM made AS j WHERE {past}) USING ("offset")"""
         )
 
-    def _stays(self) -> Sum:
+    def _count_unchanged_messages(self) -> Sum:
         """Count the messages that went in, and messages of the view that stay unchanged.
 
         A message stays unchanged if its key has no newer message and no rule removes it.
@@ -272,42 +277,42 @@ class _Evidence:
         # The compaction that added a message to the view judged it then. The row's delete horizon records the result.
         due = f"coalesce({relations.due('delete_horizon', self._rules.as_of)}, false)"
         old = f"(NOT coalesce(newer, false) AND NOT dead AND NOT {due} AND {keep})"
-        return self._sum("SELECT sum(tail_rows)::BIGINT AS tail_rows FROM latest") | self._sum(
-            f"""SELECT count(*) AS view_rows, count_if(NOT coalesce(newer, false)) AS unreplaced, {self._old(old)}
+        return self._query_sum("SELECT sum(tail_rows)::BIGINT AS tail_rows FROM latest") | self._query_sum(
+            f"""SELECT count(*) AS view_rows, count_if(NOT coalesce(newer, false)) AS unreplaced, {self._old_messages_query(old)}
             FROM (FROM judged WHERE of_view AND NOT remembered) AS j LEFT JOIN latest AS l ON l.key = j.key"""
         )
 
-    def _found(self, fresh: Sum) -> Sum:
+    def _count_view_messages(self, fresh: Sum) -> Sum:
         """Count the messages of the new view.
 
         A key can repeat only through an unwanted row, or through an old row with a newer one. There is one wanted row per key, and
-        `_disordered` finds repeated offsets.
+        `_count_disordered_files` finds repeated offsets.
         """
         action = self._question.action
         repeated = "0" if self._all_new else "count_if(coalesce(newer, false))"
-        found = self._sum(f'SELECT count(*) AS rows, count_if("offset" > {action.through}) AS beyond FROM made') | self._sum(
-            f"""SELECT count_if(NOT coalesce(newer, false)) AS unreplaced, {repeated} AS repeated_keys, {self._old("true")}
+        found = self._query_sum(f'SELECT count(*) AS rows, count_if("offset" > {action.through}) AS beyond FROM made') | self._query_sum(
+            f"""SELECT count_if(NOT coalesce(newer, false)) AS unreplaced, {repeated} AS repeated_keys, {self._old_messages_query("true")}
             FROM (FROM made WHERE "offset" <= {action.after}) AS j LEFT JOIN latest AS l ON l.key = j.key"""
         )
         if fresh["unwanted"]:
             past = "true" if self._all_new or self._question.rewrite else f'"offset" > {action.after}'
-            found["repeated_keys"] += self._sum(
+            found["repeated_keys"] += self._query_sum(
                 f"""SELECT sum(rows - 1)::BIGINT AS again FROM (
                     SELECT count(*) AS rows FROM made WHERE key IS NOT NULL AND {past} GROUP BY key HAVING rows > 1)"""
             )["again"]
         return found
 
-    def _old(self, condition: str) -> str:
+    def _old_messages_query(self, condition: str) -> str:
         """Return the SQL for the number and the digest of the view's old messages. By event time every message is compared as a new one."""
         if self._all_new:
             return "0 AS old, 0 AS old_digest"
-        return f"count_if({condition}) AS old, sum(hash({self._identity()})::HUGEINT) FILTER ({condition}) AS old_digest"
+        return f"count_if({condition}) AS old, sum(hash({self._identity_columns()})::HUGEINT) FILTER ({condition}) AS old_digest"
 
-    def _identity(self) -> str:
+    def _identity_columns(self) -> str:
         """Return the columns that identify a message of the view before and after the run."""
-        return _of("j", "delete_horizon") if self._question.rewrite else 'j."offset"'
+        return _view_columns_list("j", "delete_horizon") if self._question.rewrite else 'j."offset"'
 
-    def _disordered(self) -> int:
+    def _count_disordered_files(self) -> int:
         """Count new files with descending or repeated offsets, and pairs of new files whose offsets overlap."""
         known = {file.path for file in self._question.before}
         new = (file for file in self._question.after if file.path not in known)
@@ -316,7 +321,7 @@ class _Evidence:
         wrong = sum(bool((np.diff(each) <= 0).any()) for each in offsets)
         return wrong + sum(before[1] >= after[0] for before, after in pairwise(spans))
 
-    def _sum(self, query: str) -> Sum:
+    def _query_sum(self, query: str) -> Sum:
         """Return the one row of the query's result. DuckDB's sum over no rows is null; here it is 0."""
         cursor = self._run(query)
         names = [column[0] for column in cursor.description or ()]
@@ -327,6 +332,6 @@ class _Evidence:
         return self._connection.execute(query)
 
 
-def _of(relation: str, horizon: str) -> str:
+def _view_columns_list(relation: str, horizon: str) -> str:
     """Return the list of a relation's message columns in a view."""
     return ", ".join([*(f'{relation}."{field.name}"' for field in TOPIC_SCHEMA.fields), f"{relation}.{horizon}"])

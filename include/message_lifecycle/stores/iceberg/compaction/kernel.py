@@ -88,7 +88,7 @@ def discard(job: CompactionJob) -> None:
     job.store.remove_named(job.data_folder, lambda file: file.startswith(f"{job.run}-"))
 
 
-def totals(results: Sequence[PartitionResult]) -> dict[ViewReason, int]:
+def sum_counts(results: Sequence[PartitionResult]) -> dict[ViewReason, int]:
     """Return the counts by reason over all partitions, for reasons that occurred."""
     found: dict[ViewReason, int] = {}
     for result in results:
@@ -116,11 +116,11 @@ def compact(
     """
     with opened(resources) as (connection, names):
         kernel = _Kernel(connection, names, job, rules, resources, f"{folder_at(data_folder)}/partition={job.partition}", run, store)
-        return kernel.by_event_time() if rules.by_event_time else kernel.by_offset()
+        return kernel.compact_by_event_time() if rules.by_event_time else kernel.compact_by_offset()
 
 
 @dataclass(slots=True)
-class _Marks:
+class _RemovedViewRows:
     """Rows of the old view that the new view leaves out.
 
     Args:
@@ -154,12 +154,12 @@ class _Kernel:
     run: str
     store: Store
 
-    def by_offset(self) -> PartitionResult:
+    def compact_by_offset(self) -> PartitionResult:
         """Compact by offset: the latest message of a key has the highest offset."""
         job = self.job
         self._know_vectors("tail_gone", job.tail)
         winners, tail_rows, keys, removed = self._winners()
-        marks = self._marks() if job.view else _Marks()
+        marks = self._marks() if job.view else _RemovedViewRows()
         rows = self._rows_of(job.view)
         live = sum(rows) - sum(map(len, marks.before.values())) - marks.memories
         kept = live - sum(marks.counts.values())
@@ -197,7 +197,7 @@ class _Kernel:
             removed={reason: count for reason, count in removed.items() if count},
         )
 
-    def by_event_time(self) -> PartitionResult:
+    def compact_by_event_time(self) -> PartitionResult:
         """Compact by event time: the latest message of a key has the greatest (event time, offset), in the view or in the tail (CMP-12)."""
         job, rules = self.job, self.rules
         assert rules.remember_until is not None and rules.tombstones_until is not None, "by event time, deletions are kept for a time"
@@ -212,7 +212,7 @@ class _Kernel:
         )
         reasons: list[ViewReason] = [*(reason for reason, _ in rules.ages), "null_key", "tombstoned"]
         gone = f"coalesce({relations.due('delete_horizon', rules.as_of)}, false)"
-        ages = " ".join(f"WHEN {relations.holds(rule, rules.as_of)} THEN {at}" for at, (_, rule) in enumerate(rules.ages, 1))
+        ages = " ".join(f"WHEN {relations.rule_condition(rule, rules.as_of)} THEN {at}" for at, (_, rule) in enumerate(rules.ages, 1))
         no_key = 0 if rules.retain_null_key else len(reasons) - 1
         why = f"CASE WHEN memory THEN {gone}::INT * {len(reasons)} {ages} WHEN key IS NULL THEN {no_key} ELSE {gone}::INT * {len(reasons)} END"
         judged = (
@@ -290,7 +290,7 @@ class _Kernel:
         job, rules = self.job, self.rules
         ages = rules.ages if any(file.may_be_due for file in job.tail) else ()
         # The reason why a row is dead, as its number in the list of reasons from 1 on. 0: the row is alive.
-        cases = " ".join(f"WHEN {relations.holds(rule, rules.as_of)} THEN {at}" for at, (_, rule) in enumerate(ages, 1))
+        cases = " ".join(f"WHEN {relations.rule_condition(rule, rules.as_of)} THEN {at}" for at, (_, rule) in enumerate(ages, 1))
         why = f"CASE {cases} ELSE 0 END" if ages else "0"
         # Combine offset and reason in one number: DuckDB finds one maximum faster than another column at the row of the maximum.
         wide, base = ("HUGEINT" if job.through >= 1 << 60 else "BIGINT"), len(ages) + 1
@@ -320,9 +320,9 @@ class _Kernel:
         removed["superseded"] = keyed_rows - keys
         return alive + kept, keyed_rows + unkeyed, keys, removed
 
-    def _marks(self) -> _Marks:
+    def _marks(self) -> _RemovedViewRows:
         view, rules = self.job.view, self.rules
-        marks = _Marks(before=self._know_vectors("view_gone", view))
+        marks = _RemovedViewRows(before=self._know_vectors("view_gone", view))
         alive = live_rows(view, "view_gone" if marks.before else None, self.names)
         (marks.memories,) = self._one(f"SELECT count(*) FROM {alive} WHERE remembered")
         self._mark(marks, "superseded", range(len(view)), f"FROM {alive} SEMI JOIN latest USING (key)")
@@ -334,7 +334,7 @@ class _Kernel:
             past = relations.due("delete_horizon", rules.as_of)
             told = "false"
             for reason, rule in rules.ages:
-                holds = relations.holds(rule, rules.as_of)
+                holds = relations.rule_condition(rule, rules.as_of)
                 self._mark(marks, reason, suspects, f"{due} {holds} AND NOT {told}")
                 told = f"({told} OR {holds})"
             self._mark(marks, "tombstoned", suspects, f"{due} coalesce({past}, false) AND NOT {told}")
@@ -343,7 +343,7 @@ class _Kernel:
             self._mark(marks, "null_key", range(len(view)), f"FROM {live_rows(view, 'known_gone', self.names)} WHERE key IS NULL")
         return marks
 
-    def _mark(self, marks: _Marks, reason: ViewReason, files: Sequence[int], chosen: str) -> None:
+    def _mark(self, marks: _RemovedViewRows, reason: ViewReason, files: Sequence[int], chosen: str) -> None:
         memory = "coalesce(remembered, false)" if marks.memories else "false"
         found = self._run(f"SELECT file_index::BIGINT AS file, file_row_number AS row, {memory} AS memory {chosen}").fetchnumpy()
         of_file, positions = cast(NDArray[np.int64], found["file"]), cast(NDArray[np.int64], found["row"])

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from message_lifecycle.model.change import RemoveRows, RestoreRows, ReturningView
 from message_lifecycle.model.errors import PlanConflict, undo_source_gone
-from message_lifecycle.model.message import StagedView, ranges_of, ranges_text
+from message_lifecycle.model.message import StagedView, parse_ranges_text, ranges_text
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.reasons import ViewReason
 from message_lifecycle.stores.iceberg.catalog import Tables
@@ -243,7 +243,7 @@ def _evidence(
 ) -> pa.Table:
     """Return per partition how many rows of the query `found` are of each kind. Raises PlanConflict."""
     view = tables.load(plan.topic, kind=COMPACTED)
-    runs = [(action.partition, run.start, run.stop) for action in actions for run in ranges_of(action.offsets)]
+    runs = [(action.partition, run.start, run.stop) for action in actions for run in parse_ranges_text(action.offsets)]
     with database() as connection:
         for name, snapshot_id in snapshots.items():
             snapshot = None if snapshot_id is None else view.snapshot_by_id(snapshot_id)

@@ -19,7 +19,7 @@ from message_lifecycle.stores.iceberg import change
 from message_lifecycle.stores.iceberg.branches import branch_of
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.compaction import CompactionJob, removals, view_table
-from message_lifecycle.stores.iceberg.compaction.kernel import discard, totals
+from message_lifecycle.stores.iceberg.compaction.kernel import discard, sum_counts
 from message_lifecycle.stores.iceberg.compaction.kernel import run as engine_run
 from message_lifecycle.stores.iceberg.compaction.view_table import partition_job, sources
 from message_lifecycle.stores.iceberg.data_files import commit, written_files
@@ -44,7 +44,7 @@ def stage(engine: Engine, tables: Tables, plan: Plan, prepare: Prepare) -> Stage
         engine: Runs the work in the JVM.
         tables: The catalog's tables.
         plan: The plan to stage.
-        prepare: Returns the work: `removal`, `restoration` or `compaction`.
+        prepare: Returns the work: `removal_work`, `restoration_work` or `compaction_work`.
 
     Raises:
         PlanConflict: The view has changed since the plan, or an undo would restore another number of messages than planned.
@@ -59,17 +59,17 @@ def stage(engine: Engine, tables: Tables, plan: Plan, prepare: Prepare) -> Stage
     return _staged(plan, change.stage(engine, table, plan, base_id, work, kind=COMPACTED))
 
 
-def removal(engine: Engine, tables: Tables, plan: Plan, base_id: int, table: Java) -> Work:
+def removal_work(engine: Engine, tables: Tables, plan: Plan, base_id: int, table: Java) -> Work:
     marks = removals.write_removals(tables.load(plan.topic, kind=COMPACTED), base_id, plan.from_view.mark)
     return partial(commit, engine, table, marks, properties=_stage_properties(plan, removals.staged_removal(plan, marks)))
 
 
-def restoration(engine: Engine, tables: Tables, plan: Plan, base_id: int, table: Java) -> Work:
+def restoration_work(engine: Engine, tables: Tables, plan: Plan, base_id: int, table: Java) -> Work:
     back = removals.restore(tables.load(plan.topic, kind=COMPACTED), base_id, plan)
     return partial(commit, engine, table, back, properties=_stage_properties(plan, removals.staged_return(plan, back)))
 
 
-def compaction(engine: Engine, tables: Tables, plan: Plan, base_id: int, _table: Java) -> Work:
+def compaction_work(engine: Engine, tables: Tables, plan: Plan, base_id: int, _table: Java) -> Work:
     return partial(_compact, engine, tables, plan, base_id)
 
 
@@ -114,7 +114,7 @@ def _compact(engine: Engine, tables: Tables, plan: Plan, base_id: int, branch: s
         view_rows=plan.view.rows,
         tail_rows=tail_rows,
         rows=plan.view.rows - sum(result.view_rows - result.rows_out for result in results),
-        removed=tuple(sorted(totals(results).items())),
+        removed=tuple(sorted(sum_counts(results).items())),
         bytes_read=sum(file.size_bytes for file in read),
         bytes_written=sum(new.bytes for new in written_files(results)),
         engine="kernel",

@@ -98,7 +98,7 @@ class _ViewStore(TableStore):
         due = due_at(view, staged, Policy.of_values(plan.policy), as_of=plan.as_of)
         judged = (_settings_hash(table, snapshot_id) for snapshot_id in self._judged_at(plan))
         return Update(
-            update=lambda on: change.with_added(on.newRowDelta(), base_id),
+            update=lambda on: change.add_to_update(on.newRowDelta(), base_id),
             condition=head_is(plan.plan_id, base_id, table="the compacted view was"),
             tells={
                 layout.HORIZONS: layout.by_partition(horizons),
@@ -114,7 +114,7 @@ class _ViewStore(TableStore):
         return (self._base_id(plan),)
 
 
-class IcebergViews(_ViewStore, IcebergViewReader):
+class IcebergViewStore(_ViewStore, IcebergViewReader):
     """Implements `ports.ViewStore`: reads and compacts views."""
 
     def has_begun(self, plan: Plan) -> bool:
@@ -137,9 +137,9 @@ class IcebergViews(_ViewStore, IcebergViewReader):
         return not whole
 
     def stage(self, plan: Plan, _given: CommitContext = NO_CONTEXT) -> Staged:
-        from message_lifecycle.stores.iceberg.compaction.stage import compaction
+        from message_lifecycle.stores.iceberg.compaction.stage import compaction_work
 
-        return self._stage(plan, compaction)
+        return self._stage(plan, compaction_work)
 
     def evidence(self, plan: Plan, staged: Staged, policy: Policy, _given: CommitContext = NO_CONTEXT) -> Mapping[str, object]:
         from message_lifecycle.stores.iceberg.compaction.evidence import evidence
@@ -167,9 +167,9 @@ class IcebergViewRemovals(_ViewStore):
     """Removes single messages from views."""
 
     def stage(self, plan: Plan, _given: CommitContext = NO_CONTEXT) -> Staged:
-        from message_lifecycle.stores.iceberg.compaction.stage import removal
+        from message_lifecycle.stores.iceberg.compaction.stage import removal_work
 
-        return self._stage_beside_log(plan, removal)
+        return self._stage_beside_log(plan, removal_work)
 
     def evidence(self, plan: Plan, staged: Staged, _policy: Policy, _given: CommitContext = NO_CONTEXT) -> Mapping[str, object]:
         from message_lifecycle.stores.iceberg.compaction.removals import removal_evidence
@@ -182,9 +182,9 @@ class IcebergViewReturns(_ViewStore):
     """Restores single messages to views."""
 
     def stage(self, plan: Plan, _given: CommitContext = NO_CONTEXT) -> Staged:
-        from message_lifecycle.stores.iceberg.compaction.stage import restoration
+        from message_lifecycle.stores.iceberg.compaction.stage import restoration_work
 
-        return self._stage_beside_log(plan, restoration)
+        return self._stage_beside_log(plan, restoration_work)
 
     def evidence(self, plan: Plan, staged: Staged, _policy: Policy, _given: CommitContext = NO_CONTEXT) -> Mapping[str, object]:
         from message_lifecycle.stores.iceberg.compaction.removals import return_evidence
@@ -247,12 +247,12 @@ def due_at(table: Table, snapshot: Snapshot, policy: Policy, *, as_of: Instant) 
         if file.deleted >= file.rows:
             continue
         path = absolute(prefix, file.name)
-        earliest = min(segments.begins(rule, file).some, horizons.get(path, INT64_MAX))
+        earliest = min(segments.first_times(rule, file).some, horizons.get(path, INT64_MAX))
         if earliest <= as_of:
             found = read_rows(table.io, path, vectors[path], columns)
             until = np.asarray(found.columns[_HORIZON], np.int64)
             until = np.where(until == data_rows.UNKNOWN, INT64_MAX, until)
-            each = np.minimum(data_rows.begins(rule, found.columns, len(found.offsets)), until)
+            each = np.minimum(data_rows.first_times(rule, found.columns, len(found.offsets)), until)
             earliest = int(each[found.alive].min(initial=INT64_MAX))
         times.append(earliest)
     return min((Instant(time) for time in times if time < INT64_MAX), default=None)
@@ -293,9 +293,9 @@ def _text(name: TopicName, state: ViewState, policy: Policy) -> str:
         return f"SELECT {columns} FROM ({both})"
     # A dead message hides every older message of its key (CMP-8). Only a dead message past the horizon can have an older one in the view.
     # The query uses a join, because Spark's optimizer fails on some subqueries.
-    dead = f"SELECT partition, key, offset FROM {sql_table(name)} WHERE {past} AND {view_file.holds(rule)}"
+    dead = f"SELECT partition, key, offset FROM {sql_table(name)} WHERE {past} AND {view_file.rule_condition(rule)}"
     older = "d.partition = m.partition AND d.key = m.key AND d.offset > m.offset"
-    return f"SELECT {columns} FROM ({both}) m LEFT ANTI JOIN ({dead}) d ON {older} WHERE {view_file.holds_not(rule)}"
+    return f"SELECT {columns} FROM ({both}) m LEFT ANTI JOIN ({dead}) d ON {older} WHERE {view_file.rule_opposite(rule)}"
 
 
 def _past(state: ViewState) -> str:

@@ -94,14 +94,14 @@ def state_of(tables: Tables, name: TopicName) -> ViewState | None:
         raise CompactedTableMissing(str(name), f"another writer has changed its rows (snapshot {changed.snapshot_id}, {changed.operation})")
     summary, state = next(document.summaries(), {}), found.state
     due_at = state.get(DUE_AT)
-    hidden = _number(summary, "total-position-deletes")
+    hidden = _summary_count(summary, "total-position-deletes")
     return ViewState(
         table_uuid=document.uuid,
         snapshot_id=int(document.content["current-snapshot-id"]),
         horizons=offsets_of(state[HORIZONS], HORIZONS),
-        rows=_number(summary, "total-records") - hidden - _number(state, MEMORIES),
+        rows=_summary_count(summary, "total-records") - hidden - _summary_count(state, MEMORIES),
         hidden_rows=hidden,
-        size_bytes=_number(summary, "total-files-size"),
+        size_bytes=_summary_count(summary, "total-files-size"),
         due_at=None if due_at is None else parsed.instant(due_at, DUE_AT),
         settings_hash=state.get(VIEW_SETTINGS, ""),
     )
@@ -128,10 +128,10 @@ def document_of(tables: Tables, name: TopicName) -> TableDocument | None:
 
 def memories(table: Java) -> int:
     """Return how many rows of the view's newest snapshot are memories. Raises as `fence.newest_state`."""
-    return _number(Walk(table).state(HORIZONS) or {}, MEMORIES)
+    return _summary_count(Walk(table).state(HORIZONS) or {}, MEMORIES)
 
 
-def _number(summary: Mapping[str, str], key: str) -> int:
+def _summary_count(summary: Mapping[str, str], key: str) -> int:
     return parsed.count(summary, key)
 
 
@@ -181,7 +181,7 @@ def sources(table: Table, snapshot: Snapshot | None, rules: CompactionRules) -> 
     found: dict[int, list[Source]] = {}
     for metrics in files_of(table, snapshot):
         path = absolute(prefix, metrics.name)
-        due = segments.begins(rules.dead, metrics).some <= rules.as_of
+        due = segments.first_times(rules.dead, metrics).some <= rules.as_of
         file = InputFile(
             path=path,
             size_bytes=metrics.size_bytes,

@@ -33,7 +33,7 @@ class DocumentFile:
     last_document: bytes | None
     last_seq: int | None
 
-    def may_hold(self, document: bytes, *, after: int = 0) -> bool:
+    def may_contain(self, document: bytes, *, after: int = 0) -> bool:
         """Return whether the file may have a row of the document past `after`, by its bounds."""
         if self.first_document is None or self.last_document is None or self.last_seq is None:
             return True
@@ -42,23 +42,23 @@ class DocumentFile:
 
 def files_at(table: Table, snapshot: Snapshot | None) -> list[DocumentFile]:
     """Return the data files of a snapshot. Raises UnreadableDeletes."""
-    return [] if snapshot is None else list(_each(table, snapshot))
+    return [] if snapshot is None else list(_each_file(table, snapshot))
 
 
-def of_buckets(files: Iterable[DocumentFile]) -> dict[int, list[DocumentFile]]:
+def group_by_bucket(files: Iterable[DocumentFile]) -> dict[int, list[DocumentFile]]:
     found: dict[int, list[DocumentFile]] = {}
     for file in files:
         found.setdefault(file.bucket, []).append(file)
     return found
 
 
-def holding(files: Sequence[DocumentFile], document: str, bucket: int, *, after: int = 0) -> list[DocumentFile]:
+def files_that_may_hold(files: Sequence[DocumentFile], document: str, bucket: int, *, after: int = 0) -> list[DocumentFile]:
     """Return the files that may hold rows of the document past `after`."""
     name = document.encode()
-    return [file for file in files if file.bucket == bucket and file.may_hold(name, after=after)]
+    return [file for file in files if file.bucket == bucket and file.may_contain(name, after=after)]
 
 
-def _each(table: Table, snapshot: Snapshot) -> Iterator[DocumentFile]:
+def _each_file(table: Table, snapshot: Snapshot) -> Iterator[DocumentFile]:
     vectors, store = vectors_by_file(table, snapshot), Store.of(table)
     for path, place, rows, lower, upper in listed(table, snapshot, _FIELDS):
         low, high = lower or {}, upper or {}
@@ -77,7 +77,7 @@ def _each(table: Table, snapshot: Snapshot) -> Iterator[DocumentFile]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Folder:
+class FoldSettings:
     """How to fold documents: the setting `fold`, and the roots of the fold `yjs`."""
 
     fold: str
@@ -103,7 +103,7 @@ class FoldJob:
     """
 
     run: str
-    folder: Folder
+    folder: FoldSettings
     changes_folder: str
     snapshots_folder: str
     buckets: tuple[FoldBucket, ...]
@@ -112,7 +112,7 @@ class FoldJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FoldedBucket:
+class BucketFoldResult:
     """The results of one bucket; see `model.document.StagedDocuments`."""
 
     changes: Written
@@ -141,7 +141,7 @@ class ProofBucket:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Proved:
+class BucketProof:
     """Evidence about one bucket: totals (see `evidence`), and the documents with a failed proof."""
 
     totals: tuple[tuple[str, int], ...]

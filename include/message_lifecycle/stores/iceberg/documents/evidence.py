@@ -15,11 +15,18 @@ from message_lifecycle.model.settings import Policy
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.change import snapshot_at
 from message_lifecycle.stores.iceberg.columns import CHANGES_SHAPE, SNAPSHOTS_SHAPE
-from message_lifecycle.stores.iceberg.documents import DocumentFile, Folder, ProofBucket, Proved, files_at, of_buckets
+from message_lifecycle.stores.iceberg.documents import BucketProof, DocumentFile, FoldSettings, ProofBucket, files_at, group_by_bucket
 from message_lifecycle.stores.iceberg.documents import tables as places
 from message_lifecycle.stores.iceberg.documents.fold import prove_bucket, relate_differences
 from message_lifecycle.stores.iceberg.documents.relations import register_pairs, relate_changes, relate_snapshots
-from message_lifecycle.stores.iceberg.documents.stage import Part, by_bucket, each_bucket, folder_of, parts_of, source_files
+from message_lifecycle.stores.iceberg.documents.stage import (
+    RestoredPart,
+    each_bucket,
+    fold_settings,
+    group_documents_by_bucket,
+    parts_of,
+    source_files,
+)
 from message_lifecycle.stores.iceberg.documents.tables import reading
 from message_lifecycle.stores.iceberg.engine import Engine
 from message_lifecycle.stores.iceberg.evidence_files import longs
@@ -61,9 +68,9 @@ def evidence(engine: Engine, tables: Tables, plan: Plan, staged: Staged, policy:
         FoldingFailed: A task failed.
         UnreadableDocuments: A file cannot be read.
     """
-    proved: Sequence[Proved] = ()
+    proved: Sequence[BucketProof] = ()
     if staged.documents is not None:
-        proved = each_bucket(engine, plan, "judging", _buckets(tables, plan, staged), partial(_prove, folder_of(policy)))
+        proved = each_bucket(engine, plan, "judging", _buckets(tables, plan, staged), partial(_prove, fold_settings(policy)))
     totals = {name: sum(dict(one.totals)[name] for one in proved) for name in TOTALS}
     unproved = sorted(pair for one in proved for pair in one.unproved)
     rows_in, rows_kept = _rows(tables, plan, staged)
@@ -94,7 +101,7 @@ def _rows(tables: Tables, plan: Plan, staged: Staged) -> list[int]:
     return counted
 
 
-def _prove(folder: Folder, bucket: ProofBucket, resources: Resources) -> Proved:
+def _prove(folder: FoldSettings, bucket: ProofBucket, resources: Resources) -> BucketProof:
     return prove_bucket(folder, bucket, resources)
 
 
@@ -103,7 +110,7 @@ def _buckets(tables: Tables, plan: Plan, staged: Staged) -> list[ProofBucket]:
     assert staged.documents is not None
     (was, now), (snapshots_were, snapshots_are) = _files_of_both(tables, plan, staged)
     blocked = {document for document, _ in staged.documents.blocked}
-    documents = by_bucket(action for action in plan.on_snapshots.documents if action.document not in blocked)
+    documents = group_documents_by_bucket(action for action in plan.on_snapshots.documents if action.document not in blocked)
     none: tuple[DocumentFile, ...] = ()
     return [
         ProofBucket(
@@ -134,7 +141,7 @@ def _files_of_both(tables: Tables, plan: Plan, staged: Staged) -> list[tuple[_Fi
 def _files_at(table: Table, snapshot_id: int | None, plan_id: str) -> _Files:
     snapshot = snapshot_at(table, snapshot_id, plan_id)
     with reading(".".join(table.name())):
-        found = of_buckets(files_at(table, snapshot))
+        found = group_by_bucket(files_at(table, snapshot))
     # Two listings of the same files are equal, however manifests were merged.
     return {bucket: sorted(files, key=lambda file: file.file.path) for bucket, files in found.items()}
 
@@ -199,7 +206,7 @@ def return_evidence(tables: Tables, plan: Plan, staged: Staged) -> Mapping[str, 
     }
 
 
-def _judged(bucket: int, files: Sequence[tuple[_Files, _Files, _Files]], parts: Sequence[Part]) -> dict[str, int]:
+def _judged(bucket: int, files: Sequence[tuple[_Files, _Files, _Files]], parts: Sequence[RestoredPart]) -> dict[str, int]:
     """Count one bucket's rows by kind. A bucket holds all rows of its documents."""
     found: dict[str, int] = {}
     with database() as connection:

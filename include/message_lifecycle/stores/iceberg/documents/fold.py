@@ -15,13 +15,13 @@ from message_lifecycle.folds import Fold, Folded, fold_document, fold_of, proof
 from message_lifecycle.model.change import SnapshotDocument
 from message_lifecycle.stores.iceberg.columns import BUCKET, SNAPSHOTS_SHAPE
 from message_lifecycle.stores.iceberg.documents import (
+    BucketFoldResult,
+    BucketProof,
     DocumentFile,
     FoldBucket,
-    FoldedBucket,
-    Folder,
     FoldJob,
+    FoldSettings,
     ProofBucket,
-    Proved,
     relations,
 )
 from message_lifecycle.stores.iceberg.documents.relations import Marking, Stored, relate_changes, relate_snapshots, streamed_in_order
@@ -50,11 +50,11 @@ SELECT document, 1::TINYINT, server_seq, payload, NULL FROM changes JOIN todo US
 """
 
 
-def fold_of_folder(folder: Folder) -> Fold:
+def fold_of_folder(folder: FoldSettings) -> Fold:
     return fold_of(folder.fold, yjs_roots=dict(folder.yjs_roots))
 
 
-def fold_bucket(job: FoldJob, bucket: FoldBucket, resources: Resources) -> FoldedBucket:
+def fold_bucket(job: FoldJob, bucket: FoldBucket, resources: Resources) -> BucketFoldResult:
     """Fold one bucket.
 
     Raises:
@@ -65,16 +65,16 @@ def fold_bucket(job: FoldJob, bucket: FoldBucket, resources: Resources) -> Folde
         relate_changes(connection, "changes", bucket.changes)
         relate_snapshots(connection, "snapshots", bucket.snapshots)
         relations.register(connection, bucket.documents)
-        return _Bucket(connection, job, bucket).done()
+        return _BucketFold(connection, job, bucket).done()
 
 
-class _Bucket:
+class _BucketFold:
     def __init__(self, connection: duckdb.DuckDBPyConnection, job: FoldJob, bucket: FoldBucket) -> None:
         self._connection, self._job, self._bucket = connection, job, bucket
         self._fold = fold_of_folder(job.folder)
         self._newest = dict(relations.newest_of(connection, "snapshots"))
 
-    def done(self) -> FoldedBucket:
+    def done(self) -> BucketFoldResult:
         job, number = self._job, self._bucket.bucket
         made = SnapshotFile(f"{job.snapshots_folder}/{BUCKET}={number}/{job.run}-{number:05}.parquet", job.snapshots_store)
         blocked: dict[str, str] = {}
@@ -101,7 +101,7 @@ class _Bucket:
             [(a.document, seq, seq + 1) for a in going for seq in a.dropped],
             also=("(FROM snapshots WHERE digest IS NULL) AS snapshots", made.documents),
         )
-        return FoldedBucket(
+        return BucketFoldResult(
             changes=changes,
             snapshots=Written(partition=number, files=made.files, vectors=snapshots.vectors, dropped=snapshots.dropped),
             made=made.states,
@@ -226,7 +226,7 @@ BASE, NEWEST, BEFORE, LEFT = range(4)
 _NONE = np.empty(0, np.int64)
 
 
-def prove_bucket(folder: Folder, bucket: ProofBucket, resources: Resources) -> Proved:
+def prove_bucket(folder: FoldSettings, bucket: ProofBucket, resources: Resources) -> BucketProof:
     """Prove the staged rows of one bucket.
 
     Raises:
@@ -244,11 +244,11 @@ def prove_bucket(folder: Folder, bucket: ProofBucket, resources: Resources) -> P
         relate_differences(connection, "snapshots_differ", bucket.snapshots, bucket.staged_snapshots, columns)
         connection.execute(HEADS)
         totals = {name: connection.execute(query).fetchall()[0][0] for name, query in TOTALS.items()}
-        unproved = tuple(_unproved(connection, folder, bucket))
-    return Proved(totals=(("planned", len(bucket.documents)), *totals.items()), unproved=unproved)
+        unproved = tuple(_failed_proofs(connection, folder, bucket))
+    return BucketProof(totals=(("planned", len(bucket.documents)), *totals.items()), unproved=unproved)
 
 
-def _unproved(connection: duckdb.DuckDBPyConnection, folder: Folder, bucket: ProofBucket) -> Iterator[tuple[str, str]]:
+def _failed_proofs(connection: duckdb.DuckDBPyConnection, folder: FoldSettings, bucket: ProofBucket) -> Iterator[tuple[str, str]]:
     """Yield the documents with a failed proof, and the reason."""
     fold, documents = fold_of_folder(folder), {action.document: action for action in bucket.documents}
     newest = dict(relations.newest_of(connection, "staged_snapshots"))
@@ -308,11 +308,11 @@ def relate_differences(
     files = [was.get(path) or now[path] for path in differing]
     rows: list[tuple[int, bool, Positions]] = []
     for at, path in enumerate(differing):
-        live_before, live_after = _live(was.get(path)), _live(now.get(path))
+        live_before, live_after = _live_positions(was.get(path)), _live_positions(now.get(path))
         rows.append((at, False, np.setdiff1d(live_before, live_after)))
         rows.append((at, True, np.setdiff1d(live_after, live_before)))
     if not files:
-        connection.execute(f"CREATE TEMP TABLE {name} AS SELECT {columns}, true AS came FROM {_like(name)} WHERE false")
+        connection.execute(f"CREATE TEMP TABLE {name} AS SELECT {columns}, true AS came FROM {_like_pattern(name)} WHERE false")
         return
     places = {
         "file": np.concatenate([np.full(len(positions), at, np.int64) for at, _, positions in rows]),
@@ -327,11 +327,11 @@ def relate_differences(
     connection.unregister("places")
 
 
-def _like(name: str) -> str:
+def _like_pattern(name: str) -> str:
     return name.removesuffix("_differ")
 
 
-def _live(file: DocumentFile | None) -> Positions:
+def _live_positions(file: DocumentFile | None) -> Positions:
     if file is None:
         return _NONE
     every = np.arange(file.rows, dtype=np.int64)

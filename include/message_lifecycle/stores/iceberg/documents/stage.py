@@ -25,7 +25,15 @@ from message_lifecycle.stores.iceberg.change import load_side_table, snapshot_at
 from message_lifecycle.stores.iceberg.columns import BUCKET, bucket_of
 from message_lifecycle.stores.iceberg.compaction.removals import Holding, bring_back
 from message_lifecycle.stores.iceberg.data_files import commit
-from message_lifecycle.stores.iceberg.documents import DocumentFile, FoldBucket, FoldedBucket, Folder, FoldJob, files_at, of_buckets
+from message_lifecycle.stores.iceberg.documents import (
+    BucketFoldResult,
+    DocumentFile,
+    FoldBucket,
+    FoldJob,
+    FoldSettings,
+    files_at,
+    group_by_bucket,
+)
 from message_lifecycle.stores.iceberg.documents import tables as places
 from message_lifecycle.stores.iceberg.documents.relations import Going, places_of, relate_changes, relate_snapshots
 from message_lifecycle.stores.iceberg.documents.tables import FoldingFailed, reading
@@ -64,23 +72,23 @@ def stage(engine: Engine, tables: Tables, plan: Plan) -> Staged:
     snapshots = table_to_build_on(engine, plan, SNAPSHOTS, plan.snapshots, partial(places.create, tables, plan.topic))
     fence.check(plan, plan.plan_id, changes, None)
     base_id, snapshots_base = plan.requirements.snapshot_id, places.snapshots_base(snapshots, plan)
-    found = found_before(plan, changes, snapshots)
+    found = find_earlier_stage(plan, changes, snapshots)
     if found is not None:
         return found
-    work = partial(_folded, engine) if plan.on_snapshots.documents else _returned
+    work = partial(_fold_documents, engine) if plan.on_snapshots.documents else _stage_returned_rows
     told, of_changes, of_snapshots = work(tables, plan, snapshots_base)
     # Load the tables again: storage keys from the catalog may have expired.
     changes, snapshots = engine.table(plan.topic), load_side_table(engine, plan, SNAPSHOTS)
     # Commit the changes first. The commit on the snapshots' branch then marks the stage as complete.
-    told = replace(told, changes_id=committed(engine, plan, changes, of_changes, base_id, {}))
+    told = replace(told, changes_id=commit_to_branch(engine, plan, changes, of_changes, base_id, {}))
     words = {STAGED_DOCUMENTS: json.dumps(asdict(told))}
-    snapshots_id = committed(engine, plan, snapshots, of_snapshots, snapshots_base, words)
+    snapshots_id = commit_to_branch(engine, plan, snapshots, of_snapshots, snapshots_base, words)
     for kind in ("", SNAPSHOTS):
         engine.forget(plan.topic, kind=kind)
-    return staged_as(plan, replace(told, snapshots_id=snapshots_id))
+    return describe_stage(plan, replace(told, snapshots_id=snapshots_id))
 
 
-def _folded(engine: Engine, tables: Tables, plan: Plan, snapshots_base: int) -> _Parts:
+def _fold_documents(engine: Engine, tables: Tables, plan: Plan, snapshots_base: int) -> _Parts:
     job = _job(tables, plan, snapshots_base)
     try:
         results = each_bucket(
@@ -89,22 +97,22 @@ def _folded(engine: Engine, tables: Tables, plan: Plan, snapshots_base: int) -> 
     except BaseException:  # no commit will follow, so delete the new files
         _discard(job)
         raise
-    return _totals(results), [one.changes for one in results], [one.snapshots for one in results]
+    return _sum_results(results), [one.changes for one in results], [one.snapshots for one in results]
 
 
-def by_bucket(documents: Iterable[SnapshotDocument]) -> dict[int, list[SnapshotDocument]]:
+def group_documents_by_bucket(documents: Iterable[SnapshotDocument]) -> dict[int, list[SnapshotDocument]]:
     found: dict[int, list[SnapshotDocument]] = {}
     for action in documents:
         found.setdefault(bucket_of(action.document), []).append(action)
     return found
 
 
-def folder_of(policy: Policy) -> Folder:
+def fold_settings(policy: Policy) -> FoldSettings:
     assert policy.fold is not None, "a plan of documents is made of a topic of documents"
-    return Folder(fold=policy.fold, yjs_roots=tuple(sorted(policy.yjs_roots.items())))
+    return FoldSettings(fold=policy.fold, yjs_roots=tuple(sorted(policy.yjs_roots.items())))
 
 
-def found_before(plan: Plan, changes: Java, snapshots: Java) -> Staged | None:
+def find_earlier_stage(plan: Plan, changes: Java, snapshots: Java) -> Staged | None:
     """Return the complete stage of an earlier run, or delete an incomplete stage and return None."""
     branch = branch_of(plan.plan_id)
     done, marked = snapshots.snapshot(branch), changes.snapshot(branch)
@@ -113,7 +121,7 @@ def found_before(plan: Plan, changes: Java, snapshots: Java) -> Staged | None:
         content["blocked"] = tuple((document, reason) for document, reason in content["blocked"])
         told = StagedDocuments(**{**content, "snapshots_id": int(done.snapshotId())})
         if told.changes_id == (None if marked is None else int(marked.snapshotId())):
-            return staged_as(plan, told)
+            return describe_stage(plan, told)
     for table, left in ((changes, marked), (snapshots, done)):
         if left is not None:
             drop_stage(table, plan.plan_id)
@@ -121,7 +129,7 @@ def found_before(plan: Plan, changes: Java, snapshots: Java) -> Staged | None:
     return None
 
 
-def staged_as(plan: Plan, told: StagedDocuments) -> Staged:
+def describe_stage(plan: Plan, told: StagedDocuments) -> Staged:
     """Return the description of a stage."""
     ids = (told.changes_id, told.snapshots_id)
     newest = next((found for found in ids if found is not None), plan.requirements.snapshot_id)
@@ -131,8 +139,8 @@ def staged_as(plan: Plan, told: StagedDocuments) -> Staged:
 def _job(tables: Tables, plan: Plan, base_id: int) -> FoldJob:
     changes, snapshots = tables.load(plan.topic), tables.load(plan.topic, kind=SNAPSHOTS)
     with reading(".".join(changes.name())):
-        of_changes = of_buckets(files_at(changes, snapshot_at(changes, plan.requirements.snapshot_id, plan.plan_id)))
-        of_snapshots = of_buckets(files_at(snapshots, snapshot_at(snapshots, base_id, plan.plan_id)))
+        of_changes = group_by_bucket(files_at(changes, snapshot_at(changes, plan.requirements.snapshot_id, plan.plan_id)))
+        of_snapshots = group_by_bucket(files_at(snapshots, snapshot_at(snapshots, base_id, plan.plan_id)))
     buckets = tuple(
         FoldBucket(
             bucket=bucket,
@@ -140,12 +148,12 @@ def _job(tables: Tables, plan: Plan, base_id: int) -> FoldJob:
             changes=tuple(of_changes.get(bucket, ())),
             snapshots=tuple(of_snapshots.get(bucket, ())),
         )
-        for bucket, documents in sorted(by_bucket(plan.on_snapshots.documents).items())
+        for bucket, documents in sorted(group_documents_by_bucket(plan.on_snapshots.documents).items())
     )
     return FoldJob(
         # A unique name, so that leftovers of an attempt that died never count as files of this one.
         run=f"{plan.plan_id[:16]}-{token_hex(4)}",
-        folder=folder_of(Policy.of_values(plan.policy)),
+        folder=fold_settings(Policy.of_values(plan.policy)),
         changes_folder=f"{folder_at(changes.location())}/data",
         snapshots_folder=f"{folder_at(snapshots.location())}/data",
         buckets=buckets,
@@ -160,13 +168,13 @@ def _discard(job: FoldJob) -> None:
         store.remove_named(folder, lambda file: file.startswith(f"{job.run}-"))
 
 
-def _fold(job: FoldJob, bucket: FoldBucket, resources: Resources) -> FoldedBucket:
+def _fold(job: FoldJob, bucket: FoldBucket, resources: Resources) -> BucketFoldResult:
     from message_lifecycle.stores.iceberg.documents.fold import fold_bucket
 
     return fold_bucket(job, bucket, resources)
 
 
-def _totals(results: Sequence[FoldedBucket]) -> StagedDocuments:
+def _sum_results(results: Sequence[BucketFoldResult]) -> StagedDocuments:
     return StagedDocuments(
         snapshots_id=None,
         changes_id=None,
@@ -178,7 +186,7 @@ def _totals(results: Sequence[FoldedBucket]) -> StagedDocuments:
     )
 
 
-def committed(
+def commit_to_branch(
     engine: Engine, plan: Plan, table: Java, results: Sequence[Written], base_id: int | None, words: dict[str, str]
 ) -> int | None:
     """Commit to the plan's branch and return its new snapshot; None: the table does not change."""
@@ -194,12 +202,12 @@ def committed(
 # Work on documents: one task per bucket, values in and values out.
 
 
-class _Bucket(Protocol):
+class _HasBucket(Protocol):
     @property
     def bucket(self) -> int: ...
 
 
-Given = TypeVar("Given", bound=_Bucket)
+Given = TypeVar("Given", bound=_HasBucket)
 Made = TypeVar("Made")
 
 
@@ -218,7 +226,7 @@ def each_bucket(engine: Engine, plan: Plan, what: str, buckets: Sequence[Given],
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class RestoredPart:
     """The rows that an undo restores to one of the two tables.
 
     Attributes:
@@ -232,7 +240,7 @@ class Part:
     going: Mapping[int, Sequence[Going]]
 
 
-def parts_of(plan: Plan) -> tuple[Part, Part]:
+def parts_of(plan: Plan) -> tuple[RestoredPart, RestoredPart]:
     """Return the part of the changes and the part of the snapshots."""
     changes: dict[int, list[Going]] = {}
     snapshots: dict[int, list[Going]] = {}
@@ -241,20 +249,21 @@ def parts_of(plan: Plan) -> tuple[Part, Part]:
     for back in plan.on_snapshots.documents_back:
         snapshots.setdefault(bucket_of(back.document), []).extend((back.document, seq, seq + 1) for seq in back.snapshots)
     return (
-        Part(kind="", source_id=plan.on_changes.source_id, rows=plan.restored_rows, going=changes),
-        Part(kind=SNAPSHOTS, source_id=plan.on_snapshots.source_id, rows=plan.restored_snapshots, going=snapshots),
+        RestoredPart(kind="", source_id=plan.on_changes.source_id, rows=plan.restored_rows, going=changes),
+        RestoredPart(kind=SNAPSHOTS, source_id=plan.on_snapshots.source_id, rows=plan.restored_snapshots, going=snapshots),
     )
 
 
-def _returned(tables: Tables, plan: Plan, snapshots_base: int) -> _Parts:
+def _stage_returned_rows(tables: Tables, plan: Plan, snapshots_base: int) -> _Parts:
     bases = (plan.requirements.snapshot_id, snapshots_base)
     changes, snapshots = (
-        _restored(tables.load(plan.topic, kind=part.kind), base_id, part, plan) for part, base_id in zip(parts_of(plan), bases, strict=True)
+        _write_restored_rows(tables.load(plan.topic, kind=part.kind), base_id, part, plan)
+        for part, base_id in zip(parts_of(plan), bases, strict=True)
     )
     return StagedDocuments(snapshots_id=None, changes_id=None, made=plan.restored_snapshots, dropped=0, purged=0), changes, snapshots
 
 
-def source_files(table: Table, part: Part, plan: Plan) -> dict[int, list[DocumentFile]]:
+def source_files(table: Table, part: RestoredPart, plan: Plan) -> dict[int, list[DocumentFile]]:
     """Return the files of the table's history, by bucket, that may hold the rows to restore. Raises UndoSourceGone."""
     source = None if part.source_id is None else table.snapshot_by_id(part.source_id)
     if source is None:
@@ -262,9 +271,9 @@ def source_files(table: Table, part: Part, plan: Plan) -> dict[int, list[Documen
             raise undo_source_gone(plan.parent or "", "the snapshot that holds what it removed has been expired")
         return {}
     found: dict[int, list[DocumentFile]] = {}
-    for bucket, files in of_buckets(files_at(table, source)).items():
+    for bucket, files in group_by_bucket(files_at(table, source)).items():
         names = {document.encode() for document, _, _ in part.going.get(bucket, ())}
-        holding = [file for file in files if any(file.may_hold(name) for name in names)]
+        holding = [file for file in files if any(file.may_contain(name) for name in names)]
         if holding:
             found[bucket] = holding
     wanted = [file.file.path for files in found.values() for file in files]
@@ -276,9 +285,9 @@ def source_files(table: Table, part: Part, plan: Plan) -> dict[int, list[Documen
     return found
 
 
-def _restored(table: Table, base_id: int | None, part: Part, plan: Plan) -> list[Written]:
+def _write_restored_rows(table: Table, base_id: int | None, part: RestoredPart, plan: Plan) -> list[Written]:
     source = source_files(table, part, plan)
-    now = of_buckets(files_at(table, snapshot_at(table, base_id, plan.plan_id)))
+    now = group_by_bucket(files_at(table, snapshot_at(table, base_id, plan.plan_id)))
     back = [
         bring_back(table, bucket, _holding(part, bucket, files), [file.file for file in now.get(bucket, ())], field=BUCKET)
         for bucket, files in sorted(source.items())
@@ -289,7 +298,7 @@ def _restored(table: Table, base_id: int | None, part: Part, plan: Plan) -> list
     return back
 
 
-def _holding(part: Part, bucket: int, files: Sequence[DocumentFile]) -> list[Holding]:
+def _holding(part: RestoredPart, bucket: int, files: Sequence[DocumentFile]) -> list[Holding]:
     with database() as connection:
         relation = "(FROM source WHERE digest IS NOT NULL) AS source" if part.kind else "source"
         (relate_snapshots if part.kind else relate_changes)(connection, "source", files)

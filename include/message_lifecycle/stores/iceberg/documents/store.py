@@ -60,7 +60,7 @@ class IcebergDocuments(IcebergDocumentReader):
         self._steps = steps or (lambda _: None)
 
     def add(self, name: TopicName, changes: Sequence[Change], *, ledger: tuple[str, int]) -> None:
-        add(self._engine, self._tables, name, changes, ledger=ledger, steps=self._steps)
+        add_changes(self._engine, self._tables, name, changes, ledger=ledger, steps=self._steps)
 
 
 class _DocumentStore(TableStore):
@@ -99,13 +99,13 @@ class IcebergSnapshots(_DocumentStore):
 
     def _prepared(self, engine: Engine, verdict: Verdict, given: CommitContext) -> Ready | None:
         table = load_side_table(engine, verdict.plan, SNAPSHOTS)
-        make = partial(_snapshots, engine, table, verdict)
+        make = partial(_describe_snapshot_commit, engine, table, verdict)
         return self._ready(engine, table, verdict, given, make, kind=SNAPSHOTS, of="snapshots_commit")
 
     def publish(self, verdict: Verdict, given: CommitContext) -> Published:
         engine = self._engine()
         table = load_side_table(engine, verdict.plan, SNAPSHOTS)
-        make = partial(_snapshots, engine, table, verdict)
+        make = partial(_describe_snapshot_commit, engine, table, verdict)
         done = self._commit(engine, table, verdict, given, make, kind=SNAPSHOTS, of="snapshots_commit")
         forget_source(self._tables, verdict.plan, self.kinds)
         return done
@@ -130,11 +130,11 @@ class IcebergChanges(_DocumentStore):
 
     def _prepared(self, engine: Engine, verdict: Verdict, given: CommitContext) -> Ready | None:
         """Prepare the commit of the changes. The commit of the snapshots is ready too: the caller prepares it first and stops if it is not."""
-        if _told(verdict).changes_id is None:
+        if _staged_documents(verdict).changes_id is None:
             return None
         table = engine.table(verdict.plan.topic)
         purges = partial(_purge, with_snapshots=True), "purge_commit"
-        make, of = purges if verdict.plan.on_snapshots.documents else (_returns, "changes_commit")
+        make, of = purges if verdict.plan.on_snapshots.documents else (_describe_return_commit, "changes_commit")
         return self._ready(engine, table, verdict, given, partial(make, engine, table, verdict, given), of=of)
 
     def publish(self, verdict: Verdict, given: CommitContext) -> Published:
@@ -144,10 +144,10 @@ class IcebergChanges(_DocumentStore):
             snapshots = find(load_side_table(engine, plan, SNAPSHOTS), plan.plan_id)
             if snapshots is None:
                 raise PlanConflict(plan.plan_id, "its snapshots are not published: nothing is purged before")
-            if _told(verdict).changes_id is None:
+            if _staged_documents(verdict).changes_id is None:
                 return Published(plan_id=plan.plan_id, snapshot_id=snapshots.snapshot_id, removed=())
         table = engine.table(plan.topic)
-        make, of = (_purge, "purge_commit") if plan.on_snapshots.documents else (_returns, "changes_commit")
+        make, of = (_purge, "purge_commit") if plan.on_snapshots.documents else (_describe_return_commit, "changes_commit")
         done = self._commit(engine, table, verdict, given, partial(make, engine, table, verdict, given), of=of)
         if not plan.on_snapshots.documents and not plan.restored_snapshots:
             forget_source(self._tables, plan, self.kinds)
@@ -170,15 +170,15 @@ class IcebergChanges(_DocumentStore):
 # A crash between the two commits leaves unneeded changes, and never lacks a change: readers already use the new epoch.
 
 
-def _snapshots(engine: Engine, table: Java, verdict: Verdict) -> Update:
+def _describe_snapshot_commit(engine: Engine, table: Java, verdict: Verdict) -> Update:
     """Describe the commit of the snapshots. Raises PlanConflict."""
     plan, plan_id = verdict.plan, verdict.plan.plan_id
     if not plan.restored_rows:  # an undo has checked this before it restored changes; now nothing may stop it
         fence.check(plan, plan_id, engine.table(plan.topic), None)
     base_id = snapshots_base(table, plan)
-    change = staged_change(engine, table, plan_id, _told(verdict).snapshots_id, base_id)
+    change = staged_change(engine, table, plan_id, _staged_documents(verdict).snapshots_id, base_id)
     return Update(
-        update=lambda on: change.with_added(on.newRowDelta(), base_id),
+        update=lambda on: change.add_to_update(on.newRowDelta(), base_id),
         condition=head_is(plan_id, base_id, table="the documents' snapshots were"),
         tells=undo_property(plan),
     )
@@ -200,7 +200,7 @@ def _purge(engine: Engine, table: Java, verdict: Verdict, given: CommitContext, 
     """
     plan, plan_id = verdict.plan, verdict.plan.plan_id
     base_id = _changes_base(table, plan, "purges changes")
-    change = staged_change(engine, table, plan_id, _told(verdict).changes_id, base_id)
+    change = staged_change(engine, table, plan_id, _staged_documents(verdict).changes_id, base_id)
 
     def condition(walk: Walk) -> None:
         check_only_appends(walk(), plan_id, base_id)
@@ -214,11 +214,11 @@ def _purge(engine: Engine, table: Java, verdict: Verdict, given: CommitContext, 
     return Update(update=lambda on: change.update(engine, on, base_id), condition=condition)
 
 
-def _returns(engine: Engine, table: Java, verdict: Verdict, _given: CommitContext) -> Update:
+def _describe_return_commit(engine: Engine, table: Java, verdict: Verdict, _given: CommitContext) -> Update:
     """Describe the commit of restored changes, the first commit of an undo. Raises PlanConflict."""
     plan, plan_id = verdict.plan, verdict.plan.plan_id
     base_id = _changes_base(table, plan, "brings changes back")
-    change = staged_change(engine, table, plan_id, _told(verdict).changes_id, base_id)
+    change = staged_change(engine, table, plan_id, _staged_documents(verdict).changes_id, base_id)
     return Update(
         update=lambda on: change.restore(engine, on, base_id), condition=appends_pass(plan_id, base_id), tells=undo_property(plan)
     )
@@ -238,7 +238,7 @@ def _changes_base(table: Java, plan: Plan, what: str) -> int:
     return plan.requirements.snapshot_id
 
 
-def _told(verdict: Verdict) -> StagedDocuments:
+def _staged_documents(verdict: Verdict) -> StagedDocuments:
     told = verdict.staged.documents
     if told is None:
         raise PlanConflict(verdict.plan.plan_id, "nothing of documents is staged for it")
@@ -258,7 +258,7 @@ class _MovedOn(LifecycleError):
     """Other changes came first, so check the numbers again. Never leaves this module."""
 
 
-def add(
+def add_changes(
     engine: Callable[[], Engine],
     tables: Tables,
     name: TopicName,
@@ -286,7 +286,7 @@ def add(
         check_next(changes, ends)
         steps("numbered")
         table = tables.load(name)
-        written = list(_written(table.io, f"{table.location()}/data", batch_id, changes))
+        written = list(_write_files(table.io, f"{table.location()}/data", batch_id, changes))
         try:
             _commit(engine(), name, written, batch_id=batch_id, base_id=base.changes_id, ledger=ledger)
         except _MovedOn:
@@ -355,7 +355,7 @@ def _commit(
     engine.forget(name)
 
 
-def _written(io: FileIO, folder: str, batch_id: str, changes: Sequence[Change]) -> Iterator[tuple[int, NewFile]]:
+def _write_files(io: FileIO, folder: str, batch_id: str, changes: Sequence[Change]) -> Iterator[tuple[int, NewFile]]:
     """Write one file for each bucket, in the table's order."""
     buckets: dict[str, int] = {document: bucket_of(document) for document in {change.document for change in changes}}
     mine: dict[int, list[Change]] = {}

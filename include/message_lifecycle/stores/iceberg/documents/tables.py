@@ -16,7 +16,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.stores.iceberg.catalog import Tables, side_table_properties
 from message_lifecycle.stores.iceberg.change import required_head
-from message_lifecycle.stores.iceberg.documents import DocumentFile, files_at, holding
+from message_lifecycle.stores.iceberg.documents import DocumentFile, files_at, files_that_may_hold
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import SNAPSHOTS
 from message_lifecycle.stores.iceberg.named import NamesFailures
@@ -269,5 +269,7 @@ def _holding_any(files: Sequence[DocumentFile], documents: Collection[str], *, a
     """Return the files that may hold one of the documents."""
     from message_lifecycle.stores.iceberg.columns import bucket_of
 
-    found = {file.file.path: file for document in documents for file in holding(files, document, bucket_of(document), after=after)}
+    found = {
+        file.file.path: file for document in documents for file in files_that_may_hold(files, document, bucket_of(document), after=after)
+    }
     return list(found.values())

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from message_lifecycle.model.erasure import BASE64, TABLE_KINDS, HeldFile, TableKind
-from message_lifecycle.model.in_values import MOST_NAMES, Needle, ValuePlace, place_of
+from message_lifecycle.model.in_values import MOST_NAMES, Needle, ValuePlace, value_place
 from message_lifecycle.model.message import offsets_of
 from message_lifecycle.operations.erasure import is_only_inside
 from message_lifecycle.stores.iceberg.data_rows import Positions
@@ -68,7 +68,7 @@ class ValueRowFinder:
                     of = parents.filter(pairs.is_valid())
                     hits.update(of.take(pa.array(at, pa.int64())).to_pylist())
             elif of_text:
-                texts = column.to_pylist() if self._may_hold(column) else ()
+                texts = column.to_pylist() if self._may_contain_key(column) else ()
                 hits.update(
                     row
                     for row, text in enumerate(texts)
@@ -87,7 +87,7 @@ class ValueRowFinder:
             rows.update(pc.indices_nonzero(pc.fill_null(pc.match_substring(contents, form), False)).to_pylist())
         return sorted(row for row in rows if self.needle.is_in(contents[row].as_py()))
 
-    def _may_hold(self, column: pa.Array) -> bool:
+    def _may_contain_key(self, column: pa.Array) -> bool:
         contents = column.cast(pa.binary())
         patterns = (BASE64.encode(), *self.needle.forms)
         return any(pc.any(pc.match_substring(contents, pattern)).as_py() for pattern in patterns)
@@ -115,7 +115,7 @@ def places_of(io: FileIO, document: Metadata, kind: TableKind, found: Found) -> 
     for file in files:
         offsets.setdefault(file.partition, set()).update(offsets_of(file.offsets))
         live_in[file.partition] = live_in.get(file.partition, 0) + file.live
-    return [place_of(kind, partition, offsets[partition], live=live_in[partition]) for partition in sorted(offsets)]
+    return [value_place(kind, partition, offsets[partition], live=live_in[partition]) for partition in sorted(offsets)]
 
 
 def _is_by_position(io: FileIO, path: str, kind: TableKind) -> bool:

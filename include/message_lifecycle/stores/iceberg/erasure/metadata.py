@@ -103,7 +103,7 @@ class _Written:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rewriting:
+class MetadataRewrite:
     """Builds the change of one table's metadata.
 
     Attributes:
@@ -384,7 +384,7 @@ def _moved(ref: Metadata, old: Metadata | None, new: Metadata) -> Document:
     return found
 
 
-def read_going(io: FileIO, document: Metadata) -> list[str]:
+def read_unreachable_list(io: FileIO, document: Metadata) -> list[str]:
     """Return the names of the files that an erasure's commit made unreachable; empty if no erasure is under way."""
     name = document["properties"].get(ERASING)
     if name is None:

@@ -14,7 +14,7 @@ from message_lifecycle.model.erasure import KeyMatch
 from message_lifecycle.model.errors import PlanConflict, TableUnreadable
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.stores.iceberg.erasure.looking import Looks
-from message_lifecycle.stores.iceberg.erasure.metadata import Rewriting, read_going
+from message_lifecycle.stores.iceberg.erasure.metadata import MetadataRewrite, read_unreachable_list
 from message_lifecycle.stores.iceberg.erasure.rewrite import KeyRowFinder, Manifests, NewFile, from_json, opened, rewrite, to_json
 from message_lifecycle.stores.iceberg.erasure.search import MAIN, Heads, UndoWindow, ancestors, search
 from message_lifecycle.stores.iceberg.fence import witness_of
@@ -76,8 +76,8 @@ class TableErasure:
     memories: int
     steps: Steps
 
-    def rewriting(self, summary: Mapping[str, str]) -> Rewriting:
-        return Rewriting(
+    def rewriting(self, summary: Mapping[str, str]) -> MetadataRewrite:
+        return MetadataRewrite(
             io=self.io,
             plan_id=self.plan_id,
             attempt=f"{self.plan_id[:ID_IN_NAMES]}-{secrets.token_hex(8)}",
@@ -104,8 +104,8 @@ class TableErasure:
                 return
             self.check(before, matches)
             self.rewriting(summary).change(base, builder)
-            name = going_name(self.plan_id)
-            going = sorted(self._going(before, document_of(builder.build()), str(base.metadataFileLocation())))
+            name = unreachable_list_name(self.plan_id)
+            going = sorted(self._unreachable_files(before, document_of(builder.build()), str(base.metadataFileLocation())))
             with self.io.new_output(f"{before['location']}/{name}").create(overwrite=True) as stream:
                 stream.write(json.dumps(going).encode())
             set_properties(base, builder, {ERASING: name, **witness_of(builder.build(), base)})
@@ -118,7 +118,7 @@ class TableErasure:
             raise PlanConflict(self.plan_id, "the table is not there any more") from None
         self.steps("after_commit")
 
-    def _going(self, before: Document, after: Document, metadata_location: str) -> set[str]:
+    def _unreachable_files(self, before: Document, after: Document, metadata_location: str) -> set[str]:
         within = Within(str(before["location"]))
         old = {file.name for file in reachable(self.io, before, snapshot_ids(before))}
         new = {file.name for file in reachable(self.io, after, snapshot_ids(after))}
@@ -179,7 +179,7 @@ class TableErasure:
 
     def finish(self) -> Deleted:
         """Delete the files that the commit made unreachable. A file that is already missing counts as success."""
-        document, going = load_with_going(self.catalog, self.place, self.io)
+        document, going = load_with_unreachable_files(self.catalog, self.place, self.io)
         if ERASING not in document["properties"]:
             return Deleted()
         self.steps("before_delete")
@@ -192,7 +192,7 @@ class TableErasure:
         return deleted if going else Deleted()
 
 
-def going_name(plan_id: str) -> str:
+def unreachable_list_name(plan_id: str) -> str:
     """Return the name of the list of unreachable files.
 
     The attempts of a plan share this name: a later attempt overwrites the list, and the plan's end deletes it.
@@ -206,7 +206,7 @@ def is_done(document: Document, plan_id: str) -> bool:
     return head is not None and any(one["summary"].get(PLAN_ID) == plan_id for one in ancestors(document, int(head["snapshot-id"])))
 
 
-def forget(catalog: Catalog, place: Place, io: FileIO) -> None:
+def delete_unreachable_list(catalog: Catalog, place: Place, io: FileIO) -> None:
     """Delete the list of unreachable files: the erasure has ended and its receipt is stored."""
     document = load(catalog, place, io)
     name = document["properties"].get(ERASING)
@@ -231,8 +231,8 @@ def document_at(io: FileIO, metadata_location: str) -> Document:
     return found
 
 
-def load_with_going(catalog: Catalog, place: Place, io: FileIO) -> tuple[Document, list[str]]:
-    """Return the table's metadata and the files that its erasure's commit made unreachable (see `read_going`).
+def load_with_unreachable_files(catalog: Catalog, place: Place, io: FileIO) -> tuple[Document, list[str]]:
+    """Return the table's metadata and the files that its erasure's commit made unreachable (see `read_unreachable_list`).
 
     Another run of the same plan may end the erasure between the two reads and delete the list; the function then reads again.
 
@@ -241,12 +241,12 @@ def load_with_going(catalog: Catalog, place: Place, io: FileIO) -> tuple[Documen
     """
     document = load(catalog, place, io)
     try:
-        return document, read_going(io, document)
+        return document, read_unreachable_list(io, document)
     except FileNotFoundError as gone:
         again, name = load(catalog, place, io), document["properties"][ERASING]
         if again["properties"].get(ERASING) == name:
             raise TableUnreadable(".".join(place), f"{again['location']}/{name}", "no such file") from gone
-        return again, read_going(io, again)
+        return again, read_unreachable_list(io, again)
 
 
 # Staging rewrites every file that holds the key, and writes the metadata that would publish these files.

@@ -31,11 +31,11 @@ from message_lifecycle.stores.iceberg.erasure.looking import Looks, RowFinder
 from message_lifecycle.stores.iceberg.erasure.metadata import snapshot_id_of
 from message_lifecycle.stores.iceberg.erasure.publish import (
     TableErasure,
+    delete_unreachable_list,
     drop_stage,
-    forget,
     is_done,
     load,
-    load_with_going,
+    load_with_unreachable_files,
     read_stage,
     stage_table,
 )
@@ -45,7 +45,7 @@ from message_lifecycle.stores.iceberg.fence import properties
 from message_lifecycle.stores.iceberg.layout import PLAN_ID
 from message_lifecycle.stores.iceberg.named import NamesFailures
 from message_lifecycle.stores.iceberg.pointers import Place
-from message_lifecycle.stores.iceberg.read import published_by
+from message_lifecycle.stores.iceberg.read import published_from_summary
 from message_lifecycle.stores.iceberg.table_files import CLOCKS_DIFFER_MS, kept_versions
 from message_lifecycle.stores.iceberg.table_folder import Metadata, absolute, location_prefix
 from message_lifecycle.stores.iceberg.tasks import Store
@@ -114,7 +114,7 @@ class IcebergEraser(NamesFailures, ChangeStore):
                     raise
                 continue  # the table was dropped since the plan; search the topic's other tables
             part.finish()
-            document, going = load_with_going(part.catalog, part.place, part.io)
+            document, going = load_with_unreachable_files(part.catalog, part.place, part.io)
             after = search(
                 self._looks(plan.topic, part.io, document, action.table, KeyRowFinder(matches)), document, part.window, going=going
             )
@@ -138,7 +138,7 @@ class IcebergEraser(NamesFailures, ChangeStore):
             )
         return found
 
-    def kept_beneath(self, name: TopicName, until: Instant) -> Sequence[str]:
+    def describe_old_copies(self, name: TopicName, until: Instant) -> Sequence[str]:
         until_ms = until // 1000 + CLOCKS_DIFFER_MS
         return kept_versions(((io, str(document["location"])) for _, io, document, _ in self._documents(name)), until_ms=until_ms)
 
@@ -172,7 +172,7 @@ class IcebergEraser(NamesFailures, ChangeStore):
             if not is_done(document, plan.plan_id):
                 # First finish an earlier erasure that died: the table property has room for one list.
                 part.finish()
-                forget(part.catalog, part.place, part.io)
+                delete_unreachable_list(part.catalog, part.place, part.io)
             part.commit(properties(verdict, ledger), matches)
         for part in parts:
             part.finish()
@@ -190,7 +190,7 @@ class IcebergEraser(NamesFailures, ChangeStore):
         document = load(self._tables.catalog, place, io)
         for snapshot in ancestors(document, document["refs"][MAIN]["snapshot-id"]) if MAIN in document.get("refs", {}) else ():
             if snapshot["summary"].get(PLAN_ID) == plan.plan_id:
-                return published_by(plan.plan_id, int(snapshot["snapshot-id"]), snapshot["summary"])
+                return published_from_summary(plan.plan_id, int(snapshot["snapshot-id"]), snapshot["summary"])
         return None
 
     def discard(self, plan: Plan) -> None:
@@ -202,7 +202,7 @@ class IcebergEraser(NamesFailures, ChangeStore):
             document = load(self._tables.catalog, place, io)
             if is_done(document, plan.plan_id):
                 self._part(plan, action).finish()
-                forget(self._tables.catalog, place, io)
+                delete_unreachable_list(self._tables.catalog, place, io)
                 document = load(self._tables.catalog, place, io)
             drop_stage(io, document, plan.plan_id)
 
@@ -214,7 +214,7 @@ class IcebergEraser(NamesFailures, ChangeStore):
                 if not TABLE_KINDS[kind].beside:
                     raise
                 continue
-            yield kind, io, *load_with_going(self._tables.catalog, place, io)
+            yield kind, io, *load_with_unreachable_files(self._tables.catalog, place, io)
 
     def _place(self, name: TopicName, kind: TableKind) -> tuple[Place, FileIO]:
         beside = TABLE_KINDS[kind].beside
