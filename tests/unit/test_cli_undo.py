@@ -84,6 +84,18 @@ def test_an_open_plan_has_nothing_to_undo_and_a_refusal_stops_it(lake: Lake, ord
     assert (again.status, again.document["outcome"], lake.stored(orders)) == (5, "needs_approval", [0, 1, 2]), "a run by hand asks again"
 
 
+def test_a_refusal_stops_an_open_plan_that_asks_nobody(lake: Lake, orders: TopicName) -> None:
+    plan_id = lake.say("plan", "shop/orders", "-o", "json").document["plan_id"]
+    undo = lake.say("undo", plan_id, *WORD)
+    assert (undo.status, f"Stop it: `lifecycle refuse {plan_id[:12]}`" in undo.err) == (3, True), undo.err
+    refused = lake.say("refuse", plan_id, "--by", "bert", "--why", "not today")
+    assert (refused.status, "Nothing was removed" in refused.out) == (0, True), refused.err
+    listed = lake.say("ledger", "list", "shop/orders", "-o", "json").document[0]
+    assert (listed["outcome"], listed["detail"]) == ("refused", "bert refused: not today")
+    late = lake.say("refuse", plan_id, "--by", "bert", "--why", "not today")
+    assert (late.status, "NotReady" in late.err, lake.stored(orders)) == (3, True, [0, 1, 2])
+
+
 def test_a_refusal_after_the_commit_names_the_undo(lake: Lake, orders: TopicName) -> None:
     assert lake.say("topic", "alter", "shop/orders", "--set", "max_removed_fraction=0.1").status == 0
     plan_id = lake.say("run", "shop/orders", "-o", "json").document["plan_id"]

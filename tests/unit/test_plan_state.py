@@ -162,7 +162,7 @@ VERBS: dict[str, tuple[Callable[[Services, str], Any], Event, dict[PlanState, Pl
     "mark": (steps.mark, Event.PASS, {state: state for state in PlanState if state not in (PLANNED, CLOSED)}),
     "gate": (lambda s, plan_id: steps.gate(replace(s, gate=PassingGate()), plan_id), Event.PASS, dict.fromkeys(UNANSWERED, PASSED)),
     "approve": (answer(True), Event.GRANT, {ASKED: APPROVED}),
-    "refuse": (answer(False), Event.REFUSE, dict.fromkeys((ASKED, APPROVED), CLOSED)),
+    "refuse": (answer(False), Event.REFUSE, dict.fromkeys((state for state in PlanState if state not in (REFUSED, CLOSED)), CLOSED)),
     "publish": (
         steps.publish,
         Event.PUBLISH,

@@ -264,7 +264,7 @@ def gate(s: Services, plan_id: str) -> GateReport:
 def approve(s: Services, plan_id: str, *, granted: bool, by: str, text: str, gate_id: str | None = None) -> Approval:
     """Record a person's answer (DEL-3). A refusal closes the plan. A refusal keeps data, so it counts until the plan is committed.
 
-    A plan takes one answer. Only a refusal may follow an approval.
+    A plan takes one answer. Only a refusal may follow an approval. A refusal also closes an open plan that asks nobody.
 
     Args:
         s: The stores, the ledger and the settings.
@@ -277,7 +277,8 @@ def approve(s: Services, plan_id: str, *, granted: bool, by: str, text: str, gat
     Raises:
         OwnRequest, UnnamedPerson, MixedScripts: The plan still waits.
         AlreadyAnswered: The plan has another answer, or it is approved and committed.
-        TopicBusy: A refusal of an approved plan found a run that publishes it.
+        NotReady: An approval found no question, or a refusal found a plan that is committed or closed.
+        TopicBusy: A refusal of a plan without a question found a run at work on the topic.
         PlanConflict: The question was asked again.
         VoidAnswer: The approval is about an older report, or settings have changed since. The plan is closed.
     """
@@ -294,7 +295,7 @@ def approve(s: Services, plan_id: str, *, granted: bool, by: str, text: str, gat
     if asks:
         seals.require_sealed(s, record)
     approval = Approval(plan_id=record.plan.plan_id, granted=granted, by=by, at=s.ledger.now(), text=text, gate_id=gate_id or standing)
-    if not granted and _stops_approved(s, record, by, text):
+    if not granted and _stops(s, record, by, text):
         return approval
     s.ledger.record_approval(seals.sealed_approval(s, approval))
     if not granted:
@@ -302,15 +303,16 @@ def approve(s: Services, plan_id: str, *, granted: bool, by: str, text: str, gat
     return approval
 
 
-def _stops_approved(s: Services, record: PlanRecord, by: str, text: str) -> bool:
-    """Close a plan that a person approved, and return True. Return False if the plan is not approved, or nothing can stop it any more."""
+def _stops(s: Services, record: PlanRecord, by: str, text: str) -> bool:
+    """Close an open plan that waits for no answer, and return True. Return False if a question waits, or nothing can stop the plan any more."""
     plan_id, first = record.plan.plan_id, record.approval
-    if first is None or not first.granted:
+    if allows(record.state, Event.REFUSE) or (first is not None and not first.granted):
         return False
     with s.ledger.lock(record.plan.topic):  # no run commits the plan meanwhile
         if s.ledger.record(plan_id).outcome is not None or changes.is_committed(s, record.plan) or changes.is_past_stopping(s, record.plan):
             return False
-        close(s, record.plan, "refused", f"{by} refused after {first.by} had approved: {text or 'no reason given'}")
+        after = "" if first is None else f" after {first.by} had approved"
+        close(s, record.plan, "refused", f"{by} refused{after}: {text or 'no reason given'}")
     return True
 
 

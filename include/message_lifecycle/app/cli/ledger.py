@@ -87,7 +87,7 @@ def restore(
 
 @app.command()
 def migrate(ctx: typer.Context, output: OutputOption = Output.text) -> None:
-    """Create the ledger's tables, or migrate them to this program's version; harmless if they exist."""
+    """Create the ledger's tables. If this program's tables are there already, change nothing."""
     from message_lifecycle.ledger import migrate_ledger
 
     found, reached = migrate_ledger(wiring_of(ctx).ledger_url())

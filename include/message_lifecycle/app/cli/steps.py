@@ -149,7 +149,7 @@ def approve(
 
 
 def refuse(ctx: typer.Context, plan: PlanArgument, by: ByOption, text: TextOption, output: OutputOption = Output.text) -> None:
-    """Refuse a plan, so that it removes nothing."""
+    """Refuse an open plan, so that it removes nothing. The plan need not wait for an answer."""
     answer = _answer(ctx, plan, granted=False, by=by, text=text)
     emit(output, answer, [f"Refused plan {short(answer['plan_id'])}. Nothing was removed.", {"by": answer["by"]}])
 

@@ -226,7 +226,7 @@ def not_published(plan_id: str, found: str) -> Refused:
     """No part of the plan was ever published, so an undo has nothing to restore. A run may still publish an open plan."""
     reason = f"it is {found}. Only a published plan has removed messages"
     if found == "open":
-        reason = f"it is open, so it has removed nothing yet. Stop an approved or pending plan: `lifecycle refuse {short(plan_id)}`"
+        reason = f"it is open, so it has removed nothing yet. Stop it: `lifecycle refuse {short(plan_id)}`"
     return _cannot_undo(plan_id, reason, code="NotPublished")
 
 
