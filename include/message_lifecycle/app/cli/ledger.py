@@ -92,7 +92,7 @@ def migrate(ctx: typer.Context, output: OutputOption = Output.text) -> None:
 
     found, reached = migrate_ledger(wiring_of(ctx).ledger_url())
     answer = {"found_version": found, "version": reached}
-    said = f"Ledger version {reached}" + ("" if found == reached else f", migrated from version {found}" if found else ", new")
+    said = f"Ledger version {reached}" + ("" if found else ", new")
     emit(output, answer, said)
 
 
