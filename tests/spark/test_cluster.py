@@ -119,7 +119,7 @@ def test_the_doctor_asks_every_machine(lake: RestLake) -> None:
     assert found["tables"].ok, found["tables"].found
     assert found["tasks"].ok, found["tasks"].found
     assert found["tasks"].found.startswith(f"{MACHINES} executors")
-    assert found["nothing left"].ok, found["nothing left"].found
+    assert found["cleanup"].ok, found["cleanup"].found
 
 
 # As if it were another, to whoever asks for its version.
@@ -146,7 +146,7 @@ def test_a_python_that_runs_no_task_is_told_with_what_to_do(lake: RestLake, tmp_
     wrong.end()
     assert parts["tasks"].ok is False
     assert told in parts["tasks"].found, parts["tasks"].found
-    assert parts["nothing left"].ok, parts["nothing left"].found
+    assert parts["cleanup"].ok, parts["cleanup"].found
 
 
 def jobs_of(lake: RestLake, name: TopicName) -> set[str]:

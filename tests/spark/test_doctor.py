@@ -50,7 +50,7 @@ def test_all_is_well_and_nothing_is_left(capsys: pytest.CaptureFixture[str]) -> 
     before = tables().catalog.list_namespaces()
     assert main(["doctor", "--output", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert [one["part"] for one in found] == ["settings", "ledger", "catalog", "tables", "tasks", "nothing left", "Airflow"]
+    assert [one["part"] for one in found] == ["settings", "ledger", "catalog", "tables", "tasks", "cleanup", "Airflow"]
     assert all(one["ok"] for one in found)
     assert tables().catalog.list_namespaces() == before
 
@@ -68,17 +68,17 @@ def test_what_one_part_lacks_hides_no_other(
     assert "secret" not in said
     found = looked()
     assert found["catalog"].ok is False
-    assert "they name two catalogs" in found["catalog"].found
-    assert found["tables"].ok is found["tasks"].ok is found["nothing left"].ok is None
+    assert "the files name two catalogs" in found["catalog"].found
+    assert found["tables"].ok is found["tasks"].ok is found["cleanup"].ok is None
     assert found["Airflow"].ok is False
-    assert "names spark://master:7077, the command line's spark.master is local[2]" in found["Airflow"].found
+    assert "names spark://master:7077, but the command line's spark.master is local[2]" in found["Airflow"].found
 
 
 def test_an_airflow_without_the_connection_is_told(airflow_answers: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     airflow_answers.status = 1
     monkeypatch.setattr(doctor, "_catalog", lambda: (_ for _ in ()).throw(ValueError("not of this test")))
     found = looked()
-    assert "no connection spark_default: make one" in found["Airflow"].found
+    assert "no connection spark_default: create one" in found["Airflow"].found
     assert found["catalog"].found.startswith("ValueError: not of this test")
     airflow_answers.said = "it has no database"
     assert "did not answer: it has no database" in looked()["Airflow"].found
@@ -91,7 +91,7 @@ def test_files_that_stay_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[Path] = []
     with monkeypatch.context() as patched:
         patched.setattr(view_file.shutil, "rmtree", lambda path, **_: kept.append(path))
-        found = looked()["nothing left"]
+        found = looked()["cleanup"]
     for folder in kept:
         shutil.rmtree(folder)
     assert found.ok is False
@@ -113,7 +113,7 @@ def test_what_was_made_goes_where_the_tables_do_not_work(monkeypatch: pytest.Mon
     monkeypatch.setattr(doctor.steps, "run", broken)
     found = looked()
     assert found["tables"].found.startswith("ValueError: the stage fell over")
-    assert found["nothing left"].ok
+    assert found["cleanup"].ok
     assert tables().catalog.list_namespaces() == before
 
 
@@ -129,7 +129,7 @@ def test_a_scratch_topic_that_cannot_go_is_told_and_ends_nothing(monkeypatch: py
 
     found = {one.part: one for one in examine(world)}
     assert found["tables"].ok
-    assert found["nothing left"].found.startswith("ValueError: not mine to delete")
+    assert found["cleanup"].found.startswith("ValueError: not mine to delete")
     assert found["Airflow"].ok
 
 
@@ -138,8 +138,8 @@ def test_a_scratch_topic_that_cannot_go_is_told_and_ends_nothing(monkeypatch: py
     [
         ("[PYTHON_VERSION_MISMATCH] Python in worker", "another Python than 3.11"),
         ("ModuleNotFoundError: No module named 'duckdb'", "no duckdb: make an archive with `lifecycle cluster pack`"),
-        ('java.io.IOException: Cannot run program "/no/python": error=2', "no /no/python: name their Python 3.11"),
-        ("./env/bin/python: 4: exec: python3.11: not found", "no python3.11: name their Python 3.11"),
+        ('java.io.IOException: Cannot run program "/no/python": error=2', "no /no/python: set LIFECYCLE_PYTHON there"),
+        ("./env/bin/python: 4: exec: python3.11: not found", "no python3.11: set LIFECYCLE_PYTHON there"),
         ("Job aborted\nand more", "a task failed: Job aborted"),
     ],
 )

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _AIRFLOW_SECONDS = 120
 _CONNECTION = "spark_default"
 _NO_CONNECTION = "Connection not found"
-_WHERE_IT_STANDS = "docs/clusters.md has the settings of both files."
+_SETTINGS_HINT = "docs/clusters.md has the settings of both files."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +79,7 @@ def examine(make_world: MakeWorld) -> Iterator[Finding]:
         yield tables
         yield _check_part("tasks", trial.tasks) if tables.ok else _skipped_finding("tasks", "the tables")
         # Also remove everything that was created before the check of the tables failed.
-        yield _check_part("nothing left", trial.check_leftovers) if trial.has_begun else _skipped_finding("nothing left", "the tables")
+        yield _check_part("cleanup", trial.check_cleanup) if trial.has_begun else _skipped_finding("cleanup", "the tables")
     yield _check_part("Airflow", _airflow)
 
 
@@ -87,25 +87,25 @@ def _skipped_finding(part: str, first: str) -> Finding:
     return Finding(part=part, ok=None, found=f"not checked: correct {first} first")
 
 
-def _check_part(part: str, look: Callable[[], str]) -> Finding:
+def _check_part(part: str, check: Callable[[], str]) -> Finding:
     began = perf_counter()
     ok: bool | None = False
     try:
-        found, ok = look(), True
+        found, ok = check(), True
     except _CheckedPartMissing as absent:
         found, ok = str(absent), None
     except _CheckedPartBroken as reason:
         found = str(reason)
     except LifecycleError as error:
         found = f"{error.code}: {error}"
-    except Exception as error:  # noqa: BLE001  # whatever a library says of a wrong setting is what a person looks for here
-        found = f"{type(error).__name__}: {error}".partition("\n")[0] + f". {_WHERE_IT_STANDS}"
+    except Exception as error:  # noqa: BLE001  # a person needs the library's own message about a wrong setting
+        found = f"{type(error).__name__}: {error}".partition("\n")[0] + f". {_SETTINGS_HINT}"
     return Finding(part=part, ok=ok, found=found, seconds=round(perf_counter() - began, 2))
 
 
 def _settings() -> str:
     load_config()
-    return f"{config_file()}" if config_file().is_file() else f"built in: there is no {config_file()}"
+    return f"{config_file()}" if config_file().is_file() else f"defaults, because {config_file()} does not exist"
 
 
 def _ledger() -> str:
@@ -121,9 +121,11 @@ def _catalog() -> str:
     from message_lifecycle.stores.iceberg.reach import at_once, one_catalog
 
     if not one_catalog(Tables()):
-        difference = "Java (spark-defaults.conf) made a namespace that Python (.pyiceberg.yaml) does not find: they name two catalogs"
-        raise _CheckedPartBroken(f"{difference}. {_WHERE_IT_STANDS}")
-    several = ", which commits several tables at once, by its configuration" if at_once() else ""
+        difference = (
+            "Java (spark-defaults.conf) created a namespace that Python (.pyiceberg.yaml) does not find: the files name two catalogs"
+        )
+        raise _CheckedPartBroken(f"{difference}. {_SETTINGS_HINT}")
+    several = ". By its configuration, the catalog commits several tables at once" if at_once() else ""
     return f"Java and Python use the same catalog{several}"
 
 
@@ -149,12 +151,12 @@ class _TrialTopic:
         self._table = Tables().load(name)
         messages = [NewMessage(append_time=self._now(), key=key, value=b"v", partition=0) for key in (b"a", b"b")]
         world.writer.append(name, messages, policy_of(world.services, name))
-        was = list(world.services.reader.messages(name))
-        taken = self._published(world, RemoveMessages(positions=((0, 0),)))
+        before = list(world.services.reader.messages(name))
+        plan_id = self._published(world, RemoveMessages(positions=((0, 0),)))
         if [message.offset for message in world.services.reader.messages(name)] != [1]:
-            raise _CheckedPartBroken("the run should remove one message, but the table has other messages")
-        self._published(world, UndoPlan(plan_id=taken))
-        if list(world.services.reader.messages(name)) != was:
+            raise _CheckedPartBroken("the run should remove the first of two messages, but the table does not have just the second")
+        self._published(world, UndoPlan(plan_id=plan_id))
+        if list(world.services.reader.messages(name)) != before:
             raise _CheckedPartBroken("after the undo of a removal, the table does not have the same messages as before")
         (self._file, *_) = world.services.reader.log(name).segments[0].files
         return f"created a topic at {self._table.location()}, removed a message, and brought it back"
@@ -168,7 +170,7 @@ class _TrialTopic:
         world.set_now(at)
         outcome = steps.run(world.services, self._name, as_of=at, work=request, approver=lambda *_: (True, "doctor", "a trial"))
         if outcome.name != "published" or outcome.plan_id is None:
-            raise _CheckedPartBroken(f"a removal ended as {outcome.name}: {outcome.detail}")
+            raise _CheckedPartBroken(f"the run ended as {outcome.name}: {outcome.detail}")
         return outcome.plan_id
 
     def tasks(self) -> str:
@@ -185,24 +187,24 @@ class _TrialTopic:
             raise
         except Exception as error:  # Spark or a library on a machine without a package: report with advice
             raise _CheckedPartBroken(_with_advice(str(error), own.python)) from error
-        wrong = [told for one in found if (told := _describe_difference(own, one))]
+        wrong = [difference for one in found if (difference := _describe_difference(own, one))]
         if wrong:
             raise _CheckedPartBroken("; ".join(wrong))
         if len(found) < there:
-            raise _CheckedPartBroken(f"{len(found)} of {there} executors answered: repeat the command when nothing else runs there")
+            raise _CheckedPartBroken(f"only {len(found)} of {there} executors answered: repeat the command when nothing else runs there")
         return f"{len(found)} executors have this package, Python {own.python} and its packages, and read the store"
 
-    def check_leftovers(self) -> str:
+    def check_cleanup(self) -> str:
         from message_lifecycle.stores.iceberg.table_files import list_files
 
         self._ending.close()
         if self._table is None and self._is_made:
-            raise _CheckedPartBroken("Python could not read the topic that was created and dropped, so its files were not checked")
+            raise _CheckedPartBroken("the topic is dropped, but Python could not read it before, so its files were not checked")
         if self._table is None:
             raise _CheckedPartMissing("no topic was created")
         if left := [file.name for file in list_files(self._table.io, self._table.location())]:
             raise _CheckedPartBroken(
-                f"{len(left)} files are left below {self._table.location()}, for example {left[0]}: the keys may not delete"
+                f"{len(left)} files are left below {self._table.location()}, for example {left[0]}. Allow the store's keys to delete"
             )
         return "the topic and all its files are removed"
 
@@ -221,12 +223,14 @@ def _describe_difference(own: Machine, other: Machine) -> str:
 def _with_advice(said: str, python: str) -> str:
     """Return Spark's error about the executors' Python, together with the remedy."""
     if "PYTHON_VERSION_MISMATCH" in said:
-        return f"the executors have another Python than {python}, which is here: set LIFECYCLE_PYTHON there, or spark.pyspark.python"
+        return (
+            f"the executors have another Python than {python}, which this machine has: set LIFECYCLE_PYTHON there, or spark.pyspark.python"
+        )
     if found := re.search(r"No module named '?([\w.]+)|Cannot run program \"([^\"]+)|exec: ([^\s:]+): not found", said):
         module, *programs = found.groups()
         if module is None:
             program = next(filter(None, programs))
-            return f"the executors have no {program}: name their Python {python} by LIFECYCLE_PYTHON there, or by spark.pyspark.python"
+            return f"the executors have no {program}: set LIFECYCLE_PYTHON there, or spark.pyspark.python, to their Python {python}"
         return f"the executors have no {module}: make an archive with `lifecycle cluster pack` and name it in spark.archives"
     causes = [line for line in said.splitlines() if re.search(r"\w(?:Exception|Error): ", line)] or [said]
     return f"a task failed: {causes[-1].strip().removeprefix('Caused by: ')}".partition("\n")[0]
@@ -238,23 +242,23 @@ def _airflow() -> str:
 
     if "AIRFLOW_HOME" not in os.environ:
         raise _CheckedPartMissing("AIRFLOW_HOME is not set; run the command on the machine of Airflow's workers")
-    asked = [sys.executable, "-m", "airflow", "connections", "get", _CONNECTION, "--output", "json"]
+    command = [sys.executable, "-m", "airflow", "connections", "get", _CONNECTION, "--output", "json"]
     try:
-        answer = subprocess.run(asked, capture_output=True, text=True, timeout=_AIRFLOW_SECONDS, check=False)
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=_AIRFLOW_SECONDS, check=False)
     except subprocess.TimeoutExpired:
-        raise _CheckedPartBroken(f"it did not return its connection {_CONNECTION} within {_AIRFLOW_SECONDS} s") from None
+        raise _CheckedPartBroken(f"Airflow did not return the connection {_CONNECTION} within {_AIRFLOW_SECONDS} s") from None
     if answer.returncode:
-        said = [line for line in (answer.stderr or answer.stdout).splitlines() if line.strip()] or ["it printed nothing"]
+        said = [line for line in (answer.stderr or answer.stdout).splitlines() if line.strip()] or ["no output"]
         if _NO_CONNECTION in answer.stderr + answer.stdout:
-            raise _CheckedPartBroken(f"it has no connection {_CONNECTION}: make one of type Spark")
+            raise _CheckedPartBroken(f"Airflow has no connection {_CONNECTION}: create one of type Spark")
         raise _CheckedPartBroken(f"Airflow of {os.environ['AIRFLOW_HOME']} did not answer: {said[-1]}")
-    (told,) = json.loads(answer.stdout[answer.stdout.index("[") :])
-    named = _master_of(told)
+    (connection,) = json.loads(answer.stdout[answer.stdout.index("[") :])
+    named = _master_of(connection)
     if master() not in (None, named):
         raise _CheckedPartBroken(
-            f"its connection {_CONNECTION} names {named}, the command line's spark.master is {master()}: use the same master in both"
+            f"the connection {_CONNECTION} names {named}, but the command line's spark.master is {master()}: use the same master in both"
         )
-    return f"its connection {_CONNECTION} names {named}"
+    return f"the connection {_CONNECTION} names {named}"
 
 
 def _master_of(connection: Mapping[str, object]) -> str:
