@@ -154,7 +154,7 @@ def test_a_copy_that_was_erased_before_its_origin_is_looked_at_again(make_world:
     copy_topic(s, mirror)
     assert KEY in [message.key for message in s.reader.messages(mirror)]
     assert erased(origin) == "requested"
-    assert f"{mirror}: a requested key came from its origin again" in s.ledger.erasure(request.request_id).detail
+    assert f"{mirror}: a requested key came again from its origin" in s.ledger.erasure(request.request_id).detail
     monkeypatch.setattr(operation, "_WAIT_SECONDS", 0.0)
     with s.ledger.lock(mirror, wait_seconds=0, purpose="copy"), pytest.raises(TopicBusy):
         settle_latest(s, request)

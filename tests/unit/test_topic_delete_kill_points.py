@@ -173,8 +173,8 @@ def test_no_table_is_made_beside_half_a_deletion(tmp_path: Path, make: Callable[
     with raises("DeletionBegun", match=f"`lifecycle publish {first.plan.plan_id[:12]}`"):
         make(past.tables, NAME)
     assert names_in(past, NAME.namespace) == {NAME.table()}
-    assert f"begun to delete it, and its moved tables were not searched ({DELETED}." in (told := _unreached(past))
-    assert f"Finish or reverse the deletion: `lifecycle publish {first.plan.plan_id[:12]}`" in told and "drop it" not in told
+    assert f"begun to delete the topic. Its moved tables were not searched: {DELETED}." in (told := _unreached(past))
+    assert f"Finish or reverse the deletion: `lifecycle publish {first.plan.plan_id[:12]}`" in told and "with their files" not in told
     steps.publish(past.services, first.plan.plan_id)
     assert f"its tables were not searched, because plan {first.plan.plan_id[:12]} deleted the topic" in _unreached(past)
     assert past.undo(first.plan.plan_id).name == "published"
@@ -192,7 +192,9 @@ def test_what_half_a_deletion_cannot_put_back_is_not_told_as_a_topic_that_went(t
     steps.close(past.services, first.plan, "superseded", "given up")
     assert (names_in(past, NAME.namespace), len(names_in(past, DELETED))) == (OWN, 1)
     told = _unreached(past)
-    assert f"plan {first.plan.plan_id[:12]} did not delete it" in told and "the topic stands" in told and "dropped its log" not in told
+    assert (
+        f"plan {first.plan.plan_id[:12]} did not delete the topic" in told and "the topic exists" in told and "dropped its log" not in told
+    )
 
 
 def test_half_an_undo_is_told_as_that_and_no_table_is_made_beside_it(tmp_path: Path) -> None:
@@ -202,7 +204,11 @@ def test_half_an_undo_is_told_as_that_and_no_table_is_made_beside_it(tmp_path: P
     with raises("DeletionBegun", match=f"Finish an undo: `lifecycle undo {deletion[:12]}`"):
         view_table.create(past.tables, NAME)
     told = _unreached(past)
-    assert "an undo has begun to bring it back" in told and f"`lifecycle undo {deletion[:12]}` ends that" in told and "drop it" not in told
+    assert (
+        "an undo has begun to bring it back" in told
+        and f"Finish the undo: `lifecycle undo {deletion[:12]}`" in told
+        and "with their files" not in told
+    )
     assert past.undo(deletion).name == "published"
     assert _unreached(past) == ""
 
@@ -213,7 +219,7 @@ def test_what_is_left_of_a_deletion_is_told_though_another_engines_table_has_the
     (gone,) = cast(TopicDeleter, past.services.stores.delete_tables).deletions()
     past.catalog.drop_table(deleted_table_place(gone.table_uuid))
     past.catalog.create_table((NAME.namespace, NAME.table()), schema=Schema())
-    assert "someone dropped its log since" in _unreached(past)
+    assert "someone dropped its log later" in _unreached(past)
 
 
 @hunt
@@ -251,7 +257,7 @@ def test_half_an_undo_of_which_a_name_was_taken_meanwhile_is_told_as_back(tmp_pa
     assert outcome is not None and (outcome.name, "quarantine" in outcome.detail) == ("failed", True), outcome
     assert (names_in(past, NAME.namespace), len(names_in(past, DELETED))) == (OWN | {NAME.table("quarantine")}, 1)
     assert past.ledger.undone_by(deletion) is not None
-    assert f"plan {deletion} was undone, and what it had taken away could not be put back" in _unreached(past)
+    assert f"plan {deletion[:12]} was undone, and the topic exists. These moved tables could not move back" in _unreached(past)
     assert past.undo(deletion).name == "no_op"
 
 

@@ -49,8 +49,8 @@ from message_lifecycle.model.phrases import short
 from message_lifecycle.model.request import EraseKey
 from message_lifecycle.model.tables import Deletion, Remnant
 
-_TELLING_BYTES = 4
-"""A shorter key stands in many texts by chance, and is told by none."""
+_SHORTEST_FOUND_BYTES = 4
+"""Shorter keys occur in many texts by chance, so a search of a text ignores them."""
 
 
 def ask(s: Services, keys: Collection[bytes], *, topics: Sequence[TopicName], forbid: bool, by: str, why: str) -> ErasureRequest:
@@ -75,8 +75,8 @@ def ask(s: Services, keys: Collection[bytes], *, topics: Sequence[TopicName], fo
     for name in topics:
         s.topics.describe(name)
     by = person_of(by)
-    if any(tells(key, by) or tells(key, why) for key in keys):
-        raise unusable_key("the name or the text that is kept beside the request holds it")
+    if any(contains_key(by, key) or contains_key(why, key) for key in keys):
+        raise unusable_key("the name of the person or the reason contains the key, and the ledger keeps both")
     digests = secret_for_request(s).digests(keys)
     if forbid:
         _record_ledger(s, topics)
@@ -105,9 +105,9 @@ def _record_ledger(s: Services, topics: Sequence[TopicName]) -> None:
             error_of_one_topic(s, name, error)
 
 
-def tells(key: bytes, text: str) -> bool:
+def contains_key(text: str, key: bytes) -> bool:
     """Return whether the text contains the key as a separate word: in plain text, in hex or in base64."""
-    if len(key) < _TELLING_BYTES:
+    if len(key) < _SHORTEST_FOUND_BYTES:
         return False
     spelled = {key.hex(), base64.b64encode(key).decode(), key.decode("utf-8", "surrogateescape")}
     return any(re.search(rf"(?<!\w){re.escape(one)}(?!\w)", text, re.IGNORECASE) for one in spelled)
@@ -211,13 +211,13 @@ def settle(s: Services, request: ErasureRequest, found: Sequence[TopicErasureRes
     """
     missing = sorted(set(topics_of(s, request)) - {one.topic for one in found})
     left = [one for one in found if not one.is_done]
-    reasons = [*(one.why_not_done() for one in left), *(_not_looked_at(s, name) for name in missing), *unreached(s, request)]
+    reasons = [*(one.why_not_done() for one in left), *(_why_not_searched(s, name) for name in missing), *unreached(s, request)]
     detail = "; ".join(reasons or [*describe_old_copies(s, request), *copied_again(s, request)])
     if not detail:
         forget_former(s, request)
         s.ledger.set_erasure_state(request.request_id, "not_found" if is_found_nowhere(s, request.request_id) else "erased")
     elif any(_is_refused(one) for one in left) and not any(
-        _has_gone(s, request, name) for name in {*topics_of(s, request), *request.topics}
+        _may_have_removed(s, request, name) for name in {*topics_of(s, request), *request.topics}
     ):
         s.ledger.set_erasure_state(request.request_id, "refused", detail=detail)
     else:
@@ -225,7 +225,7 @@ def settle(s: Services, request: ErasureRequest, found: Sequence[TopicErasureRes
     return s.ledger.erasure(request.request_id)
 
 
-def _not_looked_at(s: Services, name: TopicName) -> str:
+def _why_not_searched(s: Services, name: TopicName) -> str:
     try:
         s.topics.describe(name)
     except Exception as error:  # noqa: BLE001 - the barrier of one topic
@@ -248,12 +248,12 @@ def unreached(s: Services, request: ErasureRequest) -> list[str]:
             if (not request.topics or topic.topic in request.topics) and not _ended_before_deletion(s, request, topic)
         ]
         + [
-            _told_of_remnant(s, left)
+            _describe_remnant(s, left)
             for left in (() if s.stores.delete_tables is None else s.stores.delete_tables.remnants())
             if not request.topics or left.topic in request.topics
         ]
         + [
-            f"{begun.topic}: files of the deleted topic are left. Plan {short(plan_id)} has begun to remove them"
+            f"{begun.topic}: some files of the deleted topic remain. Plan {short(plan_id)} has begun to remove them"
             + (
                 f". The ledger does not have that plan. List the files: `lifecycle reclaim run --deleted {short(plan_id)}`"
                 if plan_id in gone
@@ -283,35 +283,37 @@ def describe_old_copies(s: Services, request: ErasureRequest) -> list[str]:
     """Describe the old file copies that stores keep beneath the topics' tables. The erasure of every table does not remove them."""
     gone = ((name, gone_at(s, request, name)) for name in topics_of(s, request))
     ended = f". Then run `lifecycle erase run {short(request.request_id)}`"
-    return [f"{name}: {told}{ended}" for name, at in gone if at is not None for told in describe_old_copies_of_topic(s, name, at)]
+    return [f"{name}: {copies}{ended}" for name, at in gone if at is not None for copies in describe_old_copies_of_topic(s, name, at)]
 
 
-def _told_of_remnant(s: Services, left: Remnant) -> str:
-    of, tables = f"{left.topic}: plan {short(left.plan_id)}", ", ".join(left.tables)
+def _describe_remnant(s: Services, left: Remnant) -> str:
+    """Return why these tables of the topic were not searched, and the next step."""
+    plan_id, tables = short(left.plan_id), ", ".join(left.tables)
+    plan = f"{left.topic}: plan {plan_id}"
     try:
         record = s.ledger.record(left.plan_id)
     except UnknownPlan:
         record = None
     if record is None or uuid_of(s, left.topic) != record.plan.requirements.table_uuid:
         return (
-            f"{left.topic}: plan {short(left.plan_id)} deleted it, and someone dropped its log since. The rest may hold a requested key. Drop it with its "
-            f"files ({tables})"
+            f"{plan} deleted the topic, and someone dropped its log later. The remaining tables may have a requested key. "
+            f"Drop them with their files: {tables}"
         )
     if record.outcome is None:
         return (
-            f"{of} has begun to delete it, and its moved tables were not searched ({tables}). "
-            f"Finish or reverse the deletion: `lifecycle publish {short(left.plan_id)}`"
+            f"{plan} has begun to delete the topic. Its moved tables were not searched: {tables}. "
+            f"Finish or reverse the deletion: `lifecycle publish {plan_id}`"
         )
     begun = s.ledger.open_plan(left.topic)
     if begun is not None and begun.plan.parent == left.plan_id:
         return (
-            f"{of} has deleted it, an undo has begun to bring it back, and its tables that are away were not looked into ({tables}): "
-            f"`lifecycle undo {short(left.plan_id)}` ends that"
+            f"{plan} deleted the topic, and an undo has begun to bring it back. The tables that are still away were not searched: {tables}. "
+            f"Finish the undo: `lifecycle undo {plan_id}`"
         )
-    did = "was undone" if record.outcome.name == "published" else "did not delete it"
+    result = "was undone" if record.outcome.name == "published" else "did not delete the topic"
     return (
-        f"{of} {did}, and what it had taken away could not be put back, as another table has the name; the topic stands, and what is away "
-        f"may hold a requested key: save what is needed of it, then drop it with its files ({tables})"
+        f"{plan} {result}, and the topic exists. These moved tables could not move back, because other tables have their names: {tables}. "
+        "They may have a requested key. Save the messages that you need, then drop the tables with their files"
     )
 
 
@@ -324,7 +326,8 @@ def copied_again(s: Services, request: ErasureRequest) -> list[str]:
     pairs = ((replica, origin) for origin, replica in s.ledger.replicas() if origin in done and replica in done)
     early = sorted(replica for replica, origin in pairs if done[replica] <= done[origin])
     return [
-        f"{name}: a requested key came from its origin again, which was erased later: carry the request out once more"
+        f"{name}: a requested key came again from its origin, which was erased later. "
+        f"Run the request again: `lifecycle erase run {short(request.request_id)}`"
         for name in early
         if not _is_clean(s, request, name)
     ]
@@ -353,7 +356,7 @@ def _is_refused(one: TopicErasureResult) -> bool:
     return one.outcome is not None and one.outcome.name == "refused"
 
 
-def _has_gone(s: Services, request: ErasureRequest, name: TopicName) -> bool:
+def _may_have_removed(s: Services, request: ErasureRequest, name: TopicName) -> bool:
     """Return whether the erasure may have removed something from the topic.
 
     An erasure removes nothing before a person approves it. After the approval a run may die between the commits of two tables. A later run
