@@ -43,7 +43,7 @@ from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import Policy, resolve
 from message_lifecycle.operations.snapshot_with_purge import DocumentFacts, plan
 from message_lifecycle.ports import CommitContext
-from message_lifecycle.stores.iceberg.columns import BUCKET, CHANGES_SHAPE, bucket_of
+from message_lifecycle.stores.iceberg.columns import BUCKET
 from message_lifecycle.stores.iceberg.data_files import data_file
 from message_lifecycle.stores.iceberg.documents import DocumentFile, FoldBucket, FoldJob, FoldSettings
 from message_lifecycle.stores.iceberg.documents.fold import fold_bucket
@@ -52,6 +52,7 @@ from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.lake_io import LakeFileIO
 from message_lifecycle.stores.iceberg.layout import SNAPSHOTS
 from message_lifecycle.stores.iceberg.session import spark_session, sql_table
+from message_lifecycle.stores.iceberg.shapes import CHANGES_SHAPE, bucket_of
 from message_lifecycle.stores.iceberg.shares import MEBIBYTE, Resources
 from message_lifecycle.stores.iceberg.table_folder import local_path
 from message_lifecycle.stores.iceberg.tasks import InputFile, NewFile

@@ -22,7 +22,7 @@ from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.request import EraseKey, PurgeKey, RemoveMessages, UndoPlan
 from message_lifecycle.model.setting_list import Value
-from message_lifecycle.stores.iceberg import columns, new_table
+from message_lifecycle.stores.iceberg import new_table, shapes
 from message_lifecycle.stores.iceberg.catalog import side_table_properties
 from message_lifecycle.stores.iceberg.documents.tables import digest_of
 from message_lifecycle.stores.iceberg.engine import engine_of_process
@@ -276,7 +276,7 @@ def quarantine_age(world: World) -> Scene:
     scene = _made(world, settings={"quarantine_max_age": 10})
     scene.messages(b"k")
     properties = {**QUARANTINE_PROPERTIES, **side_table_properties(scene.name, entries(engine_of_process().table(scene.name).properties()))}
-    new_table.create((scene.name.namespace, scene.name.table(QUARANTINE)), columns.QUARANTINE_SHAPE, properties=properties, summary={})
+    new_table.create((scene.name.namespace, scene.name.table(QUARANTINE)), shapes.QUARANTINE_SHAPE, properties=properties, summary={})
     scene.others[QUARANTINE] = other = Other(
         name=scene.name,
         kind=QUARANTINE,

@@ -23,13 +23,14 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import PlanRecord
 from message_lifecycle.stores.iceberg.branches import branch_of
 from message_lifecycle.stores.iceberg.catalog import Tables
-from message_lifecycle.stores.iceberg.columns import BUCKET, bucket_of
+from message_lifecycle.stores.iceberg.columns import BUCKET
 from message_lifecycle.stores.iceberg.data_files import data_file, vector_files
 from message_lifecycle.stores.iceberg.data_rows import Vectors
 from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.java import Java, Jvm, each, entries, identifier
 from message_lifecycle.stores.iceberg.layout import COMPACTED, QUARANTINE, WITNESS
 from message_lifecycle.stores.iceberg.puffin import write_vector_file
+from message_lifecycle.stores.iceberg.shapes import bucket_of
 from message_lifecycle.stores.iceberg.table_folder import local_path
 from message_lifecycle.stores.iceberg.tasks import NewFile
 from tests.undone import approved

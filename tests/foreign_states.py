@@ -19,7 +19,7 @@ from message_lifecycle.ledger import Ledger
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.setting_list import Value
-from message_lifecycle.stores.iceberg import columns, layout
+from message_lifecycle.stores.iceberg import layout, shapes
 from message_lifecycle.stores.iceberg.catalog import UNDO_PROPERTY, IcebergTopics, Tables, ledger_text
 from message_lifecycle.stores.iceberg.compaction.store import IcebergViewRemovals, IcebergViewReturns, IcebergViewStore
 from message_lifecycle.stores.iceberg.compaction.view_table import DUE_AT, HORIZONS, MEMORIES, RAW_PROPERTY, SCHEMA
@@ -65,7 +65,7 @@ class Lake:
             UNDO_PROPERTY: "604800000",
         }
         self.catalog.create_namespace_if_not_exists(name.namespace)
-        shape = columns.MESSAGES_SHAPE
+        shape = shapes.MESSAGES_SHAPE
         place = name.namespace, name.table()
         table = self.catalog.create_table(place, schema=shape.schema, partition_spec=shape.spec, properties=properties)
         state = LogSummary(end_offsets={0: rows}, active={0: layout.ActiveSegment(base_offset=0, rows=rows)})

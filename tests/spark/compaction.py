@@ -10,7 +10,8 @@ from message_lifecycle.operations.compaction import CompactionRules
 from message_lifecycle.stores.iceberg import new_table
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.compaction import CompactionJob, PartitionResult, kernel
-from message_lifecycle.stores.iceberg.compaction.view_table import SHAPE, TABLE_PROPERTIES, partition_job, sources
+from message_lifecycle.stores.iceberg.compaction.new_view import SHAPE, TABLE_PROPERTIES
+from message_lifecycle.stores.iceberg.compaction.view_table import partition_job, sources
 from message_lifecycle.stores.iceberg.data_files import commit
 from message_lifecycle.stores.iceberg.engine import engine_of_process
 

@@ -19,10 +19,10 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.setting_list import Value
-from message_lifecycle.stores.iceberg.columns import bucket_of
 from message_lifecycle.stores.iceberg.documents.store import IcebergChanges, IcebergSnapshots
 from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.layout import PLAN_ID, SNAPSHOTS
+from message_lifecycle.stores.iceberg.shapes import bucket_of
 
 SECOND = 1_000_000
 AS_OF, LATER = Instant(100 * SECOND), Instant(200 * SECOND)

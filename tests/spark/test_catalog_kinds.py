@@ -6,10 +6,10 @@ import pytest
 
 from message_lifecycle.stores.iceberg import new_table
 from message_lifecycle.stores.iceberg.capabilities import DECLARED, Capabilities
-from message_lifecycle.stores.iceberg.columns import MESSAGES_SHAPE
 from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.java import PROPERTIES, Jvm, identifier
 from message_lifecycle.stores.iceberg.layout import TABLE_PROPERTIES
+from message_lifecycle.stores.iceberg.shapes import MESSAGES_SHAPE
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("lake_environment")]
 TOY = "org.apache.iceberg.inmemory.InMemoryCatalog"

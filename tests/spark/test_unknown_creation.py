@@ -20,7 +20,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.stores.iceberg import new_table, refused_rows
 from message_lifecycle.stores.iceberg.catalog import Tables
-from message_lifecycle.stores.iceberg.compaction import view_table
+from message_lifecycle.stores.iceberg.compaction import new_view
 from message_lifecycle.stores.iceberg.documents import tables as of_documents
 from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.java import Java
@@ -57,7 +57,7 @@ DOCUMENTS = topic(**SETTINGS)
 TABLES: dict[str, tuple[str, Make | None, Make]] = {
     "log": ("", None, topic()),
     "documents": ("", None, DOCUMENTS),
-    "view": (COMPACTED, topic(), lambda _, name: view_table.create(Tables(), name)),
+    "view": (COMPACTED, topic(), lambda _, name: new_view.create(Tables(), name)),
     "snapshots": (SNAPSHOTS, DOCUMENTS, lambda _, name: of_documents.create(Tables(), name)),
     "quarantine": (QUARANTINE, topic(), lambda _, name: refused_rows._create(engine_of_process(), name)),
 }

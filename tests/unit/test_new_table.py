@@ -9,9 +9,9 @@ from uuid import UUID
 import pytest
 
 from message_lifecycle.sources.block import MESSAGE_BYTES
-from message_lifecycle.stores.iceberg import columns, new_table, refused_rows
+from message_lifecycle.stores.iceberg import new_table, refused_rows, shapes
 from message_lifecycle.stores.iceberg.catalog import _shape
-from message_lifecycle.stores.iceberg.compaction import view_table
+from message_lifecycle.stores.iceberg.compaction import new_view
 from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.java import identifier
 from message_lifecycle.stores.iceberg.new_table import TableShape
@@ -22,10 +22,10 @@ pytestmark = ON_OWN_CATALOG
 TOLD = {"lifecycle.plan-id": "none"}
 SHAPES = {
     "log": (_shape({}, 2)[1], _shape({}, 2)[0]),
-    "view": (view_table.SHAPE, view_table.TABLE_PROPERTIES),
-    "changes": (columns.CHANGES_SHAPE, columns.CHANGES_PROPERTIES),
-    "snapshots": (columns.SNAPSHOTS_SHAPE, columns.SNAPSHOTS_PROPERTIES),
-    "quarantine": (columns.QUARANTINE_SHAPE, refused_rows._PROPERTIES),
+    "view": (new_view.SHAPE, new_view.TABLE_PROPERTIES),
+    "changes": (shapes.CHANGES_SHAPE, shapes.CHANGES_PROPERTIES),
+    "snapshots": (shapes.SNAPSHOTS_SHAPE, shapes.SNAPSHOTS_PROPERTIES),
+    "quarantine": (shapes.QUARANTINE_SHAPE, refused_rows._PROPERTIES),
 }
 
 

@@ -22,7 +22,7 @@ from message_lifecycle.model.request import DeleteTopic
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.ports import TopicDeleter
 from message_lifecycle.stores.iceberg.catalog import Tables
-from message_lifecycle.stores.iceberg.compaction import view_table
+from message_lifecycle.stores.iceberg.compaction import new_view
 from message_lifecycle.stores.iceberg.documents import tables as document_tables
 from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.layout import COMPACTED, DELETED
@@ -163,7 +163,7 @@ def _unreached(past: Past) -> str:
     return " ".join(unreached(past.services, past.ledger.add_erasure("r", keys, topics=[], forbid=False, requested_by="ada", why="asked")))
 
 
-@pytest.mark.parametrize("make", sample([view_table.create, document_tables.create], view_table.create), ids=["a view", "snapshots"])
+@pytest.mark.parametrize("make", sample([new_view.create, document_tables.create], new_view.create), ids=["a view", "snapshots"])
 def test_no_table_is_made_beside_half_a_deletion(tmp_path: Path, make: Callable[[Tables, TopicName], None]) -> None:
     """It would have the name of one that is away, and that one nobody could put back any more."""
     past, url = made(tmp_path, **({"fold": "text_splice"} if make is document_tables.create else {}))
@@ -202,7 +202,7 @@ def test_half_an_undo_is_told_as_that_and_no_table_is_made_beside_it(tmp_path: P
     deletion = past.delete_whole().plan_id or ""
     dies(tmp_path, url, "inside_commit", "undo", deletion)
     with raises("DeletionBegun", match=f"Finish an undo: `lifecycle undo {deletion[:12]}`"):
-        view_table.create(past.tables, NAME)
+        new_view.create(past.tables, NAME)
     told = _unreached(past)
     assert (
         "an undo has begun to bring it back" in told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 
 from message_lifecycle.app.cli import interrupts
@@ -16,8 +17,14 @@ if TYPE_CHECKING:
 __all__ = ["main", "program", "tree"]
 
 
+# Most objects of a short command belong to modules, and stay. Collecting garbage at Python's own thresholds (700, 10, 10) takes a fifth of
+# the command's time, and a single collection takes 50 ms. `status` of twenty topics ends with 220,000 objects, before the first collection.
+_LOOKS_FOR_GARBAGE = (500_000, 5, 5)
+
+
 def program() -> int:
     """Run one command as a process of its own. Ctrl-C is answered before the commands are imported, which takes most of a second."""
+    gc.set_threshold(*_LOOKS_FOR_GARBAGE)
     answer = interrupts.handle_interrupts(sys.argv[1:])
     try:
         from message_lifecycle.app.cli.commands import as_process

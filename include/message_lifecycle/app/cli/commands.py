@@ -31,9 +31,6 @@ __all__ = ["as_process", "main", "tree"]
 
 BROKEN_PIPE = 141
 PROGRAM = "lifecycle"
-# Most objects of a short command belong to modules, and stay. Collecting garbage at Python's own thresholds (700, 10, 10) takes a fifth of
-# the command's time, and a single collection takes 50 ms. `status` of twenty topics ends with 220,000 objects, before the first collection.
-_LOOKS_FOR_GARBAGE = (500_000, 5, 5)
 
 
 # Pydantic, which PyIceberg's classes use, would look for plugins of its own in the metadata of every installed package: 200 files, 0.1 s.
@@ -42,7 +39,6 @@ _WITHOUT_PLUGINS = ("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
 def as_process() -> int:
     """Run `main` in a process that ends with it."""
-    gc.set_threshold(*_LOOKS_FOR_GARBAGE)
     os.environ.setdefault(*_WITHOUT_PLUGINS)
     try:
         return main()

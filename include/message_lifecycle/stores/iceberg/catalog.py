@@ -206,12 +206,14 @@ class Tables:
 
     def load(self, name: TopicName, *, kind: str = "") -> Table:
         """Return the table, to read its manifests and data. Raises the errors of `document`."""
-        place = name.namespace, name.table(kind)
-        location = self.document(name, kind=kind).location
         try:
-            return self._read(self.pointers.table, place, location)
+            return self.table((name.namespace, name.table(kind)), self.document(name, kind=kind))
         except UnknownTopic:
             raise UnknownTopic(str(name)) from None
+
+    def table(self, place: Place, document: TableDocument) -> Table:
+        """Return the table of this metadata, to read its manifests and data. Raises the errors of `at`."""
+        return self._read(self.pointers.table, place, document.location)
 
 
 def _unreadable(place: Place, location: str, error: Exception) -> TableUnreadable:
@@ -366,13 +368,13 @@ def _encoded(place: Place) -> TopicName | None:
 
 def _shape(settings: Mapping[str, Value], partitions: int) -> tuple[Mapping[str, str], TableShape, LogSummary]:
     """Return the properties, shape and first state of a new topic's table: of messages, or of documents' changes (SNP-10)."""
-    from message_lifecycle.stores.iceberg import columns
+    from message_lifecycle.stores.iceberg import shapes
 
     if of_documents(settings):
-        return columns.CHANGES_PROPERTIES, columns.CHANGES_SHAPE, LogSummary()
+        return shapes.CHANGES_PROPERTIES, shapes.CHANGES_SHAPE, LogSummary()
     each = range(partitions)
     empty = LogSummary(end_offsets=dict.fromkeys(each, 0), active={p: ActiveSegment(base_offset=0) for p in each})
-    return TABLE_PROPERTIES, columns.MESSAGES_SHAPE, empty
+    return TABLE_PROPERTIES, shapes.MESSAGES_SHAPE, empty
 
 
 def ledger_of(document: TableDocument) -> tuple[str, int] | None:

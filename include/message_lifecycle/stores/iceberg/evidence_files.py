@@ -19,11 +19,10 @@ from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Held, Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.stores.iceberg.columns import APPEND_TIME, EXPIRES_AT, NEVER, OFFSET
-from message_lifecycle.stores.iceberg.manifests import DELETED, Row, entries, manifests_of, picking
+from message_lifecycle.stores.iceberg.manifests import DELETED, Manifest, Row, entries, manifests_of, picking
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
-    from pyiceberg.manifest import ManifestFile
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
 
@@ -93,7 +92,7 @@ def files_of_both(table: Table, was: Snapshot, now: Snapshot) -> tuple[pa.Table,
     return before, after
 
 
-def _files(io: FileIO, manifest: ManifestFile) -> pa.Table:
+def _files(io: FileIO, manifest: Manifest) -> pa.Table:
     live = (_row(file, manifest.partition_spec_id) for status, _, file in entries(io, manifest, _pick) if status != DELETED)
     return pa.Table.from_batches(_batches(live), schema=FILES)
 

@@ -12,7 +12,6 @@ from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pyiceberg.avro.file import AvroFile
-from pyiceberg.manifest import DATA_FILE_TYPE, MANIFEST_LIST_FILE_SCHEMAS, DataFileContent, ManifestEntryStatus
 from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType, NestedField, PrimitiveType, StructType
@@ -21,6 +20,7 @@ from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.tables import RefFact, SnapshotFact, TableHistory
 from message_lifecycle.stores.iceberg import parsed
 from message_lifecycle.stores.iceberg.layout import END_OFFSETS, LEDGER, of_plan
+from message_lifecycle.stores.iceberg.manifests import DELETED, FILE, LIST, DataFileContent
 from message_lifecycle.stores.iceberg.table_files import ListedFile, owner_of
 from message_lifecycle.stores.iceberg.table_folder import Metadata, TableDocument, Within, reading
 
@@ -32,17 +32,15 @@ if TYPE_CHECKING:
 FileKind = Literal["data", "vector", "manifest", "list", "statistics", "metadata"]
 """`vector`: deletion vectors and every other kind of delete file. `metadata`: the metadata documents."""
 
-_DELETED = ManifestEntryStatus.DELETED.value
-_DATA = DataFileContent.DATA.value
 # PyIceberg's reader must read every field that has fields of its own. Other fields are skipped unless the code requests them.
 _OF_FILE = [
     NestedField(102, "partition", StructType(), required=True) if field.name == "partition" else field
-    for field in DATA_FILE_TYPE[2].fields
+    for field in FILE.fields
     if field.name in ("content", "file_path", "partition") or not isinstance(field.field_type, PrimitiveType)
 ]
 _ENTRY = Schema(NestedField(0, "status", IntegerType(), required=True), NestedField(2, "data_file", StructType(*_OF_FILE), required=True))
 _CONTENT, _PATH = ([field.name for field in _OF_FILE].index(name) for name in ("content", "file_path"))
-_LISTED = Schema(*(field for field in MANIFEST_LIST_FILE_SCHEMAS[2].fields if field.name in ("manifest_path", "partitions")))
+_LISTED = Schema(*(field for field in LIST.fields if field.name in ("manifest_path", "partitions")))
 
 
 class NamedFile(NamedTuple):
@@ -93,7 +91,7 @@ def _walk(io: FileIO, document: Metadata, snapshots: Iterable[tuple[Metadata, bo
     for path, kept in manifests.items():
         yield NamedFile(within.name(path), "manifest", kept)
         for content, file in _live(io, path):
-            yield NamedFile(within.name(file), "data" if content == _DATA else "vector", kept)
+            yield NamedFile(within.name(file), "data" if content == DataFileContent.DATA else "vector", kept)
     for key in ("statistics", "partition-statistics"):
         for entry in document.get(key) or ():
             snapshot_id = int(entry["snapshot-id"])
@@ -119,7 +117,7 @@ def _live(io: FileIO, manifest: str) -> Iterator[tuple[int, str]]:
     with reading(manifest), AvroFile[Record](io.new_input(manifest), _ENTRY) as reader:
         for record in reader:
             status, file = record._data
-            if status != _DELETED:
+            if status != DELETED:
                 yield file._data[_CONTENT], file._data[_PATH]
 
 

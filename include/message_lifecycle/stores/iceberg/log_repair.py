@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -29,10 +28,12 @@ from message_lifecycle.stores.iceberg.layout import (
 )
 from message_lifecycle.stores.iceberg.named import NamesFailures
 from message_lifecycle.stores.iceberg.read import newest_state
-from message_lifecycle.stores.iceberg.table_folder import TORN, TableDocument
-from message_lifecycle.stores.iceberg.witness import Known, TableStanding, Witness, state_of_document
+from message_lifecycle.stores.iceberg.table_folder import TableDocument
+from message_lifecycle.stores.iceberg.witness import Known, TableStanding, Witness, snapshots_before, state_of_document
 
 if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+
     from message_lifecycle.stores.iceberg.fence import Walk
     from message_lifecycle.stores.iceberg.java import Java
 
@@ -51,8 +52,8 @@ class _Stated:
     mark: str
     name: str
     document: TableDocument
-    read: Callable[[str], TableDocument]
-    """Reads an earlier metadata document at its location."""
+    io: Callable[[], FileIO]
+    """Returns the way to the table's earlier metadata documents."""
 
     def offsets(self, state: Mapping[str, str]) -> dict[int, int]:
         return offsets_of(state.get(self.mark, "{}"))
@@ -68,7 +69,7 @@ class IcebergLogIntegrity(NamesFailures):
         """Return the log and the view with our newest commit on each. Raises the errors of `read.newest_state`."""
         found = []
         for table in self._stated(name, anew=anew):
-            standing = state_of_document(table.document, table.name, table.mark, table.read)
+            standing = state_of_document(table.document, table.name, table.mark, table.io)
             if standing is None and not table.kind:
                 raise LogStateLost(table.name, "no snapshot and no table property says where the log ends")
             if standing is not None and standing.bringing and not table.kind:
@@ -124,7 +125,7 @@ class IcebergLogIntegrity(NamesFailures):
             in_data = known["data"] = self._ends_in_data(name)
             everywhere = [
                 *(state for _, state in there),
-                *(Known.of_document(one).summary for one in document.content.get("snapshots") or ()),
+                *(Known.of_document(one).summary for one in document.snapshots),
                 {END_OFFSETS: by_partition(in_data)},
                 *({END_OFFSETS: by_partition(one.offsets)} for one in ever),
             ]
@@ -222,7 +223,7 @@ class IcebergLogIntegrity(NamesFailures):
             mark=mark,
             name=".".join(place),
             document=document,
-            read=lambda location: self._tables.pointers.read(place, location),
+            io=lambda: self._tables.pointers.file_io(place, document.location),
         )
 
 
@@ -265,11 +266,8 @@ def _log_state(
 
 def _gone(table: _Stated, main: Sequence[Known], ours: int) -> Iterator[int]:
     """Yield the commits that are no longer on main, from our newest one back."""
-    known = {one.snapshot_id: one for one in map(Known.of_document, table.document.content.get("snapshots") or ())}
-    for entry in reversed(table.document.content.get("metadata-log") or ()):
-        with suppress(LifecycleError, OSError, *TORN):
-            earlier = table.read(str(entry["metadata-file"])).content.get("snapshots") or ()
-            known = {one.snapshot_id: one for one in map(Known.of_document, earlier)} | known
+    known = {one.snapshot_id: one for one in snapshots_before(table.document, table.io)}
+    known |= {one.snapshot_id: one for one in map(Known.of_document, table.document.snapshots)}
     on_main, at = {one.snapshot_id for one in main}, known.get(ours)
     while at is not None and at.snapshot_id not in on_main:
         yield at.snapshot_id

@@ -4,26 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from enum import IntEnum
 from functools import lru_cache, partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyiceberg.avro import reader as avro
+from pyiceberg.avro.codecs import AVRO_CODEC_KEY, KNOWN_CODECS
 from pyiceberg.avro.decoder import BinaryDecoder, new_decoder
-from pyiceberg.avro.file import AvroFile
-from pyiceberg.avro.resolver import resolve_reader
-from pyiceberg.manifest import (
-    DATA_FILE_TYPE,
-    DEFAULT_READ_VERSION,
-    MANIFEST_LIST_FILE_SCHEMAS,
-    DataFileContent,
-    ManifestContent,
-    ManifestEntryStatus,
-    ManifestFile,
-    PartitionFieldSummary,
-)
+from pyiceberg.avro.file import META_SCHEMA, SYNC_SIZE, AvroFileHeader
+from pyiceberg.avro.resolver import construct_reader, resolve_reader
 from pyiceberg.schema import Schema
-from pyiceberg.types import IntegerType, LongType, NestedField, StructType
+from pyiceberg.types import BinaryType, BooleanType, IntegerType, ListType, LongType, MapType, NestedField, StringType, StructType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from message_lifecycle.model.errors import file_listed_twice, message_without_place
@@ -36,21 +28,73 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
 
-# PyIceberg reads manifests by version 2, which lacks the data file that a deletion vector belongs to. PyIceberg's reader cannot leave
-# out maps and lists either.
+# The fields of the specification that questions need, and its maps and lists, which PyIceberg's Avro reader cannot leave out. PyIceberg's own
+# reader of manifests lacks the data file that a deletion vector belongs to, and its import takes a tenth of a short command's time.
+
+
+class ManifestContent(IntEnum):
+    """The kind of files that a manifest lists."""
+
+    DATA = 0
+    DELETES = 1
+
+
+class DataFileContent(IntEnum):
+    """The content of a file in a manifest."""
+
+    DATA = 0
+    POSITION_DELETES = 1
+    EQUALITY_DELETES = 2
+
+
+class Manifest(NamedTuple):
+    """A manifest, as a snapshot's list names it."""
+
+    manifest_path: str
+    partition_spec_id: int
+    content: int
+    sequence_number: int
+    added_snapshot_id: int | None
+    deleted_files_count: int
+
+
+_SUMMARY = StructType(NestedField(509, "contains_null", BooleanType(), required=True))
+LIST = Schema(
+    NestedField(500, "manifest_path", StringType(), required=True),
+    NestedField(502, "partition_spec_id", IntegerType(), required=True),
+    NestedField(517, "content", IntegerType(), required=True, initial_default=ManifestContent.DATA.value),
+    NestedField(515, "sequence_number", LongType(), required=True, initial_default=0),
+    NestedField(503, "added_snapshot_id", LongType(), required=True),
+    NestedField(506, "deleted_files_count", IntegerType(), required=True),
+    NestedField(507, "partitions", ListType(508, _SUMMARY, element_required=True), required=False),
+)
 _PARTITION = StructType(
     NestedField(1000, "partition", IntegerType(), required=False), NestedField(1001, "segment", LongType(), required=False)
 )
-_FILE = StructType(
-    *(
-        NestedField(102, "partition", _PARTITION, required=True) if field.name == "partition" else field
-        for field in DATA_FILE_TYPE[3].fields
-    )
+FILE = StructType(
+    NestedField(134, "content", IntegerType(), required=True, initial_default=DataFileContent.DATA.value),
+    NestedField(100, "file_path", StringType(), required=True),
+    NestedField(101, "file_format", StringType(), required=True),
+    NestedField(102, "partition", _PARTITION, required=True),
+    NestedField(103, "record_count", LongType(), required=True),
+    NestedField(104, "file_size_in_bytes", LongType(), required=True),
+    NestedField(108, "column_sizes", MapType(117, IntegerType(), 118, LongType()), required=False),
+    NestedField(109, "value_counts", MapType(119, IntegerType(), 120, LongType()), required=False),
+    NestedField(110, "null_value_counts", MapType(121, IntegerType(), 122, LongType()), required=False),
+    NestedField(137, "nan_value_counts", MapType(138, IntegerType(), 139, LongType()), required=False),
+    NestedField(125, "lower_bounds", MapType(126, IntegerType(), 127, BinaryType()), required=False),
+    NestedField(128, "upper_bounds", MapType(129, IntegerType(), 130, BinaryType()), required=False),
+    NestedField(132, "split_offsets", ListType(133, LongType(), element_required=True), required=False),
+    NestedField(135, "equality_ids", ListType(136, LongType(), element_required=True), required=False),
+    NestedField(140, "sort_order_id", IntegerType(), required=False),
+    NestedField(143, "referenced_data_file", StringType(), required=False),
+    NestedField(144, "content_offset", LongType(), required=False),
+    NestedField(145, "content_size_in_bytes", LongType(), required=False),
 )
 _ENTRY = Schema(
     NestedField(0, "status", IntegerType(), required=True),
     NestedField(1, "snapshot_id", LongType(), required=False),
-    NestedField(2, "data_file", _FILE, required=True),
+    NestedField(2, "data_file", FILE, required=True),
 )
 Row = tuple[Any, ...]
 Pick = tuple[int, ...]
@@ -71,32 +115,59 @@ _FIELDS = (
 
 def picking(*names: str) -> Pick:
     """Return the positions of two or more fields of a file, named as in the specification."""
-    return tuple([field.name for field in _FILE.fields].index(name) for name in names)
+    return tuple([field.name for field in FILE.fields].index(name) for name in names)
 
 
 _pick = picking(*_FIELDS)
-_PATH = [field.name for field in _FILE.fields].index("file_path")
+_PATH = [field.name for field in FILE.fields].index("file_path")
 VECTORS = picking("content", "file_path", "file_format", "referenced_data_file", "content_offset", "content_size_in_bytes")
 _NONE: Mapping[int, Any] = {}
 _SCHEMA_KEY = "avro.schema"
-DELETED = ManifestEntryStatus.DELETED.value
+DELETED = 2
+"""The status of an entry whose file the manifest's snapshot removed."""
 
 
-class _Rows(AvroFile[Any]):
-    """An Avro file of few rows takes longer to get its reader than to be read: `reader_of` makes one reader for each schema that files have."""
+_HEADER = construct_reader(META_SCHEMA, {-1: AvroFileHeader})
 
-    def __init__(self, file: InputFile, reader_of: Callable[[str, type[BinaryDecoder]], avro.Reader]) -> None:
-        super().__init__(file)
-        self._reader_of = reader_of
 
-    def __enter__(self) -> _Rows:
-        with self.input_file.open() as file:
-            self.decoder = new_decoder(file.read())
-        self.header = self._read_header()
-        if _SCHEMA_KEY not in self.header.meta:
-            self.header.get_schema()  # PyIceberg says what is wrong
-        self.reader = self._reader_of(self.header.meta[_SCHEMA_KEY], type(self.decoder))
-        return self
+def _rows(file: InputFile, reader_of: Callable[[str, type[BinaryDecoder]], _Tuples]) -> Iterator[Row]:
+    """Yield the rows of an Avro file.
+
+    PyIceberg's `AvroFile` makes a reader for each file. That takes longer than to read a file of few rows.
+
+    Args:
+        file: The file.
+        reader_of: Returns the reader for a schema and a kind of decoder.
+
+    Raises:
+        ValueError, EOFError: The file is damaged.
+    """
+    with file.open() as stream:
+        decoder = new_decoder(stream.read())
+    header = _HEADER.read(decoder)
+    if _SCHEMA_KEY not in header.meta:
+        header.get_schema()  # PyIceberg says what is wrong
+    reader = reader_of(header.meta[_SCHEMA_KEY], type(decoder))
+    # The header's own `compression_codec` imports all of `pyiceberg.table` to name a default.
+    name = header.meta.get(AVRO_CODEC_KEY, "null")
+    if name not in KNOWN_CODECS:
+        raise ValueError(f"unknown codec {name!r}")
+    codec = KNOWN_CODECS[name]
+    while (count := _next_count(decoder)) is not None:
+        content = decoder.read_bytes()
+        block = new_decoder(content if codec is None else codec.decompress(content))
+        for _ in range(count):
+            yield reader.read(block)
+        if decoder.read(SYNC_SIZE) != header.sync:
+            raise ValueError("a block does not end with the file's sync marker")
+
+
+def _next_count(decoder: BinaryDecoder) -> int | None:
+    """Return how many rows the next block has, or None at the end of the file."""
+    try:
+        return decoder.read_int()
+    except EOFError:
+        return None
 
 
 @lru_cache(maxsize=64)
@@ -106,29 +177,27 @@ def _entries_by(schema: str, decoder: type[BinaryDecoder], pick: Pick) -> _Tuple
 
 
 @lru_cache(maxsize=64)
-def _manifests_by(schema: str, _decoder: type[BinaryDecoder]) -> avro.Reader:
-    found = AvroSchemaConversion().avro_to_iceberg(json.loads(schema))
-    # As PyIceberg's own `read_manifest_list` asks for it.
-    return resolve_reader(
-        found,
-        MANIFEST_LIST_FILE_SCHEMAS[DEFAULT_READ_VERSION],
-        read_types={-1: ManifestFile, 508: PartitionFieldSummary},
-        read_enums={517: ManifestContent},
-    )
+def _manifests_by(schema: str, decoder: type[BinaryDecoder]) -> _Tuples:
+    found = resolve_reader(AvroSchemaConversion().avro_to_iceberg(json.loads(schema)), LIST)
+    return _Tuples(found, decoder, tuple(range(len(Manifest._fields))))
 
 
-def entries(io: FileIO, manifest: ManifestFile, pick: Pick = _pick) -> Iterator[tuple[int, int, Row]]:
+def entries(io: FileIO, manifest: Manifest, pick: Pick = _pick) -> Iterator[tuple[int, int, Row]]:
     """Yield the status, the snapshot id and the fields of `pick` of each entry in a manifest, also of removed files."""
     added_by = manifest.added_snapshot_id or 0
-    with reading(manifest.manifest_path), _Rows(io.new_input(manifest.manifest_path), partial(_entries_by, pick=pick)) as file:
-        for status, snapshot_id, picked in file:
+    with reading(manifest.manifest_path):
+        for status, snapshot_id, picked in _rows(io.new_input(manifest.manifest_path), partial(_entries_by, pick=pick)):
             yield status, added_by if snapshot_id is None else snapshot_id, picked
 
 
-def manifests_of(table: Table, snapshot: Snapshot) -> Sequence[ManifestFile]:
+def manifests_of(table: Table, snapshot: Snapshot) -> Sequence[Manifest]:
     """Return the manifests that the snapshot's list names. Raises FileLost, FileUnreadable."""
-    with reading(snapshot.manifest_list), _Rows(table.io.new_input(snapshot.manifest_list), _manifests_by) as file:
-        return list(file)
+    return _manifests_in(table.io, snapshot.manifest_list)
+
+
+def _manifests_in(io: FileIO, manifest_list: str) -> Sequence[Manifest]:
+    with reading(manifest_list):
+        return [Manifest(*row) for row in _rows(io.new_input(manifest_list), _manifests_by)]
 
 
 def listed(table: Table, snapshot: Snapshot, pick: Pick, *, content: ManifestContent = ManifestContent.DATA) -> Iterator[Row]:
@@ -205,20 +274,31 @@ def _map_of_numbers(decoder: BinaryDecoder) -> dict[int, int]:
 
 
 def files_of(table: Table, snapshot: Snapshot) -> Iterator[FileMetrics]:
-    """Yield the data files of a snapshot with their metrics; nothing but manifests is read. Raises MessageWithoutPlace."""
-    manifests = manifests_of(table, snapshot)
+    """Yield the data files of a snapshot, as `files_in` does."""
+    return files_in(table.io, table.location(), snapshot.manifest_list)
+
+
+def files_in(io: FileIO, location: str, manifest_list: str) -> Iterator[FileMetrics]:
+    """Yield the data files that a manifest list leads to, with their metrics. Only manifests are read. Raises MessageWithoutPlace.
+
+    Args:
+        io: The way to the table's files.
+        location: The location of the table.
+        manifest_list: The manifest list of one snapshot.
+    """
+    manifests = _manifests_in(io, manifest_list)
     deleted: dict[str, int] = {}
     for manifest in manifests:
         if manifest.content == ManifestContent.DELETES:
-            for status, _, (content, _, _, rows, _, _, _, _, referenced) in entries(table.io, manifest):
+            for status, _, (content, _, _, rows, _, _, _, _, referenced) in entries(io, manifest):
                 # A deletion vector names its data file. Other kinds of delete files come from other writers, and only lower
                 # the count of what is left.
-                if status != DELETED and content == DataFileContent.POSITION_DELETES.value and referenced:
+                if status != DELETED and content == DataFileContent.POSITION_DELETES and referenced:
                     deleted[referenced] = rows
-    prefix = location_prefix(table.location())
+    prefix = location_prefix(location)
     for manifest in manifests:
         if manifest.content == ManifestContent.DATA:
-            for status, _, (_, path, place, rows, size, nulls, lower, upper, _) in entries(table.io, manifest):
+            for status, _, (_, path, place, rows, size, nulls, lower, upper, _) in entries(io, manifest):
                 if status != DELETED:
                     partition, segment = place
                     low, high, without = lower or _NONE, upper or _NONE, nulls or _NONE
@@ -254,7 +334,7 @@ def vector_files(table: Table, snapshot: Snapshot) -> Iterator[tuple[str, str]]:
     for manifest in manifests_of(table, snapshot):
         if manifest.content == ManifestContent.DELETES:
             for status, _, (content, path, *_, referenced) in entries(table.io, manifest):
-                if status != DELETED and content == DataFileContent.POSITION_DELETES.value and referenced:
+                if status != DELETED and content == DataFileContent.POSITION_DELETES and referenced:
                     yield referenced, path
 
 

@@ -16,7 +16,6 @@ from typing import NamedTuple, NoReturn
 
 from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile
-from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadataUtil
 from pyiceberg.table.snapshots import Snapshot
@@ -27,7 +26,7 @@ from message_lifecycle.model.instants import INT64_MAX
 from message_lifecycle.stores.iceberg.columns import OFFSET
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import END_OFFSETS, HORIZONS, ROLE_PROPERTY, VIEW_KEYS, LogSummary
-from message_lifecycle.stores.iceberg.manifests import DELETED, entries, files_of, manifests_of, number, picking
+from message_lifecycle.stores.iceberg.manifests import DELETED, Manifest, ManifestContent, entries, files_of, manifests_of, number, picking
 from message_lifecycle.stores.iceberg.segments import FileMetrics, require_listed_once
 from message_lifecycle.stores.iceberg.table_folder import Metadata, absolute, location_prefix
 from message_lifecycle.stores.iceberg.witness import Commit, TableStanding, state_of_table
@@ -82,16 +81,16 @@ def _brought(table: Table, head: Snapshot, standing: TableStanding, bringing: Se
                 if manifest.added_snapshot_id == was.snapshot_id:
                     found |= {file.path: file for file in _files(table, manifest, on_head=False) if file.snapshot_id == was.snapshot_id}
     for manifest in _data_manifests(table, head):
-        if (manifest.sequence_number or 0) > standing.sequence_number:
+        if manifest.sequence_number > standing.sequence_number:
             found |= {file.path: file for file in _files(table, manifest, on_head=True)}
     return list(found.values())
 
 
-def _data_manifests(table: Table, snapshot: Snapshot) -> Iterator[ManifestFile]:
+def _data_manifests(table: Table, snapshot: Snapshot) -> Iterator[Manifest]:
     return (manifest for manifest in manifests_of(table, snapshot) if manifest.content == ManifestContent.DATA)
 
 
-def _files(table: Table, manifest: ManifestFile, *, on_head: bool) -> Iterator[_File]:
+def _files(table: Table, manifest: Manifest, *, on_head: bool) -> Iterator[_File]:
     for status, snapshot_id, (path, (partition, _), nulls, lower, upper) in entries(table.io, manifest, _PICK):
         if status == DELETED:
             continue

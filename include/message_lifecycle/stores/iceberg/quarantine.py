@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pyiceberg.manifest import ManifestContent
-
 from message_lifecycle.model.change import QuarantinedFile
 from message_lifecycle.model.errors import PlanConflict, UnknownTopic, undo_source_gone
 from message_lifecycle.model.instants import Instant
@@ -31,7 +29,7 @@ from message_lifecycle.stores.iceberg.engine import Engine
 from message_lifecycle.stores.iceberg.fence import main_ancestors
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import PLAN_ID, QUARANTINE, STAGED_PLAN_ID, UNDOES, commit_that_says, summary_of
-from message_lifecycle.stores.iceberg.manifests import listed, manifests_of, picking
+from message_lifecycle.stores.iceberg.manifests import ManifestContent, listed, manifests_of, picking
 from message_lifecycle.stores.iceberg.session import engine_failures
 from message_lifecycle.stores.iceberg.table_folder import absolute, is_erased_copy, location_prefix, reading
 

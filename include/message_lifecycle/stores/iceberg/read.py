@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from message_lifecycle.model.change import Effect, Range, Returning
-from message_lifecycle.model.errors import LogStateLost, PlanConflict, undo_source_gone
+from message_lifecycle.model.errors import LogStateLost, PlanConflict, TableUnreadable, undo_source_gone
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.message import Message, Place, RowAnswer, RowQuestion
@@ -32,13 +32,13 @@ from message_lifecycle.stores.iceberg.layout import (
     LogSummary,
     ancestors,
     of_plan,
-    offsets_of,
     partitions_of,
 )
 from message_lifecycle.stores.iceberg.named import NamesFailures
+from message_lifecycle.stores.iceberg.pointers import Place as TablePlace
 from message_lifecycle.stores.iceberg.pointers import is_looking
 from message_lifecycle.stores.iceberg.segments import FileMetrics, InTime, log_state, may_share_offsets
-from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
+from message_lifecycle.stores.iceberg.table_folder import TableDocument, absolute, location_prefix
 from message_lifecycle.stores.iceberg.witness import state_of_document, state_of_table
 
 if TYPE_CHECKING:
@@ -60,52 +60,68 @@ class IcebergReader(NamesFailures):
         return self._tables.metadata_location(name)
 
     def log(self, name: TopicName, *, latest_allowed_time: Instant | None = None) -> LogState:
-        table = self._tables.log(name)
-        snapshot = table.current_snapshot()
-        files = () if snapshot is None else self._files(table, snapshot)
+        document, place = self._tables.message_topic(name), (name.namespace, name.table())
+        files = self._files(place, document)
         found = log_state(
             name,
-            table_uuid=str(table.metadata.table_uuid),
-            snapshot_id=None if snapshot is None else snapshot.snapshot_id,
-            partitions=partitions_of(table.properties),
+            table_uuid=document.uuid,
+            snapshot_id=next(document.main_ids(), None),
+            partitions=partitions_of(document.properties),
             files=files,
-            summary=newest_state(table),
+            summary=self._newest_state(place, document),
             latest_allowed_time=latest_allowed_time,
-            read_late=lambda names, late: _read_late(table, names, late),
+            read_late=lambda names, late: _read_late(self._tables.table(place, document), names, late),
         )
-        if snapshot is not None:
-            self._require_offsets_once(table, snapshot, files)
+        self._require_offsets_once(place, document, files)
         return found
 
-    def _require_offsets_once(self, table: Table, snapshot: Snapshot, files: Sequence[FileMetrics]) -> None:
+    def _require_offsets_once(self, place: TablePlace, document: TableDocument, files: Sequence[FileMetrics]) -> None:
         """Raises OffsetGivenTwice, MessageWithoutPlace."""
         suspects = may_share_offsets(files)
-        key = str(table.metadata.table_uuid), tuple((file.name, file.deleted) for file in suspects)
+        key = document.uuid, tuple((file.name, file.deleted) for file in suspects)
         if suspects and self._apart != key:
             from message_lifecycle.stores.iceberg.other_writers import require_offsets_once
 
+            table = self._tables.table(place, document)
+            snapshot = table.current_snapshot()
+            assert snapshot is not None, "the suspects are its files"
             require_offsets_once(table, snapshot, suspects)
             self._apart = key
 
-    def _files(self, table: Table, snapshot: Snapshot) -> Sequence[FileMetrics]:
-        """Return the data files of the snapshot. In a look, the second question about the same metadata reads no manifest again."""
-        from message_lifecycle.stores.iceberg.manifests import files_of
-
-        if not is_looking():
-            return list(files_of(table, snapshot))
+    def _files(self, place: TablePlace, document: TableDocument) -> Sequence[FileMetrics]:
+        """Return the data files of the table's head. In a look, the second question about the same metadata reads no manifest again."""
         kept = self._last_files
-        if kept is None or kept[0] != table.metadata_location:
-            kept = self._last_files = table.metadata_location, list(files_of(table, snapshot))
+        if kept is None or kept[0] != document.location or not is_looking():
+            kept = document.location, self._read_files(place, document)
+        if is_looking():
+            self._last_files = kept
         return kept[1]
+
+    def _read_files(self, place: TablePlace, document: TableDocument) -> Sequence[FileMetrics]:
+        from message_lifecycle.stores.iceberg.manifests import files_in
+
+        head = next(document.main(), None)
+        if head is None:
+            return ()
+        manifest_list = head.get("manifest-list")
+        if not isinstance(manifest_list, str):
+            raise TableUnreadable(".".join(place), document.location, f"snapshot {document.current_id} has no manifest list")
+        io = self._tables.pointers.file_io(place, document.location)
+        return list(files_in(io, str(document.content["location"]), manifest_list))
 
     def end_offsets(self, name: TopicName) -> Mapping[int, int]:
         document, place = self._tables.message_topic(name), (name.namespace, name.table())
-        found = state_of_document(document, ".".join(place), END_OFFSETS, lambda location: self._tables.pointers.read(place, location))
-        if found is None:
+        return dict.fromkeys(range(partitions_of(document.properties)), 0) | dict(self._newest_state(place, document).end_offsets)
+
+    def _newest_state(self, place: TablePlace, document: TableDocument) -> LogSummary:
+        """Return the log's state as `newest_state` does, by the metadata document where it has the whole state."""
+        found = state_of_document(document, ".".join(place), END_OFFSETS, lambda: self._tables.pointers.file_io(place, document.location))
+        if found is not None and found.bringing:
+            return newest_state(self._tables.table(place, document))
+        state = None if found is None else LogSummary.from_properties(found.state)
+        if state is None:
             raise _log_state_lost(".".join(place))
-        if found.bringing:
-            return dict.fromkeys(range(partitions_of(document.properties)), 0) | dict(newest_state(self._tables.log(name)).end_offsets)
-        return dict.fromkeys(range(partitions_of(document.properties)), 0) | offsets_of(found.state[END_OFFSETS])
+        return state
 
     def rows(self, log: LogState, question: RowQuestion) -> RowAnswer:
         from message_lifecycle.stores.iceberg.due_rows import due_rows

@@ -29,12 +29,12 @@ from message_lifecycle.stores.iceberg.append import (
     store_of,
 )
 from message_lifecycle.stores.iceberg.catalog import Tables, side_table_properties
-from message_lifecycle.stores.iceberg.columns import QUARANTINE_SHAPE
 from message_lifecycle.stores.iceberg.data_files import data_file
 from message_lifecycle.stores.iceberg.engine import Engine
 from message_lifecycle.stores.iceberg.java import entries
 from message_lifecycle.stores.iceberg.layout import QUARANTINE, ROW_GROUPS
 from message_lifecycle.stores.iceberg.scratch import RowsFile
+from message_lifecycle.stores.iceberg.shapes import QUARANTINE_SHAPE
 from message_lifecycle.stores.iceberg.tasks import NewFile
 
 if TYPE_CHECKING:

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyiceberg.manifest import DataFileContent, ManifestContent
 
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.stores.iceberg.columns import SCHEMA
 from message_lifecycle.stores.iceberg.data_rows import vectors_in
-from message_lifecycle.stores.iceberg.manifests import VECTORS, files_of, listed
+from message_lifecycle.stores.iceberg.manifests import VECTORS, DataFileContent, ManifestContent, files_of, listed
 from message_lifecycle.stores.iceberg.relations import Names, duckdb_types, literal, scratch_database
 from message_lifecycle.stores.iceberg.segments import FileMetrics
 from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
@@ -102,7 +101,7 @@ class SnapshotRows:
             vectors: dict[str, tuple[str, int]] = {}
             deletes = listed(self._table, found, VECTORS, content=ManifestContent.DELETES)
             for content, path, _, referenced, offset, _ in deletes:
-                if content != DataFileContent.POSITION_DELETES.value or referenced is None:
+                if content != DataFileContent.POSITION_DELETES or referenced is None:
                     raise PlanConflict(self._plan_id, "the table holds deletes of another kind than deletion vectors; rewrite them first")
                 vectors[referenced] = path, offset
             self._snapshots[snapshot_id] = _Snapshot(files=tuple(files_of(self._table, found)), vectors=vectors)

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,6 +88,11 @@ class TableDocument:
 
             with load_file_io(properties=dict(file_properties), location=location).new_input(location).open() as stream:
                 raw = stream.read()
+        return cls.of(location, raw)
+
+    @classmethod
+    def of(cls, location: str, raw: bytes) -> TableDocument:
+        """Parse the content of the file at the location. Raises the errors in TORN."""
         content = json.loads(gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw)
         _check_shape(content)
         return cls(location=location, content=content)
@@ -106,6 +111,11 @@ class TableDocument:
         found = self.content.get("current-snapshot-id")
         return None if found is None or found == -1 else int(found)
 
+    @property
+    def snapshots(self) -> Sequence[Metadata]:
+        """Every snapshot that the table remembers, in the order of the document."""
+        return self.content.get("snapshots") or ()
+
     def summaries(self) -> Iterator[Mapping[str, str]]:
         """Yield the summaries of main's snapshots, newest first, as far back as the table remembers them."""
         return (snapshot.get("summary") or {} for snapshot in self.main())
@@ -116,7 +126,7 @@ class TableDocument:
 
     def main(self) -> Iterator[Metadata]:
         """Yield the snapshots of main, newest first, as far back as the table remembers them."""
-        snapshots = {snapshot["snapshot-id"]: snapshot for snapshot in self.content.get("snapshots") or ()}
+        snapshots = {snapshot["snapshot-id"]: snapshot for snapshot in self.snapshots}
         snapshot = snapshots.get(self.content.get("current-snapshot-id"))
         while snapshot is not None:
             yield snapshot

@@ -20,7 +20,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyiceberg.exceptions import NoSuchTableError
-from pyiceberg.manifest import DataFileContent, ManifestContent
 
 from message_lifecycle.model.change import MovedTable
 from message_lifecycle.model.errors import CommitUnknown, PlanConflict, TableUnreadable, UnknownTopic, storage_refused
@@ -52,12 +51,12 @@ from message_lifecycle.stores.iceberg.layout import (
     settings_of,
 )
 from message_lifecycle.stores.iceberg.manifests import DELETED as DELETED_ENTRY
-from message_lifecycle.stores.iceberg.manifests import entries, manifests_of, picking
+from message_lifecycle.stores.iceberg.manifests import DataFileContent, ManifestContent, entries, manifests_of, picking
 from message_lifecycle.stores.iceberg.named import NamesFailures
 from message_lifecycle.stores.iceberg.new_table import make_namespace, uuid_at
 from message_lifecycle.stores.iceberg.pointers import Place, reaching_catalog
 from message_lifecycle.stores.iceberg.session import engine_failures
-from message_lifecycle.stores.iceberg.table_folder import TableDocument
+from message_lifecycle.stores.iceberg.table_folder import TableDocument, reading
 from message_lifecycle.stores.iceberg.table_metadata import TableGone, change_metadata, current_metadata, set_properties
 
 if TYPE_CHECKING:
@@ -461,7 +460,7 @@ def rows_by_manifests(table: Table, snapshot_id: int | None) -> tuple[int, int]:
                 continue
             if manifest.content == ManifestContent.DATA:
                 rows[path], sizes[path] = count, size
-            elif content == DataFileContent.POSITION_DELETES.value and referenced:
+            elif content == DataFileContent.POSITION_DELETES and referenced:
                 marked[referenced] = count
     return sum(count - marked.get(path, 0) for path, count in rows.items()), sum(sizes.values())
 
@@ -471,10 +470,8 @@ def rows_by_pyiceberg(table: Table) -> int:
     snapshot = table.current_snapshot()
     if snapshot is None:
         return 0
-    found = [
-        entry.data_file
-        for manifest in manifests_of(table, snapshot)
-        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)
-    ]
-    data = sum(file.record_count for file in found if file.content == DataFileContent.DATA)
-    return data - sum(file.record_count for file in found if file.content == DataFileContent.POSITION_DELETES)
+    with reading(snapshot.manifest_list):
+        manifests = snapshot.manifests(table.io)
+    found = [entry.data_file for manifest in manifests for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)]
+    data = sum(file.record_count for file in found if int(file.content) == DataFileContent.DATA)
+    return data - sum(file.record_count for file in found if int(file.content) == DataFileContent.POSITION_DELETES)

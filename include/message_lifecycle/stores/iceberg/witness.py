@@ -13,14 +13,12 @@ does not remove a property, and a rollback does not restore one. The ledger keep
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from message_lifecycle.model.errors import LifecycleError, LogRolledBack, LogStateLost
+from message_lifecycle.model.errors import LogRolledBack, LogStateLost
 from message_lifecycle.stores.iceberg import parsed
 from message_lifecycle.stores.iceberg.layout import (
     END_OFFSETS,
@@ -297,25 +295,26 @@ def state_of_table(table: Table, mark: str, snapshot: Snapshot | None = None) ->
     return find_state(where, mark, main_of(table, snapshot), witness, lambda: _earlier(table))
 
 
-def state_of_document(document: TableDocument, where: str, mark: str, read: Callable[[str], TableDocument]) -> TableStanding | None:
+def state_of_document(document: TableDocument, where: str, mark: str, io: Callable[[], FileIO]) -> TableStanding | None:
     """Return the state at the head of main, by the metadata document alone.
 
     Args:
         document: The table's metadata document.
         where: The table, for errors.
         mark: The key that each state has.
-        read: Reads an earlier document of the table at its location.
+        io: Returns the way to the table's earlier documents.
 
     Raises:
         LogStateLost, LogRolledBack: As `find_state`.
     """
+    main, witness = map(Known.of_document, document.main()), Witness.read(document.properties, where)
+    return find_state(where, mark, main, witness, lambda: snapshots_before(document, io))
 
-    def earlier() -> Iterator[Known]:
-        for entry in reversed(document.content.get("metadata-log") or ()):
-            with suppress(LifecycleError, OSError, *TORN):
-                yield from map(Known.of_document, read(str(entry["metadata-file"])).content.get("snapshots") or ())
 
-    return find_state(where, mark, map(Known.of_document, document.main()), Witness.read(document.properties, where), earlier)
+def snapshots_before(document: TableDocument, io: Callable[[], FileIO]) -> Iterator[Known]:
+    """Yield the snapshots that the table's earlier documents know."""
+    for entry in reversed(document.content.get("metadata-log") or ()):
+        yield from snapshots_at(io(), str(entry["metadata-file"]))
 
 
 def _earlier(table: Table) -> Iterator[Known]:
@@ -327,9 +326,7 @@ def snapshots_at(io: FileIO, location: str) -> Iterator[Known]:
     """Yield the snapshots of an earlier metadata document, or nothing if the document cannot be read any more."""
     try:
         with io.new_input(location).open() as stream:
-            raw = stream.read()
-        content = json.loads(gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw)
+            document = TableDocument.of(location, stream.read())
     except (OSError, *TORN):
         return
-    for snapshot in content.get("snapshots") or ():
-        yield Known.of_document(snapshot)
+    yield from map(Known.of_document, document.snapshots)

@@ -18,7 +18,7 @@ from message_lifecycle.operations.compaction import rules_of
 from message_lifecycle.stores.iceberg import change
 from message_lifecycle.stores.iceberg.branches import branch_of
 from message_lifecycle.stores.iceberg.catalog import Tables
-from message_lifecycle.stores.iceberg.compaction import CompactionJob, removals, view_table
+from message_lifecycle.stores.iceberg.compaction import CompactionJob, new_view, removals, view_table
 from message_lifecycle.stores.iceberg.compaction.kernel import discard, sum_counts
 from message_lifecycle.stores.iceberg.compaction.kernel import run as engine_run
 from message_lifecycle.stores.iceberg.compaction.view_table import partition_job, sources
@@ -53,7 +53,7 @@ def stage(engine: Engine, tables: Tables, plan: Plan, prepare: Prepare) -> Stage
         UndoSourceGone: The messages to restore are missing.
         UnreadableDeletes: A table has equality deletes, or position deletes of an older kind.
     """
-    table = change.table_to_build_on(engine, plan, COMPACTED, plan.view, partial(view_table.create, tables, plan.topic))
+    table = change.table_to_build_on(engine, plan, COMPACTED, plan.view, partial(new_view.create, tables, plan.topic))
     base_id = required_base(table, plan)
     work = partial(prepare, engine, tables, plan, base_id, table)
     return _staged(plan, change.stage(engine, table, plan, base_id, work, kind=COMPACTED))

@@ -6,9 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import BooleanType, NestedField, TimestamptzType
 
 from message_lifecycle.model.errors import CompactedTableMissing, PartlyUnavailable, Refused, UnknownTopic
@@ -16,16 +14,12 @@ from message_lifecycle.model.message import ViewState
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.operations.compaction import CompactionRules
 from message_lifecycle.stores.iceberg import parsed, segments
-from message_lifecycle.stores.iceberg.catalog import Tables, side_table_properties
-from message_lifecycle.stores.iceberg.columns import PARTITION, SORT_ORDER
+from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.columns import SCHEMA as TOPIC_SCHEMA
 from message_lifecycle.stores.iceberg.compaction import PartitionJob
 from message_lifecycle.stores.iceberg.fence import Walk
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import COMPACTED, DUE_AT, HORIZONS, MEMORIES, VIEW_SETTINGS, offsets_of
-from message_lifecycle.stores.iceberg.layout import TABLE_PROPERTIES as TOPIC_PROPERTIES
-from message_lifecycle.stores.iceberg.new_table import TableShape
-from message_lifecycle.stores.iceberg.new_table import create as create_table
 from message_lifecycle.stores.iceberg.segments import FileMetrics
 from message_lifecycle.stores.iceberg.table_folder import TableDocument, absolute, location_prefix, reading
 from message_lifecycle.stores.iceberg.tasks import InputFile, Store, Vector
@@ -51,27 +45,12 @@ SCHEMA = Schema(
     schema_id=0,
 )
 
-# Not partitioned by segment: too few messages of a segment survive for files of their own.
-PARTITION_SPEC = PartitionSpec(PartitionField(PARTITION, 1000, IdentityTransform(), "partition"), spec_id=0)
-
-SHAPE = TableShape(schema=SCHEMA, spec=PARTITION_SPEC, order=SORT_ORDER, first=TOPIC_SCHEMA)
-
-TABLE_PROPERTIES: Mapping[str, str] = {**TOPIC_PROPERTIES, "write.metadata.metrics.column.delete_horizon": "full"}
-
 
 # Find the table of a compacted view, and read the state from its newest commit (CMP-4).
 
 
 RAW_PROPERTY = "lifecycle._raw-table"
 """The uuid of the topic's table that the view belongs to."""
-
-
-def create(tables: Tables, name: TopicName) -> None:
-    """Create the view's table, empty and without horizons, if it does not exist. Raises DeletionBegun."""
-    place, topic = (name.namespace, name.table(COMPACTED)), tables.document(name)
-    if tables.find(place) is None:
-        properties = {**TABLE_PROPERTIES, **side_table_properties(name, topic.properties), RAW_PROPERTY: topic.uuid}
-        create_table(place, SHAPE, properties=properties, summary={})  # False: another process made it meanwhile
 
 
 def state_of(tables: Tables, name: TopicName) -> ViewState | None:
@@ -86,7 +65,7 @@ def state_of(tables: Tables, name: TopicName) -> ViewState | None:
     document, place = document_of(tables, name), (name.namespace, name.table(COMPACTED))
     if document is None:
         return None
-    found = state_of_document(document, ".".join(place), HORIZONS, lambda location: tables.pointers.read(place, location))
+    found = state_of_document(document, ".".join(place), HORIZONS, lambda: tables.pointers.file_io(place, document.location))
     if found is None:
         return None
     changed = next((one for one in found.foreign if one.operation != "replace"), None)
@@ -255,13 +234,11 @@ def vectors_by_file(table: Table, snapshot: Snapshot) -> dict[str, Vector]:
 
 
 def _each_vector(table: Table, snapshot: Snapshot) -> Iterator[tuple[str, Vector]]:
-    from pyiceberg.manifest import DataFileContent, ManifestContent
-
-    from message_lifecycle.stores.iceberg.manifests import VECTORS, listed
+    from message_lifecycle.stores.iceberg.manifests import VECTORS, DataFileContent, ManifestContent, listed
 
     name, store = ".".join(table.name()), Store.of(table)
     for content, path, form, referenced, offset, length in listed(table, snapshot, VECTORS, content=ManifestContent.DELETES):
-        if content == DataFileContent.EQUALITY_DELETES.value:
+        if content == DataFileContent.EQUALITY_DELETES:
             raise UnreadableDeletes(name, "equality deletes")
         if str(form).upper().rpartition(".")[2] != "PUFFIN" or referenced is None:
             raise UnreadableDeletes(name, "position deletes of an older kind")

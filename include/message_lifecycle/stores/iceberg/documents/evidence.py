@@ -14,7 +14,6 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.change import snapshot_at
-from message_lifecycle.stores.iceberg.columns import CHANGES_SHAPE, SNAPSHOTS_SHAPE
 from message_lifecycle.stores.iceberg.documents import BucketProof, DocumentFile, FoldSettings, ProofBucket, files_at, group_by_bucket
 from message_lifecycle.stores.iceberg.documents import tables as places
 from message_lifecycle.stores.iceberg.documents.fold import prove_bucket, relate_differences
@@ -32,6 +31,7 @@ from message_lifecycle.stores.iceberg.engine import Engine
 from message_lifecycle.stores.iceberg.evidence_files import longs
 from message_lifecycle.stores.iceberg.layout import SNAPSHOTS, summary_of
 from message_lifecycle.stores.iceberg.relations import database
+from message_lifecycle.stores.iceberg.shapes import CHANGES_SHAPE, SNAPSHOTS_SHAPE
 from message_lifecycle.stores.iceberg.shares import Resources
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from message_lifecycle.folds import Fold, Folded, fold_document, fold_of, proof
 from message_lifecycle.model.change import SnapshotDocument
-from message_lifecycle.stores.iceberg.columns import BUCKET, SNAPSHOTS_SHAPE
+from message_lifecycle.stores.iceberg.columns import BUCKET
 from message_lifecycle.stores.iceberg.documents import (
     BucketFoldResult,
     BucketProof,
@@ -28,6 +28,7 @@ from message_lifecycle.stores.iceberg.documents.relations import Marking, Stored
 from message_lifecycle.stores.iceberg.documents.tables import digest_of
 from message_lifecycle.stores.iceberg.puffin import Positions, marked
 from message_lifecycle.stores.iceberg.relations import Names, all_rows, opened
+from message_lifecycle.stores.iceberg.shapes import SNAPSHOTS_SHAPE
 from message_lifecycle.stores.iceberg.shares import MEBIBYTE, Resources
 from message_lifecycle.stores.iceberg.table_folder import is_local, local_path
 from message_lifecycle.stores.iceberg.tasks import HERE, NewFile, Store, Written

@@ -11,10 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from message_lifecycle.model.change import SnapshotDocument
-from message_lifecycle.stores.iceberg.columns import BUCKET, CHANGES_SHAPE, SNAPSHOTS_SHAPE
+from message_lifecycle.stores.iceberg.columns import BUCKET
 from message_lifecycle.stores.iceberg.documents import DocumentFile
 from message_lifecycle.stores.iceberg.puffin import Positions, marked, write_vector_file
 from message_lifecycle.stores.iceberg.relations import create_relation, duckdb_types, literal
+from message_lifecycle.stores.iceberg.shapes import CHANGES_SHAPE, SNAPSHOTS_SHAPE
 from message_lifecycle.stores.iceberg.shares import MEBIBYTE
 from message_lifecycle.stores.iceberg.tasks import Store, Written
 

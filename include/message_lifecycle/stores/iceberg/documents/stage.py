@@ -22,7 +22,7 @@ from message_lifecycle.stores.iceberg import fence
 from message_lifecycle.stores.iceberg.branches import branch_of, drop_stage, make_branch
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.change import load_side_table, snapshot_at, table_to_build_on
-from message_lifecycle.stores.iceberg.columns import BUCKET, bucket_of
+from message_lifecycle.stores.iceberg.columns import BUCKET
 from message_lifecycle.stores.iceberg.compaction.removals import Holding, bring_back
 from message_lifecycle.stores.iceberg.data_files import commit
 from message_lifecycle.stores.iceberg.documents import (
@@ -41,6 +41,7 @@ from message_lifecycle.stores.iceberg.engine import Engine, job_text
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import SNAPSHOTS, STAGED_PLAN_ID
 from message_lifecycle.stores.iceberg.relations import database
+from message_lifecycle.stores.iceberg.shapes import bucket_of
 from message_lifecycle.stores.iceberg.shares import Failed, Resources
 from message_lifecycle.stores.iceberg.table_folder import folder_at
 from message_lifecycle.stores.iceberg.tasks import Store, Written

@@ -30,13 +30,14 @@ from message_lifecycle.stores.iceberg.change import (
     staged_change,
     undo_property,
 )
-from message_lifecycle.stores.iceberg.columns import BUCKET, CHANGES_SHAPE, bucket_of
+from message_lifecycle.stores.iceberg.columns import BUCKET
 from message_lifecycle.stores.iceberg.data_files import data_file
 from message_lifecycle.stores.iceberg.documents.tables import IcebergDocumentReader, snapshots_base, snapshots_document, tables_of
 from message_lifecycle.stores.iceberg.engine import Engine
 from message_lifecycle.stores.iceberg.fence import Walk, check_only_appends, fenced_commit, find, main_ancestors
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import COUNTS, INGEST_ID, LEDGER, PLAN_ID, SNAPSHOTS, commit_that_says, summary_of
+from message_lifecycle.stores.iceberg.shapes import CHANGES_SHAPE, bucket_of
 from message_lifecycle.stores.iceberg.tasks import NewFile
 from message_lifecycle.stores.iceberg.transaction import Ready
 

@@ -33,14 +33,14 @@ OF_PROPERTY = "lifecycle._changes-table"
 
 def create(tables: Tables, name: TopicName) -> None:
     """Create the table of snapshots, empty, if it does not exist. Raises DeletionBegun."""
-    from message_lifecycle.stores.iceberg import columns, new_table
+    from message_lifecycle.stores.iceberg import new_table, shapes
 
     if snapshots_document(tables, name) is not None:
         return
     topic = tables.document_topic(name)
-    properties = {**columns.SNAPSHOTS_PROPERTIES, **side_table_properties(name, topic.properties), OF_PROPERTY: topic.uuid}
+    properties = {**shapes.SNAPSHOTS_PROPERTIES, **side_table_properties(name, topic.properties), OF_PROPERTY: topic.uuid}
     # The result False means that another process has created the table meanwhile.
-    new_table.create((name.namespace, name.table(SNAPSHOTS)), columns.SNAPSHOTS_SHAPE, properties=properties, summary={})
+    new_table.create((name.namespace, name.table(SNAPSHOTS)), shapes.SNAPSHOTS_SHAPE, properties=properties, summary={})
 
 
 def snapshots_document(tables: Tables, name: TopicName) -> TableDocument | None:
@@ -267,7 +267,7 @@ def digest_of(state: bytes) -> str:
 
 def _holding_any(files: Sequence[DocumentFile], documents: Collection[str], *, after: int = 0) -> list[DocumentFile]:
     """Return the files that may hold one of the documents."""
-    from message_lifecycle.stores.iceberg.columns import bucket_of
+    from message_lifecycle.stores.iceberg.shapes import bucket_of
 
     found = {
         file.file.path: file for document in documents for file in files_that_may_hold(files, document, bucket_of(document), after=after)
