@@ -50,7 +50,7 @@ def emit(output: Output, answer: Any, shown: str | Table | Iterable[Block] | Non
     if output is Output.json:
         print(json.dumps(as_json(answer), ensure_ascii=False, indent=2))
         return
-    parts = answer.shown() if shown is None else shown
+    parts = answer.screen_blocks() if shown is None else shown
     Screen().draw([parts] if isinstance(parts, str) else [parts.of(answer)] if isinstance(parts, Table) else parts)
 
 
